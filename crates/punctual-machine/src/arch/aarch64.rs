@@ -56,32 +56,6 @@ pub(crate) fn prefetch(address: *const u8) {
     };
 }
 
-/// Not measured on this processor.
-#[cfg(not(loom))]
-pub(crate) fn prefers_stores_past_caches() -> bool {
-    false
-}
-
-/// Never called: [`prefers_stores_past_caches`] is false here.
-///
-/// # Safety
-/// None is needed.
-pub(crate) unsafe fn store_past_caches(_target: *mut u64, _value: u64) {
-    unreachable!("no stores past caches on this processor");
-}
-
-/// Never called, as above.
-///
-/// # Safety
-/// None is needed.
-pub(crate) unsafe fn copy_past_caches(_source: *const u8, _target: *mut u8, _size: usize) {
-    unreachable!("no stores past caches on this processor");
-}
-
-/// There are none.
-#[inline]
-pub(crate) fn await_stores_past_caches() {}
-
 /// Tells the processor that this thread waits for another: ISB, which empties the pipeline and so makes the loop wait for
 /// its load. YIELD does nothing on most processors, and WFE would sleep until an event that a plain store does not send.
 #[cfg(not(loom))]

@@ -1,11 +1,13 @@
 //! What differs from processor to processor: the counter, copies, hints. One file for each, all with the same functions.
 //!
-//! What a processor lacks is answered there, not at the caller's: `other.rs` is the whole list of what Punctual asks for.
+//! What a processor lacks is answered there, not at the caller's: `other.rs` and `within_caches.rs` are the whole list of what Punctual asks for.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod other;
+#[cfg(not(target_arch = "x86_64"))]
+mod within_caches;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -13,6 +15,8 @@ mod x86_64;
 pub(crate) use aarch64::*;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use other::*;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use within_caches::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 

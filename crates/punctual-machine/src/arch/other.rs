@@ -47,32 +47,6 @@ pub(crate) unsafe fn copy_block(_source: *const u8, _target: *mut u8, _size: usi
     unreachable!("no copy of blocks on this processor");
 }
 
-/// Not measured on this processor.
-#[cfg(not(loom))]
-pub(crate) fn prefers_stores_past_caches() -> bool {
-    false
-}
-
-/// Never called: [`prefers_stores_past_caches`] is false here.
-///
-/// # Safety
-/// None is needed.
-pub(crate) unsafe fn store_past_caches(_target: *mut u64, _value: u64) {
-    unreachable!("no stores past caches on this processor");
-}
-
-/// Never called, as above.
-///
-/// # Safety
-/// None is needed.
-pub(crate) unsafe fn copy_past_caches(_source: *const u8, _target: *mut u8, _size: usize) {
-    unreachable!("no stores past caches on this processor");
-}
-
-/// There are none.
-#[inline]
-pub(crate) fn await_stores_past_caches() {}
-
 /// No instruction is known.
 pub(crate) fn crc32c(_bytes: &[u8]) -> Option<u32> {
     None

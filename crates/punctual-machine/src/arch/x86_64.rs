@@ -97,10 +97,10 @@ pub(crate) unsafe fn copy_block(source: *const u8, target: *mut u8, size: usize)
     unsafe {
         if size >= WIDE_MIN {
             copy_many_lines(source, target, last);
-        } else if last > 0 {
+        } else {
             copy_lines(source, target, last);
         }
-        copy_line(source.add(last), target.add(last));
+        copy_lines(source.add(last), target.add(last), BLOCK_SIZE);
     }
 }
 
@@ -120,65 +120,38 @@ unsafe fn copy_many_lines(source: *const u8, target: *mut u8, size: usize) {
     }
 }
 
-/// Copies a line of 64 bytes.
-///
-/// # Safety
-/// As [`copy_block`] for 64 bytes.
-#[inline]
-unsafe fn copy_line(source: *const u8, target: *mut u8) {
-    // SAFETY: loads and stores stay within 64 bytes.
-    unsafe {
+/// Copies a line of 64 bytes by a kind of stores, outside of the compiler's sight.
+macro_rules! copy_line_by {
+    ($store:literal, $source:expr, $target:expr) => {
         core::arch::asm!(
             "movups {a}, [{source}]",
             "movups {b}, [{source} + 16]",
             "movups {c}, [{source} + 32]",
             "movups {d}, [{source} + 48]",
-            "movups [{target}], {a}",
-            "movups [{target} + 16], {b}",
-            "movups [{target} + 32], {c}",
-            "movups [{target} + 48], {d}",
-            source = in(reg) source,
-            target = in(reg) target,
+            concat!($store, " [{target}], {a}"),
+            concat!($store, " [{target} + 16], {b}"),
+            concat!($store, " [{target} + 32], {c}"),
+            concat!($store, " [{target} + 48], {d}"),
+            source = in(reg) $source,
+            target = in(reg) $target,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,
             d = out(xmm_reg) _,
             options(nostack, preserves_flags)
-        );
-    }
+        )
+    };
 }
 
-/// Copies lines of 64 bytes until `size` bytes are copied or more. `size` is not zero.
+/// Copies lines of 64 bytes until `size` bytes are copied or more.
 ///
 /// # Safety
 /// As [`copy_block`] for `size` bytes, rounded up to lines.
 #[inline]
 unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
-    // SAFETY: loads and stores stay within the rounded size; no flag but the arithmetic ones changes.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "movups {a}, [{source}]",
-            "movups {b}, [{source} + 16]",
-            "movups {c}, [{source} + 32]",
-            "movups {d}, [{source} + 48]",
-            "movups [{target}], {a}",
-            "movups [{target} + 16], {b}",
-            "movups [{target} + 32], {c}",
-            "movups [{target} + 48], {d}",
-            "add {source}, 64",
-            "add {target}, 64",
-            "sub {left}, 64",
-            "ja 2b",
-            source = inout(reg) source => _,
-            target = inout(reg) target => _,
-            left = inout(reg) size => _,
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
-            options(nostack)
-        );
+    for line in (0..size).step_by(BLOCK_SIZE) {
+        // SAFETY: loads and stores stay within the rounded size.
+        unsafe { copy_line_by!("movups", source.add(line), target.add(line)) };
     }
 }
 
@@ -211,25 +184,7 @@ pub(crate) unsafe fn store_past_caches(target: *mut u64, value: u64) {
 pub(crate) unsafe fn copy_past_caches(source: *const u8, target: *mut u8, size: usize) {
     for line in (0..size).step_by(BLOCK_SIZE) {
         // SAFETY: loads and stores stay within `size`.
-        unsafe {
-            core::arch::asm!(
-                "movups {a}, [{source}]",
-                "movups {b}, [{source} + 16]",
-                "movups {c}, [{source} + 32]",
-                "movups {d}, [{source} + 48]",
-                "movntps [{target}], {a}",
-                "movntps [{target} + 16], {b}",
-                "movntps [{target} + 32], {c}",
-                "movntps [{target} + 48], {d}",
-                source = in(reg) source.add(line),
-                target = in(reg) target.add(line),
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack, preserves_flags)
-            );
-        }
+        unsafe { copy_line_by!("movntps", source.add(line), target.add(line)) };
     }
 }
 
