@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, unique, watchdog, within};
+use futures_core::Stream;
+use punctual::memory::WhenFull;
 use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, request, yield_now};
 use punctual::{Bus, Communicator, Node, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Flag;
@@ -215,4 +219,37 @@ fn subscriptions_are_awaited() {
     drop(runtime);
     let mut own = subscription(2);
     assert_eq!(own.poll(1, |_| {}), 0);
+}
+
+/// Goal: of a message that is overwritten while a stream makes something of it, that is what comes; and another publication's
+/// message, which is looked for at once, comes next.
+#[test]
+fn a_stream_drops_nothing_behind_what_is_overwritten() {
+    let _alive = watchdog(LIMIT_S);
+    let bus = Bus::loopback(&unique("overwritten"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let runtime = start(1);
+    let subscription = there.subscription(1, &SubscriptionOptions::default()).unwrap();
+    let options = PublicationOptions {
+        ring_size: 1 << 12,
+        when_full: Some(WhenFull::Overrun),
+        ..PublicationOptions::default()
+    };
+    let [mut first, mut second] =
+        [(); 2].map(|()| here.publication(Target::port("there", 1), &options).unwrap());
+    first.offer(&1_u64.to_le_bytes()).unwrap();
+    first.offer(&2_u64.to_le_bytes()).unwrap();
+    second.offer(&3_u64.to_le_bytes()).unwrap();
+    let stream = Awaited::new(runtime.handle(), subscription).unwrap().stream(move |message| {
+        let number = message.word(0).unwrap();
+        if number == 2 {
+            // More than a lap; whether the message is whole is asked afterwards.
+            (0..100).for_each(|_| first.offer(&4_u64.to_le_bytes()).unwrap());
+        }
+        number
+    });
+    let (mut stream, mut context) = (pin!(stream), Context::from_waker(Waker::noop()));
+    let mut next = || stream.as_mut().poll_next(&mut context);
+    assert_eq!([next(), next(), next()], [1, 2, 3].map(|number| Poll::Ready(Some(number))));
+    assert_eq!(next(), Poll::Pending);
 }

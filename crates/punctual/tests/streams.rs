@@ -564,6 +564,33 @@ fn a_busy_publication_starves_nobody() {
     }
 }
 
+/// Goal: of many publications that have much to say each has its turn, also for who reads so slowly that the subscription looks after
+/// its house meanwhile.
+#[test]
+fn a_slow_reader_comes_to_every_publication() {
+    const PUBLICATIONS: usize = 6;
+    /// As many as one may have before the others have their turn.
+    const TURNS: usize = 17;
+    let _alive = watchdog(60);
+    let (here, there) = open_both(&Bus::loopback(&unique("turns")));
+    let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
+    for source in 0..PUBLICATIONS {
+        let options = PublicationOptions { source: source as u16, ..ring(1 << 16, WhenFull::HoldBack) };
+        let mut publication = here.publication(Target::port("there", PORT), &options).unwrap();
+        for _ in 0..PUBLICATIONS * TURNS {
+            publication.offer(&(source as u64).to_le_bytes()).unwrap();
+        }
+    }
+    let mut heard = [0; PUBLICATIONS];
+    for _ in 0..PUBLICATIONS * TURNS {
+        assert_eq!(subscription.poll(1, |message| heard[message.word(0).unwrap() as usize] += 1), 1);
+        // Looks after the house when that is due, every 100 ms.
+        assert!(!subscription.arm(), "there is more");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert!(heard.iter().all(|&count| count > 0), "{heard:?}");
+}
+
 /// Goal: where there are no publications the error says why, and ways of waiting that cannot be are refused.
 #[test]
 fn what_cannot_be_is_refused_in_words() {

@@ -7,7 +7,7 @@ use super::sealing::Belief;
 /// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
 const BUSY_TURNS: u32 = 16;
 
-/// Of as many looks one is at the image that was busy last, once all are looked at.
+/// While all images are looked at, one look of this many is at the image that was busy last.
 const LOOKS_BETWEEN: usize = 8;
 
 /// Looks in a row behind overruns, and messages that are refused.
