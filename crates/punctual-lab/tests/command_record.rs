@@ -192,9 +192,13 @@ fn a_killed_recorder_leaves_a_file_that_can_be_read() {
     for format in FORMATS {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("killed.{format}");
-        let started = recorder(&place, &stream.bus(), &file, &[]);
+        let mut started = recorder(&place, &stream.bus(), &file, &[]);
+        let size = || fs::metadata(place.path(&file)).expect("it is there").len();
+        let begun = size();
         stream.run(MESSAGES, 500, |number| {
             if number == MESSAGES / 2 - 1 {
+                // It writes what it has every half a second, which may be longer than the stream takes up to here.
+                started.has("messages in the file", || size() > begun + 8192);
                 started.signal("-KILL");
             }
         });
