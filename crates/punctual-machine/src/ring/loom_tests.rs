@@ -82,6 +82,22 @@ fn a_frame_sent_in_one_step_is_whole() {
     });
 }
 
+/// Goal: the same of one whose end was set to zero before, when the record ahead of it was told of.
+#[test]
+fn behind_a_frame_stands_what_was_cleared_ahead() {
+    loom::model(|| {
+        let (mut writer, mut reader) = used_ring(128, 8);
+        publish_words(&mut writer, 1, 1);
+        writer.claim(40).unwrap(); // Makes room near, but clears further on than the next records end.
+        let thread = thread::spawn(move || {
+            assert!(writer.append(2, &[], 0, Spacing::Lines));
+            writer.clear_ahead();
+            assert!(writer.append(3, &[], 0, Spacing::Lines));
+        });
+        assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
+    });
+}
+
 /// Goal: who sees a run sees all of it whole, and behind it nothing older.
 #[test]
 fn a_run_is_whole() {

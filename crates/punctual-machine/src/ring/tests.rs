@@ -142,6 +142,71 @@ fn old_payload_that_looks_like_a_commit_is_not_one() {
     }
 }
 
+/// Goal: however records follow each other behind what was set to zero ahead, a reader finds each, nothing older behind it, and
+/// what it has not read yet is not touched. Method: every word of every frame looks like a commit word, also of claims that
+/// are given up; a reader that holds the writer back lags by as much as the ring has room for.
+#[test]
+fn behind_what_was_cleared_ahead_stands_nothing_older() {
+    let mut random = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    for lag_max in [0, 3, usize::MAX] {
+        let (mut writer, mut reader) = pair(4096);
+        let mut model = VecDeque::new();
+        for number in 0..30_000_u64 {
+            let words = 1 + random() % if number % 512 < 256 { 30 } else { 4 };
+            let bytes: Vec<u8> =
+                (0..words).flat_map(|at| commit_word(number + at, 40).to_le_bytes()).collect();
+            let spacing = if random().is_multiple_of(4) { Spacing::Dense } else { Spacing::Lines };
+            if random().is_multiple_of(8) && writer.claim_held(240, &mut || reader.position()).is_ok() {
+                // Given up.
+                (0..30).for_each(|word| writer.write(8 * word, &commit_word(number, 40).to_le_bytes()));
+            }
+            let first = u64::from_ne_bytes(*bytes.first_chunk().unwrap());
+            if !random().is_multiple_of(2) || !writer.append(first, &bytes[8..], 0, spacing) {
+                while writer.claim_spaced(bytes.len(), spacing, &mut || reader.position()).is_err() {
+                    assert_eq!(read(&mut reader), model.pop_front(), "frame {number}");
+                }
+                writer.write(0, &bytes);
+                writer.commit_untold(0);
+            }
+            if random().is_multiple_of(4) {
+                writer.publish_tail();
+            }
+            writer.clear_ahead();
+            model.push_back(bytes);
+            if model.len() > lag_max {
+                writer.publish_tail();
+                while let Some(expected) = model.pop_front() {
+                    assert_eq!(read(&mut reader), Some(expected), "frame {number}");
+                }
+                assert_eq!(read(&mut reader), None);
+            }
+        }
+    }
+}
+
+/// Goal: once the readers of a record were told, the lines of the next are the writer's, if that is as large: but at the end of a
+/// lap, and where the limit must be raised first.
+#[test]
+fn the_next_record_finds_its_lines_cleared() {
+    let (mut writer, mut reader) = pair(65_536);
+    let mut cleared = 0;
+    for number in 0..1024 {
+        publish(&mut writer, &[255; 200]);
+        writer.clear_ahead();
+        assert!(read(&mut reader).is_some());
+        let memory = writer.memory();
+        let is_zero = |at| memory.word(writer.position() + at).load(Ordering::Relaxed) == 0;
+        cleared += usize::from(number >= 256 && (0..=256).step_by(LINE_SIZE).all(is_zero));
+    }
+    assert!((700..768).contains(&cleared), "{cleared} of 768");
+}
+
 #[test]
 fn a_slow_reader_is_told_and_goes_on_with_the_newest() {
     let (mut writer, mut reader) = pair(1024);

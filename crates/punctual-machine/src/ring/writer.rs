@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::words::{copy_in, copy_past_caches_in, store_past_caches};
 use super::{
-    COMMIT_SIZE, LIMIT_STEPS, LONG_RUN, PADDING, RUN_SIZE, RingMemory, Spacing, commit_word, frame_size_max,
-    record_end, record_word,
+    AHEAD_MAX, COMMIT_SIZE, LIMIT_STEPS, LONG_RUN, PADDING, RUN_SIZE, RingMemory, Spacing, commit_word,
+    frame_size_max, record_end, record_word,
 };
 use crate::arch::{await_stores_past_caches, may_pass_caches};
 use crate::mutant::{fence, ordering, without};
@@ -57,6 +57,11 @@ pub struct RingWriter {
     claimed: usize,
     /// Where the record behind the claimed one begins.
     spacing: Spacing,
+    /// From here up to `cleared_end` the first word of each line is zero; both included.
+    cleared: u64,
+    cleared_end: u64,
+    /// Bytes of the last record; 0 if it was one of a run.
+    last_size: u64,
     /// Of a run, the first record that is not committed yet, and its commit word; 0 = none. Readers stop there.
     run_begin: u64,
     run_word: u64,
@@ -88,6 +93,9 @@ impl RingWriter {
             held_at,
             claimed: 0,
             spacing: Spacing::Lines,
+            cleared: 0,
+            cleared_end: 0,
+            last_size: 0,
             run_begin: 0,
             run_word: 0,
             run_size: RUN_SIZE.min(held_at / LIMIT_STEPS),
@@ -131,9 +139,11 @@ impl RingWriter {
             end = record_end(self.position, frame_size, spacing);
         }
         // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
-        if !without!("ring_clear") {
+        if !self.is_cleared(end) && !without!("ring_clear") {
             self.clear(end);
         }
+        // What is claimed may be written to and never committed.
+        (self.cleared, self.cleared_end) = (self.cleared.max(end), self.cleared_end.max(end));
         (self.claimed, self.spacing) = (frame_size, spacing);
         Ok(())
     }
@@ -252,11 +262,12 @@ impl RingWriter {
         let record = unsafe { self.memory.record(position, frame_size) };
         match spacing {
             Spacing::Lines => {
-                if !without!("ring_append_clear") {
+                if !self.is_cleared(end) && !without!("ring_append_clear") {
                     self.clear(end);
                 }
-                record[1].store(word, Ordering::Relaxed);
+                self.last_size = end - position;
                 copy_in(&record[2..], payload);
+                record[1].store(word, Ordering::Relaxed);
                 crate::label!("ring.commit_appended");
                 record[0].store(commit, ordering!("ring_commit_appended", Release)); // (C)
             }
@@ -268,6 +279,7 @@ impl RingWriter {
                     (self.run_begin, self.run_word) = (position, commit);
                 }
                 self.run_bytes += end - position;
+                self.last_size = 0;
             }
         }
         // A claim that was not committed is void.
@@ -357,7 +369,9 @@ impl RingWriter {
         assert!(self.claimed > 0, "nothing was claimed");
         let word = record_word(self.sequence, self.claimed, flags, self.spacing);
         let finished = (self.position, word);
-        self.position = record_end(self.position, self.claimed, self.spacing);
+        let end = record_end(self.position, self.claimed, self.spacing);
+        self.last_size = if self.spacing == Spacing::Lines { end - self.position } else { 0 };
+        self.position = end;
         self.sequence += 1;
         self.claimed = 0;
         finished
@@ -398,6 +412,35 @@ impl RingWriter {
         crate::label!("ring.tail");
         tail.position.store(self.position, ordering!("ring_tail", Release)); // (G)
         crate::label!("ring.tail.done");
+    }
+
+    /// Takes the lines of the next record from its readers, if that will be as large as the last one: sets their first words to
+    /// zero, so that the word behind it is zero, too. For when all who wait were told, as nobody waits for these stores.
+    #[inline]
+    pub fn clear_ahead(&mut self) {
+        const LINE: u64 = Spacing::Lines.align();
+        if self.last_size == 0 || self.last_size > AHEAD_MAX {
+            return;
+        }
+        if self.cleared > self.position {
+            // A claim was given up: what was written there is in between.
+            self.cleared_end = self.position;
+        }
+        (self.cleared, self.cleared_end) = (self.position, self.cleared_end.max(self.position));
+        // Nothing else may be stored to (rule 1). A commit word at the end of a lap is its beginning's.
+        let end = (self.position + self.last_size).min(self.near.saturating_sub(COMMIT_SIZE as u64));
+        while self.cleared_end + LINE <= end {
+            self.cleared_end += LINE;
+            if !without!("ring_clear_ahead") {
+                self.clear(self.cleared_end);
+            }
+        }
+    }
+
+    /// Whether the commit word at the end of a record is zero already: then only if a line begins there.
+    #[inline]
+    fn is_cleared(&self, end: u64) -> bool {
+        self.cleared < end && end <= self.cleared_end && end.is_multiple_of(Spacing::Lines.align())
     }
 
     /// Sets the commit word at the end of a record to zero (rule 2).

@@ -411,6 +411,7 @@ impl Publication {
         if self.has_visitors() || self.writer.sequence() % LIVENESS_MESSAGES == LIVENESS_MESSAGES - 1 {
             self.look_around();
         }
+        self.writer.clear_ahead();
     }
 
     #[cold]
