@@ -44,8 +44,8 @@ pub struct RingWriter {
     position: u64,
     /// Its number.
     sequence: u64,
-    /// A record that ends below, with the commit word behind it, needs no more room than there is: the nearer of `limit` and
-    /// of the end of the lap.
+    /// A record that ends here or before needs no more room than there is, for the commit word behind it too: by that word before
+    /// the nearer of `limit` and of the end of the lap.
     near: u64,
     /// What the tail says.
     told: u64,
@@ -57,9 +57,8 @@ pub struct RingWriter {
     claimed: usize,
     /// Where the record behind the claimed one begins.
     spacing: Spacing,
-    /// From here up to `cleared_end` the first word of each line is zero; both included.
+    /// Behind `position` and up to here, the first word of each line is zero.
     cleared: u64,
-    cleared_end: u64,
     /// Bytes of the last record; 0 if it was one of a run.
     last_size: u64,
     /// Of a run, the first record that is not committed yet, and its commit word; 0 = none. Readers stop there.
@@ -94,7 +93,6 @@ impl RingWriter {
             claimed: 0,
             spacing: Spacing::Lines,
             cleared: 0,
-            cleared_end: 0,
             last_size: 0,
             run_begin: 0,
             run_word: 0,
@@ -134,16 +132,16 @@ impl RingWriter {
     ) -> Result<(), ClaimError> {
         let mut end = record_end(self.position, frame_size, spacing);
         // The word behind the record is written too (rule 2).
-        if frame_size > self.frame_size_max || end + COMMIT_SIZE as u64 > self.near {
+        if frame_size > self.frame_size_max || end > self.near {
             self.make_room(frame_size, spacing, slowest)?;
             end = record_end(self.position, frame_size, spacing);
         }
         // Now, not at the commit, which would have to wait until its reader's copy of that cache line is gone.
-        if !self.is_cleared(end) && !without!("ring_clear") {
+        if (spacing == Spacing::Dense || end > self.cleared) && !without!("ring_clear") {
             self.clear(end);
         }
-        // What is claimed may be written to and never committed.
-        (self.cleared, self.cleared_end) = (self.cleared.max(end), self.cleared_end.max(end));
+        // What is claimed may be written to, and never committed.
+        self.cleared = 0;
         (self.claimed, self.spacing) = (frame_size, spacing);
         Ok(())
     }
@@ -186,7 +184,7 @@ impl RingWriter {
             self.tell();
         }
         let lap_end = self.position + self.memory.to_end(self.position) as u64;
-        self.near = self.limit.min(lap_end);
+        self.near = self.limit.min(lap_end) - COMMIT_SIZE as u64;
         Ok(())
     }
 
@@ -251,7 +249,7 @@ impl RingWriter {
     pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
         let (position, frame_size) = (self.position, size_of::<u64>() + payload.len());
         let end = record_end(position, frame_size, spacing);
-        if frame_size > self.frame_size_max || end + COMMIT_SIZE as u64 > self.near {
+        if frame_size > self.frame_size_max || end > self.near {
             return false;
         }
         let commit = record_word(self.sequence, frame_size, flags, spacing);
@@ -262,7 +260,7 @@ impl RingWriter {
         let record = unsafe { self.memory.record(position, frame_size) };
         match spacing {
             Spacing::Lines => {
-                if !self.is_cleared(end) && !without!("ring_append_clear") {
+                if end > self.cleared && !without!("ring_append_clear") {
                     self.clear(end);
                 }
                 self.last_size = end - position;
@@ -277,9 +275,9 @@ impl RingWriter {
                 self.has_passed_caches |= self.write_in_run(record, inner, word, payload);
                 if inner.is_none() {
                     (self.run_begin, self.run_word) = (position, commit);
+                    self.last_size = 0;
                 }
                 self.run_bytes += end - position;
-                self.last_size = 0;
             }
         }
         // A claim that was not committed is void.
@@ -419,28 +417,16 @@ impl RingWriter {
     #[inline]
     pub fn clear_ahead(&mut self) {
         const LINE: u64 = Spacing::Lines.align();
-        if self.last_size == 0 || self.last_size > AHEAD_MAX {
-            return;
-        }
-        if self.cleared > self.position {
-            // A claim was given up: what was written there is in between.
-            self.cleared_end = self.position;
-        }
-        (self.cleared, self.cleared_end) = (self.position, self.cleared_end.max(self.position));
         // Nothing else may be stored to (rule 1). A commit word at the end of a lap is its beginning's.
-        let end = (self.position + self.last_size).min(self.near.saturating_sub(COMMIT_SIZE as u64));
-        while self.cleared_end + LINE <= end {
-            self.cleared_end += LINE;
+        let end = (self.position + self.last_size.min(AHEAD_MAX)).min(self.near);
+        let mut cleared = self.cleared.max(self.position);
+        while cleared + LINE <= end {
+            cleared += LINE;
             if !without!("ring_clear_ahead") {
-                self.clear(self.cleared_end);
+                self.clear(cleared);
             }
         }
-    }
-
-    /// Whether the commit word at the end of a record is zero already: then only if a line begins there.
-    #[inline]
-    fn is_cleared(&self, end: u64) -> bool {
-        self.cleared < end && end <= self.cleared_end && end.is_multiple_of(Spacing::Lines.align())
+        self.cleared = cleared;
     }
 
     /// Sets the commit word at the end of a record to zero (rule 2).

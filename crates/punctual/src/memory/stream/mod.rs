@@ -29,9 +29,11 @@ use follower::{Follower, followers_of};
 use ring_file::{RingFile, RingIdentity, target_word};
 
 mod books;
+mod claim;
 mod faulty;
 mod followed;
 mod follower;
+mod gaps;
 mod gathering;
 mod image;
 mod images;
@@ -45,13 +47,14 @@ pub(super) mod ring_file;
 mod run;
 mod sealing;
 
+pub use claim::PublicationClaim;
 pub use image::ImageAccount;
 use images::Reads;
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub use message::{Overrun, StreamHead, StreamMessage};
 pub use options::{OfferError, PublicationOptions};
 pub use prefix::StampChoice;
-pub use publication::{Publication, PublicationClaim};
+pub use publication::Publication;
 pub use run::Run;
 use sealing::{Opening, Sealing};
 

@@ -13,7 +13,9 @@ use super::super::WhenFull;
 use super::super::roster::Pace;
 use super::super::segment::READERS_BELL;
 use super::Streams;
+use super::claim::PublicationClaim;
 use super::follower::{Follower, find_followers};
+use super::gaps::{Gaps, LOOK_EVERY};
 use super::options::{OfferError, PublicationOptions};
 use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
@@ -25,7 +27,7 @@ use crate::node::sending::Timing;
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 
-/// After so many messages it is looked whether readers have died, where nobody waits for them: a power of two.
+/// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
 const LIVENESS_MESSAGES: u64 = 1 << 16;
 
 /// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
@@ -52,6 +54,7 @@ pub struct Publication {
     stamp_one_in: u64,
     clock: &'static Clock,
     liveness: Pace,
+    gaps: Gaps,
     /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
     is_simple: bool,
 }
@@ -83,6 +86,7 @@ impl Publication {
             stamp_one_in: options.stamp_one_in.max(1).into(),
             clock: Clock::get(),
             liveness: Pace::new(LIVENESS_EVERY),
+            gaps: Gaps::new(Clock::get()),
         };
         publication.find_followers();
         publication
@@ -160,8 +164,11 @@ impl Publication {
     /// # Errors
     /// See [`OfferError`].
     pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
+        if self.gaps.is_looking() {
+            self.end_gap();
+        }
         let prefix = self.claim(size, None, Spacing::Lines)?;
-        Ok(PublicationClaim { publication: self, prefix })
+        Ok(PublicationClaim::of(self, prefix))
     }
 
     /// A run of messages, which readers see some kilobytes at a time, and for which they are woken once: at its end.
@@ -197,13 +204,16 @@ impl Publication {
         self.hand_over();
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn append(
         &mut self,
         payload: &[u8],
         due: Option<Ticks>,
         spacing: Spacing,
     ) -> Result<(), OfferError> {
+        if spacing == Spacing::Lines && self.gaps.is_looking() {
+            self.end_gap();
+        }
         if self.is_simple && self.append_simple(payload, spacing) {
             return Ok(());
         }
@@ -211,7 +221,7 @@ impl Publication {
     }
 
     /// What most messages are takes one step, if it is known who reads and there is room near. Whether it was sent.
-    #[inline]
+    #[inline(always)]
     fn append_simple(&mut self, payload: &[u8], spacing: Spacing) -> bool {
         if self.followers.is_empty() || self.has_visitors() {
             return false;
@@ -264,7 +274,7 @@ impl Publication {
             self.writer.ask_readers();
         }
         self.claim_behind(&mut prefix, size, self.held_back || waits, Spacing::Lines)?;
-        Ok(PublicationClaim { publication: self, prefix })
+        Ok(PublicationClaim::of(self, prefix))
     }
 
     #[inline(always)]
@@ -303,9 +313,19 @@ impl Publication {
             && (self.stamp_one_in == 1 || self.writer.sequence().is_multiple_of(self.stamp_one_in))
     }
 
+    /// The claimed frame, to be written in place.
+    #[inline]
+    pub(super) fn claimed_frame(&mut self) -> &mut [u8] {
+        match &mut self.sealing {
+            None => self.writer.claimed_bytes(),
+            // What others can reach is sealed already.
+            Some(sealing) => sealing.frame(),
+        }
+    }
+
     /// Sends the claimed frame, and tells nobody yet.
     #[inline(always)]
-    fn commit(&mut self, prefix: Prefix, spacing: Spacing) {
+    pub(super) fn commit(&mut self, prefix: Prefix, spacing: Spacing) {
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(&self.file.about, self.writer.sequence(), prefix.flags());
             self.writer.write(0, sealed);
@@ -408,10 +428,28 @@ impl Publication {
             let notification = peer.segment.bell(*bell).ring_fenced();
             self.streams.roster.notify(notification, &peer.segment, *bell, event);
         }
-        if self.has_visitors() || self.writer.sequence() % LIVENESS_MESSAGES == LIVENESS_MESSAGES - 1 {
+        if self.has_visitors() {
             self.look_around();
         }
-        self.writer.clear_ahead();
+        if self.gaps.are_there() {
+            self.writer.clear_ahead();
+        }
+        if self.writer.sequence().is_multiple_of(LOOK_EVERY) {
+            self.look_now_and_then();
+        }
+    }
+
+    #[cold]
+    fn end_gap(&mut self) {
+        self.gaps.end(self.clock.now());
+    }
+
+    #[cold]
+    fn look_now_and_then(&mut self) {
+        if self.writer.sequence().is_multiple_of(LIVENESS_MESSAGES) {
+            self.look_around();
+        }
+        self.gaps.begin(self.clock.now());
     }
 
     #[cold]
@@ -452,31 +490,5 @@ impl Drop for Publication {
         self.writer.publish_tail();
         self.file.close();
         self.streams.withdraw(&self.file.about, self.writer.sequence());
-    }
-}
-
-/// Room for a message, written in place: the payload is written once.
-#[derive(Debug)]
-pub struct PublicationClaim<'a> {
-    publication: &'a mut Publication,
-    prefix: Prefix,
-}
-
-impl PublicationClaim<'_> {
-    /// The payload to be written. Its bytes are whatever was there before.
-    pub fn payload(&mut self) -> &mut [u8] {
-        let Publication { writer, sealing, .. } = &mut *self.publication;
-        let frame = match sealing {
-            None => writer.claimed_bytes(),
-            // What others can reach is sealed already.
-            Some(sealing) => sealing.frame(),
-        };
-        &mut frame[self.prefix.size()..]
-    }
-
-    /// Sends it.
-    pub fn commit(self) {
-        self.publication.commit(self.prefix, Spacing::Lines);
-        self.publication.hand_over();
     }
 }
