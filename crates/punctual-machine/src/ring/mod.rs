@@ -110,7 +110,7 @@ const LONG_RUN: u64 = 4096;
 /// So far ahead a reader asks for the lines of a run, bytes: it knows where the next record begins only when it has this one.
 const RUN_AHEAD: u64 = 1024;
 
-/// Of so many bytes a record is at most whose successor's lines are taken from their readers ahead: half of a core's first cache.
+/// So many bytes of the next record are taken from its readers ahead at most: half of a core's first cache.
 const AHEAD_MAX: u64 = 16384;
 
 /// Size of a commit word, bytes.

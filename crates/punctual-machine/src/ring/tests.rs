@@ -43,6 +43,17 @@ fn read(reader: &mut RingReader) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Numbers that look random, the same each time. Marsaglia, "Xorshift RNGs" (2003).
+fn random_numbers() -> impl FnMut() -> u64 {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
 /// A frame whose size and bytes follow from its number.
 fn frame(number: u64, size_max: usize) -> Vec<u8> {
     let size = 1 + (number.wrapping_mul(0x9E37_79B9) % size_max as u64) as usize;
@@ -147,13 +158,7 @@ fn old_payload_that_looks_like_a_commit_is_not_one() {
 /// are given up; a reader that holds the writer back lags by as much as the ring has room for.
 #[test]
 fn behind_what_was_cleared_ahead_stands_nothing_older() {
-    let mut random = 0x2545_F491_4F6C_DD1D_u64;
-    let mut random = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
+    let mut random = random_numbers();
     for lag_max in [0, 3, usize::MAX] {
         let (mut writer, mut reader) = pair(4096);
         let mut model = VecDeque::new();
@@ -305,13 +310,7 @@ fn a_claim_is_void_once_something_was_sent_in_one_step() {
 /// Goal: whatever a hostile writer stores anywhere in its ring, a reader neither panics nor reads outside.
 #[test]
 fn scribbles_are_corrupt_or_frames_never_a_panic() {
-    let mut random = 0x2545_F491_4F6C_DD1D_u64;
-    let mut next_random = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
+    let mut next_random = random_numbers();
     let memory = RingMemory::on_heap(1024);
     let mut reader = RingReader::from_start(memory.clone());
     let (mut frames, mut refused) = (0, 0);

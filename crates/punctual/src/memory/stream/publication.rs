@@ -164,9 +164,6 @@ impl Publication {
     /// # Errors
     /// See [`OfferError`].
     pub fn try_claim(&mut self, size: usize) -> Result<PublicationClaim<'_>, OfferError> {
-        if self.gaps.is_looking() {
-            self.end_gap();
-        }
         let prefix = self.claim(size, None, Spacing::Lines)?;
         Ok(PublicationClaim::of(self, prefix))
     }
@@ -211,9 +208,7 @@ impl Publication {
         due: Option<Ticks>,
         spacing: Spacing,
     ) -> Result<(), OfferError> {
-        if spacing == Spacing::Lines && self.gaps.is_looking() {
-            self.end_gap();
-        }
+        self.look_at_gap(spacing);
         if self.is_simple && self.append_simple(payload, spacing) {
             return Ok(());
         }
@@ -285,6 +280,7 @@ impl Publication {
         held_back: bool,
         spacing: Spacing,
     ) -> Result<(), OfferError> {
+        self.look_at_gap(spacing);
         if self.followers.is_empty() || self.has_visitors() {
             self.connect()?;
         }
@@ -439,6 +435,14 @@ impl Publication {
         }
     }
 
+    /// A message that is not one of a run ends the gap behind the one before.
+    #[inline(always)]
+    fn look_at_gap(&mut self, spacing: Spacing) {
+        if spacing == Spacing::Lines && self.gaps.is_looking() {
+            self.end_gap();
+        }
+    }
+
     #[cold]
     fn end_gap(&mut self) {
         self.gaps.end(self.clock.now());
@@ -490,5 +494,38 @@ impl Drop for Publication {
         self.writer.publish_tail();
         self.file.close();
         self.streams.withdraw(&self.file.about, self.writer.sequence());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bus, Node, SubscriptionOptions};
+
+    /// Goal: whether there are gaps is looked at once in so many messages, of each way to send one.
+    #[test]
+    fn gaps_are_looked_at() {
+        type Send = fn(&mut Publication);
+        let offer: Send = |publication| publication.offer(&[7; 100]).unwrap();
+        let claim: Send = |publication| publication.try_claim(100).unwrap().commit();
+        let fragment: Send = |publication| publication.claim_fragment(100, None, false).unwrap().commit();
+        let bus = Bus::loopback("gaps");
+        let node = Node::open(&bus, "node").unwrap();
+        let _subscription = node.subscription(7, &SubscriptionOptions::default()).unwrap();
+        for send in [offer, claim, fragment] {
+            let mut publication =
+                node.publication(Target::port("node", 7), &PublicationOptions::default()).unwrap();
+            let now = publication.clock.now();
+            publication.gaps.begin(now);
+            publication.gaps.end(now);
+            for _ in 0..LOOK_EVERY {
+                assert!(!publication.gaps.are_there());
+                send(&mut publication);
+            }
+            assert!(publication.gaps.is_looking());
+            std::thread::sleep(Duration::from_micros(10));
+            send(&mut publication);
+            assert!(publication.gaps.are_there() && !publication.gaps.is_looking());
+        }
     }
 }
