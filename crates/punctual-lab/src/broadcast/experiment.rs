@@ -12,9 +12,10 @@ use super::kv;
 use super::kv::trial::{KvStep, KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
 use super::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FaultProfile, FrameSize, OtherSystem,
-    Senders,
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FaultProfile, FrameSize,
+    OtherSystem, Senders,
 };
+use super::plain;
 use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
 use super::turn::{Turn, name, turns};
@@ -79,20 +80,23 @@ pub struct BroadcastTrial {
     pub packets_damaged: [u64; 3],
 }
 
-/// One trial of bare multicast.
+/// One trial of multicast without a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FloorTrial {
     /// Processes; the first one sends.
     pub members: usize,
-    /// Payload of a datagram, bytes.
+    /// Bytes of a datagram.
     pub size: usize,
+    /// Whose they are.
+    #[serde(default)]
+    pub datagrams: Datagrams,
     /// Datagrams that were sent.
     pub sent: u64,
     /// That the slowest receiver got.
     pub received: u64,
     /// From the first one until its last one.
     pub duration_ns: u64,
-    /// Whether runs were sent as one, and came as one.
+    /// Whether runs were sent as one, and came as one, of bare ones.
     pub merged: [bool; 2],
 }
 
@@ -132,7 +136,11 @@ impl BroadcastTrial {
 impl FloorTrial {
     /// Payload a second at the slowest receiver: what it lost does not count.
     pub fn speed(&self) -> f64 {
-        self.received as f64 * self.size as f64 * 1e9 / self.duration_ns.max(1) as f64
+        let payload_size = match self.datagrams {
+            Datagrams::Bare => self.size,
+            Datagrams::Library => plain::payload_size(self.size),
+        };
+        self.received as f64 * payload_size as f64 * 1e9 / self.duration_ns.max(1) as f64
     }
 }
 
@@ -160,7 +168,9 @@ fn run(
     let mut skipped = Vec::new();
     Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
         match turn {
-            Turn::Floor(members) => overall.floors.push(floor(&mut testbed, settings, *members)?),
+            Turn::Floor(members, datagrams) => {
+                overall.floors.push(floor(&mut testbed, settings, *members, *datagrams)?);
+            }
             Turn::Group(plan) => {
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
                 overall.trials.push(group(&mut testbed, settings, &plan, (store, round), start)?);
@@ -318,12 +328,14 @@ fn floor(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
     members: usize,
+    datagrams: Datagrams,
 ) -> Result<FloorTrial, RunError> {
     let size = match settings.frames[..] {
         [FrameSize::Bytes(bytes)] => bytes.min(FLOOR_SIZE),
         _ => FLOOR_SIZE,
     };
-    let (started_ns, ends) = testbed.floor(members, settings.bytes.div_ceil(size as u64), size)?;
+    let (started_ns, ends) =
+        testbed.floor(members, (settings.bytes.div_ceil(size as u64), size), datagrams)?;
     let [sender, receivers @ ..] = &ends[..] else {
         return Err(RunError::Machine("bare multicast needs a sender".to_owned()));
     };
@@ -335,6 +347,7 @@ fn floor(
     Ok(FloorTrial {
         members,
         size,
+        datagrams,
         sent: sender.count,
         received: slowest.count,
         duration_ns: slowest.ended_ns.saturating_sub(started_ns),
@@ -363,7 +376,8 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
         add(trial.engine.name(), &trial.wake(), trial.value, (rate, "op/s"));
     }
     for floor in &overall.floors {
-        add("floor", &format!("multicast/n{}", floor.members), floor.size, (floor.speed(), "B/s"));
+        let (engine, wake) = floor.datagrams.cell();
+        add(engine, &format!("{wake}/n{}", floor.members), floor.size, (floor.speed(), "B/s"));
     }
     let of = |(cell, unit, speeds): &(CellId, &str, Vec<f64>)| CellResult {
         unit: (*unit).to_owned(),

@@ -1,5 +1,6 @@
 //! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as the frames, merged runs both ways, receivers that
-//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost.
+//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost. And in the same places, what
+//! [`plain`](super::plain) has of the library.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,24 +10,51 @@ use punctual_machine::socket::{
     MulticastInterface, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
 };
 
+use super::option::Datagrams;
+use super::plain::Plain;
 use super::protocol::{FloorEnd, FloorPlan};
 
 /// Datagrams of a run.
-const RUN: usize = 32;
+pub(super) const RUN: usize = 32;
 /// Largest run that a receiver takes, bytes.
 const RUN_SIZE_MAX: usize = 65_535;
 /// Receivers nap so that there is company when they look.
-const NAP: Duration = Duration::from_micros(50);
+pub(super) const NAP: Duration = Duration::from_micros(50);
 /// Without anything for so long, what is missing is lost.
-const SILENCE: Duration = Duration::from_millis(200);
+pub(super) const SILENCE: Duration = Duration::from_millis(200);
 
-pub(super) struct Floor {
-    plan: FloorPlan,
-    socket: UdpSocket,
+pub(super) enum Floor {
+    Bare(Bare),
+    Library(Box<Plain>),
 }
 
 impl Floor {
     pub(super) fn open(plan: &FloorPlan) -> Result<Self, String> {
+        Ok(match plan.datagrams {
+            Datagrams::Bare => Self::Bare(Bare::open(plan)?),
+            Datagrams::Library => Self::Library(Box::new(Plain::open(plan)?)),
+        })
+    }
+
+    pub(super) fn travel(&mut self, plan: &FloorPlan, at_ns: u64) -> Result<FloorEnd, String> {
+        if let Some(rest) = at_ns.checked_sub(monotonic_ns()) {
+            std::thread::sleep(Duration::from_nanos(rest));
+        }
+        match self {
+            Self::Bare(end) if plan.sends => end.send(plan),
+            Self::Bare(end) => end.receive(plan),
+            Self::Library(end) if plan.sends => end.send(plan),
+            Self::Library(end) => Ok(end.receive(plan)),
+        }
+    }
+}
+
+pub(super) struct Bare {
+    socket: UdpSocket,
+}
+
+impl Bare {
+    fn open(plan: &FloorPlan) -> Result<Self, String> {
         let options = UdpOptions {
             receive_buffer: Some(RECEIVE_BUFFER_SIZE),
             segmentation: true,
@@ -44,18 +72,10 @@ impl Floor {
             }
             Ok(socket)
         });
-        Ok(Self { plan: plan.clone(), socket: opened.map_err(|error| error.to_string())? })
+        Ok(Self { socket: opened.map_err(|error| error.to_string())? })
     }
 
-    pub(super) fn travel(&self, at_ns: u64) -> Result<FloorEnd, String> {
-        if let Some(rest) = at_ns.checked_sub(monotonic_ns()) {
-            std::thread::sleep(Duration::from_nanos(rest));
-        }
-        if self.plan.sends { self.send() } else { self.receive() }
-    }
-
-    fn send(&self) -> Result<FloorEnd, String> {
-        let FloorPlan { group, count, size, .. } = self.plan;
+    fn send(&self, &FloorPlan { group, count, size, .. }: &FloorPlan) -> Result<FloorEnd, String> {
         let mut batch = SendBatch::new(RUN, size);
         let mut sent = 0;
         while sent < count {
@@ -73,8 +93,7 @@ impl Floor {
         Ok(FloorEnd { ended_ns: monotonic_ns(), count: sent, merged: batch.is_merging() })
     }
 
-    fn receive(&self) -> Result<FloorEnd, String> {
-        let FloorPlan { count, size, .. } = self.plan;
+    fn receive(&self, &FloorPlan { count, size, .. }: &FloorPlan) -> Result<FloorEnd, String> {
         let mut batch = RecvBatch::new(RUN, RUN_SIZE_MAX);
         let mut end = FloorEnd { ended_ns: monotonic_ns(), count: 0, merged: false };
         while end.count < count {

@@ -138,6 +138,32 @@ impl Senders {
     }
 }
 
+/// Multicast without a group: whose datagrams they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Datagrams {
+    /// Nobody's: bare calls of the kernel.
+    #[default]
+    Bare,
+    /// Messages of the library, queued in runs.
+    Library,
+}
+
+impl Datagrams {
+    /// Engine and wake of its cells, without the number of members.
+    pub(super) fn cell(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Bare => ("floor", "multicast"),
+            Self::Library => ("multicast", "messages"),
+        }
+    }
+
+    pub(super) fn name(self) -> String {
+        let (engine, wake) = self.cell();
+        format!("{engine}/{wake}")
+    }
+}
+
 /// Faults at each receiver, on every datagram of every kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultProfile {

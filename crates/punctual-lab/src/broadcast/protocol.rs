@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvPlan;
-use super::option::{BroadcastKind, FaultProfile, FrameSize, OtherSystem, Paced, Planted};
+use super::option::{BroadcastKind, Datagrams, FaultProfile, FrameSize, OtherSystem, Paced, Planted};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
 
@@ -86,9 +86,11 @@ pub(super) struct FloorPlan {
     pub(super) interface: Ipv4Addr,
     /// Whether it sends, or receives.
     pub(super) sends: bool,
-    /// Datagrams, and the payload of each.
+    /// Datagrams, and the bytes of each.
     pub(super) count: u64,
     pub(super) size: usize,
+    /// Whose.
+    pub(super) datagrams: Datagrams,
 }
 
 /// What a member is asked.

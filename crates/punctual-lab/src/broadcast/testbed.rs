@@ -8,7 +8,9 @@ use punctual_machine::cpu::allowed;
 use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
-use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, FaultProfile, FrameSize, Paced};
+use super::option::{
+    BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, FaultProfile, FrameSize, Paced,
+};
 use super::protocol::{
     FloorEnd, FloorPlan, Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, OtherPlan,
     read_rows, size_behind,
@@ -228,17 +230,17 @@ impl BroadcastTestbed {
         Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }
 
-    /// Bare multicast from the first to the others: of each, what it sent or received, and since when.
+    /// Multicast without a group, from the first to the others: of each, what it sent or received, and since when.
     pub(super) fn floor(
         &mut self,
         members: usize,
-        count: u64,
-        size: usize,
+        (count, size): (u64, usize),
+        datagrams: Datagrams,
     ) -> Result<(u64, Vec<FloorEnd>), String> {
         self.check_network()?;
         let plan = |place: usize| {
             let (group, interface) = (GROUP_BARE, address(place));
-            MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size })
+            MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size, datagrams })
         };
         let _opened: Vec<()> = self.ask_all(members, plan)?;
         let at_ns = monotonic_ns() + START_AFTER_NS;

@@ -2,14 +2,14 @@
 
 use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::KvTurn;
-use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Disruptions, FrameSize};
+use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FrameSize};
 use super::testbed::TrialPlan;
 
 /// What is made in a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// Bare multicast to so many members.
-    Floor(usize),
+    /// Multicast to so many members, without a group.
+    Floor(usize, Datagrams),
     /// A group.
     Group(TrialPlan),
     /// A group whose members are killed or stopped.
@@ -25,7 +25,8 @@ pub(super) fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     let calm = settings.disruptions.is_empty();
     for &members in &settings.members {
         let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
-        turns.extend(has_floor.then_some(Turn::Floor(members)));
+        let floors = [Datagrams::Bare, Datagrams::Library].map(|datagrams| Turn::Floor(members, datagrams));
+        turns.extend(floors.into_iter().filter(|_| has_floor));
         for &faults in &settings.faults {
             let group = |engine: BroadcastEngine, kind: BroadcastKind, frame: FrameSize| TrialPlan {
                 engine,
@@ -74,7 +75,7 @@ fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec
 /// What a turn is called while it is made.
 pub(super) fn name(turn: &Turn) -> String {
     match turn {
-        Turn::Floor(members) => format!("floor/multicast/n{members}"),
+        Turn::Floor(members, datagrams) => format!("{}/n{members}", datagrams.name()),
         Turn::Group(TrialPlan { engine, kind, members, faults, frame, .. }) => {
             format!("{}, {}, {members} members, {faults}, frames {frame}", engine.name(), kind.name())
         }
