@@ -13,7 +13,6 @@ pub mod bare_futex;
 pub mod block;
 #[cfg(not(loom))]
 pub mod calls;
-pub mod check;
 #[cfg(not(loom))]
 pub mod clock;
 pub mod counter;

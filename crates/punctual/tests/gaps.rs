@@ -55,7 +55,7 @@ impl Forger {
         header.write(frame.first_chunk_mut().unwrap());
         frame[header.prefix_size()..header.frame_size()].copy_from_slice(payload);
         let (covered, check) = frame.split_last_chunk_mut::<CHECK_SIZE>().unwrap();
-        *check = crc32c::crc32c(covered).to_le_bytes();
+        *check = punctual_proto::broadcast::crc32c(0, covered).to_le_bytes();
         self.socket.send_to(&frame, self.to).unwrap();
     }
 

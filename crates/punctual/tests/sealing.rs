@@ -243,7 +243,7 @@ fn header_of(frame: &[u8]) -> Option<Header> {
 
 fn with_right_check(frame: &mut [u8]) -> &[u8] {
     let (covered, check) = frame.split_last_chunk_mut::<CHECK_SIZE>().unwrap();
-    *check = crc32c::crc32c(covered).to_le_bytes();
+    *check = punctual_proto::broadcast::crc32c(0, covered).to_le_bytes();
     frame
 }
 

@@ -5,6 +5,7 @@
 //! first cleared and the rest as it was.
 
 use clap::ValueEnum;
+use crc_fast::crc32_iscsi;
 use serde::{Deserialize, Serialize};
 
 use super::wire::{self, PacketHeader, PacketKind, Record, TripId};
@@ -90,7 +91,7 @@ impl Protocol {
             Self::Udp => {
                 bytes[..8].copy_from_slice(&trip.sequence.to_le_bytes());
                 bytes[8..12].copy_from_slice(&trip.run.to_le_bytes());
-                let check = crc32c::crc32c(&bytes[..12]);
+                let check = crc32_iscsi(&bytes[..12]);
                 bytes[12..UDP_HEADER_SIZE].copy_from_slice(&check.to_le_bytes());
             }
             Self::Sockperf => {
@@ -133,7 +134,7 @@ impl Protocol {
                 let (sequence, rest) = bytes.split_first_chunk()?;
                 let (run, rest) = rest.split_first_chunk()?;
                 let (check, _) = rest.split_first_chunk()?;
-                let is_whole = u32::from_le_bytes(*check) == crc32c::crc32c(&bytes[..12]);
+                let is_whole = u32::from_le_bytes(*check) == crc32_iscsi(&bytes[..12]);
                 let (sequence, run) = (u64::from_le_bytes(*sequence), Some(u32::from_le_bytes(*run)));
                 is_whole.then_some(Head { is_reply: true, sequence, run, record: None })
             }

@@ -26,6 +26,7 @@
 //! | 116 | 4 | CRC-32C of bytes 0 to 115 |
 //! | 120 | | filler that follows from run and sequence number, compared whole |
 
+use crc_fast::crc32_iscsi;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::window::Evidence;
 
@@ -181,7 +182,7 @@ pub fn write_header(bytes: &mut [u8], header: &PacketHeader) {
     write_evidence(bytes, &record.evidence.unwrap_or_default());
     put32(bytes, 104, record.tick_fs);
     put32(bytes, 108, record.listened_ns);
-    let check = crc32c::crc32c(&bytes[..CHECK_AT]);
+    let check = crc32_iscsi(&bytes[..CHECK_AT]);
     put32(bytes, CHECK_AT, check);
 }
 
@@ -208,8 +209,7 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
 #[inline]
 pub fn read_header(bytes: &[u8]) -> Option<PacketHeader> {
     let head = bytes.get(..SIZE_MIN)?;
-    if head[..4] != MAGIC || head[4] != VERSION || get32(head, CHECK_AT)? != crc32c::crc32c(&head[..CHECK_AT])
-    {
+    if head[..4] != MAGIC || head[4] != VERSION || get32(head, CHECK_AT)? != crc32_iscsi(&head[..CHECK_AT]) {
         return None;
     }
     let kind = match head[5] {

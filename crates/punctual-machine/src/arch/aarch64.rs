@@ -1,6 +1,5 @@
 //! 64-bit ARM: the virtual counter, copies by NEON, ISB.
 
-use core::arch::aarch64::{__crc32cb, __crc32cd};
 use core::arch::asm;
 
 use super::BLOCK_SIZE;
@@ -141,30 +140,4 @@ mod tests {
             "{counted_ns} ns in {least} to {most}"
         );
     }
-}
-
-/// CRC-32C by the processor's instruction, eight bytes after eight; `None` on one without it (an ARMv8.0).
-#[inline]
-pub(crate) fn crc32c(bytes: &[u8]) -> Option<u32> {
-    // SAFETY: called only where the processor says that it has the instruction.
-    std::arch::is_aarch64_feature_detected!("crc").then(|| unsafe { crc32c_by_crc(bytes) })
-}
-
-#[target_feature(enable = "crc")]
-fn crc32c_by_crc(bytes: &[u8]) -> u32 {
-    let (blocks, rest) = bytes.as_chunks::<32>();
-    let mut crc = u32::MAX;
-    for block in blocks {
-        for word in block.as_chunks::<8>().0 {
-            crc = __crc32cd(crc, u64::from_le_bytes(*word));
-        }
-    }
-    let (words, rest) = rest.as_chunks::<8>();
-    for word in words {
-        crc = __crc32cd(crc, u64::from_le_bytes(*word));
-    }
-    for byte in rest {
-        crc = __crc32cb(crc, *byte);
-    }
-    !crc
 }

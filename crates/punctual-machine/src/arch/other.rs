@@ -46,8 +46,3 @@ pub(crate) fn spin_hint() {
 pub(crate) unsafe fn copy_block(_source: *const u8, _target: *mut u8, _size: usize) {
     unreachable!("no copy of blocks on this processor");
 }
-
-/// No instruction is known.
-pub(crate) fn crc32c(_bytes: &[u8]) -> Option<u32> {
-    None
-}

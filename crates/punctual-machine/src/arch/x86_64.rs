@@ -2,7 +2,7 @@
 
 #[cfg(not(loom))]
 use core::arch::x86_64::__cpuid;
-use core::arch::x86_64::{_MM_HINT_T0, _mm_crc32_u8, _mm_crc32_u64, _mm_prefetch};
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 use super::BLOCK_SIZE;
 #[cfg(not(loom))]
@@ -241,31 +241,4 @@ mod tests {
         }
         assert_eq!(rate_of("flags: fpu"), None);
     }
-}
-
-/// CRC-32C by the processor's instruction, eight bytes after eight; `None` without SSE 4.2.
-#[inline]
-pub(crate) fn crc32c(bytes: &[u8]) -> Option<u32> {
-    // SAFETY: called only where the processor says that it has SSE 4.2.
-    std::is_x86_feature_detected!("sse4.2").then(|| unsafe { crc32c_by_sse(bytes) })
-}
-
-#[target_feature(enable = "sse4.2")]
-fn crc32c_by_sse(bytes: &[u8]) -> u32 {
-    let (blocks, rest) = bytes.as_chunks::<32>();
-    let mut crc = u64::from(u32::MAX);
-    for block in blocks {
-        for word in block.as_chunks::<8>().0 {
-            crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
-        }
-    }
-    let (words, rest) = rest.as_chunks::<8>();
-    for word in words {
-        crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
-    }
-    let mut crc = crc as u32;
-    for byte in rest {
-        crc = _mm_crc32_u8(crc, *byte);
-    }
-    !crc
 }

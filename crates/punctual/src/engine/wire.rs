@@ -13,7 +13,7 @@ mod transmit;
 
 use std::sync::Arc;
 
-use punctual_machine::check;
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use punctual_machine::clock::Ticks;
 use punctual_machine::filter::Unwanted;
 use punctual_machine::slept::Slept;
@@ -176,24 +176,22 @@ where
     super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) }
 }
 
-/// Frames above this are checked in three streams at once, which takes a preparation.
-const SHORT_FRAME_SIZE_MAX: usize = 512;
-
-#[inline]
-fn check_value(frame: &[u8]) -> u32 {
-    let short = if frame.len() <= SHORT_FRAME_SIZE_MAX { check::crc32c(frame) } else { None };
-    short.unwrap_or_else(|| crc32c::crc32c(frame))
+/// Goes on from the CRC-32C of what came before; it begins with 0.
+pub(crate) fn append_check(before: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!before));
+    digest.update(bytes);
+    digest.finalize() as u32
 }
 
 /// Whether a frame's check value, behind it, is right.
 pub(super) fn is_whole(frame: &[u8]) -> bool {
-    let value = |(covered, check): (&[u8], &[u8; CHECK_SIZE])| check_value(covered).to_le_bytes() == *check;
+    let value = |(covered, check): (&[u8], &[u8; CHECK_SIZE])| crc32_iscsi(covered).to_le_bytes() == *check;
     frame.split_last_chunk().is_some_and(value)
 }
 
 /// Puts the check value behind the frame.
 pub(super) fn put_check(bytes: &mut [u8], size: usize) {
-    let check = check_value(&bytes[..size]);
+    let check = crc32_iscsi(&bytes[..size]);
     bytes[size..size + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
 
@@ -239,7 +237,7 @@ fn verify<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
     }
     // Short Ethernet frames are padded: what stands behind the check value is nobody's.
     let check = raw.bytes.get(size..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
-    if u32::from_le_bytes(*check) == check_value(&raw.bytes[..size]) {
+    if u32::from_le_bytes(*check) == crc32_iscsi(&raw.bytes[..size]) {
         Ok(())
     } else {
         Err(Trouble::BadCheck)
@@ -431,6 +429,18 @@ mod tests {
 
     fn door(own: Own) -> Door<u8> {
         Door { own, book: Arc::new(AddressBook::new()), last: None, familiar: None, opener: None }
+    }
+
+    /// Goal: whatever way this processor has, check values are those of RFC 3720, of every size and in parts.
+    #[test]
+    fn check_values_are_those_of_the_standard() {
+        let bytes: Vec<u8> = (0..2000_usize).map(|at| (at * 37 % 251) as u8).collect();
+        for size in (0..300).chain((300..2000).step_by(67)) {
+            let (first, rest) = bytes[..size].split_at(size / 3);
+            let expected = punctual_proto::broadcast::crc32c(0, &bytes[..size]);
+            assert_eq!(crc32_iscsi(&bytes[..size]), expected, "{size} bytes");
+            assert_eq!(append_check(append_check(0, first), rest), expected, "{size} bytes in parts");
+        }
     }
 
     fn parse_checked<'a>(raw: &RawFrame<'a, u8>) -> Result<Frame<'a>, Trouble> {
