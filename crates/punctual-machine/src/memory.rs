@@ -316,6 +316,38 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
     }
 }
 
+/// As many objects in a mapping as the type says: a constant place needs no look whether it is inside.
+#[derive(Debug)]
+pub struct MappedArray<T: SharedObject, const N: usize>(MappedSlice<T>);
+
+impl<T: SharedObject, const N: usize> MappedArray<T, N> {
+    /// The objects from `offset` on, if they lie inside and are aligned.
+    pub fn new(mapping: &Arc<Mapping>, offset: usize) -> Option<Self> {
+        MappedSlice::new(mapping, offset, N).map(Self)
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        self.0.mapping()
+    }
+}
+
+impl<T: SharedObject, const N: usize> Clone for MappedArray<T, N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: SharedObject, const N: usize> Deref for MappedArray<T, N> {
+    type Target = [T; N];
+
+    #[inline]
+    fn deref(&self) -> &[T; N] {
+        // SAFETY: the slice was made of N objects, and the mapping lives (rule 1).
+        unsafe { self.0.start.cast::<[T; N]>().as_ref() }
+    }
+}
+
 /// Reserves the pages of a new file, by filling them: a page that is only reserved is zeroed when it is first touched, alone,
 /// while pages with content are mapped sixteen at a time.
 fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {

@@ -66,6 +66,8 @@ pub struct RingMemory {
     words: NonNull<[AtomicU64]>,
     /// Bytes, a power of two.
     capacity: usize,
+    /// What of a position is the offset of its word, bytes.
+    offset_mask: usize,
     _keeper: Keeper,
 }
 
@@ -73,6 +75,11 @@ pub struct RingMemory {
 unsafe impl Send for RingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RingMemory {}
+
+/// The capacity is a power of two: what is left of a position is a multiple of a word's size, and less than the capacity.
+const fn offset_mask(capacity: usize) -> usize {
+    capacity - size_of::<u64>()
+}
 
 /// Whether a ring can have this capacity, bytes.
 fn is_capacity(capacity: usize) -> bool {
@@ -89,7 +96,8 @@ impl RingMemory {
         let words: Box<[AtomicU64]> = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
         let heap = Arc::new((RingControl::default(), words));
         let (control, words) = (NonNull::from(&heap.0), NonNull::from(&*heap.1));
-        Self { control, words, capacity, _keeper: Keeper::Heap { _heap: heap } }
+        let offset_mask = offset_mask(capacity);
+        Self { control, words, capacity, offset_mask, _keeper: Keeper::Heap { _heap: heap } }
     }
 
     /// A ring in a mapping: its control words at `control_at`, its records at `records_at`. None if that
@@ -106,7 +114,9 @@ impl RingMemory {
         }
         let control = NonNull::from(mapping.object::<RingControl>(control_at)?);
         let words = NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
-        Some(Self { control, words, capacity, _keeper: Keeper::Mapping { _mapping: mapping } })
+        let offset_mask = offset_mask(capacity);
+        let _keeper = Keeper::Mapping { _mapping: mapping };
+        Some(Self { control, words, capacity, offset_mask, _keeper })
     }
 
     /// Size of the ring, bytes.
@@ -129,12 +139,9 @@ impl RingMemory {
     /// The word at a position.
     #[inline]
     pub(super) fn word(&self, position: u64) -> &AtomicU64 {
-        // A multiple of a word's size: the capacity is a power of two.
-        let offset = position as usize & (self.capacity - size_of::<u64>());
-        debug_assert!(offset < size_of_val(self.words()));
-        // SAFETY: there are `capacity / 8` words, and the mask leaves less than the capacity. Looked at several times for each
-        // message: the checks were a tenth of receiving.
-        unsafe { self.words.cast::<AtomicU64>().byte_add(offset).as_ref() }
+        // SAFETY: `start` is inside of the words, which live as long as this. Looked at several times for each message: a check
+        // was a tenth of receiving.
+        unsafe { self.start(position).as_ref() }
     }
 
     /// Asks for the cache line at a position, which will be read soon.
@@ -170,9 +177,10 @@ impl RingMemory {
     /// Where the words from a position on begin.
     #[inline]
     fn start(&self, position: u64) -> NonNull<AtomicU64> {
-        let index = (position as usize & (self.capacity - 1)) / 8;
-        // SAFETY: as in `word`: it lies inside of the words.
-        unsafe { self.words.cast::<AtomicU64>().add(index) }
+        let offset = position as usize & self.offset_mask;
+        debug_assert!(offset < size_of_val(self.words()));
+        // SAFETY: there are `capacity / 8` words, and the mask leaves less than the capacity.
+        unsafe { self.words.cast::<AtomicU64>().byte_add(offset) }
     }
 
     /// Whether records begin at multiples of [`RECORD_ALIGN`] in memory, too.
@@ -185,7 +193,7 @@ impl RingMemory {
     pub(super) fn words_behind(&self, position: u64) -> &[AtomicU64] {
         let index = (position as usize & (self.capacity - 1)) / 8 + 1;
         debug_assert!(index <= self.words().len());
-        // SAFETY: as in `word`, and one more is the end at most.
+        // SAFETY: as in `start`, and one more is the end at most.
         unsafe { self.words().get_unchecked(index..) }
     }
 

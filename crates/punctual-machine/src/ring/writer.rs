@@ -70,7 +70,7 @@ pub struct RingWriter {
     may_pass_caches: bool,
     /// Bytes of the run at hand that were appended.
     run_bytes: u64,
-    /// The last that was told of was a long run: the next one is taken for one, too.
+    /// The last run that was told of was a long one: the next one is taken for one, too.
     was_long: bool,
     /// Something was stored past the caches, by this thread, that was not awaited.
     has_passed_caches: bool,
@@ -282,7 +282,9 @@ impl RingWriter {
         }
         // A claim that was not committed is void.
         (self.position, self.sequence, self.claimed) = (end, self.sequence + 1, 0);
-        self.commit_full_run();
+        if spacing == Spacing::Dense {
+            self.commit_full_run();
+        }
         true
     }
 
@@ -378,22 +380,25 @@ impl RingWriter {
     /// Lets readers see the run so far.
     #[inline]
     fn commit_run(&mut self) {
-        let word = core::mem::take(&mut self.run_word);
-        if word != 0 {
-            if !without!("ring_run_clear") {
-                self.clear(self.position);
-            }
-            self.await_stores();
-            crate::label!("ring.commit_run");
-            self.memory.word(self.run_begin).store(word, ordering!("ring_commit_run", Release)); // (C)
+        if self.run_word != 0 {
+            self.commit_open_run();
         }
+    }
+
+    fn commit_open_run(&mut self) {
+        if !without!("ring_run_clear") {
+            self.clear(self.position);
+        }
+        self.await_stores();
+        crate::label!("ring.commit_run");
+        let word = core::mem::take(&mut self.run_word);
+        self.memory.word(self.run_begin).store(word, ordering!("ring_commit_run", Release)); // (C)
     }
 
     /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
     #[inline]
     pub fn publish_tail(&mut self) {
-        // Told again of the same, it is still what it was.
-        if self.told != self.position || self.run_bytes > 0 {
+        if self.run_bytes > 0 {
             self.was_long = self.run_bytes >= LONG_RUN;
             self.run_bytes = 0;
         }

@@ -19,7 +19,7 @@ use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::life::{self, Life, LifeLock};
-use punctual_machine::memory::{Access, MappedSlice, Mapping};
+use punctual_machine::memory::{Access, MappedArray, MappedSlice, Mapping};
 use punctual_machine::process::ProcessIdentity;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
@@ -129,7 +129,7 @@ pub(super) struct Segment {
     subscriptions: MappedSlice<Counter>,
     streams: MappedSlice<Counter>,
     rows: MappedSlice<Counter>,
-    bells: MappedSlice<Doorbell>,
+    bells: MappedArray<Doorbell, BELLS>,
     pub(super) owner: Owner,
 }
 
@@ -207,7 +207,7 @@ impl Segment {
             subscriptions: MappedSlice::new(memory, SUBSCRIPTIONS_AT, 2 * BELLS)?,
             streams: MappedSlice::new(memory, STREAMS_AT, 2 * STREAMS_MAX)?,
             rows: MappedSlice::new(memory, ROWS_AT, ROWS_MAX * ROW_WORDS)?,
-            bells: MappedSlice::new(bell, 0, BELLS)?,
+            bells: MappedArray::new(bell, 0)?,
             owner,
         })
     }
