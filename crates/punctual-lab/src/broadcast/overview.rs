@@ -72,6 +72,16 @@ fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
     middle(of.map(FloorTrial::speed).collect())
 }
 
+/// The speed of bare multicast in the round of a trial of messages: as many were made before it.
+fn bare_beside(all: &BroadcastOverall, trial: &FloorTrial) -> Option<f64> {
+    let of = |datagrams: Datagrams| {
+        let same = move |floor: &&FloorTrial| floor.members == trial.members && floor.datagrams == datagrams;
+        all.floors.iter().filter(same)
+    };
+    let before = of(trial.datagrams).position(|floor| std::ptr::eq(floor, trial))?;
+    of(Datagrams::Bare).nth(before).map(FloorTrial::speed)
+}
+
 fn key(trial: &BroadcastTrial) -> [Cell; KEYS] {
     [
         trial.engine.name().into(),
@@ -241,7 +251,7 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
             [true, false] => "sent".to_owned(),
             [false, _] => "no".to_owned(),
         };
-        let bare = floor_of(all, floor.members).filter(|_| !is_bare);
+        let bare = if is_bare { None } else { bare_beside(all, floor) };
         table.row([
             floor.datagrams.name().into(),
             floor.members.to_string().into(),
@@ -253,7 +263,7 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
         ]);
     }
     let note = "Nobody waits for a receiver here: what it has no room for is lost, and does not count. Messages are the library's, of \
-                datagrams as large, queued in runs; of the floor's middle run.";
+                datagrams as large, queued in runs, beside the floor of their round.";
     let section = Section::new("Multicast without a group").about("payload at the slowest receiver");
     (!all.floors.is_empty()).then(|| section.table(table).note(note))
 }
