@@ -43,7 +43,9 @@ fn all_members_deliver_the_same() {
     }
     let summary = summary(&place);
     if is_root() && summary["skipped"].is_null() {
-        assert!(ended.out.contains("Bare multicast"), "{}", ended.out);
+        for cell in ["floor/multicast", "multicast/messages"] {
+            assert!(ended.out.contains(cell), "{cell}: {}", ended.out);
+        }
     } else {
         eprintln!("SKIPPED: {}", summary["skipped"]);
     }
