@@ -111,7 +111,7 @@ pub struct BroadcastOverall {
     pub mtu: usize,
     /// In the order in which they were made.
     pub trials: Vec<BroadcastTrial>,
-    /// The same, of bare multicast.
+    /// The same, of multicast without a group.
     pub floors: Vec<FloorTrial>,
     /// The same, of groups whose members were killed or stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

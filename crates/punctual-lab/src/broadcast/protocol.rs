@@ -78,7 +78,7 @@ pub(super) struct ProcessPlan {
     pub(super) kv: Option<KvPlan>,
 }
 
-/// Bare multicast, as one process sees it.
+/// Multicast without a group, as one process sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct FloorPlan {
     /// The group, and the address of the interface.
@@ -153,7 +153,7 @@ pub(super) struct MemberEnd {
 /// What a member brings back, and what its thread went through.
 pub(super) type MemberAnswer = (MemberEnd, Option<ThreadWindows>);
 
-/// What a process brings back from bare multicast.
+/// What a process brings back from multicast without a group.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FloorEnd {
     /// When the last datagram was sent or came.
