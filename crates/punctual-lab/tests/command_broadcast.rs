@@ -43,9 +43,8 @@ fn all_members_deliver_the_same() {
     }
     let summary = summary(&place);
     if is_root() && summary["skipped"].is_null() {
-        for cell in ["floor/multicast", "multicast/messages"] {
-            assert!(ended.out.contains(cell), "{cell}: {}", ended.out);
-        }
+        assert!(ended.out.contains("Multicast without a group"), "{}", ended.out);
+        has_floors(&summary);
     } else {
         eprintln!("SKIPPED: {}", summary["skipped"]);
     }
@@ -61,6 +60,19 @@ fn all_members_deliver_the_same() {
     }
     let again = place.punctual(&["report", "run", "--text"]).with(0).out;
     assert!(again.contains("How fast a group delivers"), "{again}");
+}
+
+/// Bare datagrams and messages of the library arrived without a group, and each kind has a speed.
+fn has_floors(summary: &Value) {
+    let floors = summary["broadcast"]["floors"].as_array().expect("floors");
+    let results = summary["results"].as_array().expect("results");
+    for (datagrams, name) in [("bare", "floor/multicast/n3"), ("library", "multicast/messages/n3")] {
+        let floor = floors.iter().find(|floor| floor["datagrams"] == datagrams).expect("a floor");
+        let count = |field: &str| floor[field].as_u64().expect("a count");
+        assert!((1..=count("sent")).contains(&count("received")), "{floor:#}");
+        let row = results.iter().find(|row| row["name"] == name).expect("a result");
+        assert!(row["unit"] == "B/s" && row["p50"].as_u64() > Some(0), "{row:#}");
+    }
 }
 
 /// Goal: packets that a program in the kernel loses, and bits that it flips below every check, change nothing of what is delivered,

@@ -1,4 +1,4 @@
-//! All trials in turn: bare multicast, then engines and faults, for each size of the group.
+//! All trials in turn: multicast without a group, then engines and faults, for each size of the group.
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
@@ -11,11 +11,11 @@ use super::kept::PacedTrial;
 use super::kv;
 use super::kv::trial::{KvStep, KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
+use super::messages;
 use super::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FaultProfile, FrameSize,
     OtherSystem, Senders,
 };
-use super::plain;
 use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
 use super::turn::{Turn, name, turns};
@@ -87,7 +87,7 @@ pub struct FloorTrial {
     pub members: usize,
     /// Bytes of a datagram.
     pub size: usize,
-    /// Whose they are.
+    /// Who makes the datagrams.
     #[serde(default)]
     pub datagrams: Datagrams,
     /// Datagrams that were sent.
@@ -96,7 +96,7 @@ pub struct FloorTrial {
     pub received: u64,
     /// From the first one until its last one.
     pub duration_ns: u64,
-    /// Whether runs were sent as one, and came as one, of bare ones.
+    /// Whether bare runs were sent as one, and came as one.
     pub merged: [bool; 2],
 }
 
@@ -134,13 +134,17 @@ impl BroadcastTrial {
 }
 
 impl FloorTrial {
+    /// Payload of a datagram, bytes.
+    fn payload_size(&self) -> usize {
+        match self.datagrams {
+            Datagrams::Bare => self.size,
+            Datagrams::Library => messages::payload_size(self.size),
+        }
+    }
+
     /// Payload a second at the slowest receiver: what it lost does not count.
     pub fn speed(&self) -> f64 {
-        let payload_size = match self.datagrams {
-            Datagrams::Bare => self.size,
-            Datagrams::Library => plain::payload_size(self.size),
-        };
-        self.received as f64 * payload_size as f64 * 1e9 / self.duration_ns.max(1) as f64
+        self.received as f64 * self.payload_size() as f64 * 1e9 / self.duration_ns.max(1) as f64
     }
 }
 
@@ -337,7 +341,7 @@ fn floor(
     let (started_ns, ends) =
         testbed.floor(members, (settings.bytes.div_ceil(size as u64), size), datagrams)?;
     let [sender, receivers @ ..] = &ends[..] else {
-        return Err(RunError::Machine("bare multicast needs a sender".to_owned()));
+        return Err(RunError::Machine("multicast without a group needs a sender".to_owned()));
     };
     let slowest = receivers.iter().min_by(|one, other| {
         let speed = |end: &FloorEnd| end.count as f64 / end.ended_ns.saturating_sub(started_ns).max(1) as f64;
@@ -377,7 +381,7 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
     }
     for floor in &overall.floors {
         let (engine, wake) = floor.datagrams.cell();
-        add(engine, &format!("{wake}/n{}", floor.members), floor.size, (floor.speed(), "B/s"));
+        add(engine, &format!("{wake}/n{}", floor.members), floor.payload_size(), (floor.speed(), "B/s"));
     }
     let of = |(cell, unit, speeds): &(CellId, &str, Vec<f64>)| CellResult {
         unit: (*unit).to_owned(),
@@ -414,7 +418,7 @@ impl Experiment for BroadcastSettings {
             "paced": self.paced,
             "kv": self.kv,
             "pinned": self.pin,
-            "order": "bare multicast, engines and kinds in turn, then faults, then members, run by run",
+            "order": "bare multicast and messages without a group, engines and kinds in turn, then faults, then members, run by run",
         });
         if let Some(described) = described.as_object_mut() {
             if is_calm {

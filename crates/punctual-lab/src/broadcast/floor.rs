@@ -1,6 +1,6 @@
 //! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as the frames, merged runs both ways, receivers that
-//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost. And in the same places, what
-//! [`plain`](super::plain) has of the library.
+//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost. [`messages`](super::messages) sends
+//! the library's messages in place of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use punctual_machine::socket::{
     MulticastInterface, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
 };
 
+use super::messages::Messages;
 use super::option::Datagrams;
-use super::plain::Plain;
 use super::protocol::{FloorEnd, FloorPlan};
 
 /// Datagrams of a run.
@@ -23,33 +23,41 @@ pub(super) const NAP: Duration = Duration::from_micros(50);
 /// Without anything for so long, what is missing is lost.
 pub(super) const SILENCE: Duration = Duration::from_millis(200);
 
-pub(super) enum Floor {
+/// One process's end of multicast without a group.
+pub(super) struct Floor {
+    plan: FloorPlan,
+    end: End,
+}
+
+enum End {
     Bare(Bare),
-    Library(Box<Plain>),
+    Library(Box<Messages>),
 }
 
 impl Floor {
-    pub(super) fn open(plan: &FloorPlan) -> Result<Self, String> {
-        Ok(match plan.datagrams {
-            Datagrams::Bare => Self::Bare(Bare::open(plan)?),
-            Datagrams::Library => Self::Library(Box::new(Plain::open(plan)?)),
-        })
+    pub(super) fn open(plan: FloorPlan) -> Result<Self, String> {
+        let end = match plan.datagrams {
+            Datagrams::Bare => End::Bare(Bare::open(&plan)?),
+            Datagrams::Library => End::Library(Box::new(Messages::open(&plan)?)),
+        };
+        Ok(Self { plan, end })
     }
 
-    pub(super) fn travel(&mut self, plan: &FloorPlan, at_ns: u64) -> Result<FloorEnd, String> {
+    pub(super) fn travel(&mut self, at_ns: u64) -> Result<FloorEnd, String> {
         if let Some(rest) = at_ns.checked_sub(monotonic_ns()) {
             std::thread::sleep(Duration::from_nanos(rest));
         }
-        match self {
-            Self::Bare(end) if plan.sends => end.send(plan),
-            Self::Bare(end) => end.receive(plan),
-            Self::Library(end) if plan.sends => end.send(plan),
-            Self::Library(end) => Ok(end.receive(plan)),
+        let Self { plan, end } = self;
+        match end {
+            End::Bare(end) if plan.sends => end.send(plan),
+            End::Bare(end) => end.receive(plan),
+            End::Library(end) if plan.sends => end.send(plan),
+            End::Library(end) => Ok(end.receive(plan)),
         }
     }
 }
 
-pub(super) struct Bare {
+struct Bare {
     socket: UdpSocket,
 }
 

@@ -19,7 +19,7 @@ use super::lives::member::Lasting;
 use super::option::{BroadcastKind, FaultProfile, Planted};
 use super::other::OtherMember;
 use super::protocol::{
-    FloorPlan, Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
+    Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
 };
 use super::testbed::{INTERFACE, PREFIX};
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
@@ -47,7 +47,7 @@ const POOL_SIZE: usize = 1 << 20;
 /// Does as told.
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let Some(()) = requests.prepare() else { return Ok(()) };
-    let (mut running, mut floor, mut lasting) = (None::<Member>, None::<(FloorPlan, Floor)>, None::<Alive>);
+    let (mut running, mut floor, mut lasting) = (None::<Member>, None::<Floor>, None::<Alive>);
     while let Some(request) = requests.recv() {
         match request {
             MemberRequest::Settle { address } => {
@@ -61,7 +61,9 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 requests.answer(&joined)?;
             }
             MemberRequest::Floor(plan) => {
-                let opened = Floor::open(&plan).map(|opened| floor = Some((plan, opened)));
+                // One that was opened and never travelled has the same node.
+                floor = None;
+                let opened = Floor::open(plan).map(|opened| floor = Some(opened));
                 requests.answer(&opened)?;
             }
             MemberRequest::Go { at_ns } => match (&mut running, floor.take()) {
@@ -72,7 +74,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                     }
                     Err(text) => requests.answer::<MemberAnswer>(&Err(text))?,
                 },
-                (None, Some((plan, mut floor))) => requests.answer(&floor.travel(&plan, at_ns))?,
+                (None, Some(mut floor)) => requests.answer(&floor.travel(at_ns))?,
                 (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
             },
             MemberRequest::Live(plan) => {
@@ -80,7 +82,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 requests.answer(&lived)?;
             }
             MemberRequest::Close => {
-                (running, lasting) = (None, None);
+                (running, floor, lasting) = (None, None, None);
                 requests.answer(&Ok(()))?;
             }
         }

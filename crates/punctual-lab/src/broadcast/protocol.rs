@@ -89,7 +89,7 @@ pub(super) struct FloorPlan {
     /// Datagrams, and the bytes of each.
     pub(super) count: u64,
     pub(super) size: usize,
-    /// Whose.
+    /// Who makes the datagrams.
     pub(super) datagrams: Datagrams,
 }
 

@@ -242,7 +242,9 @@ impl BroadcastTestbed {
             let (group, interface) = (GROUP_BARE, address(place));
             MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size, datagrams })
         };
-        let _opened: Vec<()> = self.ask_all(members, plan)?;
+        if let Err(reason) = self.ask_all::<()>(members, plan) {
+            return self.close(members).and(Err(reason));
+        }
         let at_ns = monotonic_ns() + START_AFTER_NS;
         Ok((at_ns, self.ask_all(members, |_| MemberRequest::Go { at_ns })?))
     }

@@ -1,5 +1,5 @@
-//! The library's messages in place of bare datagrams of the same size: a communicator queues them for everybody, others receive
-//! them and nap. Neither a group nor an order: what the floor leaves for what a group adds.
+//! Messages of the library without a group, in place of bare datagrams of the same size: one process queues them for all others,
+//! which receive them and nap. A group cannot be faster than this.
 
 use punctual::{Bus, Communicator, Node, SendError, Target};
 use punctual_machine::clock::monotonic_ns;
@@ -9,41 +9,54 @@ use punctual_proto::limits::CHECK_SIZE;
 use super::floor::{NAP, RUN, SILENCE};
 use super::protocol::{FloorEnd, FloorPlan};
 
-/// Where everybody listens.
+/// Receivers listen at this port.
 const PORT: u16 = 1;
-
-pub(super) struct Plain {
-    communicator: Communicator,
-    _node: Node,
-}
+/// The sender has another port: it would hear itself, as every node hears what goes to everybody at its port.
+const SENDER_PORT: u16 = 2;
 
 /// Payload of a message that takes a datagram of so many bytes.
 pub(super) fn payload_size(datagram: usize) -> usize {
     datagram.saturating_sub(HEADER_SIZE + CHECK_SIZE)
 }
 
-impl Plain {
+/// One end.
+pub(super) struct Messages {
+    communicator: Communicator,
+    _node: Node,
+}
+
+impl Messages {
     pub(super) fn open(plan: &FloorPlan) -> Result<Self, String> {
         let bus = Bus::multicast(plan.group, plan.interface);
-        let name = format!("plain-{}", plan.interface).replace('.', "-");
+        let name = format!("messages-{}", plan.interface).replace('.', "-");
         let node = Node::open(&bus, &name).map_err(|error| error.to_string())?;
-        let communicator = node.bind(PORT).map_err(|error| error.to_string())?;
+        let port = if plan.sends { SENDER_PORT } else { PORT };
+        let communicator = node.bind(port).map_err(|error| error.to_string())?;
         Ok(Self { communicator, _node: node })
     }
 
     pub(super) fn send(&mut self, plan: &FloorPlan) -> Result<FloorEnd, String> {
         let mut message = vec![0; payload_size(plan.size)];
-        let mut sent = 0;
+        let mut sent = 0_u64;
+        let mut full_since = None;
         while sent < plan.count {
             message[..8].copy_from_slice(&sent.to_le_bytes());
             match self.communicator.queue(Target::everyone_at(PORT), &message) {
-                Ok(()) => sent += 1,
-                // The kernel has no room: nothing was taken.
-                Err(SendError::Full) => std::thread::yield_now(),
+                Ok(()) => {
+                    (sent, full_since) = (sent + 1, None);
+                    if sent.is_multiple_of(RUN as u64) {
+                        self.communicator.flush();
+                    }
+                }
+                // The kernel has no room now. The message was not taken, and is queued again.
+                Err(SendError::Full) => {
+                    let since = *full_since.get_or_insert_with(monotonic_ns);
+                    if monotonic_ns() - since > SILENCE.as_nanos() as u64 {
+                        return Err("messages by multicast: the kernel takes none".to_owned());
+                    }
+                    std::thread::yield_now();
+                }
                 Err(error) => return Err(format!("messages by multicast: {error}")),
-            }
-            if sent.is_multiple_of(RUN as u64) {
-                self.communicator.flush();
             }
         }
         self.communicator.flush();
