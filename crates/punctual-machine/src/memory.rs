@@ -316,7 +316,7 @@ impl<T: SharedObject> Deref for MappedSlice<T> {
     }
 }
 
-/// As many objects in a mapping as the type says: a constant place needs no look whether it is inside.
+/// As many objects in a mapping as the type says. An index that the compiler knows is not checked at run time.
 #[derive(Debug)]
 pub struct MappedArray<T: SharedObject, const N: usize>(MappedSlice<T>);
 
@@ -324,11 +324,6 @@ impl<T: SharedObject, const N: usize> MappedArray<T, N> {
     /// The objects from `offset` on, if they lie inside and are aligned.
     pub fn new(mapping: &Arc<Mapping>, offset: usize) -> Option<Self> {
         MappedSlice::new(mapping, offset, N).map(Self)
-    }
-
-    /// The mapping.
-    pub fn mapping(&self) -> &Arc<Mapping> {
-        self.0.mapping()
     }
 }
 
@@ -450,6 +445,16 @@ mod tests {
         drop(memory);
         slice[3].store(9, Ordering::Relaxed);
         assert_eq!((slice.clone()[3].load(Ordering::Relaxed), slice.len()), (9, 4));
+    }
+
+    #[test]
+    fn an_array_is_all_of_its_objects() {
+        let memory = Arc::new(Mapping::anonymous(4096).unwrap());
+        assert!(MappedArray::<AtomicU64, 4>::new(&memory, 4072).is_none(), "one is behind the end");
+        let array = MappedArray::<AtomicU64, 4>::new(&memory, 4064).unwrap();
+        drop(memory);
+        array.iter().enumerate().for_each(|(at, word)| word.store(at as u64, Ordering::Relaxed));
+        assert_eq!(array.clone().each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -64,9 +64,7 @@ enum Keeper {
 pub struct RingMemory {
     control: NonNull<RingControl>,
     words: NonNull<[AtomicU64]>,
-    /// Bytes, a power of two.
-    capacity: usize,
-    /// What of a position is the offset of its word, bytes.
+    /// The mask that leaves of a position the offset of its word, bytes.
     offset_mask: usize,
     _keeper: Keeper,
 }
@@ -76,7 +74,7 @@ unsafe impl Send for RingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RingMemory {}
 
-/// The capacity is a power of two: what is left of a position is a multiple of a word's size, and less than the capacity.
+/// The mask that leaves of a position the offset of its word. The capacity is a power of two.
 const fn offset_mask(capacity: usize) -> usize {
     capacity - size_of::<u64>()
 }
@@ -96,8 +94,7 @@ impl RingMemory {
         let words: Box<[AtomicU64]> = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
         let heap = Arc::new((RingControl::default(), words));
         let (control, words) = (NonNull::from(&heap.0), NonNull::from(&*heap.1));
-        let offset_mask = offset_mask(capacity);
-        Self { control, words, capacity, offset_mask, _keeper: Keeper::Heap { _heap: heap } }
+        Self { control, words, offset_mask: offset_mask(capacity), _keeper: Keeper::Heap { _heap: heap } }
     }
 
     /// A ring in a mapping: its control words at `control_at`, its records at `records_at`. None if that
@@ -114,14 +111,14 @@ impl RingMemory {
         }
         let control = NonNull::from(mapping.object::<RingControl>(control_at)?);
         let words = NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
-        let offset_mask = offset_mask(capacity);
         let _keeper = Keeper::Mapping { _mapping: mapping };
-        Some(Self { control, words, capacity, offset_mask, _keeper })
+        Some(Self { control, words, offset_mask: offset_mask(capacity), _keeper })
     }
 
     /// Size of the ring, bytes.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.offset_mask + size_of::<u64>()
     }
 
     #[inline]
@@ -174,10 +171,16 @@ impl RingMemory {
         unsafe { core::slice::from_raw_parts(self.start(position).as_ptr(), 1 + size.div_ceil(8)) }
     }
 
+    /// The offset of the word at a position, bytes.
+    #[inline]
+    fn offset(&self, position: u64) -> usize {
+        position as usize & self.offset_mask
+    }
+
     /// Where the words from a position on begin.
     #[inline]
     fn start(&self, position: u64) -> NonNull<AtomicU64> {
-        let offset = position as usize & self.offset_mask;
+        let offset = self.offset(position);
         debug_assert!(offset < size_of_val(self.words()));
         // SAFETY: there are `capacity / 8` words, and the mask leaves less than the capacity.
         unsafe { self.words.cast::<AtomicU64>().byte_add(offset) }
@@ -191,7 +194,7 @@ impl RingMemory {
     /// The words behind the commit word at `position`, up to the end of the ring.
     #[inline]
     pub(super) fn words_behind(&self, position: u64) -> &[AtomicU64] {
-        let index = (position as usize & (self.capacity - 1)) / 8 + 1;
+        let index = self.offset(position) / 8 + 1;
         debug_assert!(index <= self.words().len());
         // SAFETY: as in `start`, and one more is the end at most.
         unsafe { self.words().get_unchecked(index..) }
@@ -200,7 +203,7 @@ impl RingMemory {
     /// Bytes from a position to the end of the ring.
     #[inline]
     pub(super) fn to_end(&self, position: u64) -> usize {
-        self.capacity - (position as usize & (self.capacity - 1))
+        self.capacity() - self.offset(position)
     }
 
     /// Where the next record will begin, as its writer last said.
@@ -221,7 +224,7 @@ impl RingMemory {
                 believable(self.control().tail.sequence.load(ordering!("ring_sequence_read", Acquire)))?; // (G)
             let word = self.word(position).load(Ordering::Relaxed);
             fence!("ring_newest_fence", Acquire); // (D), (F) pairs with the fences in `RingWriter::raise_limit`.
-            if self.control().limit.0.load(Ordering::Relaxed) > position + self.capacity as u64 {
+            if self.control().limit.0.load(Ordering::Relaxed) > position + self.capacity() as u64 {
                 continue;
             }
             // Its writer may have told of later records since we read the position, never of as many as a half word counts.
