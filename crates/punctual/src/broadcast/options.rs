@@ -8,7 +8,7 @@ use punctual_machine::SystemError;
 use punctual_proto::broadcast::{DATA_PREFIX_SIZE, Guarantee, OptionsError};
 use punctual_proto::{Nanos, NodeId, Port, broadcast};
 
-use crate::engine::wire::append_check;
+use crate::engine::wire::crc32c_append;
 use crate::node::{BindError, Node};
 use crate::wake::Wake;
 
@@ -117,7 +117,7 @@ impl GroupOptions {
             round_trip: nanos(self.round_trip),
             expel_slow_after: self.expel_slow_after.map(nanos),
             // The kernel's media have a check value in every frame, and so has every seal.
-            check: (!node.has_check()).then_some(append_check),
+            check: (!node.has_check()).then_some(crc32c_append),
             ..broadcast::GroupOptions::new(group, self.roster.clone(), node.id(), Port::from(self.port))
         };
         let size = member.datagram_size();

@@ -176,8 +176,8 @@ where
     super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) }
 }
 
-/// Goes on from the CRC-32C of what came before; it begins with 0.
-pub(crate) fn append_check(before: u32, bytes: &[u8]) -> u32 {
+/// The CRC-32C of what came before, whose value is `before` (0 of nothing), and of `bytes`.
+pub(crate) fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!before));
     digest.update(bytes);
     digest.finalize() as u32
@@ -431,7 +431,7 @@ mod tests {
         Door { own, book: Arc::new(AddressBook::new()), last: None, familiar: None, opener: None }
     }
 
-    /// Goal: whatever way this processor has, check values are those of RFC 3720, of every size and in parts.
+    /// Goal: check values are those of RFC 3720, in one part and in two, whatever way this processor has.
     #[test]
     fn check_values_are_those_of_the_standard() {
         let bytes: Vec<u8> = (0..2000_usize).map(|at| (at * 37 % 251) as u8).collect();
@@ -439,7 +439,7 @@ mod tests {
             let (first, rest) = bytes[..size].split_at(size / 3);
             let expected = punctual_proto::broadcast::crc32c(0, &bytes[..size]);
             assert_eq!(crc32_iscsi(&bytes[..size]), expected, "{size} bytes");
-            assert_eq!(append_check(append_check(0, first), rest), expected, "{size} bytes in parts");
+            assert_eq!(crc32c_append(crc32c_append(0, first), rest), expected, "{size} bytes in parts");
         }
     }
 
