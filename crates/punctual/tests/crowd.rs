@@ -116,6 +116,7 @@ fn throng(bus: &Bus, number: usize) {
         Err(error) => {
             let text = error.to_string();
             assert!(text.contains("256 nodes") && text.contains("another bus"), "{text}");
+            note(bus, "refused", number);
             std::process::exit(REFUSED);
         }
     };
@@ -138,11 +139,12 @@ fn throng(bus: &Bus, number: usize) {
     let ledger = node.ledger();
     assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
     drop(communicator);
-    // Who leaves now might take from the others what they have not read: all leave when all are done.
     note(bus, "done", number);
-    while noted(bus, "done").len() < NODES_MAX {
-        let done = || noted(bus, "done");
-        assert!(Instant::now() < give_up, "{} of {NODES_MAX} are done: {:?}", done().len(), done());
+    // Who leaves now might take from the others what they have not read, and makes room for who has not come yet:
+    // all leave when all are done or refused.
+    while noted(bus, "done").len() < NODES_MAX || noted(bus, "refused").len() < THRONG - NODES_MAX {
+        let (done, refused) = (noted(bus, "done"), noted(bus, "refused"));
+        assert!(Instant::now() < give_up, "{} done: {done:?}; refused: {refused:?}", done.len());
         std::thread::sleep(Duration::from_millis(20));
         node.housekeep();
     }
