@@ -9,6 +9,7 @@ use punctual_proto::broadcast::{self, Event, Guarantee, Member};
 use punctual_proto::{Nanos, Protocol, Target};
 
 use super::page::{Exchanged, Page};
+use super::yielding::Yielding;
 use super::{GroupAccount, JoinError};
 use crate::communicator::Communicator;
 use crate::engine::SendError;
@@ -60,6 +61,8 @@ pub(super) struct Driver {
     is_from_kept: bool,
     /// Events since the others were heard.
     taken: u32,
+    /// Whether it yields before it sleeps; none if it never sleeps.
+    yielding: Option<Yielding>,
     /// The user waits for the group's descriptor.
     pub(super) is_armed: bool,
     /// It was made readable, and not taken back yet.
@@ -99,10 +102,17 @@ impl Driver {
             bytes: Vec::new(),
             is_from_kept: false,
             taken: 0,
+            yielding: None,
             is_armed: false,
             has_rung: false,
             driven_at: now,
         })
+    }
+
+    /// Whether it yields amid a stream: one that never sleeps has a processor of its own.
+    pub(super) fn yielding(mut self, sleeps: bool) -> Self {
+        self.yielding = sleeps.then(Yielding::new);
+        self
     }
 
     pub(super) fn now(&self) -> Nanos {
@@ -116,6 +126,9 @@ impl Driver {
     /// The next event for the user, if there is one now.
     pub(super) fn next_event(&mut self) -> Option<Event> {
         let event = self.take_event();
+        if event.is_some() {
+            self.renew_yields();
+        }
         self.exchanged.delivered += u64::from(matches!(event, Some(Event::Delivered(_))));
         event
     }
@@ -207,15 +220,33 @@ impl Driver {
         self.settle();
     }
 
-    /// Waits for a message, or until something is due.
+    /// Waits for a message, or until something is due; amid a stream others run first, and it returns for the next turn.
     pub(super) fn wait(&mut self, deadline: Nanos) {
         let now = self.now();
+        if self.member.is_streaming() && self.yielding.as_ref().is_some_and(|yielding| yielding.is_due(now)) {
+            return self.yield_now(now);
+        }
+        self.renew_yields();
         let due = self.member.poll_timeout().min(deadline);
         let due = if self.held.is_some() { due.min(now.plus(ROOM_WAIT)) } else { due };
         let wait = self.clock.ticks(Duration::from_nanos(due.since(now).0));
         if let Ok(message) = self.communicator.receive_until(Some(self.clock.now().plus(wait))) {
             let now = Nanos(self.clock.nanos(self.clock.now()));
             self.member.handle_message(message.source, message.payload, now);
+        }
+    }
+
+    fn yield_now(&mut self, began: Nanos) {
+        std::thread::yield_now();
+        let now = self.now();
+        if let Some(yielding) = &mut self.yielding {
+            yielding.note(began, now);
+        }
+    }
+
+    fn renew_yields(&mut self) {
+        if let Some(yielding) = &mut self.yielding {
+            yielding.renew();
         }
     }
 

@@ -55,6 +55,7 @@ use punctual_proto::{Nanos, NodeId};
 
 use crate::communicator::Sender;
 use crate::node::{CommunicatorOptions, Node};
+use crate::wake::Wake;
 
 pub use account::{GroupAccount, GroupOwner, GroupState, MemberAccount, read_all};
 pub use broadcaster::Broadcaster;
@@ -80,6 +81,7 @@ mod options;
 mod page;
 mod replica;
 mod shared;
+mod yielding;
 
 /// A member of a group. Dropped without [`Group::leave`] it crashes, for the others.
 pub struct Group {
@@ -126,7 +128,7 @@ impl Group {
             Page::create(&options.name, node.page_owner(), (member, frame_size)).map_err(JoinError::System)
         };
         let refused = |error| JoinError::Options { group: options.name.clone(), error };
-        let driver = Driver::new(member, communicator, page, refused)?;
+        let driver = Driver::new(member, communicator, page, refused)?.yielding(options.wake != Wake::Spin);
         let event = EventFd::new().map_err(JoinError::System)?;
         let shared = Arc::new(Shared::new(driver, event, options.heartbeat / 4));
         let theirs = Arc::clone(&shared);

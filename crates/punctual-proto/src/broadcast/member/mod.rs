@@ -210,6 +210,12 @@ impl Member {
         self.outgoing.is_gathering() && self.outgoing.transmitted >= self.outgoing.sent
     }
 
+    /// Whether a stream is under way: in the last heartbeat half a window and more was held anew.
+    #[inline]
+    pub fn is_streaming(&self) -> bool {
+        self.timing.is_fast
+    }
+
     /// Whether it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
