@@ -18,8 +18,9 @@ pub const GROUP_PORT: u16 = 65_533;
 /// Payload of a frame where the network does not cut datagrams, bytes: Ethernet's 1,500 less all heads.
 const FRAME_SIZE_WIRE: usize = 1_328;
 
-/// Payload of a frame in memory, bytes.
-const FRAME_SIZE_MEMORY: usize = 2_048;
+/// Payload of a frame in memory, bytes: what follows from each frame costs more than its bytes. Half as large ones were a sixth
+/// slower, with 4 % of them lost or damaged a fifth.
+const FRAME_SIZE_MEMORY: usize = 8_192;
 
 /// Bytes of one sender that not all have taken: a third of a socket's buffer, by which a sender seldom waits for who is heard at
 /// once; in memory half of a ring.
@@ -43,7 +44,7 @@ pub struct GroupOptions {
     pub port: u16,
     /// What a message is delivered with, unless it is broadcast with another guarantee.
     pub guarantee: Guarantee,
-    /// Payload of a frame, bytes. By default what Ethernet carries uncut, 2 KiB in memory, and never more than the bus carries.
+    /// Payload of a frame, bytes. By default what Ethernet carries uncut, 8 KiB in memory, and never more than the bus carries.
     pub frame_size: Option<usize>,
     /// Frames of one sender that not all have taken. By default as many as have 680 kB, in memory 512 KiB; 16 to 512.
     pub window: Option<usize>,

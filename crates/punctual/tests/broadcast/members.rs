@@ -402,7 +402,7 @@ fn what_cannot_be_is_said() {
     };
     assert_eq!(
         (refused, taken),
-        (BroadcastError::Undelivered, 256 + 2_048 / 11),
+        (BroadcastError::Undelivered, 64 + 8_192 / 11),
         "a window, and what waits in one frame"
     );
     while next(&mut alone, Duration::ZERO).is_some() {}

@@ -100,9 +100,11 @@ impl Member {
         }
     }
 
-    /// When what is new has waited long enough for more.
+    /// When what is new has waited long enough for more: a round trip, or an eighth of a heartbeat. Where nothing is lost no round
+    /// trip is measured.
     pub(super) fn news_due(&self) -> Nanos {
-        self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(self.gaps.round_trip()))
+        let wait = self.gaps.round_trip().max(Nanos(self.options.heartbeat.0 / 8));
+        self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(wait))
     }
 
     pub(super) fn handle_times(&mut self) {

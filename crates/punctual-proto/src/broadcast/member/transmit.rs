@@ -9,7 +9,7 @@ use crate::broadcast::view::Places;
 use crate::protocol::Transmit;
 
 /// What all members together say of a stream while a window of it goes by, about.
-const STATUSES_PER_WINDOW: u64 = 80;
+const STATUSES_PER_WINDOW: u64 = 40;
 
 /// Who hears a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,7 +318,7 @@ impl Member {
             || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said
     }
 
-    /// Whether what is new waits for more of the same, for a round trip at most. While much of a stream is under way nobody needs to
+    /// Whether what is new waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way nobody needs to
     /// hear of every part of it, and each status is work for whoever sends it and whoever hears it.
     fn waits_for_more(&self) -> bool {
         let progress = &self.progress;
