@@ -11,6 +11,9 @@ use crate::protocol::Transmit;
 /// What all members together say of a stream while a window of it goes by, about.
 const STATUSES_PER_WINDOW: u64 = 40;
 
+/// A part of such a status is waited for while as much of it, divided by this, is held and not known to be uniform: then more comes.
+const UNDER_WAY_DIVISOR: u64 = 4;
+
 /// Who hears a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -318,8 +321,8 @@ impl Member {
             || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said
     }
 
-    /// Whether what is new waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way nobody needs to
-    /// hear of every part of it, and each status is work for whoever sends it and whoever hears it.
+    /// Whether what is new waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way
+    /// nobody needs to hear of every part of it, and each status is work for whoever sends it and whoever hears it.
     fn waits_for_more(&self) -> bool {
         let progress = &self.progress;
         let window = self.options.window as u64;
@@ -329,7 +332,7 @@ impl Member {
             false => (progress.held, progress.held_said),
         };
         self.timing.is_fast
-            && progress.held.saturating_sub(progress.uniform) >= part
+            && progress.held.saturating_sub(progress.uniform) >= part.div_ceil(UNDER_WAY_DIVISOR)
             && now.saturating_sub(said) < part
             && progress.packed_end <= progress.held_said
             && !self.has_taken_much()
