@@ -59,7 +59,7 @@ pub struct GroupOptions {
     pub round_trip: Duration,
     /// A member whose user takes nothing for so long, while others do, is expelled. Without it the others wait for ever.
     pub expel_slow_after: Option<Duration>,
-    /// How whoever drives the group waits.
+    /// How whoever drives the group waits. Amid a stream it yields before it sleeps, unless it is to spin.
     pub wake: Wake,
 }
 
