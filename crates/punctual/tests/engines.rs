@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PATIENCE, on_every_medium, open_both, unique, watchdog, ways};
 use punctual::{Bus, CommunicatorOptions, Node, ReceiveError, SendError, Target, Wake};
@@ -211,6 +211,47 @@ fn queued_messages_go_with_the_flush() {
 }
 
 /// Goal: components of one node in threads of their own, each waiting in each way, all get what is theirs.
+/// Goal: messages that are read where they lie come in order, as many as were asked for, and count as any others. One whose reader
+/// panicked is delivered, and none behind it is.
+#[test]
+fn many_messages_are_shown_in_turn() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let source = sender.address();
+        for number in 0..50_u8 {
+            sender.send_timeout(Target::port("there", 1), &[number; 20], PATIENCE).unwrap();
+        }
+        let mut seen = Vec::new();
+        let until = Instant::now() + PATIENCE;
+        while seen.len() < 20 && Instant::now() < until {
+            let asked = 20 - seen.len();
+            let count = receiver.poll(asked, |from, payload| {
+                assert_eq!((from, payload.len()), (source, 20));
+                seen.push(payload[0]);
+            });
+            assert!(count <= asked);
+        }
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            loop {
+                receiver.poll(64, |_, payload| {
+                    seen.push(payload[0]);
+                    panic!("by the reader");
+                });
+            }
+        }));
+        assert!(panicked.is_err());
+        while seen.len() < 50 && Instant::now() < until {
+            receiver.poll(usize::MAX, |_, payload| seen.push(payload[0]));
+        }
+        assert_eq!(seen, (0..50).collect::<Vec<_>>());
+        assert_eq!(receiver.poll(64, |_, _| {}), 0);
+        let ledger = there.ledger();
+        assert!(ledger.is_balanced() && ledger.delivered == 50 && ledger.lost() == 0, "{ledger}");
+    });
+}
+
 #[test]
 fn components_of_one_node_share_its_engine() {
     let _alive = watchdog(120);

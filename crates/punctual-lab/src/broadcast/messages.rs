@@ -67,9 +67,7 @@ impl Messages {
         let mut end = FloorEnd { ended_ns: monotonic_ns(), count: 0, merged: false };
         while end.count < plan.count {
             let before = end.count;
-            while end.count < plan.count && self.communicator.try_receive().is_ok() {
-                end.count += 1;
-            }
+            end.count += self.communicator.poll(RUN, |_, _| {}) as u64;
             if end.count > before {
                 end.ended_ns = monotonic_ns();
             } else if monotonic_ns() - end.ended_ns > SILENCE.as_nanos() as u64 {

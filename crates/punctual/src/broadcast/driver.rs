@@ -215,8 +215,7 @@ impl Driver {
         self.taken = 0;
         let now = self.now();
         let Self { member, communicator, .. } = self;
-        communicator
-            .read(TAKEN_FIRST_MAX, &mut |source, payload| member.handle_message(source, payload, now));
+        communicator.poll(TAKEN_FIRST_MAX, |source, payload| member.handle_message(source, payload, now));
         self.settle();
     }
 

@@ -6,10 +6,28 @@ use super::{Communicator, End};
 use crate::node::receiving::Reader;
 
 impl Communicator {
-    /// Shows source and payload of messages that are here, at most so many, where they lie if they can be read there; never waits.
-    /// None of them is recorded, or watched for being late.
-    pub(crate) fn read(&mut self, limit: usize, show: &mut dyn FnMut(Address, &[u8])) {
-        let mut reader = Reader { show, left: limit };
+    /// Shows source and payload of at most `limit` messages that are here to `f`; never waits. Returns how many it showed.
+    ///
+    /// On the kernel's media `f` reads them where the kernel put them, unless the node opens seals itself: nothing is copied. In
+    /// memory each is copied out of its ring first. No stages are told. If `f` panics, the message that it was shown is delivered,
+    /// and none behind it.
+    ///
+    /// ```
+    /// use punctual::{Bus, Node, Target};
+    ///
+    /// let bus = Bus::loopback("poll-example");
+    /// let node = Node::open(&bus, "node")?;
+    /// let (mut here, mut there) = (node.bind(1)?, node.bind(2)?);
+    /// for number in 0..3_u8 {
+    ///     there.send(Target::port("node", 1), &[number])?;
+    /// }
+    /// let mut sum = 0;
+    /// let count = here.poll(64, |_source, payload| sum += payload[0]);
+    /// assert_eq!((count, sum), (3, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn poll(&mut self, limit: usize, mut f: impl FnMut(Address, &[u8])) -> usize {
+        let mut reader = Reader { show: &mut f, left: limit };
         while reader.left > 0 {
             let takes_detour = self.takes_detour();
             let has_landed = match &mut self.end {
@@ -18,12 +36,13 @@ impl Communicator {
                 End::Memory(end) => end.try_receive(),
             };
             if !has_landed {
-                return;
+                break;
             }
             let message = self.message();
             (reader.show)(message.source, message.payload);
             reader.left = reader.left.saturating_sub(1);
         }
+        limit - reader.left
     }
 
     /// From now on what it sends to everybody at its own port is not for itself. In memory an empty message is left of it.
