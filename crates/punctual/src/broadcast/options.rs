@@ -211,7 +211,7 @@ mod tests {
     /// Goal: a window has as many bytes whatever the size of a frame, within what members can say of it.
     #[test]
     fn a_window_is_of_bytes() {
-        assert_eq!(frames_of(WINDOW_MEMORY, FRAME_SIZE_MEMORY), 256);
+        assert_eq!(frames_of(WINDOW_MEMORY, FRAME_SIZE_MEMORY), 64);
         assert_eq!(frames_of(WINDOW_WIRE, FRAME_SIZE_WIRE), 512);
         assert_eq!(
             [64, 1_024, 30_000, 60_000].map(|size| frames_of(WINDOW_MEMORY, size)),
