@@ -4,6 +4,10 @@ use super::{Member, Phase, Progress, Say};
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
 
+/// What is new of a stream waits for more, so long or an eighth of a heartbeat. Ten members on two processors take 0.6 ms for a
+/// quarter of a window.
+const NEWS_WAIT: Nanos = Nanos::from_micros(1_250);
+
 /// What is due when.
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
@@ -100,10 +104,10 @@ impl Member {
         }
     }
 
-    /// When what is new has waited long enough for more: a round trip, or an eighth of a heartbeat. Where nothing is lost no round
-    /// trip is measured.
+    /// When what is new has waited long enough for more: a round trip, or [`NEWS_WAIT`]. Where nothing is lost no round trip is
+    /// measured.
     pub(super) fn news_due(&self) -> Nanos {
-        let wait = self.gaps.round_trip().max(Nanos(self.options.heartbeat.0 / 8));
+        let wait = self.gaps.round_trip().max(NEWS_WAIT.min(Nanos(self.options.heartbeat.0 / 8)));
         self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(wait))
     }
 
