@@ -98,6 +98,8 @@ pub(crate) struct Accounts {
     bad_frames_open: u64,
     /// The same for frames that were not believed.
     refused_open: u64,
+    /// Losses of this turn that are under no cause yet: the kernel is asked once for all of them what it dropped.
+    uncharged: u64,
     /// Who came and went since it was last asked for, while somebody wants to know.
     changes: Option<Vec<Change>>,
 }
@@ -129,6 +131,7 @@ impl Accounts {
             buffer_drops_open: OpenDrops::default(),
             bad_frames_open: 0,
             refused_open: 0,
+            uncharged: 0,
             changes: None,
         }
     }
@@ -164,8 +167,11 @@ impl Accounts {
 
     /// A look at the medium has ended, and found so many events.
     #[inline]
-    pub(crate) fn handle_turn(&mut self, seen: usize) {
+    pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) {
         self.moment = None;
+        if self.uncharged > 0 {
+            self.charge(Count::LostMedium, page);
+        }
         if seen == 0 {
             self.recency.handle_nothing();
         }
@@ -258,7 +264,7 @@ impl Accounts {
         let stream = self.accounts[index].stream(header);
         let accepted = stream.accept(header.sequence, moment);
         if accepted.lost > 0 {
-            self.charge(index, accepted.lost, Blame::Unknown, page);
+            self.lose(index, accepted.lost);
         }
         if accepted.restarted {
             page.count(Count::Restarts).add_alone(1);
@@ -351,10 +357,21 @@ impl Accounts {
         page: &Page,
         work: impl FnOnce(&mut Account) -> [u64; 2],
     ) {
-        let lost = work(&mut self.accounts[index]);
-        for lost in lost {
-            self.charge(index, lost, otherwise, page);
+        let lost: u64 = work(&mut self.accounts[index]).iter().sum();
+        if otherwise == Blame::Death {
+            // What was lost before was not lost by this death.
+            self.charge(Count::LostMedium, page);
+            self.lose(index, lost);
+            self.charge(Count::LostPeerDied, page);
+        } else {
+            self.lose(index, lost);
         }
+    }
+
+    /// Counts losses, whose causes are found at the end of the turn.
+    fn lose(&mut self, index: usize, lost: u64) {
+        self.accounts[index].public.lost += lost;
+        self.uncharged += lost;
     }
 
     /// Something that explains losses.
@@ -382,10 +399,10 @@ impl Accounts {
         self.buffer_drops_open.drops += drops;
     }
 
-    /// Puts losses under their causes: each under exactly one.
+    /// Puts the turn's losses under their causes: each under exactly one, and under `rest` what nothing else explains.
     #[cold]
-    fn charge(&mut self, index: usize, lost: u64, blame: Blame, page: &Page) {
-        self.accounts[index].public.lost += lost;
+    fn charge(&mut self, rest: Count, page: &Page) {
+        let lost = std::mem::take(&mut self.uncharged);
         self.count_drops(page);
         let bad = lost.min(self.bad_frames_open);
         self.bad_frames_open -= bad;
@@ -393,7 +410,6 @@ impl Accounts {
         self.refused_open -= refused;
         let frames_max = self.drops.as_ref().map_or(1, |drops| drops.frames_max());
         let full = self.buffer_drops_open.charge(lost - bad - refused, frames_max);
-        let rest = if blame == Blame::Death { Count::LostPeerDied } else { Count::LostMedium };
         page.count(Count::LostBadFrame).add_alone(bad);
         page.count(Count::LostRefused).add_alone(refused);
         page.count(Count::LostBufferFull).add_alone(full);

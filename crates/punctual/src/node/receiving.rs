@@ -173,7 +173,7 @@ impl Receiving {
             Desk { core, ports, accounts, staged, woken, guard, own, landing, reader, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
-        self.accounts.handle_turn(seen);
+        self.accounts.handle_turn(seen, &core.about.page);
         if let Some(changes) = self.accounts.take_changes() {
             self.tell(core, &changes);
         }
