@@ -10,6 +10,7 @@ pub(crate) fn prefers_stores_past_caches() -> bool {
 ///
 /// # Safety
 /// None is needed.
+#[cfg(not(loom))]
 pub(crate) unsafe fn store_past_caches(_target: *mut u64, _value: u64) {
     unreachable!("no stores past caches on this processor");
 }
@@ -18,10 +19,12 @@ pub(crate) unsafe fn store_past_caches(_target: *mut u64, _value: u64) {
 ///
 /// # Safety
 /// None is needed.
+#[cfg(not(loom))]
 pub(crate) unsafe fn copy_past_caches(_source: *const u8, _target: *mut u8, _size: usize) {
     unreachable!("no stores past caches on this processor");
 }
 
 /// There are none.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn await_stores_past_caches() {}

@@ -168,6 +168,7 @@ pub(crate) fn prefers_stores_past_caches() -> bool {
 ///
 /// # Safety
 /// `target` is writable, and a multiple of 8.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) unsafe fn store_past_caches(target: *mut u64, value: u64) {
     // SAFETY: MOVNTI belongs to SSE2, which every x86-64 processor has; the place is writable, as the caller says.
@@ -180,6 +181,7 @@ pub(crate) unsafe fn store_past_caches(target: *mut u64, value: u64) {
 ///
 /// # Safety
 /// As [`copy_block`] for `size` bytes, a multiple of 64; `target` is a multiple of 16.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) unsafe fn copy_past_caches(source: *const u8, target: *mut u8, size: usize) {
     for line in (0..size).step_by(BLOCK_SIZE) {
@@ -189,6 +191,7 @@ pub(crate) unsafe fn copy_past_caches(source: *const u8, target: *mut u8, size: 
 }
 
 /// All stores before this are seen before those after it: SFENCE.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn await_stores_past_caches() {
     // SAFETY: SFENCE belongs to SSE, which every x86-64 processor has, and touches no memory.

@@ -113,6 +113,41 @@ fn a_run_is_whole() {
     });
 }
 
+/// Goal: the same of a run past the caches, whose stores have no order but what awaiting them gives.
+#[test]
+fn a_run_past_the_caches_is_whole() {
+    loom::model(|| {
+        let (writer, mut reader) = used_ring(128, 8);
+        let mut writer = writer.passing_caches();
+        publish_words(&mut writer, 1, 1);
+        writer.claim(40).unwrap();
+        let thread = thread::spawn(move || {
+            assert!(writer.append(2, &2_u64.to_ne_bytes(), 0, Spacing::Dense));
+            assert!(writer.append(3, &3_u64.to_ne_bytes(), 0, Spacing::Dense));
+            writer.publish_tail();
+        });
+        assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
+    });
+}
+
+/// Goal: the same where another thread ends the run, which knows nothing of the first one's stores.
+#[test]
+fn a_run_past_the_caches_goes_to_another_thread() {
+    loom::model(|| {
+        let (writer, mut reader) = used_ring(128, 8);
+        let mut writer = writer.passing_caches();
+        publish_words(&mut writer, 1, 1);
+        writer.claim(40).unwrap();
+        assert!(writer.append(2, &[], 0, Spacing::Dense));
+        writer.await_stores();
+        let thread = thread::spawn(move || {
+            assert!(writer.append(3, &[], 0, Spacing::Dense));
+            writer.publish_tail();
+        });
+        assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
+    });
+}
+
 /// Goal: who sees that a lap ended early sees what stands at the beginning of the next, and nothing older.
 #[test]
 fn a_frame_behind_padding_is_whole() {

@@ -3,7 +3,9 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use crate::arch::{self, BLOCK_SIZE, COPIES_BLOCKS, copy_block};
+#[cfg(not(loom))]
+use crate::arch;
+use crate::arch::{BLOCK_SIZE, COPIES_BLOCKS, copy_block};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes in shared memory, readable by copy only: a peer may change them at any instant.
@@ -142,6 +144,7 @@ pub(crate) fn copy_in(words: &[AtomicU64], source: &[u8]) {
 }
 
 /// As [`copy_in`], past the caches. The words begin at a multiple of 16.
+#[cfg(not(loom))]
 #[inline]
 pub(super) fn copy_past_caches_in(words: &[AtomicU64], source: &[u8]) {
     assert!(source.len() <= words.len() * 8);
@@ -163,11 +166,55 @@ pub(super) fn copy_past_caches_in(words: &[AtomicU64], source: &[u8]) {
 }
 
 /// Stores a shared word that only the caller stores to past the caches.
+#[cfg(not(loom))]
 #[inline]
 pub(super) fn store_past_caches(word: &AtomicU64, value: u64) {
     // SAFETY: an atomic may be stored to through a shared reference; the store is one of eight bytes at a multiple of eight, so
     // readers see all of it or nothing, as of an atomic one.
     unsafe { arch::store_past_caches(std::ptr::from_ref(word).cast::<u64>().cast_mut(), value) };
+}
+
+/// All stores of this thread before this, also past the caches, are seen before those after it.
+#[cfg(not(loom))]
+#[inline]
+pub(super) fn await_stores_past_caches() {
+    arch::await_stores_past_caches();
+}
+
+#[cfg(loom)]
+pub(super) use past_caches::{await_stores_past_caches, copy_past_caches_in, store_past_caches};
+
+/// Stores past the caches, as the model checker has them: they come into memory when their thread awaits them, and not before. A
+/// processor may write them earlier; no test that passes with these may rely on that.
+#[cfg(loom)]
+mod past_caches {
+    use std::cell::RefCell;
+
+    use super::{AtomicU64, NonNull, Ordering};
+
+    loom::thread_local! {
+        static ON_THE_WAY: RefCell<Vec<(NonNull<AtomicU64>, u64)>> = RefCell::new(Vec::new());
+    }
+
+    pub(in super::super) fn store_past_caches(word: &AtomicU64, value: u64) {
+        ON_THE_WAY.with(|stores| stores.borrow_mut().push((NonNull::from(word), value)));
+    }
+
+    pub(in super::super) fn copy_past_caches_in(words: &[AtomicU64], source: &[u8]) {
+        let (chunks, rest) = source.as_chunks::<8>();
+        assert!(rest.is_empty(), "tests send whole words");
+        chunks
+            .iter()
+            .zip(words)
+            .for_each(|(chunk, word)| store_past_caches(word, u64::from_ne_bytes(*chunk)));
+    }
+
+    pub(in super::super) fn await_stores_past_caches() {
+        for (word, value) in ON_THE_WAY.with(RefCell::take) {
+            // SAFETY: a ring's memory outlives its writer, which awaits its stores.
+            unsafe { word.as_ref() }.store(value, Ordering::Relaxed);
+        }
+    }
 }
 
 #[inline]

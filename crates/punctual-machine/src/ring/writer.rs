@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use super::words::{copy_in, copy_past_caches_in, store_past_caches};
+use super::words::{await_stores_past_caches, copy_in, copy_past_caches_in, store_past_caches};
 use super::{
     AHEAD_MAX, COMMIT_SIZE, LIMIT_STEPS, LONG_RUN, PADDING, RUN_SIZE, RingMemory, Spacing, commit_word,
     frame_size_max, record_end, record_word,
 };
-use crate::arch::{await_stores_past_caches, may_pass_caches};
+use crate::arch::may_pass_caches;
 use crate::mutant::{fence, ordering, without};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -103,6 +103,12 @@ impl RingWriter {
             has_passed_caches: false,
             frame_size_max,
         }
+    }
+
+    /// The same, of which all runs go past the caches.
+    #[cfg(loom)]
+    pub(super) fn passing_caches(self) -> Self {
+        Self { may_pass_caches: true, was_long: true, ..self }
     }
 
     /// Claims a record whatever its readers have read: slow ones lose.
@@ -350,7 +356,7 @@ impl RingWriter {
     /// fence at the end of the run is then that thread's.
     #[inline]
     pub fn await_stores(&mut self) {
-        if core::mem::take(&mut self.has_passed_caches) {
+        if core::mem::take(&mut self.has_passed_caches) && !without!("ring_await_stores") {
             await_stores_past_caches();
         }
     }
