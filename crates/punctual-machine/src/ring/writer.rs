@@ -455,6 +455,11 @@ impl RingWriter {
         self.position
     }
 
+    /// Up to here the lines behind the position were taken ahead ([`Self::clear_ahead`]), if that is beyond it.
+    pub fn cleared(&self) -> u64 {
+        self.cleared
+    }
+
     /// The number of the next record: as many were committed.
     pub fn sequence(&self) -> u64 {
         self.sequence
