@@ -210,7 +210,6 @@ fn queued_messages_go_with_the_flush() {
     });
 }
 
-/// Goal: components of one node in threads of their own, each waiting in each way, all get what is theirs.
 /// Goal: messages that are read where they lie come in order, as many as were asked for, and count as any others. One whose reader
 /// panicked is delivered, and none behind it is.
 #[test]
@@ -223,7 +222,7 @@ fn many_messages_are_shown_in_turn() {
         for number in 0..50_u8 {
             sender.send_timeout(Target::port("there", 1), &[number; 20], PATIENCE).unwrap();
         }
-        let mut seen = Vec::new();
+        let (mut seen, mut counted) = (Vec::new(), 0);
         let until = Instant::now() + PATIENCE;
         while seen.len() < 20 && Instant::now() < until {
             let asked = 20 - seen.len();
@@ -232,7 +231,9 @@ fn many_messages_are_shown_in_turn() {
                 seen.push(payload[0]);
             });
             assert!(count <= asked);
+            counted += count;
         }
+        assert_eq!(counted, seen.len());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             loop {
                 receiver.poll(64, |_, payload| {
@@ -249,9 +250,84 @@ fn many_messages_are_shown_in_turn() {
         assert_eq!(receiver.poll(64, |_, _| {}), 0);
         let ledger = there.ledger();
         assert!(ledger.is_balanced() && ledger.delivered == 50 && ledger.lost() == 0, "{ledger}");
+        assert_eq!(ledger.duplicates, 0, "{ledger}");
     });
 }
 
+/// Goal: who was shown as many as it asked for is shown no more, wherever more lies, and a large message whose rest is behind them is
+/// not given up.
+#[test]
+fn no_more_are_shown_than_were_asked_for() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut neighbour = there.bind(2).unwrap();
+        let target = Target::port("there", 1);
+        let mut sent = 0_u8;
+        for _ in 0..20 {
+            for _ in 0..2 {
+                sender.queue(target, &[sent]).unwrap();
+                sent += 1;
+            }
+            sender.flush();
+            neighbour.send_timeout(target, &[sent], PATIENCE).unwrap();
+            sent += 1;
+        }
+        let (mut seen, until) = (Vec::new(), Instant::now() + PATIENCE);
+        for asked in (1..3).cycle() {
+            let before = seen.len();
+            let count = receiver.poll(asked, |_, payload| seen.push(payload[0]));
+            assert_eq!(count, seen.len() - before);
+            assert!(count <= asked);
+            if seen.len() == usize::from(sent) || Instant::now() > until {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..sent).collect::<Vec<_>>());
+        assert!(there.ledger().is_balanced() && there.ledger().duplicates == 0, "{}", there.ledger());
+    });
+}
+
+/// Goal: what is shown messages by a node's engine, and would wait for that same engine, is told so in words; afterwards all goes on.
+#[test]
+fn a_reader_that_asks_its_own_node_is_told() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, there) = open_both(medium);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut neighbour = there.bind(2).unwrap();
+        for payload in [b"first", b"again"] {
+            sender.send_timeout(Target::port("there", 1), payload, PATIENCE).unwrap();
+            let until = Instant::now() + PATIENCE;
+            let mut is_shown = false;
+            while !is_shown && Instant::now() < until {
+                let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    receiver.poll(1, |_, shown| {
+                        assert_eq!(shown, payload);
+                        is_shown = true;
+                        let _none = neighbour.receive_timeout(Duration::from_millis(1));
+                        there.peers();
+                    })
+                }));
+                if let Err(panic) = asked {
+                    let words = panic
+                        .downcast_ref::<String>()
+                        .cloned()
+                        .or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+                    assert!(words.is_some_and(|words| words.contains("Communicator::poll")));
+                }
+            }
+            assert!(is_shown);
+        }
+        sender.send_timeout(Target::port("there", 2), b"on", PATIENCE).unwrap();
+        assert_eq!(neighbour.receive_timeout(PATIENCE).unwrap().payload, b"on");
+        assert!(there.ledger().is_balanced() && there.ledger().duplicates == 0, "{}", there.ledger());
+    });
+}
+
+/// Goal: components of one node in threads of their own, each waiting in each way, all get what is theirs.
 #[test]
 fn components_of_one_node_share_its_engine() {
     let _alive = watchdog(120);

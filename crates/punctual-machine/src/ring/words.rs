@@ -185,7 +185,7 @@ pub(super) fn await_stores_past_caches() {
 pub(super) use past_caches::{await_stores_past_caches, copy_past_caches_in, store_past_caches};
 
 /// Stores past the caches, as the model checker has them: they come into memory when their thread awaits them, and not before. A
-/// processor may write them earlier; no test that passes with these may rely on that.
+/// processor may write them earlier, too: that none overtakes the limit (`RingWriter::raise_limit`) is not checked here.
 #[cfg(loom)]
 mod past_caches {
     use std::cell::RefCell;

@@ -1,7 +1,8 @@
 //! What the user and the caretaker of a member share: who may drive, and how one asks the other for it.
 //!
 //! 1. Who holds the lock drives.
-//! 2. Who finds it taken says so (`came`), ends the driver's wait by a nudge, and waits for the lock.
+//! 2. Who finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields ends that
+//!    when it has a processor again.
 //! 3. A driver that waits looks for visitors after each wait. If there is one it lets go of the lock until that one has had it.
 //! 4. The caretaker takes the lock only if it is free, and the user was away for a while or waits for the descriptor.
 

@@ -8,7 +8,7 @@
 
 use punctual_proto::Nanos;
 
-/// Yields in a row that find nothing, after which the member sleeps. With ten members on two processors a fifth of all yields
+/// Yields without an event for the user between them, after which the member sleeps. With ten members on two processors a fifth of all yields
 /// find something; 2 to 40 made less than a tenth of difference.
 const YIELDS_MAX: u32 = 8;
 
@@ -66,7 +66,7 @@ impl Yielding {
         }
     }
 
-    /// Something came, or the member has slept.
+    /// The user has taken an event, or the member sleeps now.
     pub(super) fn renew(&mut self) {
         self.left = YIELDS_MAX;
     }

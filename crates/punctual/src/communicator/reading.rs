@@ -3,14 +3,21 @@
 use punctual_proto::Address;
 
 use super::{Communicator, End};
-use crate::node::receiving::Reader;
+use crate::node::reader::Reader;
 
 impl Communicator {
     /// Shows source and payload of at most `limit` messages that are here to `f`; never waits. Returns how many it showed.
     ///
-    /// On the kernel's media `f` reads them where the kernel put them, unless the node opens seals itself: nothing is copied. In
-    /// memory each is copied out of its ring first. No stages are told. If `f` panics, the message that it was shown is delivered,
-    /// and none behind it.
+    /// On the kernel's media `f` reads a message where the kernel put it, if that came in one frame, for this communicator alone,
+    /// while this thread drove the engine, and the node does not open seals itself. Any other message, and each in memory, is copied
+    /// first. `f` is told no stages, and [`Self::recorded`] has none of what was read in place. If `f` panics, the message that it was
+    /// shown is delivered, and none behind it.
+    ///
+    /// On the kernel's media the other communicators of the node wait for their messages while `f` runs. `f` may send; it must not
+    /// wait for messages of this node, nor ask or change the node.
+    ///
+    /// # Panics
+    /// If `f` does, or does what it must not.
     ///
     /// ```
     /// use punctual::{Bus, Node, Target};
@@ -27,8 +34,8 @@ impl Communicator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(Address, &[u8])) -> usize {
-        let mut reader = Reader { show: &mut f, left: limit };
-        while reader.left > 0 {
+        let mut reader = Reader::new(&mut f, limit);
+        while reader.wants_more() {
             let takes_detour = self.takes_detour();
             let has_landed = match &mut self.end {
                 _ if takes_detour => self.try_land_watched(),
@@ -39,10 +46,9 @@ impl Communicator {
                 break;
             }
             let message = self.message();
-            (reader.show)(message.source, message.payload);
-            reader.left = reader.left.saturating_sub(1);
+            reader.show(message.source, message.payload);
         }
-        limit - reader.left
+        limit - reader.finish()
     }
 
     /// From now on what it sends to everybody at its own port is not for itself. In memory an empty message is left of it.

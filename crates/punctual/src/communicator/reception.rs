@@ -16,7 +16,8 @@ use crate::engine::Bell;
 use crate::ledger::Count;
 use crate::node::Core;
 use crate::node::inbox::{Inbox, InboxReader};
-use crate::node::receiving::{Found, Landing, Reader, Receiving};
+use crate::node::reader::Reader;
+use crate::node::receiving::{Found, Landing, Receiving};
 use crate::node::waiting::Limit;
 use crate::seal::NodeOpener;
 use crate::wake::{Bed, Condition, Waiter, epoll_set};
@@ -135,31 +136,54 @@ impl Reception {
 
     /// Lets the oldest message land, if there is one. A `reader` is shown those before it that can be read where they lie.
     #[inline]
-    pub(super) fn try_receive(&mut self, core: &Core, mut reader: Option<&mut Reader<'_>>) -> bool {
+    pub(super) fn try_receive(&mut self, core: &Core, reader: Option<&mut Reader<'_>>) -> bool {
         self.note_listening(core);
+        self.seen = 0;
         if self.take_from_inbox(core) {
             return true;
         }
         // Another component drives the engine just now: what is for us comes to the inbox.
         let Some(mut receiving) = core.try_receiving() else { return false };
-        let mut found = false;
-        for _ in 0..TURNS_PER_TRY {
-            receiving.look_everywhere();
-            found = self.poll_engine(core, &mut receiving, reader.as_deref_mut());
-            let has_enough = reader.as_ref().is_some_and(|reader| reader.left == 0);
-            if found || has_enough || self.seen == 0 && !receiving.is_ready() {
-                break;
-            }
-        }
+        let found = match reader {
+            None => self.take_turns(core, &mut receiving, None),
+            reader => core.reading.during(|| self.take_turns(core, &mut receiving, reader)),
+        };
         drop(receiving);
         core.hand_over();
         found
+    }
+
+    /// Drives the engine until a message has landed, its reader has enough, or nothing more is there.
+    #[inline]
+    fn take_turns(
+        &mut self,
+        core: &Core,
+        receiving: &mut Receiving,
+        mut reader: Option<&mut Reader<'_>>,
+    ) -> bool {
+        for _ in 0..TURNS_PER_TRY {
+            receiving.look_everywhere();
+            if self.poll_engine(core, receiving, reader.as_deref_mut()) {
+                return true;
+            }
+            let has_enough = reader.as_ref().is_some_and(|reader| !reader.wants_more());
+            if has_enough || self.seen == 0 && !receiving.is_ready() {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Whether the last look found that nothing more is there.
+    pub(super) fn has_seen_all(&self) -> bool {
+        self.seen == 0
     }
 
     /// Lets the oldest message land; waits for one until the deadline.
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         self.note_listening(core);
+        self.seen = 0;
         let found = self.wait_for_message(core, deadline);
         if self.has_waited {
             self.has_waited = false;
@@ -271,6 +295,7 @@ impl Reception {
         core: &'c Core,
         deadline: Option<Ticks>,
     ) -> Option<MutexGuard<'c, Receiving>> {
+        core.reading.refuse_this();
         self.has_waited = true;
         let mut bed = Bed {
             bell: self.inbox.bell.doorbell(),
@@ -316,7 +341,7 @@ impl Reception {
         &mut self,
         core: &Core,
         receiving: &mut Receiving,
-        reader: Option<&mut Reader<'_>>,
+        mut reader: Option<&mut Reader<'_>>,
     ) -> bool {
         // What is in the inbox is older than what the engine has: its last driver put it there.
         if self.take_from_inbox(core) {
@@ -327,8 +352,10 @@ impl Reception {
             housekeep_if_due(core, receiving);
         }
         self.landing.has_landed = false;
-        self.seen = receiving.turn(core, &self.inbox, &mut self.landing, reader);
-        self.landing.has_landed || self.take_from_inbox(core)
+        self.seen = receiving.turn(core, &self.inbox, &mut self.landing, reader.as_deref_mut());
+        // Who has enough leaves in the inbox what is there.
+        let has_enough = || reader.is_some_and(|reader| !reader.wants_more());
+        self.landing.has_landed || !has_enough() && self.take_from_inbox(core)
     }
 
     #[inline]

@@ -17,7 +17,8 @@ use crate::engine::{Bell, SendError};
 use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
 use crate::ledger::{Count, RowCount};
 use crate::node::inbox::Inbox;
-use crate::node::receiving::{Found, Reader};
+use crate::node::reader::Reader;
+use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::trace::{ReceiverStamps, Stages};
@@ -179,7 +180,8 @@ impl WireEnd {
         if found && self.reception.landing().is_fragment() {
             found = self.gather(deadline, &mut land);
         }
-        if !found {
+        // A part of a large message is not late while the rest may lie in the socket.
+        if !found && self.reception.has_seen_all() {
             self.gatherer.handle_nothing(&self.core.about);
         }
         if was_armed {

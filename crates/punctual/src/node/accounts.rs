@@ -474,6 +474,53 @@ mod tests {
         assert_eq!(open.charge(100, 16), 16);
     }
 
+    /// Drops of the kernel, and how often it is asked.
+    #[derive(Debug)]
+    struct Asked(std::sync::Arc<[punctual_machine::counter::Counter; 2]>);
+
+    impl Drops for Asked {
+        fn take(&mut self) -> u64 {
+            let [times, drops] = &*self.0;
+            times.add(1);
+            let taken = drops.get();
+            drops.set(0);
+            taken
+        }
+    }
+
+    /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. What was lost before a
+    /// death was not lost by it.
+    #[test]
+    fn losses_are_charged_at_the_end_of_a_turn() {
+        let counters =
+            std::sync::Arc::new(std::array::from_fn(|_| punctual_machine::counter::Counter::default()));
+        let [times, drops] = &*counters;
+        let page = page();
+        let mut accounts = Accounts::new(Some(Box::new(Asked(std::sync::Arc::clone(&counters)))));
+        let nodes = ["one", "two", "three", "four"].map(NodeId::named);
+        for node in nodes {
+            accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);
+        }
+        let leave = |accounts: &mut Accounts, place: usize, lost: u64, died: bool| {
+            let end = Progress { unicast: Some(0), broadcast: lost };
+            accounts.handle_left(nodes[place], 7, Some(end), died, &page);
+        };
+        drops.set(2);
+        leave(&mut accounts, 0, 1, false);
+        leave(&mut accounts, 1, 2, false);
+        accounts.handle_turn(2, &page);
+        assert_eq!(times.get(), 1);
+        let ledger = page.ledger();
+        assert_eq!((ledger.lost_buffer_full, ledger.lost_medium, ledger.lost()), (2, 1, 3), "{ledger}");
+        leave(&mut accounts, 2, 2, false);
+        leave(&mut accounts, 3, 4, true);
+        accounts.handle_turn(2, &page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.lost_medium, ledger.lost_peer_died, ledger.lost()), (3, 4, 9), "{ledger}");
+        accounts.handle_turn(0, &page);
+        assert_eq!(page.ledger().lost(), 9);
+    }
+
     /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
     #[test]
     fn a_number_of_a_life_that_comes_again_is_another_life() {

@@ -11,6 +11,7 @@ use punctual_proto::Port;
 
 use super::events::Watch;
 use super::inbox::{self, Inbox};
+use super::reader::ReadingThread;
 use super::receiving::Receiving;
 use super::registry::{Registry, Waiting};
 use super::sending::Sending;
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
     pub(crate) gate: Gate,
+    /// Who reads where messages lie, with the receiving half held.
+    pub(crate) reading: ReadingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
@@ -63,7 +66,11 @@ impl Core {
     }
 
     /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.
+    ///
+    /// # Panics
+    /// If the driver is this thread.
     pub(crate) fn visit<T>(&self, work: impl FnOnce(&mut Receiving) -> T) -> T {
+        self.reading.refuse_this();
         self.visitors.add(1);
         ring(&*self.bell);
         let mut receiving = lock(&self.receiving);

@@ -33,6 +33,7 @@ mod events;
 pub(crate) mod inbox;
 mod opening;
 mod options;
+pub(crate) mod reader;
 pub(crate) mod receiving;
 mod registry;
 pub(crate) mod sending;
@@ -41,6 +42,7 @@ pub(crate) mod waiting;
 use events::Watch;
 pub(crate) use opening::count_of;
 use options::Opened;
+use reader::ReadingThread;
 use receiving::Receiving;
 use registry::Registry;
 use sending::Sending;
@@ -198,6 +200,7 @@ impl Node {
             room: engine.receive.room(),
             descriptors,
             gate,
+            reading: ReadingThread::default(),
             visitors: Counter::default(),
             sending: Mutex::new(Sending::new(engine.transmit, seals.as_ref())),
             receiving: Mutex::new(Receiving::new(engine.receive, size_max, seals.as_ref())),

@@ -9,12 +9,13 @@ use punctual_machine::epoll::EpollSet;
 use punctual_machine::slept::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Address, Header, Kind, Stamps};
+use punctual_proto::{Header, Kind, Stamps};
 
 use super::Core;
 use super::accounts::{Accounts, Change, PeerAccount};
 use super::inbox::{Circumstances, Inbox};
 use super::opening::{Guard, copy, write_prefix};
+use super::reader::Reader;
 use super::registry::Ports;
 use super::waiting::Limit;
 use crate::engine::{Arrival, Event, Flow, Receive, SLEEP_MAX, Trouble};
@@ -97,14 +98,6 @@ impl Landing {
     pub(crate) fn last(&self) -> Option<(&Found, &[u8])> {
         Some((self.last.as_ref()?, &self.buffer))
     }
-}
-
-/// Who reads messages where they lie, in place of a landing.
-pub(crate) struct Reader<'a> {
-    /// Is shown source and payload.
-    pub(crate) show: &'a mut dyn FnMut(Address, &[u8]),
-    /// Messages that it still wants before others have their turn.
-    pub(crate) left: usize,
 }
 
 /// What is known of a message that landed; its payload is in the buffer.
@@ -430,9 +423,8 @@ impl Desk<'_, '_> {
         let row = page.row(self.own.row);
         row[RowCount::Delivered as usize].add_alone(1);
         row[RowCount::Direct as usize].add_alone(1);
-        (reader.show)(arrival.header.source, &arrival.payload[..arrival.header.payload_size as usize]);
-        reader.left = reader.left.saturating_sub(1);
-        if reader.left > 0 { Flow::Continue } else { Flow::Stop }
+        reader.show(arrival.header.source, &arrival.payload[..arrival.header.payload_size as usize]);
+        if reader.wants_more() { Flow::Continue } else { Flow::Stop }
     }
 
     /// The message is for others, or for several: a copy goes into each inbox.
