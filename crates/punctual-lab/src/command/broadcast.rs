@@ -42,7 +42,7 @@ pub struct BroadcastArguments {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
     message: Option<u32>,
     /// Payload of a frame, in turn: bytes, or max for a whole message as far as the medium carries it [default: 1,328, which Ethernet
-    /// carries uncut; 2,048 in memory]
+    /// carries uncut; 8,192 in memory]
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     frame: Vec<FrameSize>,
     /// Frames of one sender that not all have taken [default: the library's]
