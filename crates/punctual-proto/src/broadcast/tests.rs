@@ -419,6 +419,41 @@ fn what_has_no_order_waits_for_none() {
     assert_eq!(told(&mut room, 2), both[..1]);
 }
 
+/// Goal: who passed places of the order that the others did not keep, and is put out, tells nothing of their order but its
+/// beginning. Method: the sequencer alone places a message without order; the others agree on a view without it and decide nothing;
+/// then it leads, hears of that, and ends the view by it.
+#[test]
+fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
+    const PREPARE: u8 = 5;
+    const ACCEPTED: u8 = 8;
+    let mut room = Room::new(|options| options);
+    room.gather();
+    say(&mut room, 0, b'x', 10, Guarantee::BestEffort);
+    say(&mut room, 1, b'u', 50, Guarantee::Uniform);
+    say(&mut room, 1, b'v', 50, Guarantee::Uniform);
+    // 0 is alone, and what 1 or 2 proposes stays undecided.
+    let is_of = |message: &[u8], place: u8| message.get(2) == Some(&place);
+    room.run(Nanos::from_millis(400), |target, message| {
+        if target == 0 || is_of(message, 0) || is_kind(message, ACCEPTED) {
+            message.clear();
+        }
+    });
+    assert_eq!(told(&mut room, 0), [(b'x', Guarantee::BestEffort)]);
+    let life = room.members[0].life();
+    // 1 is alone, and 2 does not lead.
+    let mut rest = Vec::new();
+    for _ in 0..30 {
+        room.run(Nanos::from_millis(100), |target, message| {
+            if target == 1 || is_of(message, 1) || is_of(message, 2) && is_kind(message, PREPARE) {
+                message.clear();
+            }
+        });
+        rest.extend(told(&mut room, 0).into_iter().map(|(byte, _)| byte));
+    }
+    assert_ne!(room.members[0].life(), life, "it was put out");
+    assert!(b"uv".starts_with(&rest), "{rest:?}");
+}
+
 /// Goal: a message that waits for a majority does not hold one up that does not, and of each kind a sender's come as it sent them,
 /// each once, however large they are; and the credit comes back. Method: two receivers lose every third frame of the first copy.
 #[test]

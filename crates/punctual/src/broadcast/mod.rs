@@ -286,7 +286,8 @@ impl Group {
     }
 
     /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: what the others deliver before they
-    /// go on, it delivers too. A member that hears too few cannot leave; it may be dropped.
+    /// go on, it delivers too, unless it was cut off from them and had gone on in another order. A member that hears too few cannot
+    /// leave; it may be dropped.
     pub fn leave(&mut self) {
         self.drive(Driver::leave);
     }

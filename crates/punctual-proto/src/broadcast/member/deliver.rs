@@ -60,7 +60,7 @@ pub(super) struct Whole {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unpacked {
     at: usize,
-    messages: u32,
+    pub(super) messages: u32,
 }
 
 /// Where the message of a pack lies that begins at `at` with its size; `None` if there is none.
@@ -130,12 +130,14 @@ impl Member {
         if self.phase != Phase::Member {
             return None;
         }
-        if let Some(delivery) = self.next_early().or_else(|| self.next_in_order()) {
+        if !self.has_diverged
+            && let Some(delivery) = self.next_early().or_else(|| self.next_in_order())
+        {
             return Some(Event::Delivered(delivery));
         }
         self.timing.turn_due |= self.progress.taken < self.progress.next && self.outgoing.is_waiting();
         self.progress.taken = self.progress.next;
-        if self.closing.is_some() && self.progress.next == self.order.mark() {
+        if self.closing.is_some() && (self.has_diverged || self.progress.next == self.order.mark()) {
             self.finish_view();
         }
         self.events.pop_front()

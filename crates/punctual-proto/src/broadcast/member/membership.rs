@@ -351,8 +351,13 @@ impl Member {
         }
     }
 
-    /// The view ends here: what is left of it is delivered, and nothing else.
+    /// The view ends here: what is left of it is delivered, and nothing else. Whoever goes on has passed no more of the order than is
+    /// kept, since it promised what it has. Who is put out may have passed places beyond that, where other frames stand now: it
+    /// tells nothing more.
     fn close_view(&mut self, proposal: Proposal) {
+        let begun = u64::from(self.unpacked.messages > 0);
+        let is_beyond = self.progress.next + begun > proposal.order_end;
+        self.has_diverged = is_beyond && !proposal.next.includes(self.own, self.life);
         self.order.close(proposal.order_end, &proposal.cut);
         self.closing = Some(proposal);
         (self.lead, self.pending) = (None, None);
@@ -384,6 +389,7 @@ impl Member {
         self.repairs.clear();
         self.outgoing.begin();
         self.gaps.note(false, self.now);
+        self.has_diverged = false;
         (self.progress, self.acceptor, self.whole) = (Progress::default(), Acceptor::default(), None);
         self.unpacked = Unpacked::default();
         (self.lead, self.pending, self.closing, self.epoch_seen) = (None, None, None, 0);

@@ -112,6 +112,8 @@ pub struct Member {
     pending: Option<(usize, u64, Proposal)>,
     /// The end of this view; after it, the next.
     closing: Option<Proposal>,
+    /// Its order goes on otherwise than this member has passed it.
+    has_diverged: bool,
     /// By what this view came to be.
     installed: Option<Proposal>,
     /// Lives that ask to join, by place, and when they did last; 0 for none.
@@ -168,6 +170,7 @@ impl Member {
             lead: None,
             pending: None,
             closing: None,
+            has_diverged: false,
             installed: None,
             joining: alloc::vec![(0, Nanos(0)); places],
             is_leaving: false,
