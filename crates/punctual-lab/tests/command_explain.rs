@@ -108,6 +108,27 @@ fn damaged_evidence_is_said() {
     assert_eq!(explained(&place, &[])["notes"], serde_json::json!([]));
 }
 
+/// Goal: samples that are gone are said first, by every command that shows the run: they are no sign that all is well.
+#[test]
+fn missing_samples_are_said() {
+    let _turn = alone();
+    let place = Place::new();
+    run(&place, &[]);
+    let samples = place.path("run/samples");
+    let expected = fs::read_dir(&samples).expect("a directory").count();
+    let first = fs::read_dir(&samples).expect("a directory").map(|entry| entry.expect("an entry").path());
+    fs::remove_file(first.min().expect("a file")).expect("ours");
+    for missing in [1, expected] {
+        let what = format!("{missing} of {expected} files of samples");
+        let said = place.punctual(&["explain", "run"]).with(0).out;
+        let (at, late) = (said.find(&what), said.find("What was late"));
+        assert!(at.is_some_and(|at| late.is_none_or(|late| at < late)), "{said}");
+        assert!(place.punctual(&["report", "run", "--text"]).with(0).out.contains(&what));
+        assert!(place.punctual(&["report", "run"]).with(0).err.contains(&what));
+        let _later = fs::remove_dir_all(&samples);
+    }
+}
+
 /// Goal: the drawing is written for Perfetto's viewer, small enough to be opened, and what cannot be drawn is said.
 #[test]
 fn a_run_is_drawn_for_perfetto() {

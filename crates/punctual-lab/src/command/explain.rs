@@ -101,7 +101,8 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let mut all = sections(&places, shown_max);
     all.extend(lost);
     if !notes.is_empty() {
-        all.push(notes.into_iter().fold(Section::new("What could not be read"), Section::note));
+        // First: what is not known must not look like nothing.
+        all.insert(0, notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
     print(&text::page(&all, Screen::stdout()))
 }

@@ -32,5 +32,8 @@ pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
     write_file(&page, &experiment::page(&run)?)?;
+    for doubt in &run.doubts {
+        eprintln!("punctual: {}", doubt.what);
+    }
     print(&format!("{}\n", page.display()))
 }

@@ -61,10 +61,25 @@ impl Run {
         let header = Header::read(path)?;
         let summary = read_json(&path.join(SUMMARY_FILE), summary::SCHEMA)?;
         let mut run = Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts: Vec::new() };
-        for file in sample_files(path)? {
-            run.take(&file);
+        let files = sample_files(path)?;
+        for file in &files {
+            run.take(file);
         }
+        run.miss(&files);
         Ok(run)
+    }
+
+    /// Each trial of which a latency was concluded has a file: what is not there was removed.
+    fn miss(&mut self, files: &[PathBuf]) {
+        let latencies =
+            self.summary.iter().flat_map(|summary| &summary.results).filter(|one| one.unit == "ns");
+        let expected: u64 = latencies.map(|one| one.trials).sum();
+        let missing = expected.saturating_sub(files.len() as u64);
+        if missing > 0 {
+            let file = format!("{missing} of {expected} files of samples");
+            let reason = "not there any more".to_owned();
+            self.doubts.push(Cause::TrialUnreadable { file, reason }.into());
+        }
     }
 
     fn take(&mut self, file: &Path) {
@@ -101,7 +116,9 @@ impl Run {
     /// The stored summary, or what the samples say if the run was cut short, which is a doubt then.
     pub fn summarise(&self) -> Result<Summary, StoreError> {
         if let Some(summary) = &self.summary {
-            return Ok(summary.clone());
+            let mut summary = summary.clone();
+            self.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
+            return Ok(summary);
         }
         let mut summary = self.conclude()?;
         summary.doubt(Cause::CutShort { trials: self.trials.len() });

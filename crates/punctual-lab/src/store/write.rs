@@ -72,13 +72,13 @@ impl Store {
         cells: &[(CellId, Samples)],
     ) -> Result<Vec<PathBuf>, StoreError> {
         let mut files = Vec::with_capacity(cells.len());
-        for (cell, samples) in cells {
+        for (number, (cell, samples)) in (self.files..).zip(cells) {
             samples.assert_aligned();
-            let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
-            self.files += 1;
+            let path = self.path.join(SAMPLES_DIR).join(file_name(number, cell, trial));
             files.push((path, encode(cell, trial, samples, self.warmup)));
         }
         write_all_durably(&files)?;
+        self.files += files.len();
         Ok(files.into_iter().map(|(path, _)| path).collect())
     }
 

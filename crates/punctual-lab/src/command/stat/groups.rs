@@ -56,13 +56,18 @@ fn cells(owner: &GroupOwner, account: &GroupAccount) -> Vec<Cell> {
 fn verdict(owner: &GroupOwner, account: &GroupAccount) -> Option<String> {
     let node = account.held_up_by?;
     let (group, name) = (&owner.group, account.name(node));
-    let by = if node == owner.node.node { "itself" } else { &owner.node.name };
-    let behind = account.slowest().map_or_else(String::new, |member| {
+    let by = if node == owner.node.node {
+        "by its own account".to_owned()
+    } else {
+        format!("as {} sees it", owner.node.name)
+    };
+    let is_behind = |member: &&MemberAccount| member.lag + member.missing > 0;
+    let behind = account.slowest().filter(is_behind).map_or_else(String::new, |member| {
         let missing =
             if member.missing > 0 { format!(", {} missing", count(member.missing)) } else { String::new() };
         format!(": {} frames not taken{missing}", count(member.lag))
     });
-    Some(format!("{group}: {name} holds the group up, as {by} sees it{behind}"))
+    Some(format!("{group}: {name} holds the group up, {by}{behind}"))
 }
 
 /// A member, as of its last word. Positions are those of its view.
