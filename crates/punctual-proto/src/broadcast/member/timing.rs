@@ -107,11 +107,8 @@ impl Member {
     /// When what is new has waited long enough for more: a round trip, or [`NEWS_WAIT`]. Where nothing is lost no round trip is
     /// measured.
     pub(super) fn news_due(&self) -> Nanos {
-        self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(self.news_wait()))
-    }
-
-    fn news_wait(&self) -> Nanos {
-        self.gaps.round_trip().max(NEWS_WAIT.min(Nanos(self.options.heartbeat.0 / 8)))
+        let wait = self.gaps.round_trip().max(NEWS_WAIT.min(Nanos(self.options.heartbeat.0 / 8)));
+        self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(wait))
     }
 
     pub(super) fn handle_times(&mut self) {
@@ -183,16 +180,15 @@ impl Member {
         holders.without(Places::only(self.own))
     }
 
-    /// Sets the tail probe: two round trips after something moved, if something is still under way; amid a stream not before others
-    /// have said what waited for more, and that has arrived.
+    /// Sets the tail probe: two round trips after something moved, if something is still under way. It does not wait for statuses that
+    /// wait for more: what was lost at the end of a run would be missed for as long.
     pub(super) fn note_settled(&mut self) {
         let Progress { held, uniform, .. } = self.progress;
         let seen = [held, self.order.mark(), uniform, self.early.progress()];
         if self.is_settled() || self.view.size() == 1 {
             (self.timing.probe_at, self.timing.moved_at) = (Nanos::NEVER, self.now);
         } else if seen != self.timing.seen || self.timing.probe_at == Nanos::NEVER {
-            let first = if self.timing.is_fast { self.news_wait() } else { self.gaps.round_trip() };
-            self.timing.probe_wait = first.plus(self.gaps.round_trip());
+            self.timing.probe_wait = Nanos(2 * self.gaps.round_trip().0);
             self.timing.probes = 0;
             (self.timing.probe_at, self.timing.moved_at) = (self.now.plus(self.timing.probe_wait), self.now);
         }
