@@ -29,6 +29,7 @@ pub mod run;
 pub mod sample;
 pub mod scheduling;
 pub mod server;
+pub mod soak;
 pub mod stall;
 pub mod stats;
 pub mod store;

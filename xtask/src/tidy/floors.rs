@@ -14,6 +14,7 @@ const KNOWN: &[&str] = &["sample", "store", "summary", "stall", "doubt", "stats"
 const EXPERIMENTS: &[&str] = &[
     "survey",
     "wakeup",
+    "soak",
     "response",
     "oneway",
     "peel",

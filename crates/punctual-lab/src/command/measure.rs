@@ -110,7 +110,7 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Node => crate::oneway::serve(requests),
         Role::Start => peel::startup::serve(requests),
         Role::Reader => wakeup::serve_reader(requests),
-        Role::Soak => wakeup::serve_soak(requests),
+        Role::Soak => crate::soak::serve(requests),
         Role::Member => broadcast::member::serve(requests),
         Role::Server => server::host::serve(requests),
         Role::Vehicle => vehicles::process::serve(requests),

@@ -12,7 +12,8 @@ use super::progress::progress;
 use super::{measure, write_json};
 use crate::error::Failure;
 use crate::run::{Common, LoadArgument};
-use crate::wakeup::{self, Mutation, Route, SoakOptions, SoakTally, WakeupOptions, WakeupPlan};
+use crate::soak::{Mutation, SoakOptions, SoakTally, soak};
+use crate::wakeup::{Route, WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
@@ -40,7 +41,7 @@ pub fn wakeup(arguments: &WakeupArguments) -> Result<(), Failure> {
         return Err(Failure::Usage(text.to_owned()));
     }
     match arguments.soak {
-        Some(count) => soak(arguments, count),
+        Some(count) => soak_messages(arguments, count),
         None => measure::make(&plan(&arguments.options)?, common, &progress(common.quiet)),
     }
 }
@@ -63,7 +64,7 @@ fn nothing_left(wishes: &WakeupOptions) -> String {
     format!("--gap {gap_us}us: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
 }
 
-fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
+fn soak_messages(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
     let cpus = punctual_machine::cpu::allowed();
     if cpus.len() < 2 {
         let text = "--soak: two processors are needed, and this process may use one only";
@@ -88,7 +89,7 @@ fn soak(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {
     );
     bar.enable_steady_tick(Duration::from_millis(500));
     let options = SoakOptions { wake, count, seed: common.seed, spoilt: arguments.spoil };
-    let result = wakeup::soak(options, &cpus, &bar);
+    let result = soak(options, &cpus, &bar);
     bar.disable_steady_tick();
     bar.finish_and_clear();
     let result = result?;

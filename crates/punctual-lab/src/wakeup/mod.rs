@@ -29,7 +29,6 @@ mod published;
 mod race;
 mod reader;
 mod route;
-mod soak;
 mod trial;
 
 pub use advice::advise;
@@ -41,7 +40,6 @@ pub use plan::{Conditions, GAPS_US, Measurement, WakeupCell, WakeupOptions, Wake
 pub use published::{Compared, PUBLISHED, Published};
 pub use reader::serve as serve_reader;
 pub use route::{Route, SetSize};
-pub use soak::{Mutation, SoakOptions, SoakResult, SoakTally, serve as serve_soak, soak};
 use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
