@@ -9,6 +9,7 @@ use super::attached::{Attached, TracerLook};
 use super::evidence::{EvidenceThread, Recording, TrialEvidence};
 use super::recorder::LateRecorder;
 use super::stage::{StageOwner, rule_for};
+use crate::run::room_for;
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
 
@@ -45,12 +46,11 @@ pub struct WindowLog {
 }
 
 impl WindowLog {
-    /// With room for so many windows, whose memory is taken now, so that noting one faults no page.
+    /// With room for so many windows.
     pub fn of_this_thread(windows_max: usize) -> Self {
         let windows_max = windows_max.min(WINDOWS_MAX);
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
-        let mut windows = vec![blank; windows_max];
-        windows.clear();
+        let windows = room_for(windows_max, blank);
         let (sampler, tracer) = (SchedSampler::of_this_thread(), TracerLook::of_this_thread());
         Self { sampler, windows, windows_max, tracer }
     }

@@ -7,7 +7,7 @@ use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::signal::interrupted;
 
 use super::neighbour::neighbours;
-use super::pace::Client;
+use super::pace::{Client, spin_until};
 use super::ping::{self, Answer, PingDetail};
 use super::recording::Recording;
 use super::watch::ClientWatch;
@@ -170,12 +170,10 @@ impl Client for ClientTrial<'_> {
         self.recording.has_room() && self.recording.len() < self.count_max && !interrupted()
     }
 
-    /// Spins: a sleep would be late by a timer's slack, and the idle gap is the other side's, not ours.
+    /// Spins: the idle gap is the other side's, not ours.
     #[inline]
     fn rest_until(&mut self, instant: Ticks) {
-        while self.clock.now() < instant {
-            std::hint::spin_loop();
-        }
+        spin_until(instant);
     }
 
     fn send(&mut self, due: Ticks) -> (u64, Ticks) {

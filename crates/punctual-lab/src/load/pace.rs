@@ -5,6 +5,15 @@ use std::time::Duration;
 use punctual::{Clock, Ticks};
 use punctual_machine::signal::interrupted;
 
+/// Passes the time until an instant on the processor: a sleep would be late by a timer's slack.
+#[inline]
+pub fn spin_until(instant: Ticks) {
+    let clock = Clock::get();
+    while clock.now() < instant {
+        std::hint::spin_loop();
+    }
+}
+
 /// Who asks and is answered, message by message.
 pub trait Client {
     /// Whether there is room and a wish for one more message.

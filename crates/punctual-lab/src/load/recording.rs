@@ -6,6 +6,7 @@
 use punctual::{Clock, Ticks};
 use serde::{Deserialize, Serialize};
 
+use crate::run::room_for;
 use crate::sample::{Load, Outcome, Samples};
 
 /// One message. `D` is what its way says of it besides.
@@ -98,10 +99,9 @@ pub struct Recording<D> {
 }
 
 impl<D: Copy + Default> Recording<D> {
-    /// Room for `capacity` messages over `flows` flows, taken in turn; touched now so that noting one faults no page.
+    /// Room for `capacity` messages over `flows` flows, taken in turn.
     pub fn new(capacity: usize, flows: usize) -> Self {
-        let mut rows = vec![Row::sent_at(Ticks(1), Ticks(1)); capacity];
-        rows.clear();
+        let rows = room_for(capacity, Row::sent_at(Ticks(1), Ticks(1)));
         let newest = vec![None; flows.max(1)];
         Self { rows, capacity, open: 0, oldest_open: 0, newest, arrivals: Arrivals::default(), reordered: 0 }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 
+use super::pace::spin_until;
 use crate::explain::kept::{ClockPair, ThreadWindows, WindowLog};
 use crate::explain::recorder::LateRecorder;
 use crate::scheduling::Control;
@@ -143,10 +144,7 @@ impl ClientWatch {
         self.look();
         if std::mem::take(&mut self.other_looks) {
             let now = self.clock.now();
-            let until = now.plus(now.since(from));
-            while self.clock.now() < until {
-                std::hint::spin_loop();
-            }
+            spin_until(now.plus(now.since(from)));
         }
         self.dump_within(None);
     }

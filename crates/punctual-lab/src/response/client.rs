@@ -21,8 +21,9 @@ use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
 use crate::endpoint::port::{Arrival, Peer, Port};
 use crate::explain::injection::Mishaps;
 use crate::explain::kept::WINDOWS_MAX;
-use crate::load::pace::Client;
+use crate::load::pace::{Client, spin_until};
 use crate::load::watch::ClientWatch;
+use crate::run::room_for;
 use crate::sample::Load;
 use punctual_machine::window::{Evidence, Window};
 
@@ -66,12 +67,10 @@ pub struct ClientTrace {
 }
 
 impl ClientTrace {
-    /// Nothing yet. The memory of the responder's windows is taken now, so that noting one faults no page.
+    /// Nothing yet, with room for the responder's windows.
     pub fn with_room() -> Self {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
-        let mut responder = vec![blank; WINDOWS_MAX];
-        responder.clear();
-        Self { responder, ..Self::default() }
+        Self { responder: room_for(WINDOWS_MAX, blank), ..Self::default() }
     }
 }
 
@@ -185,9 +184,7 @@ impl Client for ResponseClient<'_> {
             return;
         }
         if self.plan.choice.way.spins() {
-            while self.clock.now() < instant {
-                std::hint::spin_loop();
-            }
+            spin_until(instant);
         } else {
             let left = instant.since(now);
             sleep_until(monotonic_ns() + self.clock.nanos(left));

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use punctual::{Clock, Ticks};
+use punctual::Clock;
 use serde::{Deserialize, Serialize};
 
+use crate::load::pace::spin_until;
 use crate::units;
 
 /// Where a delay is made, by the stage in which it must show.
@@ -40,10 +41,7 @@ impl Delay {
     #[cold]
     fn compute(self) {
         let clock = Clock::get();
-        let end: Ticks = clock.now().plus(clock.ticks(self.time));
-        while clock.now() < end {
-            std::hint::spin_loop();
-        }
+        spin_until(clock.now().plus(clock.ticks(self.time)));
     }
 }
 

@@ -45,6 +45,14 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
     [allowed.first().copied(), allowed.last().copied()]
 }
 
+/// Room for so many of these in memory that is there already, so that noting one faults no page. `blank` has a bit that is set: of
+/// nothing but zeroes the kernel gives pages when they are written.
+pub fn room_for<T: Clone>(count: usize, blank: T) -> Vec<T> {
+    let mut room = vec![blank; count];
+    room.clear();
+    room
+}
+
 /// Work in a thread of its own, which may leave for another network namespace.
 pub fn in_a_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
