@@ -211,6 +211,39 @@ pub fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
     is_many.then(|| Cause::PageFaults { subject: subject.to_owned(), count: faults })
 }
 
+/// What happened during a trial that may have changed it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disturbances {
+    /// Times that a thread changed its processor.
+    pub migrations: u64,
+    /// Page faults of the threads.
+    pub faults: u64,
+    /// Times that a CPU quota ran out.
+    pub throttled: u64,
+    /// Wake-ups that were lost, and made up for by the clock.
+    pub rescued: u64,
+    /// CPU time that a hypervisor took from this machine, milliseconds.
+    pub steal_ms: u64,
+}
+
+impl Disturbances {
+    /// The doubts that they raise about a trial of so many messages.
+    pub fn causes(self, subject: &str, messages: u64) -> Vec<Cause> {
+        let Self { migrations, faults, throttled, rescued, steal_ms } = self;
+        let named = || subject.to_owned();
+        let migrated = Cause::Migrated { subject: named(), times: migrations };
+        let throttles = Cause::Throttled { subject: named(), times: throttled };
+        let all = [
+            (migrations > 0).then_some(migrated),
+            page_faults(subject, faults, messages),
+            (throttled > 0).then_some(throttles),
+            (rescued > 0).then(|| Cause::Rescued { subject: named(), count: rescued }),
+            (steal_ms > 0).then(|| Cause::Steal { subject: named(), ms: steal_ms }),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}
+
 /// Doubts of one kind that are shown; the summary holds all.
 pub const ALIKE_MAX: usize = 5;
 

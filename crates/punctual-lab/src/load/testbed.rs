@@ -16,7 +16,7 @@ use super::ping::PingDetail;
 use super::recording::Recording;
 use super::responder::{ResponderFacts, respond};
 use super::watch::ClientWatch;
-use crate::doubt::{Cause, page_faults};
+use crate::doubt::{Disturbances, Doubt};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
 use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
@@ -112,26 +112,18 @@ impl MadeTrial {
     pub fn note(&self, facts: &mut Facts, subject: &str) {
         facts.cpu_ns = self.responder.cpu_ns;
         facts.warmup = Some(self.client.warmup);
-        let named = || subject.to_owned();
-        let mut doubt = |cause: Cause| facts.doubts.push(cause.into());
-        let migrations = self.client.migrations + self.responder.migrations;
-        if migrations > 0 {
-            doubt(Cause::Migrated { subject: named(), times: migrations });
-        }
-        let faults = self.client.usage.faults_minor + self.client.usage.faults_major;
-        page_faults(subject, faults, self.recording.len() as u64).into_iter().for_each(&mut doubt);
-        if self.throttled > 0 {
-            doubt(Cause::Throttled { subject: named(), times: self.throttled });
-        }
-        if self.rescued > 0 {
-            doubt(Cause::Rescued { subject: named(), count: self.rescued });
-        }
-        if self.steal_ticks > 0 {
+        let disturbances = Disturbances {
+            migrations: self.client.migrations + self.responder.migrations,
+            faults: self.client.usage.faults_minor + self.client.usage.faults_major,
+            throttled: self.throttled,
+            rescued: self.rescued,
             // Kernel ticks of user space are hundredths of a second.
-            doubt(Cause::Steal { subject: named(), ms: 10 * self.steal_ticks });
-        }
+            steal_ms: 10 * self.steal_ticks,
+        };
+        let causes = disturbances.causes(subject, self.recording.len() as u64);
         let [before, after] = self.clocks;
-        after.doubts_since(&before, subject).into_iter().for_each(doubt);
+        let causes = causes.into_iter().chain(after.doubts_since(&before, subject));
+        facts.doubts.extend(causes.map(Doubt::from));
     }
 }
 

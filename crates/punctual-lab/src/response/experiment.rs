@@ -20,7 +20,7 @@ use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTe
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
 use super::{published, recording_cost, shares, sockperf};
-use crate::doubt::{Cause as DoubtCause, page_faults};
+use crate::doubt::{Disturbances, Doubt};
 use crate::endpoint::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use crate::explain::evidence::EvidenceThread;
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows, WINDOWS_MAX};
@@ -284,25 +284,18 @@ fn trial(
 }
 
 fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
-    let messages = samples.len() as u64;
-    let mut doubt = |cause: DoubtCause| samples.facts.doubts.push(cause.into());
     let windows = &made.kept.threads[0].windows;
-    let migrations: u64 = windows.iter().map(|window| u64::from(window.evidence.migrations)).sum();
-    if migrations > 0 {
-        doubt(DoubtCause::Migrated { subject: cell.to_string(), times: migrations });
-    }
-    let responder = made.facts.unwrap_or_default();
-    let client = made.trace.usage;
-    let faults = client.faults_minor + client.faults_major + responder.faults;
-    page_faults(&cell.to_string(), faults, messages).into_iter().for_each(&mut doubt);
-    // Both may be of one group.
-    let throttled = made.throttled.max(responder.throttled);
-    if throttled > 0 {
-        doubt(DoubtCause::Throttled { subject: cell.to_string(), times: throttled });
-    }
-    if made.steal_ms > 0 {
-        doubt(DoubtCause::Steal { subject: cell.to_string(), ms: made.steal_ms });
-    }
+    let (responder, client) = (made.facts.unwrap_or_default(), made.trace.usage);
+    let disturbances = Disturbances {
+        migrations: windows.iter().map(|window| u64::from(window.evidence.migrations)).sum(),
+        faults: client.faults_minor + client.faults_major + responder.faults,
+        // Both may be of one group.
+        throttled: made.throttled.max(responder.throttled),
+        rescued: 0,
+        steal_ms: made.steal_ms,
+    };
+    let causes = disturbances.causes(&cell.to_string(), samples.len() as u64);
+    samples.facts.doubts.extend(causes.into_iter().map(Doubt::from));
 }
 
 /// Round trips of each round that count as warm-up: only the first round has any, as the cell goes on.
