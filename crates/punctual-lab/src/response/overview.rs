@@ -1,7 +1,5 @@
 //! What `punctual run response` says: figures, stages, who was late. All of it stands in the summary.
 
-use serde::de::DeserializeOwned;
-
 use super::published::{comparison, inside_share};
 use super::recording_cost;
 use super::shares::{Share, first_of};
@@ -10,7 +8,7 @@ use crate::explain::cause::Cause;
 use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
-use crate::report::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
+use crate::report::section::{Cell, Column, Item, Output, Section, Table, TableOf, Tone};
 use crate::sample::Load;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
@@ -35,11 +33,6 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     sections
 }
 
-/// What the experiment wrote beside a result; nothing where a page is made of samples alone.
-fn list<T: DeserializeOwned>(result: &CellResult, name: &str) -> Vec<T> {
-    result.more.get(name).and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default()
-}
-
 fn number(result: &CellResult, path: [&str; 2]) -> Option<u64> {
     let value = result.more.get(path[0])?;
     if path[1].is_empty() { value.as_u64() } else { value.get(path[1])?.as_u64() }
@@ -53,12 +46,20 @@ fn figures(summary: &Summary) -> Option<Section> {
         Load::Closed => format!("gap {}", cell.gap()),
         Load::Open => format!("one every {}", cell.gap()),
     };
-    let mut columns = vec![Column::name("way")];
-    columns.extend(numbers(["trips", "lost", "p50", "p90", "p99", "p99.9", "max"]));
-    columns.push(Column::number("/min").over("stalls"));
-    columns.extend(numbers(["client", "resp."]).into_iter().map(|column| column.over("CPU")));
-    let mut table = Table::new(columns);
-    summary.results.iter().for_each(|result| table.row(row(result)));
+    let mut table = TableOf::new(&summary.results)
+        .name("way", |result| &result.cell.engine)
+        .number("trips", |result| count(result.figures.count))
+        .number("lost", |result| Cell::broken(result.lost));
+    for (place, head) in ["p50", "p90", "p99", "p99.9", "max"].into_iter().enumerate() {
+        table = table.number(head, |result| narrow(&tail_texts(result)[place]));
+    }
+    let table = table
+        .over("stalls")
+        .number("/min", |result| result.stalls_per_minute.map_or_else(dash, rate))
+        .over("CPU")
+        .number("client", |result| micros_or_dash(number(result, ["client_cpu_ns_per_message", ""])))
+        .number("resp.", |result| micros_or_dash(responder_cpu_ns(result)))
+        .keyed(1);
     let about = format!("{} bytes, {} load, {gap}, µs", cell.size, cell.load.as_str());
     let mut section = Section::new("Round trips").about(about).table(table);
     if !place.is_empty() {
@@ -68,24 +69,17 @@ fn figures(summary: &Summary) -> Option<Section> {
     Some(inside(summary).into_iter().fold(section, Section::words))
 }
 
-fn row(result: &CellResult) -> Vec<Cell> {
-    let mut cells = vec![Cell::from(&result.cell.engine), count(result.figures.count).into()];
-    cells.push(Cell::broken(result.lost));
-    cells.extend(tail_texts(result).map(|text| Cell::from(narrow(text))));
-    cells.push(result.stalls_per_minute.map_or_else(dash, rate).into());
-    let sent = result.ledger.as_ref().map_or(0, |ledger| ledger.taken);
-    let responder = number(result, ["responder", "cpu_ns"]).and_then(|ns| ns.checked_div(sent));
-    cells.push(micros_or_dash(number(result, ["client_cpu_ns_per_message", ""])).into());
-    cells.push(micros_or_dash(responder).into());
-    cells
+/// Of the responder's thread, for each trip.
+fn responder_cpu_ns(result: &CellResult) -> Option<u64> {
+    number(result, ["responder", "cpu_ns"])?.checked_div(result.ledger.as_ref()?.taken)
 }
 
 /// Microseconds that would make their column wide, as seconds.
-fn narrow(text: String) -> String {
+fn narrow(text: &str) -> String {
     let us: Result<f64, _> = text.replace(',', "").parse();
     match us {
         Ok(us) if text.chars().count() > 7 => format!("{:.2} s", us / 1e6),
-        _ => text,
+        _ => text.to_owned(),
     }
 }
 
@@ -128,28 +122,25 @@ fn inside(summary: &Summary) -> Option<String> {
 /// The article's figures beside ours.
 fn published(summary: &Summary) -> Option<Section> {
     let rows = comparison(&summary.results);
-    let mut columns = vec![Column::prose("its responder")];
-    columns.extend(numbers(["mean", "min", "max"]).into_iter().map(|column| column.over("published")));
-    columns.push(Column::name("ours"));
-    columns.extend(numbers(["mean", "min", "max"]).into_iter().map(|column| column.over("measured here")));
-    columns.push(Column::prose("what differs"));
-    let mut table = Table::new(columns);
-    for row in &rows {
-        let ours = |ns: Option<f64>| ns.map_or("∞".to_owned(), micros);
-        let mut cells = vec![Cell::from(&row.board)];
-        cells.extend(row.published_us.map(|us| Cell::from(micros(1000.0 * us))));
-        cells.push(Cell::from(&row.name));
-        let [min, max] = [row.min_ns, row.max_ns].map(|ns| ns.map(|ns| ns as f64));
-        cells.extend([row.mean_ns, min, max].map(|ns| Cell::from(ours(ns))));
-        cells.push(Cell::toned(&row.differs, Tone::Faint));
-        table.row(cells);
+    let heads = ["mean", "min", "max"];
+    let mut table = TableOf::new(&rows).prose("its responder", |row| &row.board).over("published");
+    for (place, head) in heads.into_iter().enumerate() {
+        table = table.number(head, |row| micros(1000.0 * row.published_us[place]));
     }
+    table = table.over("").name("ours", |row| &row.name).over("measured here");
+    for (place, head) in heads.into_iter().enumerate() {
+        table = table.number(head, |row| {
+            let [min, max] = [row.min_ns, row.max_ns].map(|ns| ns.map(|ns| ns as f64));
+            [row.mean_ns, min, max][place].map_or("∞".to_owned(), micros)
+        });
+    }
+    let table = table.over("").prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint)).keyed(1);
     (!rows.is_empty()).then(|| Section::new("The article's round trips beside ours").about("µs").table(table))
 }
 
 /// Stalls by side, stage and cause; then the longest of them.
 fn lateness(summary: &Summary) -> Vec<Section> {
-    let shares = |result| -> Vec<Share> { list(result, "late") };
+    let shares = |result: &CellResult| -> Vec<Share> { result.rows("late") };
     let late: Vec<(&CellResult, Vec<Share>)> = summary
         .results
         .iter()
@@ -159,13 +150,18 @@ fn lateness(summary: &Summary) -> Vec<Section> {
     if late.is_empty() {
         return Vec::new();
     }
-    let mut columns = vec![Column::name("way"), Column::prose("whose time")];
-    columns.extend([Column::prose("cause"), Column::number("stalls"), Column::number("trips")]);
-    columns.push(Column::number("ms").over("excess"));
-    let mut table = Table::new(columns);
-    for (result, shares) in &late {
-        shares.iter().take(SHARES_SHOWN).for_each(|share| table.row(share_row(&result.cell.engine, share)));
-    }
+    let rows = late.iter().flat_map(|(result, shares)| {
+        shares.iter().take(SHARES_SHOWN).map(|share| (&result.cell.engine, share))
+    });
+    let table = TableOf::new(rows)
+        .name("way", |(way, _)| *way)
+        .prose("whose time", |(_, share)| side_words(share.side, &share.stage))
+        .prose("cause", |(_, share)| share.cause.to_string())
+        .number("stalls", |(_, share)| count(share.stalls))
+        .number("trips", |(_, share)| count(share.trips))
+        .over("excess")
+        .number("ms", |(_, share)| micros(share.excess_ns as f64 / 1000.0))
+        .keyed(1);
     let who = Section::new("Who was late")
         .note(
             "Stalls by the side and the stage that exceeds what is usual by most, and the cause that this side's own thread gives \
@@ -188,17 +184,6 @@ fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
     }
     causes.sort_by_key(|(_, excess_ns)| std::cmp::Reverse(*excess_ns));
     causes.into_iter().map(|(cause, _)| Item::new(cause.to_string()).then(cause.fix())).collect()
-}
-
-fn share_row(way: &str, share: &Share) -> [Cell; 6] {
-    [
-        way.into(),
-        side_words(share.side, &share.stage).into(),
-        share.cause.to_string().into(),
-        count(share.stalls).into(),
-        count(share.trips).into(),
-        micros(share.excess_ns as f64 / 1000.0).into(),
-    ]
 }
 
 /// A stall whose stage is known, as it is told by itself: how long it was; and in words its way and first trip, how long it was, whose
@@ -225,7 +210,7 @@ fn told(way: &str, found: &[Explained], one: &Explained) -> Option<(u64, [String
 fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
     let mut all = Vec::new();
     for (result, _) in late {
-        let found: Vec<Explained> = list(result, "findings");
+        let found: Vec<Explained> = result.rows("findings");
         all.extend(found.iter().filter_map(|one| told(&result.cell.engine, &found, one)));
     }
     all.sort_by_key(|(longest_ns, _)| std::cmp::Reverse(*longest_ns));
@@ -239,15 +224,18 @@ fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
         });
     let brief = brief.collect();
     let note = "Of each the thread's own account of that time.";
-    let mut columns = vec![Column::name("way"), Column::number("trip"), Column::number("took, µs")];
-    columns.extend([Column::number("whose time"), Column::number("of it, µs"), Column::prose("cause")]);
-    columns.extend([Column::number("accounted for"), Column::prose("seen")]);
-    let mut table = Table::new(columns);
-    for (_, words) in all.into_iter().take(FINDINGS_SHOWN) {
-        let mut cells = words.map(Cell::from);
-        cells[7].tone = Tone::Faint;
-        table.row(cells);
-    }
+    all.truncate(FINDINGS_SHOWN);
+    let word = |place: usize| move |(_, words): &(u64, [String; 8])| words[place].clone();
+    let table = TableOf::new(all)
+        .name("way", word(0))
+        .number("trip", word(1))
+        .number("took, µs", word(2))
+        .number("whose time", word(3))
+        .number("of it, µs", word(4))
+        .prose("cause", word(5))
+        .number("accounted for", word(6))
+        .prose("seen", |(_, words)| Cell::toned(&words[7], Tone::Faint))
+        .keyed(1);
     vec![
         Section::new(title).items(brief).note(note).only_on(Output::Terminal),
         Section::new(title).note(note).table(table).only_on(Output::Page),
@@ -270,8 +258,8 @@ fn notes(summary: &Summary) -> Option<Section> {
         more.and_then(|more| more.get("floor")?.as_str()).map(str::to_owned).into_iter().collect();
     for result in &summary.results {
         let way = &result.cell.engine;
-        lines.extend(list::<String>(result, "remarks").iter().map(|remark| format!("{way}: {remark}")));
-        let mut limited: Vec<Share> = list(result, "late");
+        lines.extend(result.rows::<String>("remarks").iter().map(|remark| format!("{way}: {remark}")));
+        let mut limited: Vec<Share> = result.rows("late");
         limited.retain(|share| share.cause.is_of_class());
         let stalls: u64 = limited.iter().map(|share| share.stalls).sum();
         if let Some(Share { cause, .. }) = limited.first() {
@@ -323,7 +311,7 @@ mod tests {
 
     #[test]
     fn seconds_fit_in_a_column_of_microseconds() {
-        let texts = ["99.1", "562,790", "4,423,980", "–", "∞"].map(|text| narrow(text.to_owned()));
+        let texts = ["99.1", "562,790", "4,423,980", "–", "∞"].map(narrow);
         assert_eq!(texts, ["99.1", "562,790", "4.42 s", "–", "∞"]);
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::option::{Recorded, Variant};
 use super::settings::ResponseSettings;
-use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::report::section::{Section, TableOf};
 use crate::sample::{CellId, Phase};
 use crate::stats::{Distribution, Quantile, Ratio};
 use crate::store::{Run, StoreError};
@@ -64,21 +64,15 @@ fn rounds(run: &Run, cell: &CellId) -> Result<Vec<Distribution>, StoreError> {
 
 /// As a table; nothing where one level alone was measured.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
-    let costs: Vec<RecordingCost> =
-        serde_json::from_value(summary.more.get("recording_cost")?.clone()).ok()?;
-    let mut columns = vec![Column::name("way"), Column::name("recorded")];
-    columns.extend(numbers(["p50, times", "p99, times", "rounds"]));
-    let mut table = Table::new(columns);
-    for cost in &costs {
-        let rounds = cost.p50.map_or(0, |ratio| ratio.openings);
-        table.row([
-            Cell::from(cost.way.as_str()),
-            Cell::from(cost.recorded.as_str()),
-            Cell::from(shown(cost.p50)),
-            Cell::from(shown(cost.p99)),
-            Cell::from(count(rounds as u64)),
-        ]);
-    }
+    let costs: Vec<RecordingCost> = summary.added("recording_cost")?;
+    let rounds = |cost: &&RecordingCost| count(cost.p50.map_or(0, |ratio| ratio.openings) as u64);
+    let table = TableOf::new(&costs)
+        .name("way", |cost| &cost.way)
+        .name("recorded", |cost| &cost.recorded)
+        .number("p50, times", |cost| shown(cost.p50))
+        .number("p99, times", |cost| shown(cost.p99))
+        .number("rounds", rounds)
+        .keyed(1);
     let note =
         "Against the same with nothing recorded, round by round; in brackets where it lies, 19 times of 20.";
     Some(Section::new("What recording costs").note(note).table(table))

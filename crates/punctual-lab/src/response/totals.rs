@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::ClientTrace;
 use super::option::Variant;
@@ -144,8 +144,6 @@ impl Totals {
         });
         let cpu_ns = self.client_cpu_ns.checked_div(sent);
         result.more.insert("client_cpu_ns_per_message".to_owned(), json!(cpu_ns));
-        if let Value::Object(more) = json!(self) {
-            result.more.extend(more);
-        }
+        result.extend(json!(self));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Clock;
@@ -194,6 +195,19 @@ impl CellResult {
     /// A number that the experiment added.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.more.get(name)?.as_f64()
+    }
+
+    /// The rows that it added; none where it added nothing.
+    pub fn rows<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+        let rows = self.more.get(name).cloned().unwrap_or_default();
+        serde_json::from_value(rows).unwrap_or_default()
+    }
+
+    /// Adds what the experiment knows of it: the fields of an object.
+    pub fn extend(&mut self, more: serde_json::Value) {
+        if let serde_json::Value::Object(more) = more {
+            self.more.extend(more);
+        }
     }
 
     /// Everything sent came once, right and in order, and the ledger sums.
