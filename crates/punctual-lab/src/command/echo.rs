@@ -11,11 +11,8 @@ use super::print;
 use crate::endpoint::port::{self, PortPlan, SLEEP_MAX, Stamps, Way};
 use crate::error::Failure;
 use crate::explain::injection::Mishaps;
-use crate::response::kernel_echo::KernelEcho;
+use crate::load::echo::{AnswerRules, KernelEcho, Protocol, open_port, respond};
 use crate::response::option::{Ends, Variant};
-use crate::response::protocol::Protocol;
-use crate::response::responder::{AnswerRules, respond};
-use crate::response::testbed;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
 
@@ -68,10 +65,10 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     }
     let control = Control::start(arguments.cpu, arguments.sched);
     let choice = Variant { way: arguments.way, urgency: arguments.sched, ends: Ends::Both, recorded: None };
-    let mut port = testbed::open_port(arguments.cpu, choice, &plan(arguments))?;
+    let mut port = open_port(arguments.cpu, arguments.sched, &plan(arguments))?;
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
-    let rules = AnswerRules::of(arguments.protocol, choice);
+    let rules = AnswerRules::of(arguments.protocol, arguments.way);
     let facts = respond(&mut *port, rules, Mishaps::default(), &control, arguments.size + 1, &interrupted);
     let said = format!(
         "{} packets, {} answered, {} without wish for a reply, {} not understood, {} unsent; {:.3} s of CPU\n",

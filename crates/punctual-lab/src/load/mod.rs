@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod clocks;
+pub mod echo;
 pub mod forwarder;
 pub mod neighbour;
 pub mod pace;

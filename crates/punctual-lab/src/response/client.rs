@@ -12,15 +12,14 @@ use punctual_machine::cpu::ThreadUsage;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
-use super::delay::{Delay, DelayPoint};
 use super::option::Variant;
-use super::protocol::{Protocol, Verdict};
 use super::settings::ResponseSettings;
 use super::trips::{RoundTrips, Seen};
-use super::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
 use crate::endpoint::port::{Arrival, Peer, Port};
 use crate::explain::injection::Mishaps;
 use crate::explain::kept::WINDOWS_MAX;
+use crate::load::echo::wire::{self, PacketHeader, PacketKind, Past, Record, TripId};
+use crate::load::echo::{Delay, DelayPoint, Protocol, Verdict};
 use crate::load::pace::{Client, spin_until};
 use crate::load::watch::ClientWatch;
 use crate::run::room_for;

@@ -14,9 +14,8 @@ use serde_json::json;
 use super::client::{self, ClientTrace, TrialPlan};
 use super::kept::{by_our_clock, owners, thread};
 use super::option::Variant;
-use super::responder::{AnswerRules, EchoFacts};
 use super::settings::ResponseSettings;
-use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTestbed, open_port};
+use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTestbed};
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
 use super::{published, recording_cost, shares, sockperf};
@@ -27,6 +26,7 @@ use crate::explain::kept::{ClockPair, Kept, ThreadWindows, WINDOWS_MAX};
 use crate::explain::loss::Loss;
 use crate::explain::of_run::add_findings;
 use crate::explain::recorder::LateRecorder;
+use crate::load::echo::{AnswerRules, EchoFacts, open_port};
 use crate::load::forwarder::Counts;
 use crate::load::watch::{ClientWatch, SLOW};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread, network};
@@ -202,7 +202,8 @@ impl ResponseSession<'_> {
                 clock_apart: settings.asked.clocks_apart,
                 ends_when_told: true,
                 delay: settings.asked.delay,
-                ..AnswerRules::of(settings.asked.protocol, choice)
+                keeps_windows: choice.keeps_windows(),
+                ..AnswerRules::of(settings.asked.protocol, choice.way)
             },
             mishaps: settings.mishaps.clone(),
             lock_memory: settings.asked.lock_memory,
@@ -261,7 +262,7 @@ fn trial(
         let mut trips = RoundTrips::new(plan.capacity(), settings.asked.flows);
         // Made before this thread becomes urgent.
         let control = at_client.control(cpu);
-        let mut port = open_port(cpu, at_client, port_plan)?;
+        let mut port = open_port(cpu, at_client.urgency, port_plan)?;
         let trace = ClientTrace::with_room();
         let mut watch = choice.keeps_windows().then(|| {
             let watch = ClientWatch::with(WINDOWS_MAX, recorder).beside(control);

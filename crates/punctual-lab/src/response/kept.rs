@@ -98,10 +98,10 @@ impl Apart {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::Verdict;
     use super::super::trips::Seen;
-    use super::super::wire::Record;
     use super::*;
+    use crate::load::echo::Verdict;
+    use crate::load::echo::wire::Record;
     use punctual_machine::window::Evidence;
     use std::time::Duration;
 

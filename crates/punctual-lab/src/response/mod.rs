@@ -7,9 +7,8 @@
 //!   │
 //! endpoint/port   one mechanism of sending and waiting per file; says when kernel, thread and buffer had a packet
 //!   │
-//! client ⇄ responder     wire: our packets · protocol: ours, RFC 862, sockperf's
-//!   │         kernel_echo: a responder that is a program at the interface
-//!   │         evidence: what a thread went through, in windows
+//! client ⇄ load/echo   the responder, and the packets: ours, RFC 862, sockperf's
+//!   │
 //! trips     what is noted of each trip; stages that add up to the total, and whose each is
 //!   │
 //! kept      evidence of both threads ─→ explain, of all experiments · shares: its findings in sums
@@ -19,20 +18,15 @@
 //! `experiment` takes the trials of all choices in turn; `sockperf` is a peer in the same turns.
 
 pub mod client;
-pub mod delay;
 pub mod experiment;
 mod kept;
-pub mod kernel_echo;
 pub mod option;
 pub mod overview;
-pub mod protocol;
 pub mod published;
 mod recording_cost;
-pub mod responder;
 pub mod settings;
 pub mod shares;
 pub mod sockperf;
 pub mod testbed;
 pub mod totals;
 pub mod trips;
-pub mod wire;

@@ -8,14 +8,13 @@ use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValu
 use clap::{Args, ValueEnum};
 use punctual_machine::socket::DSCP_MAX;
 
-use super::delay::Delay;
 use super::option::{Ends, Recorded, Variant};
-use super::protocol::Protocol;
-use super::{sockperf, wire};
+use super::sockperf;
 use crate::endpoint::port::{FLOWS_MAX, Stamps, Way};
 use crate::error::Failure;
 use crate::explain::injection::Mishap;
 use crate::file::read_text;
+use crate::load::echo::{Delay, Protocol, wire};
 use crate::load::forwarder::Faults;
 use crate::run::{Common, choose_cpus, network};
 use crate::sample::{CellId, Load};

@@ -4,18 +4,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 
 use punctual_machine::counter::Flag;
 use punctual_machine::namespace::{add_address, add_neighbour, bring_up, create_veth, thread_id};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::kernel_echo;
 use super::option::Variant;
-use super::responder::{AnswerRules, EchoFacts, respond};
-use crate::endpoint::port::{self, Peer, Port, PortPlan};
+use crate::endpoint::port::{Peer, PortPlan};
 use crate::explain::injection::{Mishap, Mishaps};
+use crate::load::echo::{AnswerRules, EchoFacts, answer_in_kernel, open_port, respond};
 use crate::load::forwarder::{Counts, Faults, Forwarder};
 use crate::run::{INTERFACES, Prepare, Program, Requests, Worker, leave};
 use crate::scheduling::Job;
@@ -135,37 +133,16 @@ fn answer(
 ) -> Result<Done, String> {
     let Assignment { port, choice, cpu, rules, mishaps, .. } = assignment;
     if choice.way.answers_in_kernel() {
-        let (facts, remark) = kernel_echo::answer(rules.protocol, port, ready, is_over)?;
+        let (facts, remark) = answer_in_kernel(rules.protocol, port, ready, is_over)?;
         return Ok(Done { facts, remark: Some(remark), thread: None });
     }
     // Made before this thread becomes urgent: a spinning real-time thread lets nobody start beside it.
     let control = choice.control(*cpu);
-    let mut opened = open_port(*cpu, *choice, port)?;
+    let mut opened = open_port(*cpu, choice.urgency, port)?;
     let _waiting = ready.send(Ok(opened.local()));
     let mishaps = Mishaps::of(mishaps, 1);
     let facts = respond(&mut *opened, *rules, mishaps, &control, port.size + 1, &|| is_over.is_raised());
     Ok(Done { facts, remark: opened.remark(), thread: Some(thread_id()) })
-}
-
-/// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
-/// queue of the kernel's, which a spinning real-time thread on its CPU keeps waiting for ever.
-const SETTLING: Duration = Duration::from_millis(20);
-
-/// Opens a port in the calling thread, which is bound to its CPU before and as urgent as chosen afterwards.
-pub fn open_port(
-    cpu: Option<usize>,
-    choice: Variant,
-    plan: &PortPlan,
-) -> Result<Box<dyn Port + Send>, String> {
-    if let Some(cpu) = cpu.filter(|_| choice.urgency.can_be_pinned()) {
-        punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
-    }
-    let port = port::open(plan)?;
-    if choice.urgency.is_real_time() {
-        std::thread::sleep(SETTLING);
-    }
-    choice.urgency.apply().map_err(|error| choice.urgency.advise(&error))?;
-    Ok(port)
 }
 
 fn spawn(words: &[String]) -> Result<Program, String> {

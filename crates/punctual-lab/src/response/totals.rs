@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::client::ClientTrace;
 use super::option::Variant;
-use super::responder::EchoFacts;
 use super::trips::RoundTrips;
 use crate::explain::loss::Loss;
+use crate::load::echo::EchoFacts;
 use crate::load::recording::{Arrivals, TripEnds};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};

@@ -4,9 +4,9 @@
 
 use punctual::{Clock, Ticks};
 
-use super::protocol::Verdict;
-use super::wire::Record;
 use crate::explain::stage::Side;
+use crate::load::echo::Verdict;
+use crate::load::echo::wire::Record;
 use crate::load::recording::{Recording, Row};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples, StageColumn};
 

@@ -25,7 +25,7 @@ pub enum Protocol {
 }
 
 /// Bytes of sockperf's header.
-pub const SOCKPERF_HEADER_SIZE: usize = 14;
+const SOCKPERF_HEADER_SIZE: usize = 14;
 const SOCKPERF_FROM_CLIENT: u16 = 1;
 const SOCKPERF_WANTS_REPLY: u16 = 2;
 
@@ -168,7 +168,7 @@ fn sockperf_header(bytes: &[u8]) -> Option<(u64, u16, u32)> {
 
 /// What a packet is to a server of sockperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SockperfRequest {
+pub(super) enum SockperfRequest {
     /// It was turned into its reply.
     Answered,
     /// It is whole, and its client wants no reply to it (`--reply-every`, throughput).
@@ -179,7 +179,7 @@ pub enum SockperfRequest {
 
 /// Turns a sockperf request into its reply, in place, if one is wanted.
 #[inline]
-pub fn answer_sockperf(bytes: &mut [u8]) -> SockperfRequest {
+pub(super) fn answer_sockperf(bytes: &mut [u8]) -> SockperfRequest {
     let Some((_, flags, length)) = sockperf_header(bytes) else { return SockperfRequest::NotUnderstood };
     if flags & SOCKPERF_FROM_CLIENT == 0 || length as usize != bytes.len() {
         return SockperfRequest::NotUnderstood;

@@ -22,7 +22,7 @@ const REMARK: &str = "an XDP program of the responder's kernel answers (XDP_TX, 
                       IPv4 without options only, and the way out passes no queue and no capture of that host";
 
 /// Has the kernel answer until the trial is over; with what a user should know of it.
-pub(super) fn answer(
+pub fn answer_in_kernel(
     protocol: Protocol,
     plan: &PortPlan,
     ready: &Sender<Result<Peer, String>>,

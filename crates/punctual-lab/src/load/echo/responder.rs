@@ -7,12 +7,11 @@ use punctual_machine::cpu::ThreadUsage;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{Delay, DelayPoint};
-use super::option::Variant;
 use super::protocol::{Protocol, SockperfRequest, answer_sockperf};
 use super::wire::{self, PacketHeader, PacketKind, Past, Record};
-use crate::endpoint::port::{Arrival, Port};
+use crate::endpoint::port::{self, Arrival, Port, PortPlan, Way};
 use crate::explain::injection::Mishaps;
-use crate::scheduling::Control;
+use crate::scheduling::{Control, Urgency};
 use punctual_machine::window::{Evidence, SchedSampler};
 
 /// A wake-up or a reply that took longer is asked about at once.
@@ -39,15 +38,15 @@ pub struct AnswerRules {
 }
 
 impl AnswerRules {
-    /// Those of a choice, until it is interrupted.
-    pub fn of(protocol: Protocol, choice: Variant) -> Self {
+    /// Those of a way, until it is interrupted.
+    pub fn of(protocol: Protocol, way: Way) -> Self {
         Self {
             protocol,
             clock_apart: false,
             ends_when_told: false,
-            sleeps: !choice.way.spins(),
+            sleeps: !way.spins(),
             delay: None,
-            keeps_windows: choice.keeps_windows(),
+            keeps_windows: true,
         }
     }
 }
@@ -83,6 +82,27 @@ pub struct EchoFacts {
     /// Requests of which fragments are missing, if that is known.
     #[serde(default)]
     pub incomplete: Option<u64>,
+}
+
+/// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
+/// queue of the kernel's, which a spinning real-time thread on its CPU keeps waiting for ever.
+const SETTLING: Duration = Duration::from_millis(20);
+
+/// Opens a port in the calling thread, which is bound to its CPU before and as urgent as chosen afterwards.
+pub fn open_port(
+    cpu: Option<usize>,
+    urgency: Urgency,
+    plan: &PortPlan,
+) -> Result<Box<dyn Port + Send>, String> {
+    if let Some(cpu) = cpu.filter(|_| urgency.can_be_pinned()) {
+        punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
+    }
+    let port = port::open(plan)?;
+    if urgency.is_real_time() {
+        std::thread::sleep(SETTLING);
+    }
+    urgency.apply().map_err(|error| urgency.advise(&error))?;
+    Ok(port)
 }
 
 struct Responder<'a> {
