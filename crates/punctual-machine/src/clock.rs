@@ -17,6 +17,7 @@ pub use skew::{Skew, skew_between};
 
 /// A reading of the clock, or a distance between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ticks(pub u64);
 
 impl Ticks {
