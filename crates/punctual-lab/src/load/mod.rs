@@ -7,6 +7,7 @@ pub mod forwarder;
 pub mod neighbour;
 pub mod pace;
 pub mod ping;
+pub mod race;
 pub mod recording;
 pub mod responder;
 pub mod testbed;

@@ -9,52 +9,25 @@ use std::time::Duration;
 use punctual_proto::user_interrupt::{Expected, Variant};
 use serde::{Deserialize, Serialize};
 
-use super::race::{RaceEnds, RaceTally};
+use crate::load::race::{Lowers, MESSAGES_PER_ROUND, RaceProtocol, Sleeps, race};
 
 /// Rounds of each protocol.
 const ROUNDS: u64 = 150;
 /// Rounds at each of the log's time limits.
 const ROUNDS_PER_LIMIT: u64 = 50;
-/// Messages of a round.
-pub(super) const MESSAGES_PER_ROUND: u64 = 2;
 /// A wait that lasts so long was slept over a message, or nobody was asked to send one.
 const LIMIT: Duration = Duration::from_millis(2);
 /// The time limits that the log tried to hide the losses with, and one between.
 const LIMITS_US: [u64; 5] = [100, 1_000, 2_500, 5_000, 10_000];
 
-/// How the writer lowers the flag by which the reader asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lowers {
-    /// Not at all: it sends as soon as the reader has the message before.
-    Never,
-    /// Before it sends.
-    First,
-    /// After it sent.
-    Late,
-    /// After it sent, and only if the flag still asks for what was sent.
-    Answered,
-}
-
-/// What the reader sleeps in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sleeps {
-    /// In a wait for the log's event, which looks at what was posted once it has cleared ON, or does not.
-    ForTheEvent { rechecks: bool },
-    /// In a wait for a notification, after a look at the message's number: from before that look on, or from after it.
-    ForANotification { from_before_the_look: bool },
-}
-
-/// How reader and writer agree on when to send.
+/// A protocol by which reader and writer agree on when to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshake {
     /// Its name, also in the model (`punctual sim wakeup --variant`).
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
-    pub(super) lowers: Lowers,
-    /// The writer waits before it sends.
-    pub(super) delays: bool,
-    pub(super) sleeps: Sleeps,
+    protocol: RaceProtocol,
 }
 
 impl Handshake {
@@ -68,7 +41,7 @@ impl Handshake {
 const LOOKS: Sleeps = Sleeps::ForTheEvent { rechecks: true };
 const LOOKS_NOT: Sleeps = Sleeps::ForTheEvent { rechecks: false };
 const fn of(name: &'static str, about: &'static str, lowers: Lowers, sleeps: Sleeps) -> Handshake {
-    Handshake { name, about, lowers, delays: false, sleeps }
+    Handshake { name, about, protocol: RaceProtocol { lowers, delays: false, sleeps } }
 }
 
 const WAIT_UNMASKED: Handshake = of(
@@ -96,8 +69,9 @@ const HANDSHAKES: [Handshake; 10] = [
     of("h2", "flag lowered at once", Lowers::First, LOOKS_NOT),
     of("h4", "h2 that looks again", Lowers::First, LOOKS),
     Handshake {
-        delays: true,
-        ..of("h3", "h2 with a delay in the writer: the race remains, unseen", Lowers::First, LOOKS_NOT)
+        name: "h3",
+        about: "h2 with a delay in the writer: the race remains, unseen",
+        protocol: RaceProtocol { lowers: Lowers::First, delays: true, sleeps: LOOKS_NOT },
     },
 ];
 
@@ -132,21 +106,6 @@ pub struct HandshakeResult {
 }
 
 impl HandshakeResult {
-    fn new(handshake: &Handshake, tally: &RaceTally, limit: Duration) -> Self {
-        Self {
-            name: handshake.name.to_owned(),
-            about: handshake.about.to_owned(),
-            repaired: handshake.repaired().map(str::to_owned),
-            rounds: tally.messages / MESSAGES_PER_ROUND,
-            messages: tally.messages,
-            lost: tally.lost,
-            predicted_lost: handshake.repaired().is_some(),
-            limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX),
-            mean_ns: (tally.sum_ns as f64 / tally.messages.max(1) as f64).round(),
-            max_ns: tally.max_ns,
-        }
-    }
-
     /// Whether the prediction held.
     pub fn is_as_predicted(&self) -> bool {
         (self.lost > 0) == self.predicted_lost
@@ -172,9 +131,22 @@ pub(super) fn under_limits(cpus: &[usize]) -> Vec<HandshakeResult> {
 
 /// Nothing with one processor: there the writer never meets the reader in the window.
 fn run(handshake: &Handshake, rounds: u64, limit: Duration, cpus: &[usize]) -> Option<HandshakeResult> {
-    let [first, .., last] = cpus else { return None };
-    let ends = RaceEnds { handshake: *handshake, rounds, limit, writer_cpu: *first, reader_cpu: *last };
-    Some(HandshakeResult::new(handshake, &ends.run(), limit))
+    let [first, .., last] = *cpus else { return None };
+    let tally = race(handshake.protocol, rounds, limit, [first, last]);
+    let messages = tally.waits_ns.len() as u64;
+    let sum_ns: u64 = tally.waits_ns.iter().sum();
+    Some(HandshakeResult {
+        name: handshake.name.to_owned(),
+        about: handshake.about.to_owned(),
+        repaired: handshake.repaired().map(str::to_owned),
+        rounds: messages / MESSAGES_PER_ROUND,
+        messages,
+        lost: tally.lost,
+        predicted_lost: handshake.repaired().is_some(),
+        limit_us: u64::try_from(limit.as_micros()).unwrap_or(u64::MAX),
+        mean_ns: (sum_ns as f64 / messages.max(1) as f64).round(),
+        max_ns: tally.waits_ns.into_iter().max().unwrap_or(0),
+    })
 }
 
 #[cfg(test)]

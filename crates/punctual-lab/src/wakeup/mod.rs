@@ -26,7 +26,6 @@ mod handshake;
 mod overview;
 mod plan;
 mod published;
-mod race;
 mod reader;
 mod route;
 mod trial;
