@@ -15,7 +15,7 @@ use crate::report::text::{self, Screen};
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, in_a_thread};
 use crate::store::{Header, Run, Store};
 use crate::summary::Summary;
-use crate::{broadcast, facts, load, peel, response, server, vehicles, wakeup};
+use crate::{broadcast, facts, load, peel, response, server, vehicles};
 
 /// Measures, stores, concludes, shows.
 pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Echo => response::testbed::serve(requests),
         Role::Node => crate::oneway::serve(requests),
         Role::Start => peel::startup::serve(requests),
-        Role::Reader => wakeup::serve_reader(requests),
+        Role::Reader => load::wake::serve(requests),
         Role::Soak => crate::soak::serve(requests),
         Role::Member => broadcast::member::serve(requests),
         Role::Server => server::host::serve(requests),

@@ -11,9 +11,10 @@ use punctual_machine::signal::catch_interrupts;
 use super::progress::progress;
 use super::{measure, write_json};
 use crate::error::Failure;
+use crate::load::wake::Route;
 use crate::run::{Common, LoadArgument};
 use crate::soak::{Mutation, SoakOptions, SoakTally, soak};
-use crate::wakeup::{Route, WakeupOptions, WakeupPlan};
+use crate::wakeup::{WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]

@@ -11,4 +11,5 @@ pub mod race;
 pub mod recording;
 pub mod responder;
 pub mod testbed;
+pub mod wake;
 pub mod watch;

@@ -3,7 +3,7 @@
 use punctual_lab_machine::wake::Mechanism;
 
 use super::plan::{Measurement, WakeupCell};
-use super::route::Route;
+use crate::load::wake::Route;
 use crate::summary::{CellResult, Choice, Recommendation};
 use crate::units::micros;
 

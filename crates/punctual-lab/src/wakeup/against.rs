@@ -1,22 +1,25 @@
 //! What the doorbell's protocol costs and saves: a way with it beside the same without, in the same turns.
 
-use punctual_lab_machine::wake::Mechanism;
+use punctual_lab_machine::wake::{Floor, Mechanism};
 use serde::{Deserialize, Serialize};
 
 use super::figures::cpu_ns;
-use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
-use super::route::{Route, SetSize};
+use super::plan::{GAPS_US, Measurement, WakeupCell};
+use crate::load::wake::{Conditions, Route};
 use crate::summary::CellResult;
 use crate::units::micros;
+
+/// What the work log took.
+const EPOLL: Route = Route::Bare(Floor::Epoll);
 
 /// Ways with the doorbell, the same without it, and by which figure they are compared. A floor that calls for every message has
 /// no messages that find its reader awake, so the eventfds are compared over all. A reader that spins first is what a doorbell
 /// makes possible: while it is awake nobody calls the kernel for it.
 const PAIRS: [(Route, Route, Measurement); 5] = [
-    (Route::Park(Mechanism::Epoll), Route::BareEpoll(SetSize::One), Measurement::Any),
-    (Route::Adaptive, Route::BareEpoll(SetSize::One), Measurement::Any),
-    (Route::Park(Mechanism::EventFd), Route::BareEvent, Measurement::Any),
-    (Route::Park(Mechanism::Futex), Route::BareFutex, Measurement::Blocked),
+    (Route::Park(Mechanism::Epoll), EPOLL, Measurement::Any),
+    (Route::Adaptive, EPOLL, Measurement::Any),
+    (Route::Park(Mechanism::EventFd), Route::Bare(Floor::EventFd), Measurement::Any),
+    (Route::Park(Mechanism::Futex), Route::Bare(Floor::Futex), Measurement::Blocked),
     (Route::Spin, Route::Line, Measurement::Any),
 ];
 
@@ -165,7 +168,7 @@ impl AgainstThreads {
 
 /// The work log's question, answered in two lines: what does the doorbell save against eventfd under epoll?
 pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
-    let floor = Route::BareEpoll(SetSize::One).name();
+    let floor = EPOLL.name();
     let part = |row: &AgainstBare| {
         let gap = WakeupCell::gap_name(row.gap_us);
         let (calls, bare_calls) = (row.price.calls(), row.bare_price.calls());

@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::plan::{GAPS_US, Measurement, WakeupCell};
-use super::route::Route;
-use super::trial::{Class, Record, Sent};
 use super::{WARMUP, interval};
+use crate::load::wake::{Record, Route, Sent};
 use crate::stats::upper_median;
 use crate::summary::CellResult;
 
@@ -56,9 +55,9 @@ impl CallFigures {
             let around = clock.nanos(acknowledged.since(before)) as f64;
             figures.loop_sums[0] += around;
             figures.loop_sums[1] += around * around;
-            figures.park_calls += u64::from(row.seen.parks) * u64::from(record.calls_per_park);
-            figures.parked += u64::from(row.class() == Class::Parked);
-            figures.awake += u64::from(row.class() == Class::Awake);
+            figures.park_calls += u64::from(row.seen.wait.parks) * u64::from(record.calls_per_park);
+            figures.parked += u64::from(row.is_parked());
+            figures.awake += u64::from(row.is_awake());
         }
     }
 

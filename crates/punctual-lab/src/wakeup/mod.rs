@@ -14,6 +14,7 @@ use punctual_machine::cpu::allowed;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
+use crate::load::wake::{self, Conditions, Record, Row};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::{CellId, Outcome, Samples};
 use crate::store::{Store, StoreError};
@@ -26,20 +27,14 @@ mod handshake;
 mod overview;
 mod plan;
 mod published;
-mod reader;
-mod route;
-mod trial;
 
 pub use advice::advise;
 pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
 pub use figures::{CallFigures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::sections;
-pub use plan::{Conditions, GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
+pub use plan::{GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
 pub use published::{Compared, PUBLISHED, Published};
-pub use reader::serve as serve_reader;
-pub use route::{Route, SetSize};
-use trial::{Class, Record, Row};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
 pub const WARMUP: u64 = 4;
@@ -95,11 +90,11 @@ fn samples(record: &Record, measurement: Measurement, start: Ticks) -> Samples {
 }
 
 fn interval(row: &Row, measurement: Measurement) -> Option<(Ticks, Ticks)> {
-    let (sent, awake) = (&row.sent, row.awake());
+    let (sent, awake) = (&row.sent, row.seen.wait.awake);
     match measurement {
         Measurement::Any => Some((sent.before, awake)),
-        Measurement::Blocked => (row.class() == Class::Parked).then_some((sent.before, awake)),
-        Measurement::Bracket => Some((Ticks(row.seen.began), awake)),
+        Measurement::Blocked => row.is_parked().then_some((sent.before, awake)),
+        Measurement::Bracket => Some((row.seen.began, awake)),
         Measurement::Loop => Some((sent.before, sent.acknowledged)),
         Measurement::Notify => Some((sent.before, sent.after)),
     }
@@ -131,7 +126,7 @@ impl Experiment for WakeupPlan {
             if cpus.len() < 2 && !cell.conditions.same_core {
                 return Err(ONE_CPU.to_owned().into());
             }
-            let record = trial::run(&self.trial(cell, &cpus), &mut process)?;
+            let record = wake::run(&self.trial(cell, &cpus), &mut process)?;
             // Also one that is cut short.
             keep(cell, turn, &record, start, store)?;
             CallFigures::add(&mut outcomes.figures, cell, &record);

@@ -1,11 +1,13 @@
 //! What `punctual run wakeup` says: latency against idle gap, what it costs, the policy, the handshakes, the work log.
 
+use punctual_lab_machine::wake::{Floor, Mechanism};
+
 use super::against::{AgainstBare, AgainstThreads, Price, epoll_answer};
 use super::figures::{Policy, cpu_ns};
 use super::handshake::HandshakeResult;
-use super::plan::{Conditions, GAPS_US, Measurement, WakeupCell};
+use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::published::Compared;
-use super::route::{Route, SetSize};
+use crate::load::wake::{Conditions, Route};
 use crate::report::draw::{Series, lines};
 use crate::report::parts;
 use crate::report::section::{Block, Cell, Output, Section, TableOf, Tone};
@@ -306,14 +308,14 @@ fn published(rows: &[Compared]) -> Option<Section> {
 
 /// The block of the benchmark that the log's figures come from, so that results compare: three on a terminal, all on the page.
 fn ipc_bench(results: &[CellResult]) -> Vec<Section> {
-    let epoll = Route::Park(punctual_lab_machine::wake::Mechanism::Epoll);
+    let (epoll, bare) = (Route::Park(Mechanism::Epoll), Route::Bare(Floor::Epoll));
     let of = |route: Route, conditions: [Conditions; 2]| {
         let at = |conditions| WakeupCell { route, conditions, gap_us: 0 }.result(results, Measurement::Loop);
         // The log's ends were processes.
         let result = at(conditions[0]).or_else(|| at(conditions[1]))?;
         Some((result.cell.name.clone(), ipc_bench_block(result)?))
     };
-    let shown = [Route::BareEpoll(SetSize::One), epoll, Route::Spin];
+    let shown = [bare, epoll, Route::Spin];
     let brief = shown.into_iter().filter_map(|route| of(route, [Conditions::PROCESSES, Conditions::THREADS]));
     let mut sections: Vec<Section> = brief
         .map(|(name, block)| {

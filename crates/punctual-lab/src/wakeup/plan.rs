@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use punctual_lab_machine::wake::Mechanism;
-use serde::{Deserialize, Serialize};
+use punctual_lab_machine::wake::{Floor, Mechanism};
 
-use super::route::{Route, SetSize};
-use crate::run::{Common, by_name};
+use crate::load::wake::{Conditions, Route, WakeTrial};
+use crate::run::Common;
 use crate::sample::{CellId, Kind, Load};
 use crate::summary::CellResult;
 
@@ -52,61 +51,6 @@ impl Measurement {
             Self::Any | Self::Blocked => Kind::OneWay,
             Self::Bracket | Self::Loop | Self::Notify => Kind::RoundTrip,
         }
-    }
-}
-
-/// What surrounds a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Conditions {
-    /// The reader is a process of its own, as in the work log.
-    pub processes: bool,
-    /// Both ends on one processor.
-    pub same_core: bool,
-    /// Both ends under SCHED_FIFO.
-    pub fifo: bool,
-    /// A busy thread on every processor.
-    pub loaded: bool,
-}
-
-impl Conditions {
-    /// Two threads, a core each, idle otherwise.
-    pub const THREADS: Self = Self { processes: false, same_core: false, fifo: false, loaded: false };
-    /// The same with two processes.
-    pub const PROCESSES: Self = Self { processes: true, ..Self::THREADS };
-
-    /// All of them, the plain ones first.
-    pub fn all() -> [Self; 16] {
-        std::array::from_fn(|place| Self {
-            processes: place & 8 != 0,
-            same_core: place & 1 != 0,
-            fifo: place & 2 != 0,
-            loaded: place & 4 != 0,
-        })
-    }
-
-    /// Whether nothing disturbs: a core each, idle otherwise, no class of its own.
-    pub fn is_plain(self) -> bool {
-        Self { processes: false, ..self } == Self::THREADS
-    }
-
-    /// Behind a route's name: nothing for threads under plain ones.
-    pub fn suffix(self) -> String {
-        let parts = [
-            (self.processes, "+processes"),
-            (self.same_core, "+same-core"),
-            (self.fifo, "+fifo"),
-            (self.loaded, "+loaded"),
-        ];
-        parts.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect()
-    }
-
-    /// In words.
-    pub fn words(self) -> String {
-        let ends = if self.processes { "two processes, " } else { "" };
-        let place = if self.same_core { "both on one core" } else { "a core each" };
-        let class = if self.fifo { "SCHED_FIFO" } else { "SCHED_OTHER" };
-        let load = if self.loaded { "every core busy" } else { "idle otherwise" };
-        format!("{ends}{place}, {class}, {load}")
     }
 }
 
@@ -170,36 +114,6 @@ impl WakeupCell {
     }
 }
 
-/// One trial of one cell.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WakeupTrial {
-    /// The way.
-    #[serde(with = "by_name")]
-    pub route: Route,
-    /// What surrounds it.
-    pub conditions: Conditions,
-    /// Idle time before each message.
-    pub gap: Duration,
-    /// At most so long.
-    pub duration: Duration,
-    /// At most so many messages.
-    pub count: usize,
-    /// The processors that this process may use.
-    pub cpus: Vec<usize>,
-}
-
-impl WakeupTrial {
-    /// Where the reader runs: the last.
-    pub fn reader_cpu(&self) -> usize {
-        self.cpus.last().copied().unwrap_or(0)
-    }
-
-    /// Where the writer runs: the first, or where the reader does.
-    pub fn writer_cpu(&self) -> usize {
-        if self.conditions.same_core { self.reader_cpu() } else { self.cpus.first().copied().unwrap_or(0) }
-    }
-}
-
 /// What a user may change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct WakeupOptions {
@@ -250,9 +164,9 @@ const GAPS_PROCESSES_US: [u64; 3] = [0, 100, 1_000];
 /// The routes that stand for their kind there.
 const ELSEWHERE: [Route; 12] = [
     Route::Line,
-    Route::BareFutex,
-    Route::BareEvent,
-    Route::BareEpoll(SetSize::One),
+    Route::Bare(Floor::Futex),
+    Route::Bare(Floor::EventFd),
+    Route::Bare(Floor::Epoll),
     Route::Spin,
     Route::Adaptive,
     Route::Park(Mechanism::Futex),
@@ -311,8 +225,8 @@ impl WakeupPlan {
     }
 
     /// One trial of a cell.
-    pub fn trial(&self, cell: &WakeupCell, cpus: &[usize]) -> WakeupTrial {
-        WakeupTrial {
+    pub fn trial(&self, cell: &WakeupCell, cpus: &[usize]) -> WakeTrial {
+        WakeTrial {
             route: cell.route,
             conditions: cell.conditions,
             gap: Duration::from_micros(cell.gap_us),

@@ -1,11 +1,11 @@
 //! The figures of the work log, beside ours.
 
+use punctual_lab_machine::wake::{Floor, Mechanism};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Conditions, Measurement, WakeupCell};
-use super::route::{Route, SetSize};
+use super::plan::{Measurement, WakeupCell};
+use crate::load::wake::{Conditions, Route};
 use crate::summary::CellResult;
-use punctual_lab_machine::wake::Mechanism;
 
 /// One figure of the log.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Published {
 }
 
 /// The log's eventfd had no doorbell.
-const EVENTFD: Route = Route::BareEpoll(SetSize::One);
+const EVENTFD: Route = Route::Bare(Floor::Epoll);
 /// A UPID in software, its notification a futex: what is nearest to user interrupts without the hardware.
 const UPID: Route = Route::Park(Mechanism::Futex);
 

@@ -15,9 +15,8 @@ use punctual_lab_machine::wake::page::WakePage;
 use punctual_machine::event_fd::wait_readable;
 use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
 
-use super::plan::WakeupTrial;
-use super::route::Waker;
-use super::trial::{ReaderNotes, start_reader};
+use super::route::{WritingEnd, open_elsewhere};
+use super::{ReaderNotes, WakeTrial, start_reader};
 use crate::run::{OwnFolder, Requests, Worker, memory_folder};
 
 /// Longest time that the descriptors of one trial take.
@@ -31,7 +30,7 @@ const TEXT: [u8; NOTE_SIZE] = *b"wake me by this, please.";
 
 /// The other process, and the folder in which page and post boxes are.
 #[derive(Debug)]
-pub(super) struct ReaderProcess {
+pub struct ReaderProcess {
     worker: Worker,
     folder: OwnFolder,
 }
@@ -44,7 +43,7 @@ impl ReaderProcess {
     }
 
     /// Lets it open its end of a trial. Returns the page that both share, and the other end.
-    pub(super) fn open(&mut self, trial: &WakeupTrial) -> Result<(WakePage, Waker), String> {
+    pub(super) fn open(&mut self, trial: &WakeTrial) -> Result<(WakePage, WritingEnd), String> {
         let folder = self.folder.path();
         for stale in [PAGE, POST, SENDER] {
             let _absent = std::fs::remove_file(folder.join(stale));
@@ -54,9 +53,7 @@ impl ReaderProcess {
         // It posts so many descriptors.
         let count: usize = self.worker.ask(&(folder, trial))?;
         let descriptors = (0..count).map(|_| take(&post)).collect::<Result<Vec<OwnedFd>, String>>()?;
-        let waker = Waker::elsewhere(trial.route, descriptors)
-            .ok_or_else(|| format!("{}: the reader posted something else", trial.route))?;
-        Ok((page, waker))
+        Ok((page, open_elsewhere(trial.route, descriptors)?))
     }
 
     /// What the reader has noted, once the writer has ended the trial.
@@ -82,7 +79,7 @@ fn take(post: &PostBox) -> Result<OwnedFd, String> {
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     // Known before the first trial: it takes some milliseconds.
     let _calibrated = Clock::get();
-    while let Some((folder, trial)) = requests.recv::<(PathBuf, WakeupTrial)>() {
+    while let Some((folder, trial)) = requests.recv::<(PathBuf, WakeTrial)>() {
         let notes = read(&folder, &trial, |count| requests.answer(&Ok(count)));
         requests.answer(&notes)?;
     }
@@ -91,12 +88,12 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 
 fn read(
     folder: &Path,
-    trial: &WakeupTrial,
+    trial: &WakeTrial,
     tell_ready: impl FnOnce(usize) -> Result<(), String>,
 ) -> Result<ReaderNotes, String> {
     let page = WakePage::open(&folder.join(PAGE)).map_err(|error| error.to_string())?;
     let (reader, waker) = start_reader(trial, &page)?;
-    let descriptors = waker.descriptors();
+    let descriptors = waker.as_ref().map_or_else(Vec::new, |waker| waker.descriptors());
     tell_ready(descriptors.len())?;
     post_all(folder, &descriptors)?;
     reader.notes()
