@@ -23,12 +23,6 @@ const PAIRS: [(Route, Route, Measurement); 5] = [
     (Route::Spin, Route::Line, Measurement::Any),
 ];
 
-/// The median of each trial of a cell.
-fn trial_medians(result: &CellResult) -> Vec<Option<u64>> {
-    let kept = result.more.get("trial_p50_ns").cloned().unwrap_or_default();
-    serde_json::from_value(kept).unwrap_or_default()
-}
-
 /// The medians of two cells' trials, turn by turn, the one by the other; the least first.
 fn ratios(own: &[Option<u64>], other: &[Option<u64>]) -> Vec<f64> {
     let ratio = |(own, other): (&Option<u64>, &Option<u64>)| Some((*own)? as f64 / (*other)?.max(1) as f64);
@@ -37,9 +31,10 @@ fn ratios(own: &[Option<u64>], other: &[Option<u64>]) -> Vec<f64> {
     ratios.iter().map(|ratio| (ratio * 1000.0).round() / 1000.0).collect()
 }
 
-/// The quartiles of these ratios.
+/// The quartiles of two cells' ratios, trial by trial.
 fn quartiles(own: &CellResult, other: &CellResult) -> Option<[f64; 3]> {
-    let ratios = ratios(&trial_medians(own), &trial_medians(other));
+    let [own, other] = [own, other].map(|result| result.rows("trial_p50_ns"));
+    let ratios = ratios(&own, &other);
     let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
     Some([quartile(1)?, quartile(2)?, quartile(3)?])
 }

@@ -1,7 +1,7 @@
 //! What is counted besides time: system calls, sleeps, processor time; and how the adaptive policy did.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::{WARMUP, interval};
@@ -71,32 +71,30 @@ impl CallFigures {
 
     /// Adds them to the cell's results.
     pub(super) fn enrich(&self, cell: WakeupCell, results: &mut [CellResult]) {
-        let share = |count: u64| (count as f64 / self.messages.max(1) as f64 * 1000.0).round() / 1000.0;
+        let mut add = |measurement: Measurement, more: Value| {
+            let id = cell.id(measurement);
+            let result = results.iter_mut().find(|result| result.cell == id);
+            result.into_iter().for_each(|result| result.extend(more.clone()));
+        };
+        let messages = self.messages.max(1) as f64;
+        let share = |count: u64| (count as f64 / messages * 1000.0).round() / 1000.0;
         for (medians, measurement) in self.medians_ns.iter().zip(PAIRED) {
-            let id = cell.id(measurement);
-            if let Some(result) = results.iter_mut().find(|result| result.cell == id) {
-                result.more.insert("trial_p50_ns".to_owned(), json!(medians));
-            }
+            add(measurement, json!({ "trial_p50_ns": medians }));
         }
-        for measurement in [Measurement::Any, Measurement::Loop] {
-            let id = cell.id(measurement);
-            let Some(result) = results.iter_mut().find(|result| result.cell == id) else { continue };
-            let more = &mut result.more;
-            if measurement == Measurement::Loop {
-                let mean = self.loop_sums[0] / self.messages.max(1) as f64;
-                let variance = self.loop_sums[1] / self.messages.max(1) as f64 - mean * mean;
-                more.insert("wall_ns".to_owned(), json!(self.wall_ns));
-                more.insert("messages".to_owned(), json!(self.messages));
-                more.insert("deviation_ns".to_owned(), json!(variance.max(0.0).sqrt().round()));
-                continue;
-            }
-            more.insert("notify_ns_per_message".to_owned(), json!(self.notify_ns_per_message().round()));
-            more.insert("notify_calls_per_message".to_owned(), json!(share(self.notify_calls)));
-            more.insert("wait_calls_per_message".to_owned(), json!(share(self.park_calls)));
-            more.insert("elided_share".to_owned(), json!(share(self.messages - self.notified)));
-            more.insert("parked_share".to_owned(), json!(share(self.parked)));
-            more.insert("awake_share".to_owned(), json!(share(self.awake)));
-        }
+        let any = json!({
+            "notify_ns_per_message": self.notify_ns_per_message().round(),
+            "notify_calls_per_message": share(self.notify_calls),
+            "wait_calls_per_message": share(self.park_calls),
+            "elided_share": share(self.messages - self.notified),
+            "parked_share": share(self.parked),
+            "awake_share": share(self.awake),
+        });
+        add(Measurement::Any, any);
+        let [mean, square] = self.loop_sums.map(|sum| sum / messages);
+        let deviation_ns = (square - mean * mean).max(0.0).sqrt().round();
+        let around =
+            json!({ "wall_ns": self.wall_ns, "messages": self.messages, "deviation_ns": deviation_ns });
+        add(Measurement::Loop, around);
     }
 }
 

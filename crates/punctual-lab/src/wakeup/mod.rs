@@ -34,7 +34,7 @@ pub use figures::{CallFigures, Policy};
 pub use handshake::{Handshake, HandshakeResult};
 pub use overview::sections;
 pub use plan::{GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
-pub use published::{Compared, PUBLISHED, Published};
+pub use published::Compared;
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
 pub const WARMUP: u64 = 4;

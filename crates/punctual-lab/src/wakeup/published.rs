@@ -8,95 +8,76 @@ use crate::load::wake::{Conditions, Route};
 use crate::summary::CellResult;
 
 /// One figure of the log.
-#[derive(Clone, Copy, Debug)]
-pub struct Published {
+struct Published {
     /// What it measured, in our words.
-    pub measurement: Measurement,
-    /// By what.
-    pub mechanism: &'static str,
-    /// Mean, µs, as published.
-    pub mean_us: &'static str,
-    /// Slowest, as published.
-    pub max: &'static str,
-    /// Ours that comes nearest.
-    pub route: Route,
+    measurement: Measurement,
+    /// By what, and ours that comes nearest.
+    by: (&'static str, Route),
     /// At this idle gap.
-    pub gap_us: u64,
+    gap_us: u64,
+    /// Mean, µs, and slowest, as published.
+    mean_max: [&'static str; 2],
     /// What differs, and why.
-    pub differs: &'static str,
+    differs: &'static str,
 }
 
 /// The log's eventfd had no doorbell.
-const EVENTFD: Route = Route::Bare(Floor::Epoll);
+const EVENTFD: (&str, Route) = ("eventfd, epoll", Route::Bare(Floor::Epoll));
 /// A UPID in software, its notification a futex: what is nearest to user interrupts without the hardware.
-const UPID: Route = Route::Park(Mechanism::Futex);
+const UPID: (&str, Route) = ("user interrupt, epoll", Route::Park(Mechanism::Futex));
 
 /// All of them.
-pub const PUBLISHED: [Published; 7] = [
+const PUBLISHED: [Published; 7] = [
     Published {
         measurement: Measurement::Bracket,
-        mechanism: "eventfd, epoll",
-        mean_us: "342",
-        max: "34 ms",
-        route: EVENTFD,
+        by: EVENTFD,
         gap_us: 100,
+        mean_max: ["342", "34 ms"],
         differs: "the log's figure holds the writer's think time and a printf per message: no wake-up latency; ours holds \
                   the stated gap",
     },
     Published {
         measurement: Measurement::Bracket,
-        mechanism: "user interrupt, epoll",
-        mean_us: "290 with a printf, 19.7 without",
-        max: "23 ms; 2.1 ms",
-        route: UPID,
+        by: UPID,
         gap_us: 100,
+        mean_max: ["290 with a printf, 19.7 without", "23 ms; 2.1 ms"],
         differs: "as above; the printf is the delay that hides race E1, and the pair 290 / 19.7 is the printf's price",
     },
     Published {
         measurement: Measurement::Any,
-        mechanism: "eventfd, epoll",
-        mean_us: "82 to 90",
-        max: "21 to 36 ms",
-        route: EVENTFD,
+        by: EVENTFD,
         gap_us: 0,
+        mean_max: ["82 to 90", "21 to 36 ms"],
         differs: "the log ran in an emulator, where each instruction costs tens of native ones; the reader's state was not \
                   controlled, and failed rounds were skipped",
     },
     Published {
         measurement: Measurement::Any,
-        mechanism: "user interrupt, epoll",
-        mean_us: "84 to 87",
-        max: "2.4 to 4.7 ms",
-        route: UPID,
+        by: UPID,
         gap_us: 0,
+        mean_max: ["84 to 87", "2.4 to 4.7 ms"],
         differs: "no hardware here: the descriptor in software; whether the reader sleeps is its own choice",
     },
     Published {
         measurement: Measurement::Blocked,
-        mechanism: "eventfd, epoll",
-        mean_us: "532 to 604",
-        max: "12 to 17 ms",
-        route: EVENTFD,
+        by: EVENTFD,
         gap_us: 1_000,
+        mean_max: ["532 to 604", "12 to 17 ms"],
         differs: "952 to 979 of about 1,000 rounds: the failed ones were skipped, which takes the worst away; ours keeps all, \
                   and has the kernel's word that the reader slept",
     },
     Published {
         measurement: Measurement::Blocked,
-        mechanism: "user interrupt, epoll",
-        mean_us: "195 to 607",
-        max: "1.7 to 16.6 ms",
-        route: UPID,
+        by: UPID,
         gap_us: 1_000,
+        mean_max: ["195 to 607", "1.7 to 16.6 ms"],
         differs: "seven runs of the log differ by a factor of three, more than the mechanisms do: from them nothing follows",
     },
     Published {
         measurement: Measurement::Loop,
-        mechanism: "user interrupt, epoll",
-        mean_us: "45.7 timed, 50.7 over the wall",
-        max: "140 ms",
-        route: UPID,
+        by: UPID,
         gap_us: 0,
+        mean_max: ["45.7 timed, 50.7 over the wall", "140 ms"],
         differs: "timed and over the wall differ by what lies between two iterations; both are given here",
     },
 ];
@@ -129,25 +110,26 @@ pub struct Compared {
 /// Every published figure beside ours, where that was measured.
 pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
     let compared = |published: &Published| {
+        let Published { measurement, by: (mechanism, route), gap_us, mean_max, differs } = *published;
         // The log's ends were processes.
-        let result = [Conditions::PROCESSES, Conditions::THREADS].into_iter().find_map(|conditions| {
-            let cell = WakeupCell { route: published.route, conditions, gap_us: published.gap_us };
-            cell.result(results, published.measurement)
-        })?;
+        let result = [Conditions::PROCESSES, Conditions::THREADS]
+            .into_iter()
+            .find_map(|conditions| WakeupCell { route, conditions, gap_us }.result(results, measurement))?;
         let wall_ns = result.number("wall_ns");
         let all =
             result.figures.count + result.warmup.as_ref().map_or(0, |warmup| warmup.count) + result.trials;
+        let [published_mean_us, published_max] = mean_max.map(str::to_owned);
         Some(Compared {
             name: result.cell.name.clone(),
-            gap_us: result.cell.gap_us,
-            mechanism: published.mechanism.to_owned(),
-            published_mean_us: published.mean_us.to_owned(),
-            published_max: published.max.to_owned(),
+            gap_us,
+            mechanism: mechanism.to_owned(),
+            published_mean_us,
+            published_max,
             mean_ns: result.figures.mean,
             p50_ns: result.figures.p50,
             max_ns: result.figures.max,
             wall_mean_ns: wall_ns.map(|ns| (ns / all.max(1) as f64 * 10.0).round() / 10.0),
-            differs: published.differs.split_whitespace().collect::<Vec<_>>().join(" "),
+            differs: differs.to_owned(),
         })
     };
     PUBLISHED.iter().filter_map(compared).collect()
