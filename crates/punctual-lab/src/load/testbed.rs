@@ -1,7 +1,5 @@
 //! One place with both its ends: the client in the calling thread, the responder in another thread, process or namespace.
 
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual_lab_machine::host::steal_ticks;
@@ -19,7 +17,7 @@ use super::watch::ClientWatch;
 use crate::doubt::{Disturbances, Doubt};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
-use crate::run::{INTERFACES, Prepare, Requests, Worker, join_by_veth, leave};
+use crate::run::{INTERFACES, Prepare, Requests, ThreadOf, Worker, join_by_veth, leave};
 use crate::sample::Facts;
 use punctual_machine::withheld::Quotas;
 
@@ -157,6 +155,16 @@ impl Testbed {
         Ok(Self { ends: Ends::new(addresses, 0), responder, cpus, number: 0 })
     }
 
+    /// The same with the client in a thread of its own, beside others in other places.
+    pub fn start_in_a_thread(
+        addresses: &Addresses,
+        place: Place,
+        cpus: [Option<usize>; 2],
+    ) -> Result<ThreadOf<Self>, String> {
+        let addresses = addresses.clone();
+        ThreadOf::start(&format!("client-{place:?}"), move || Self::start(addresses, place, cpus))
+    }
+
     /// Where both ends meet.
     pub fn addresses(&self) -> &Addresses {
         &self.ends.addresses
@@ -222,50 +230,4 @@ fn capacity(trial: &Trial) -> usize {
     let fastest = trial.gap.max(Duration::from_nanos(100));
     let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
     trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX)) + trial.warmup.count()
-}
-
-type Work = Box<dyn FnOnce(&mut Testbed) + Send>;
-
-/// A testbed whose client has a thread of its own, beside others in other places.
-#[derive(Debug)]
-pub struct TestbedThread {
-    orders: Option<mpsc::Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl TestbedThread {
-    /// Starts both ends.
-    pub fn start(addresses: &Addresses, place: Place, cpus: [Option<usize>; 2]) -> Result<Self, String> {
-        let (orders, inbox) = mpsc::channel::<Work>();
-        let (started, start) = mpsc::channel();
-        let addresses = addresses.clone();
-        let thread = std::thread::Builder::new().name(format!("client-{place:?}")).spawn(move || {
-            let opened = Testbed::start(addresses, place, cpus);
-            let opened =
-                opened.map(|testbed| (testbed, started.send(Ok(())))).map_err(|text| started.send(Err(text)));
-            if let Ok((mut testbed, _waiting)) = opened {
-                inbox.into_iter().for_each(|work| work(&mut testbed));
-            }
-        });
-        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        start.recv().map_err(|_| GONE.to_owned())??;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
-    }
-
-    /// Makes one trial.
-    pub fn make(&self, plan: EndpointPlan, trial: Trial) -> Result<MadeTrial, String> {
-        let (made, result) = mpsc::channel();
-        let work: Work = Box::new(move |testbed| drop(made.send(testbed.make(&plan, &trial))));
-        self.orders.as_ref().and_then(|orders| orders.send(work).ok()).ok_or(GONE)?;
-        result.recv().map_err(|_| GONE.to_owned())?
-    }
-}
-
-const GONE: &str = "the client thread ended";
-
-impl Drop for TestbedThread {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _ended = self.thread.take().map(JoinHandle::join);
-    }
 }

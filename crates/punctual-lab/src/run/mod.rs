@@ -4,6 +4,7 @@ mod experiment;
 pub mod network;
 mod options;
 mod place;
+mod thread_of;
 mod turns;
 mod worker;
 
@@ -13,6 +14,7 @@ pub use place::{
     HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
     plug_in,
 };
+pub use thread_of::ThreadOf;
 pub use turns::{Turns, cut_short};
 pub use worker::{Answer, Prepare, Program, Requests, Worker, by_name, look_for};
 

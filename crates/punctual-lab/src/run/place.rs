@@ -3,15 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 use punctual_machine::namespace::{
     bring_up, create_bridge, create_veth, join_bridge, thread_id, unshare_network,
 };
 use punctual_machine::process::random;
 
-use super::Worker;
+use super::{ThreadOf, Worker};
 
 /// Interfaces of the veth pair, each in a namespace of its own: the client's and the responder's.
 pub const INTERFACES: [&str; 2] = ["punctual0", "punctual1"];
@@ -45,30 +43,16 @@ pub fn plug_in(bridge: &str, port: &str, interface: &str, thread: u32) -> Result
 #[derive(Debug)]
 pub struct HeldNamespace {
     id: u32,
-    works: Option<SyncSender<NamespaceWork>>,
-    holder: Option<JoinHandle<()>>,
+    holder: ThreadOf<()>,
 }
-
-type NamespaceWork = Box<dyn FnOnce() + Send>;
 
 impl HeldNamespace {
     /// A new namespace. Its loopback interface is up.
     pub fn new() -> Result<Self, String> {
-        let (works, ordered) = sync_channel::<NamespaceWork>(1);
-        let (entered, id) = sync_channel(1);
-        let hold = move || {
-            let left = leave().and_then(|()| bring_up("lo").map_err(|error| error.to_string()));
-            let is_lost = left.is_err();
-            if entered.send(left.map(|()| thread_id())).is_err() || is_lost {
-                return;
-            }
-            // The kernel ends a worker with the thread that started it.
-            ordered.into_iter().for_each(|work| work());
-        };
-        let holder = std::thread::Builder::new().name("namespace".to_owned()).spawn(hold);
-        let holder = holder.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let id = id.recv().map_err(|_| FAILED.to_owned())??;
-        Ok(Self { id, works: Some(works), holder: Some(holder) })
+        let holder = ThreadOf::start("namespace", || {
+            leave().and_then(|()| bring_up("lo").map_err(|error| error.to_string()))
+        })?;
+        Ok(Self { id: holder.run(|()| thread_id())?, holder })
     }
 
     /// The thread that holds it: interfaces may be moved there.
@@ -78,24 +62,13 @@ impl HeldNamespace {
 
     /// Does something in this namespace, and waits for what it brings. Threads that it starts stay here.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        let (done, result) = sync_channel(1);
-        let work: NamespaceWork = Box::new(move || drop(done.send(work())));
-        let ordered = self.works.as_ref().and_then(|works| works.send(work).ok());
-        ordered.and_then(|()| result.recv().ok()).ok_or_else(|| FAILED.to_owned())
+        self.holder.run(|()| work())
     }
 
-    /// Starts this program as a worker in this namespace. Workers must end before it does.
+    /// Starts this program as a worker in this namespace. Workers must end before it does: the kernel ends a worker with the thread
+    /// that started it.
     pub fn start(&self, role: &'static str) -> Result<Worker, String> {
         self.run(move || Worker::start(role))?
-    }
-}
-
-const FAILED: &str = "the thread of a namespace failed";
-
-impl Drop for HeldNamespace {
-    fn drop(&mut self) {
-        drop(self.works.take());
-        let _ended = self.holder.take().map(JoinHandle::join);
     }
 }
 

@@ -13,8 +13,8 @@ use serde_json::json;
 use crate::endpoint::{Addresses, Medium};
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
-use crate::load::testbed::{Place, TestbedThread};
-use crate::run::{Experiment, RunError, RunPlan, Turns, choose_cpus, cut_short};
+use crate::load::testbed::{Place, Testbed};
+use crate::run::{Experiment, RunError, RunPlan, ThreadOf, Turns, choose_cpus, cut_short};
 use crate::sample::{Kind, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
@@ -35,7 +35,7 @@ pub use plan::{SurveyOptions, SurveyPlan, WARMUP};
 struct Survey<'a> {
     plan: &'a SurveyPlan,
     addresses: Addresses,
-    testbeds: HashMap<Place, TestbedThread>,
+    testbeds: HashMap<Place, ThreadOf<Testbed>>,
     /// Places that could not be opened, so that the reason is given once.
     closed: HashSet<Place>,
     cpus: [Option<usize>; 2],
@@ -133,7 +133,8 @@ impl Survey<'_> {
         order.is_traced = self.plan.asked.trace;
         let mut endpoint = cell.endpoint();
         endpoint.windows = kept::windows(&endpoint, order.duration);
-        let mut made = self.testbeds[&cell.route.place()].make(endpoint, order)?;
+        let mut made =
+            self.testbeds[&cell.route.place()].run(move |testbed| testbed.make(&endpoint, &order))??;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
         // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
@@ -170,7 +171,7 @@ impl Survey<'_> {
     /// Whether the place has both its ends, which are started when they are first needed.
     fn opens(&mut self, place: Place, skipped: &mut Vec<Skipped>) -> bool {
         if !self.testbeds.contains_key(&place) && !self.closed.contains(&place) {
-            match TestbedThread::start(&self.addresses, place, self.cpus) {
+            match Testbed::start_in_a_thread(&self.addresses, place, self.cpus) {
                 Ok(testbed) => drop(self.testbeds.insert(place, testbed)),
                 Err(reason) => {
                     skipped.push(Skipped { what: format!("everything {}", place.name()), reason });
