@@ -84,3 +84,27 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
         assert!(text(&place.path("came.json")).contains("cut_short_s"));
     }
 }
+
+/// Goal: a comparison that alone is told ends what runs for it, whatever that has started.
+#[test]
+fn a_signal_for_a_comparison_ends_its_command() {
+    const SLEEPER: &str = "598.3141";
+    let runs = || {
+        let processes = fs::read_dir("/proc").expect("procfs").flatten();
+        let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        lines
+            .filter(|line| {
+                line.starts_with(b"sleep\0") && line.windows(8).any(|word| word == SLEEPER.as_bytes())
+            })
+            .count()
+    };
+    let place = Place::new();
+    let sleeping = format!("sleep {SLEEPER}; true");
+    let mut started =
+        place.start(punctual(&["compare", "--interleave", &sleeping, &sleeping, "--out", "both"]));
+    started.has("a command", || runs() == 1);
+    started.signal("-INT");
+    let ended = started.end().with(2);
+    assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);
+    assert_eq!(runs(), 0);
+}

@@ -54,6 +54,12 @@ pub fn interrupt(child: &std::process::Child) {
     let _gone = rustix::process::kill_process(pid, rustix::process::Signal::INT);
 }
 
+/// Sends SIGINT to all processes of a group, by the child of this process that leads it.
+pub fn interrupt_group(leader: u32) {
+    let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) else { return };
+    let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::INT);
+}
+
 /// Stops a process of this user until [`resume`].
 pub fn stop(process: u32) -> Result<(), SystemError> {
     send(process, rustix::process::Signal::STOP, "stop")

@@ -1,11 +1,14 @@
 //! Two commands in turn: each makes a run, A B B A A B …, so that a drift of the machine meets both alike.
 
 use std::any::Any;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
-use punctual_machine::signal::{catch_interrupts, interrupted};
+use punctual_machine::signal::{catch_interrupts, interrupt_group, interrupted};
 
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
@@ -102,14 +105,17 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = own.into_iter().chain(std::env::split_paths(&path));
     let path = std::env::join_paths(folders).unwrap_or(path.clone());
-    let status = Command::new("sh")
+    let mut command_line = Command::new("sh");
+    command_line
         .args(["-c", &format!("{command} --quiet --out \"$1\""), "sh"])
         .arg(place)
         .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .status()
-        .map_err(|error| Failure::Machine(format!("cannot run sh: {error}")))?;
+        // Its own, so that a Ctrl-C comes to all of it once, whoever was meant: from here.
+        .process_group(0);
+    let failed = |error| Failure::Machine(format!("cannot run sh: {error}"));
+    let status = command_line.spawn().and_then(wait_for).map_err(failed)?;
     bar.inc(1);
     match status.code() {
         // A promise that did not hold is in the run, and in its figures.
@@ -121,5 +127,28 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
         Some(2 | 127) => Err(Failure::Usage(format!("`{command}` is no command that measures"))),
         _ if interrupted() => Ok(()),
         _ => Err(Failure::Machine(format!("`{command}` failed: {status}"))),
+    }
+}
+
+/// How often it is looked for a Ctrl-C: a look is work on the machine that is measured.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Until the command has ended; a Ctrl-C is passed on to all of its processes, once.
+fn wait_for(mut child: Child) -> std::io::Result<ExitStatus> {
+    let group = child.id();
+    let (running, ended) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || pass_interrupt_on(group, &ended));
+        let status = child.wait();
+        drop(running);
+        status
+    })
+}
+
+fn pass_interrupt_on(group: u32, ended: &Receiver<()>) {
+    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        if interrupted() {
+            return interrupt_group(group);
+        }
     }
 }
