@@ -266,6 +266,8 @@ impl Reception {
 
     /// Waits for the inbox, or for the leader to leave.
     fn follow<'c>(&mut self, core: &'c Core, deadline: Option<Ticks>) -> Turn<'c> {
+        // Before it stands in a list of those who wait.
+        core.reading.refuse_this();
         let turn = loop {
             if !self.inbox.is_listed() {
                 core.registry.enlist(&self.inbox);
@@ -295,7 +297,6 @@ impl Reception {
         core: &'c Core,
         deadline: Option<Ticks>,
     ) -> Option<MutexGuard<'c, Receiving>> {
-        core.reading.refuse_this();
         self.has_waited = true;
         let mut bed = Bed {
             bell: self.inbox.bell.doorbell(),

@@ -437,6 +437,9 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    use punctual_machine::counter::Counter;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::{Address, Kind, Port, Target};
 
@@ -474,11 +477,11 @@ mod tests {
         assert_eq!(open.charge(100, 16), 16);
     }
 
-    /// Drops of the kernel, and how often it is asked.
+    /// How often the kernel is asked, and what it says that it dropped.
     #[derive(Debug)]
-    struct Asked(std::sync::Arc<[punctual_machine::counter::Counter; 2]>);
+    struct CountedDrops(Arc<[Counter; 2]>);
 
-    impl Drops for Asked {
+    impl Drops for CountedDrops {
         fn take(&mut self) -> u64 {
             let [times, drops] = &*self.0;
             times.add(1);
@@ -492,11 +495,10 @@ mod tests {
     /// death was not lost by it.
     #[test]
     fn losses_are_charged_at_the_end_of_a_turn() {
-        let counters =
-            std::sync::Arc::new(std::array::from_fn(|_| punctual_machine::counter::Counter::default()));
+        let counters = Arc::new(std::array::from_fn(|_| Counter::default()));
         let [times, drops] = &*counters;
         let page = page();
-        let mut accounts = Accounts::new(Some(Box::new(Asked(std::sync::Arc::clone(&counters)))));
+        let mut accounts = Accounts::new(Some(Box::new(CountedDrops(Arc::clone(&counters)))));
         let nodes = ["one", "two", "three", "four"].map(NodeId::named);
         for node in nodes {
             accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);

@@ -227,6 +227,8 @@ impl Core {
         port: Port,
         make: impl FnOnce(usize) -> Result<Arc<Inbox>, SystemError>,
     ) -> Result<Arc<Inbox>, BindError> {
+        // Before anything is taken that would stay taken.
+        self.reading.refuse_this();
         let mut inboxes = self.registry.lock();
         let row = self.about.page.take_row(port)?;
         let inbox = make(row).inspect_err(|_| self.about.page.close_row(row, 0));
