@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Waited;
 use super::bare_event::{BareEpoll, BareEvent, Counting};
-use super::ends::{Sleeper, Waker};
 use super::page::WakeWords;
 use punctual_machine::SystemError;
 use punctual_machine::slept::Slept;
@@ -46,130 +45,108 @@ impl Floor {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn open(self) -> Result<BareEnds, SystemError> {
-        Ok(match self {
-            Self::Futex => BareEnds { sleeper: Box::new(WordOfPage), waker: Box::new(WordOfPage) },
+    pub fn open(self) -> Result<(BareSleeper, BareWaker), SystemError> {
+        let set = match self {
+            Self::Futex => return Ok((BareSleeper::Word, BareWaker::Word)),
             Self::EventFd => {
                 let event = Arc::new(BareEvent::new(Counting::Sum)?);
-                let waker = Box::new(WriteInTurn(vec![Arc::clone(&event)]));
-                BareEnds { sleeper: Box::new(SleepInRead(event)), waker }
+                return Ok((BareSleeper::Read(Arc::clone(&event)), BareWaker::InTurn(vec![event])));
             }
-            Self::Epoll => in_a_set(1)?,
-            Self::EpollEight => in_a_set(8)?,
-            Self::EpollSixtyFour => in_a_set(64)?,
-        })
+            Self::Epoll => BareEpoll::new(1, Counting::Sum)?,
+            Self::EpollEight => BareEpoll::new(8, Counting::Sum)?,
+            Self::EpollSixtyFour => BareEpoll::new(64, Counting::Sum)?,
+        };
+        let waker = BareWaker::InTurn(set.events().to_vec());
+        Ok((BareSleeper::Set(set), waker))
     }
 
     /// The writer's end in another process than the reader's, with the descriptors of the reader's own. `None` if there are none, but
     /// should be.
-    pub fn waker_elsewhere(self, descriptors: Vec<OwnedFd>) -> Option<Box<dyn Waker>> {
+    pub fn waker_elsewhere(self, descriptors: Vec<OwnedFd>) -> Option<BareWaker> {
         if self == Self::Futex {
-            return Some(Box::new(WordOfPage));
+            return Some(BareWaker::Word);
         }
         let events = descriptors.into_iter().map(BareEvent::from_descriptor).map(Arc::new);
         let events: Vec<Arc<BareEvent>> = events.collect();
-        (!events.is_empty()).then(|| Box::new(WriteInTurn(events)) as Box<dyn Waker>)
+        (!events.is_empty()).then_some(BareWaker::InTurn(events))
     }
 }
 
-/// Both ends of a bare mechanism.
+/// The reader's end. It belongs to the thread that opened it. An enum, and no trait behind a pointer: after a system call each call and
+/// return that the processor must predict anew counts, and a floor must have none that a program without any library would not have.
 #[derive(Debug)]
-pub struct BareEnds {
-    /// For the thread that opened it.
-    pub sleeper: Box<dyn Sleeper>,
-    /// For any other.
-    pub waker: Box<dyn Waker>,
+pub enum BareSleeper {
+    /// The word of the page, on which it sleeps.
+    Word,
+    /// A sleep in the read itself, which has no limit.
+    Read(Arc<BareEvent>),
+    /// A sleep in `epoll_wait`, and a read.
+    Set(BareEpoll),
 }
 
-/// A set of so many eventfds.
-fn in_a_set(count: usize) -> Result<BareEnds, SystemError> {
-    let set = BareEpoll::new(count, Counting::Sum)?;
-    let waker = Box::new(WriteInTurn(set.events().to_vec()));
-    Ok(BareEnds { sleeper: Box::new(set), waker })
+impl BareSleeper {
+    /// Sleeps once, and may wake early: the caller looks again.
+    #[inline]
+    pub fn sleep(&self, words: &WakeWords, timeout: Duration, is_ready: impl FnOnce() -> bool) -> Waited {
+        match self {
+            Self::Word => {
+                let seen = words.bare.seen();
+                let parked = !is_ready();
+                let to_the_limit = parked && words.bare.sleep(seen, timeout) == Slept::ToTheLimit;
+                Waited { parked, to_the_limit, rung: false }
+            }
+            Self::Read(event) => {
+                event.read();
+                Waited { parked: true, ..Waited::default() }
+            }
+            Self::Set(set) => {
+                let (_, slept) = set.wait(timeout);
+                Waited { parked: true, to_the_limit: slept == Slept::ToTheLimit, rung: false }
+            }
+        }
+    }
+
+    /// Whether a look at the message's number may take the place of the sleep. The floors of eventfds call the kernel for every message:
+    /// to look first would be a protocol already, and leave a token behind.
+    pub fn may_look(&self) -> bool {
+        matches!(self, Self::Word)
+    }
+
+    /// System calls of one sleep.
+    pub fn calls(&self) -> u32 {
+        if matches!(self, Self::Set(_)) { 2 } else { 1 }
+    }
 }
 
-/// Either end of the bare futex, which is a word of the page.
+/// The writer's end: a call for every message.
 #[derive(Debug)]
-struct WordOfPage;
-
-impl Sleeper for WordOfPage {
-    #[inline]
-    fn sleep(&mut self, words: &WakeWords, timeout: Duration, is_ready: &mut dyn FnMut() -> bool) -> Waited {
-        let seen = words.bare.seen();
-        let parked = !is_ready();
-        let to_the_limit = parked && words.bare.sleep(seen, timeout) == Slept::ToTheLimit;
-        Waited { parked, to_the_limit, rung: false }
-    }
-
-    fn calls(&self) -> u32 {
-        1
-    }
+pub enum BareWaker {
+    /// The word of the page.
+    Word,
+    /// A write, to one eventfd after the other.
+    InTurn(Vec<Arc<BareEvent>>),
 }
 
-impl Waker for WordOfPage {
+impl BareWaker {
+    /// The message's number is stored: wakes the reader. Returns the system calls that were made for it.
     #[inline]
-    fn wake(&self, words: &WakeWords) -> u32 {
-        words.bare.wake();
-        1
-    }
-
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-}
-
-/// A sleep in the read itself, which has no limit.
-#[derive(Debug)]
-struct SleepInRead(Arc<BareEvent>);
-
-// Both floors of eventfds call the kernel for every message: to look at its number first would be a protocol already, and leave a
-// token behind.
-impl Sleeper for SleepInRead {
-    #[inline]
-    fn sleep(&mut self, _: &WakeWords, _: Duration, _: &mut dyn FnMut() -> bool) -> Waited {
-        self.0.read();
-        Waited { parked: true, ..Waited::default() }
-    }
-
-    fn may_look(&self) -> bool {
-        false
-    }
-
-    fn calls(&self) -> u32 {
-        1
-    }
-}
-
-impl Sleeper for BareEpoll {
-    #[inline]
-    fn sleep(&mut self, _: &WakeWords, timeout: Duration, _: &mut dyn FnMut() -> bool) -> Waited {
-        let (_, slept) = self.wait(timeout);
-        Waited { parked: true, to_the_limit: slept == Slept::ToTheLimit, rung: false }
-    }
-
-    fn may_look(&self) -> bool {
-        false
-    }
-
-    fn calls(&self) -> u32 {
-        2
-    }
-}
-
-/// A write every time, to one after the other.
-#[derive(Debug)]
-struct WriteInTurn(Vec<Arc<BareEvent>>);
-
-impl Waker for WriteInTurn {
-    #[inline]
-    fn wake(&self, words: &WakeWords) -> u32 {
-        let place = words.sent.0.get() % self.0.len() as u64;
-        self.0[place as usize].write(1);
+    pub fn wake(&self, words: &WakeWords) -> u32 {
+        match self {
+            Self::Word => words.bare.wake(),
+            Self::InTurn(events) => {
+                let place = words.sent.0.get() % events.len() as u64;
+                events[place as usize].write(1);
+            }
+        }
         1
     }
 
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.0.iter().map(|event| event.as_fd()).collect()
+    /// What another process needs to be the writer.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Word => Vec::new(),
+            Self::InTurn(events) => events.iter().map(|event| event.as_fd()).collect(),
+        }
     }
 }
 
@@ -182,12 +159,12 @@ mod tests {
     fn a_floor_calls_for_every_message() {
         for floor in &Floor::ALL[1..] {
             let words = WakeWords::default();
-            let BareEnds { mut sleeper, waker } = floor.open().unwrap();
+            let (sleeper, waker) = floor.open().unwrap();
             assert!(sleeper.calls() > 0 && !sleeper.may_look());
             for message in 1..=100 {
                 words.sent.0.publish(message);
                 assert_eq!(waker.wake(&words), 1, "{}", floor.name());
-                let waited = sleeper.sleep(&words, Duration::from_secs(10), &mut || true);
+                let waited = sleeper.sleep(&words, Duration::from_secs(10), || true);
                 assert!(waited.parked && !waited.to_the_limit, "{}: {waited:?}", floor.name());
             }
         }

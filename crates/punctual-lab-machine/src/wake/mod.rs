@@ -18,15 +18,13 @@ use punctual_machine::slept::Slept;
 pub mod bare;
 pub mod bare_event;
 mod descriptor;
-mod ends;
 mod floor;
 mod futex;
 pub mod page;
 mod signal;
 mod uring;
 
-pub use ends::{Sleeper, Waker};
-pub use floor::{BareEnds, Floor};
+pub use floor::{BareSleeper, BareWaker, Floor};
 pub use futex::ParkMany;
 pub use signal::SignalHandler;
 

@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::{Clock, Ticks};
-use punctual_lab_machine::wake::Waker;
 use punctual_lab_machine::wake::page::{WakePage, WakeWords};
 use punctual_machine::clock::thread_cpu_ns;
 use punctual_machine::cpu::{SchedulingClass, ThreadUsage, pin_to, set_scheduling_class};
@@ -195,13 +194,13 @@ pub fn run(trial: &WakeTrial, process: &mut Option<ReaderProcess>) -> Result<Rec
     if !trial.conditions.processes {
         let page = WakePage::private().map_err(|error| error.to_string())?;
         let (reader, waker) = start_reader(trial, &page)?;
-        let written = in_a_thread("writer", || write_all(trial, &page, waker.as_deref()))??;
+        let written = in_a_thread("writer", || write_all(trial, &page, &waker))??;
         return Ok(written.read_by(reader.notes()?));
     }
     // After an error nobody knows what it is doing: the next trial begins with another one.
     let mut reader = process.take().map_or_else(ReaderProcess::start, Ok)?;
     let (page, waker) = reader.open(trial)?;
-    let written = in_a_thread("writer", || write_all(trial, &page, waker.as_deref()))??;
+    let written = in_a_thread("writer", || write_all(trial, &page, &waker))??;
     let record = written.read_by(reader.notes()?);
     *process = Some(reader);
     Ok(record)
@@ -213,7 +212,7 @@ pub fn run(trial: &WakeTrial, process: &mut Option<ReaderProcess>) -> Result<Rec
 pub(super) struct ReaderThread(JoinHandle<Result<ReaderNotes, String>>);
 
 /// Starts it. Returns with the waking end, once both are open.
-pub(super) fn start_reader(trial: &WakeTrial, page: &WakePage) -> Result<(ReaderThread, WritingEnd), String> {
+fn start_reader(trial: &WakeTrial, page: &WakePage) -> Result<(ReaderThread, WritingEnd), String> {
     let (opened, opening) = mpsc::channel();
     let (page, trial) = (page.clone(), trial.clone());
     let reader = std::thread::Builder::new()
@@ -324,7 +323,7 @@ impl WriterNotes {
     }
 }
 
-fn write_all(trial: &WakeTrial, words: &WakeWords, waker: Option<&dyn Waker>) -> Result<WriterNotes, String> {
+fn write_all(trial: &WakeTrial, words: &WakeWords, waker: &WritingEnd) -> Result<WriterNotes, String> {
     let clock = Clock::get();
     let mut sent = room_for(trial.count, Sent { before: Ticks(1), ..Sent::default() });
     let prepared = prepare(&trial.conditions, trial.writer_cpu(), WRITER_PRIORITY, words);
@@ -358,13 +357,13 @@ fn idle(trial: &WakeTrial) {
 
 /// Stores the message's number, and wakes the reader if that must be; the system calls that it took.
 #[inline]
-fn store_and_wake(words: &WakeWords, waker: Option<&dyn Waker>, message: u64) -> u32 {
+fn store_and_wake(words: &WakeWords, waker: &WritingEnd, message: u64) -> u32 {
     words.sent.0.publish(message);
-    waker.map_or(0, |waker| waker.wake(words))
+    waker.wake(words)
 }
 
 #[inline]
-fn send(trial: &WakeTrial, words: &WakeWords, waker: Option<&dyn Waker>, message: u64) -> Option<Sent> {
+fn send(trial: &WakeTrial, words: &WakeWords, waker: &WritingEnd, message: u64) -> Option<Sent> {
     let clock = Clock::get();
     let parking = words.parking.0.get_published() == 1;
     let before = clock.now();

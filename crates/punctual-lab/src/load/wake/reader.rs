@@ -15,7 +15,7 @@ use punctual_lab_machine::wake::page::WakePage;
 use punctual_machine::event_fd::wait_readable;
 use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
 
-use super::route::{WritingEnd, open_elsewhere};
+use super::route::WritingEnd;
 use super::{ReaderNotes, WakeTrial, start_reader};
 use crate::run::{OwnFolder, Requests, Worker, memory_folder};
 
@@ -53,7 +53,7 @@ impl ReaderProcess {
         // It posts so many descriptors.
         let count: usize = self.worker.ask(&(folder, trial))?;
         let descriptors = (0..count).map(|_| take(&post)).collect::<Result<Vec<OwnedFd>, String>>()?;
-        Ok((page, open_elsewhere(trial.route, descriptors)?))
+        Ok((page, WritingEnd::open_elsewhere(trial.route, descriptors)?))
     }
 
     /// What the reader has noted, once the writer has ended the trial.
@@ -93,7 +93,7 @@ fn read(
 ) -> Result<ReaderNotes, String> {
     let page = WakePage::open(&folder.join(PAGE)).map_err(|error| error.to_string())?;
     let (reader, waker) = start_reader(trial, &page)?;
-    let descriptors = waker.as_ref().map_or_else(Vec::new, |waker| waker.descriptors());
+    let descriptors = waker.descriptors();
     tell_ready(descriptors.len())?;
     post_all(folder, &descriptors)?;
     reader.notes()

@@ -1,14 +1,14 @@
 //! The ways from a writer to a reader that are measured, each with its two ends.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
 use punctual::wake::{Bed, Condition, Manners, Waiter, epoll_set, waiter};
 use punctual::{Clock, Ticks, Wake};
 use punctual_lab_machine::wake::page::WakeWords;
-use punctual_lab_machine::wake::{BareEnds, Floor, Mechanism, Reach, Sleeper, Waker};
+use punctual_lab_machine::wake::{self, BareSleeper, BareWaker, Floor, Mechanism, Notify, Park, Reach};
 use punctual_machine::SystemError;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
@@ -93,17 +93,50 @@ impl FromStr for Route {
     }
 }
 
-/// The writer's end; `None` where the store is all.
-pub(super) type WritingEnd = Option<Box<dyn Waker>>;
+/// The writer's end.
+#[derive(Debug)]
+pub(super) enum WritingEnd {
+    /// The store is all.
+    Stores,
+    /// A call for every message.
+    Bare(BareWaker),
+    /// A notification, if the doorbell asks for one.
+    Rings(Box<dyn Notify>),
+}
 
-/// The writer's end in another process than the reader's, with the descriptors of the reader's own.
-pub(super) fn open_elsewhere(route: Route, mut descriptors: Vec<OwnedFd>) -> Result<WritingEnd, String> {
-    let waker: Option<Box<dyn Waker>> = match route {
-        Route::Line => return Ok(None),
-        Route::Bare(floor) => floor.waker_elsewhere(descriptors),
-        _ => notifier(route).notify_elsewhere(descriptors.pop()).map(|notify| Box::new(notify) as _),
-    };
-    waker.map(Some).ok_or_else(|| format!("{route}: the reader posted something else"))
+impl WritingEnd {
+    /// In another process than the reader's, with the descriptors of the reader's own.
+    pub(super) fn open_elsewhere(route: Route, mut descriptors: Vec<OwnedFd>) -> Result<Self, String> {
+        let end = match route {
+            Route::Line => Some(Self::Stores),
+            Route::Bare(floor) => floor.waker_elsewhere(descriptors).map(Self::Bare),
+            _ => notifier(route).notify_elsewhere(descriptors.pop()).map(Self::Rings),
+        };
+        end.ok_or_else(|| format!("{route}: the reader posted something else"))
+    }
+
+    /// The message's number is stored: wakes the reader if it must be. Returns the system calls that were made for it.
+    #[inline]
+    pub(super) fn wake(&self, words: &WakeWords) -> u32 {
+        match self {
+            Self::Stores => 0,
+            Self::Bare(waker) => waker.wake(words),
+            Self::Rings(_) if words.bell.ring().is_none() => 0,
+            Self::Rings(notify) => {
+                notify.notify(&words.bell);
+                notify.calls()
+            }
+        }
+    }
+
+    /// What another process needs to be the writer.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Stores => Vec::new(),
+            Self::Bare(waker) => waker.descriptors(),
+            Self::Rings(notify) => notify.descriptor().into_iter().collect(),
+        }
+    }
 }
 
 /// By which mechanism a reader is notified who sleeps by the doorbell.
@@ -117,10 +150,10 @@ fn notifier(route: Route) -> Mechanism {
 /// Opens both ends, in the thread that will read.
 pub(super) fn open(route: Route) -> Result<(ReadingEnd, WritingEnd), SystemError> {
     let wake = match route {
-        Route::Line => return Ok((ReadingEnd::Polls, None)),
+        Route::Line => return Ok((ReadingEnd::Polls, WritingEnd::Stores)),
         Route::Bare(floor) => {
-            let BareEnds { sleeper, waker } = floor.open()?;
-            return Ok((ReadingEnd::Sleeps(sleeper), Some(waker)));
+            let (sleeper, waker) = floor.open()?;
+            return Ok((ReadingEnd::Bare(sleeper), WritingEnd::Bare(waker)));
         }
         Route::Spin => Some(Wake::Spin),
         Route::Adaptive => Some(Wake::Adaptive),
@@ -129,9 +162,9 @@ pub(super) fn open(route: Route) -> Result<(ReadingEnd, WritingEnd), SystemError
     let ends = notifier(route).open()?;
     let reading = match wake {
         Some(wake) => ReadingEnd::Waits(Box::new(Waiting::open(wake)?)),
-        None => ReadingEnd::Sleeps(Box::new(ends.park)),
+        None => ReadingEnd::Parks(ends.park),
     };
-    Ok((reading, Some(Box::new(ends.notify))))
+    Ok((reading, WritingEnd::Rings(ends.notify)))
 }
 
 /// The reader's end.
@@ -139,8 +172,10 @@ pub(super) fn open(route: Route) -> Result<(ReadingEnd, WritingEnd), SystemError
 pub(super) enum ReadingEnd {
     /// Polls.
     Polls,
-    /// Sleeps at once.
-    Sleeps(Box<dyn Sleeper>),
+    /// Sleeps at once, without the doorbell.
+    Bare(BareSleeper),
+    /// Sleeps at once, by the doorbell's handshake.
+    Parks(Box<dyn Park>),
     /// Waits as a component does that has a communicator.
     Waits(Box<Waiting>),
 }
@@ -203,7 +238,7 @@ impl ReadingEnd {
     #[inline]
     pub(super) fn wait(&mut self, words: &WakeWords, message: u64, until: Ticks) -> Wait {
         let mut sent = Sent { words, message };
-        let may_look = !matches!(self, Self::Sleeps(sleeper) if !sleeper.may_look());
+        let may_look = !matches!(self, Self::Bare(sleeper) if !sleeper.may_look());
         if may_look && sent.is_ready() {
             return Wait { awake: Clock::get().now(), ..Wait::default() };
         }
@@ -212,10 +247,17 @@ impl ReadingEnd {
                 poll_until(&mut sent, until, |sent| sent.is_ready().then_some(()), |_, _| ());
                 return Wait { awake: Clock::get().now(), over: !sent.is_ready(), ..Wait::default() };
             }
-            Self::Sleeps(sleeper) => {
+            Self::Bare(sleeper) => {
                 words.parking.0.publish(1);
                 in_turns(&mut sent, until, |sent| {
-                    let waited = sleeper.sleep(words, RESCUE_AFTER, &mut || sent.is_ready());
+                    let waited = sleeper.sleep(words, RESCUE_AFTER, || sent.is_ready());
+                    (waited.parked, waited.to_the_limit)
+                })
+            }
+            Self::Parks(park) => {
+                words.parking.0.publish(1);
+                in_turns(&mut sent, until, |sent| {
+                    let waited = wake::wait(&mut **park, &words.bell, RESCUE_AFTER, &mut || sent.is_ready());
                     (waited.parked, waited.to_the_limit)
                 })
             }
@@ -238,7 +280,8 @@ impl ReadingEnd {
     pub(super) fn calls(&self) -> u32 {
         match self {
             Self::Polls => 0,
-            Self::Sleeps(sleeper) => sleeper.calls(),
+            Self::Bare(sleeper) => sleeper.calls(),
+            Self::Parks(park) => park.calls(),
             // A futex wait.
             Self::Waits(_) => 1,
         }
@@ -289,7 +332,7 @@ mod tests {
             let looks = u32::from(floor != Floor::Futex);
             for message in 1..=100 {
                 words.sent.0.publish(message);
-                assert_eq!(waker.as_ref().unwrap().wake(&words), 1, "{floor:?}");
+                assert_eq!(waker.wake(&words), 1, "{floor:?}");
                 let wait = reader.wait(&words, message, in_ten_seconds());
                 assert!(wait.parks == looks && !wait.over && wait.limit_at.is_none(), "{floor:?}: {wait:?}");
             }
@@ -302,7 +345,7 @@ mod tests {
             let words = WakeWords::default();
             let (mut reader, waker) = open(route).unwrap();
             words.sent.0.publish(1);
-            assert_eq!(waker.map_or(0, |waker| waker.wake(&words)), 0, "{route}");
+            assert_eq!(waker.wake(&words), 0, "{route}");
             let wait = reader.wait(&words, 1, in_ten_seconds());
             assert!(wait.parks == 0 && !wait.over && wait.limit_at.is_none(), "{route}: {wait:?}");
         }
