@@ -89,9 +89,11 @@ struct Spare {
 }
 
 impl Spare {
-    /// Memory for a message of this size. What stands in it is of an older one.
-    fn take(&mut self, size: usize) -> Vec<u8> {
-        if self.bytes.capacity() < size {
+    /// Memory for a message of this size, where `free` bytes are left of the bound. What stands in it is of an older one. A small message
+    /// does not keep a large one's memory: it may wait for its rest for long.
+    fn take(&mut self, size: usize, free: usize) -> Vec<u8> {
+        let capacity = self.bytes.capacity();
+        if !(size..=size.saturating_mul(2)).contains(&capacity) || capacity > size.max(free) {
             return vec![0; size];
         }
         let mut bytes = core::mem::take(&mut self.bytes);
@@ -155,6 +157,12 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.held
     }
 
+    /// What they take in fact.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.assemblies.iter().map(|assembly| assembly.bytes.capacity()).sum()
+    }
+
     /// Whether no message is in the making, and no memory of one is kept.
     pub fn is_empty(&self) -> bool {
         self.assemblies.is_empty() && self.spare.is_empty()
@@ -188,8 +196,9 @@ impl<O: Copy + PartialEq> Assembler<O> {
             self.remember(name, false);
             return Err(Refused::Ended);
         }
-        self.held += size;
-        self.assemblies.push(Assembly::new(name, head, now, self.spare.take(size)));
+        let bytes = self.spare.take(size, free);
+        self.held += bytes.capacity();
+        self.assemblies.push(Assembly::new(name, head, now, bytes));
         Ok(Place(self.assemblies.len() - 1))
     }
 
@@ -268,7 +277,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
     /// Makes room for one more message of this size, if giving up others can. A whole one is not given up: it is its receiver's.
     fn make_room(&mut self, size: usize, free: usize) -> bool {
         let unfinished = self.assemblies.iter().filter(|assembly| !assembly.is_whole());
-        let can_be_freed: usize = unfinished.map(|assembly| assembly.bytes.len()).sum();
+        let can_be_freed: usize = unfinished.map(|assembly| assembly.bytes.capacity()).sum();
         if size > free.saturating_add(can_be_freed) {
             return false;
         }
@@ -293,7 +302,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
 
     fn end(&mut self, index: usize, is_delivered: bool) -> Vec<u8> {
         let Assembly { name, bytes, .. } = self.assemblies.swap_remove(index);
-        self.held -= bytes.len();
+        self.held -= bytes.capacity();
         self.remember(name, is_delivered);
         bytes
     }

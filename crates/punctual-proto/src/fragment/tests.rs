@@ -115,13 +115,13 @@ fn what_has_no_fragment_for_long_is_given_up() {
     assert_eq!((assembler.take_lost(), assembler.held()), (1, 0));
 }
 
-/// Goal: the memory of a message is that of the next one, whatever their sizes, and is freed when none comes. Nothing of the older one
+/// Goal: the memory of a message is that of the next one of about its size, and is freed when none comes. Nothing of the older one
 /// shows.
 #[test]
 fn memory_that_is_given_back_is_used_again() {
     let mut assembler = Assembler::new(4_000);
     let mut at = None;
-    for (number, size) in [4_000, 1_000, 3_000, 4_000].into_iter().enumerate() {
+    for (number, size) in [4_000, 2_000, 3_000, 4_000].into_iter().enumerate() {
         let sent = message(number as u32, size);
         let mut heads = heads(number as u32, size, 512);
         heads.reverse();
@@ -135,6 +135,29 @@ fn memory_that_is_given_back_is_used_again() {
     assert!(!assembler.is_empty());
     assembler.handle_timeout(NOW.plus(ASSEMBLY_AGE));
     assert!(assembler.is_empty());
+}
+
+/// Goal: what waits for its rest takes the memory that is counted, and no more, whatever came before. Method: a large message is taken
+/// and its memory given back; then come the first fragments of smaller ones.
+#[test]
+fn a_message_in_the_making_takes_what_is_counted() {
+    const LARGEST: usize = 100_000;
+    for small in [300, LARGEST / 2 - 1, LARGEST / 2, LARGEST - 1] {
+        let mut assembler = Assembler::new(LARGEST);
+        for number in 0..20 {
+            let large = message(2 * number, LARGEST);
+            let mut whole = None;
+            for head in heads(2 * number, LARGEST, 512) {
+                whole = feed(&mut assembler, &head, &large, NOW).unwrap().or(whole);
+            }
+            assembler.give_back(whole.expect("room for it"), NOW);
+            let first = heads(2 * number + 1, small, 256)[0];
+            assembler.place(0, &first, NOW, 4 * LARGEST - assembler.held()).unwrap();
+            let takes = assembler.memory();
+            assert_eq!(takes, assembler.held(), "{small}");
+            assert!(takes <= 4 * LARGEST && takes <= 2 * (number as usize + 1) * small, "{small}: {takes}");
+        }
+    }
 }
 
 /// Goal: memory is for the newest, and never beyond its bound; what has no room at all is counted once.
