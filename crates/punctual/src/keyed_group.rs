@@ -222,8 +222,12 @@ pub struct GroupLeader {
 
 impl GroupLeader {
     /// Leads a group from now on. `master` is the secret from which those of the members follow; `keys` are those with which
-    /// the node of `carrier` was opened, and get the group's keys, so that it hears its members.
+    /// the node of `carrier` was opened, and get the group's keys, so that it hears its members. The group that seals with them now
+    /// seals what it tells newcomers, whichever the node is in later.
     pub fn new(carrier: Communicator, keys: &Keys, group: u32, master: Secret, timing: GroupTiming) -> Self {
+        if let Some(home) = keys.sealing() {
+            carrier.seal_in(home.group);
+        }
         let own = carrier.address().node;
         let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
         Self { carrier, keys: keys.clone(), leader }

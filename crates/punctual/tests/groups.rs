@@ -170,6 +170,36 @@ fn vehicles_follow_their_cells() {
     }
 }
 
+/// Goal: a node that leads a group and joins another goes on to lead: newcomers have no key of that other group.
+#[test]
+fn who_leads_one_group_may_join_another() {
+    const AT_CROSSINGS: u16 = EXCHANGE + 1;
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("both")), Bus::shared(&unique("both"))] {
+        let open = |name| {
+            let keys = fleet();
+            (Node::open(&bus.clone().sealed(&keys), name).unwrap(), keys)
+        };
+        let lead = |(node, keys): &(Node, Keys), port, group| {
+            GroupLeader::new(node.bind(port).unwrap(), keys, group, master(), timing())
+        };
+        let (crossing, head) = (open("crossing"), open("head"));
+        let leaders = vec![lead(&crossing, AT_CROSSINGS, 6), lead(&head, EXCHANGE, 5)];
+        let mut roadside = Roadside { leaders, events: Vec::new() };
+        let secret = master().of_member(head.0.id());
+        let carrier = head.0.bind(AT_CROSSINGS).unwrap();
+        let member = GroupMember::new(carrier, &head.1, secret, timing()).unwrap();
+        let voice = head.0.bind(1).unwrap();
+        let mut vehicles = vec![Vehicle { keys: head.1, member, voice, changes: Vec::new() }];
+        vehicles[0].member.join(NodeId::named("crossing"), 6);
+        roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(6));
+        vehicles.push(Vehicle::new(&bus, "ann"));
+        vehicles[1].member.join(NodeId::named("head"), 5);
+        roadside.turn_until(&mut vehicles, |_, all| all[1].member.group() == Some(5));
+        assert_eq!(vehicles[0].member.group(), Some(6));
+    }
+}
+
 /// Goal: who is put out hears nothing more of the group, and is not heard in it.
 #[test]
 fn who_is_put_out_is_not_heard() {
