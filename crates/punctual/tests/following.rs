@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, own_role, unique, watchdog};
-use punctual::interest::{Participant, Publisher, Topic};
+use punctual::interest::{Participant, Publisher, Subscriber, Topic};
 use punctual::keyed_group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
 use punctual::unit::{MetrePerSecond, Quantity};
 use punctual::{Bus, Keys, Node, NodeId};
@@ -162,6 +162,44 @@ fn interests_follow_a_vehicle_through_its_groups() {
         let participant = running.stop();
         assert_eq!(participant.traffic().foreign, 0, "{:?}", participant.traffic());
         assert!(node.ledger().is_balanced(), "{}", node.ledger());
+    }
+}
+
+/// Goal: components of one node that follow its membership serve each other, on every medium, while it is in a group and no longer.
+#[test]
+fn components_of_one_node_follow_it_together() {
+    let _alive = watchdog(60);
+    let ports: [SocketAddr; 2] = free_ports().into();
+    let udp = |own: usize| format!("udp {} {}", ports[own], ports[1 - own]);
+    let shared = format!("shared {}", unique("together"));
+    for bus in [[shared.clone(), shared], [udp(0), udp(1)]] {
+        let (leader, group) = GROUPS[0];
+        let keys = fleet();
+        let leading = Node::open(&bus_of(&bus[0]).sealed(&keys), leader).unwrap();
+        let leads = GroupLeader::new(leading.bind(EXCHANGE).unwrap(), &keys, group, master(), timing());
+        let (node, member) = vehicle(&bus[1], "vehicle");
+        let mut publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();
+        publisher.follow(&member.membership());
+        let _publishes = publisher.spawn(move |_| Quantity::new(7.0)).unwrap();
+        let mut subscriber = Subscriber::new(node.bind(2).unwrap(), SPEED, PERIOD).unwrap();
+        subscriber.follow(&member.membership());
+        let taken: Arc<[Counter; 3]> = Arc::default();
+        let counts = Arc::clone(&taken);
+        let _subscribes = subscriber.spawn(move |_| counts[group as usize].add(1)).unwrap();
+        let mut street = Street { leaders: vec![leads], member, changes: Vec::new(), taken };
+        assert!(!street.turn_until(Duration::from_millis(50), |street| street.taken(group) > 0));
+        street.member.join(NodeId::named(leader), group);
+        assert!(
+            street.turn_until(PATIENCE, |street| street.taken(group) >= 20),
+            "{}: {}",
+            bus[1],
+            node.ledger()
+        );
+        street.member.leave();
+        street.turn_until(Duration::from_millis(100), |_| false);
+        let before = street.taken(group);
+        street.turn_until(Duration::from_millis(100), |_| false);
+        assert_eq!(street.taken(group), before, "{}", bus[1]);
     }
 }
 

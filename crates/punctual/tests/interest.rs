@@ -92,6 +92,25 @@ fn all_periods_are_served_on_every_medium() {
     });
 }
 
+/// Goal: a subscriber that goes and comes back to its port is served at once, as any newcomer is, however long its period is. Method:
+/// one that withdraws, and one whose interest holds still.
+#[test]
+fn who_comes_back_is_served_at_once() {
+    const PERIOD: Duration = Duration::from_secs(3_600);
+    let _alive = watchdog(60);
+    let bus = Bus::shared(&unique("back"));
+    let (publishing, subscribing) = (Node::open(&bus, "a").unwrap(), Node::open(&bus, "b").unwrap());
+    let _running = publish_instants(&publishing, 1);
+    for withdraws in [true, false, false, true] {
+        let mut subscriber = Subscriber::new(subscribing.bind(2).unwrap(), SPEED, PERIOD).unwrap();
+        let response = subscriber.receive_timeout(PATIENCE).expect("a newcomer's value");
+        assert!(response.at_once, "{response:?}");
+        if withdraws {
+            subscriber.withdraw();
+        }
+    }
+}
+
 /// Goal: the original's vehicle died by an assertion when it ran 200 ms late. Here it goes on.
 #[test]
 fn a_late_publisher_goes_on() {

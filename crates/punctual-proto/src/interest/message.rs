@@ -3,7 +3,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | magic, 0x1E |
-//! | 1 | 1 | version (high four bits, 1) and kind (low four bits) |
+//! | 1 | 1 | version (high four bits, 2) and kind (low four bits) |
 //! | 2 | 1 | detail: of a response, 1 = sent at once to a newcomer; of a refusal, the cause; otherwise 0 |
 //! | 3 | 1 | format of the numbers ([`Format`]) |
 //! | 4 | 4 | topic |
@@ -11,7 +11,7 @@
 //! | 18 | 2 | count of numbers |
 //! | 20 | 4 | period, µs: interest, withdrawal, refusal; otherwise 0 |
 //! | 24 | 4 | interest: lifetime, ms; advertisement, response: life of the schedule; otherwise 0 |
-//! | 28 | 4 | 0 |
+//! | 28 | 4 | interest: life of the subscriber; otherwise 0 |
 //! | 32 | 8 | response: instant for which the value is due, µs since the schedule began; otherwise 0 |
 //! | 40 | | response: the value |
 //!
@@ -25,7 +25,7 @@ use crate::unit::{CODE_SIZE, DataType, Format, UnitCode};
 pub const MESSAGE_SIZE: usize = 40;
 
 const MAGIC: u8 = 0x1E;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const AT_ONCE: u8 = 1;
 
 /// What is published: a topic, and what its values are made of. Both must be equal at both ends.
@@ -106,6 +106,8 @@ pub enum Saying<'a> {
         period_us: u32,
         /// How long this holds unless repeated, ms.
         lifetime_ms: u32,
+        /// Which life of the subscriber: with another one it lacks what the one before was told.
+        life: u32,
     },
     /// *I want them no more.*
     Withdrawal {
@@ -183,6 +185,7 @@ struct Fields {
     detail: u8,
     period_us: u32,
     word: u32,
+    subscriber: u32,
     offset_us: u64,
 }
 
@@ -197,8 +200,8 @@ impl<'a> Message<'a> {
 
     fn fields(&self) -> Fields {
         match self.saying {
-            Saying::Interest { period_us, lifetime_ms } => {
-                Fields { kind: 0, period_us, word: lifetime_ms, ..Fields::default() }
+            Saying::Interest { period_us, lifetime_ms, life } => {
+                Fields { kind: 0, period_us, word: lifetime_ms, subscriber: life, ..Fields::default() }
             }
             Saying::Withdrawal { period_us } => Fields { kind: 1, period_us, ..Fields::default() },
             Saying::Advertisement { life } => Fields { kind: 2, word: life, ..Fields::default() },
@@ -223,7 +226,7 @@ impl<'a> Message<'a> {
         bytes[18..20].copy_from_slice(&self.key.data.count.to_le_bytes());
         bytes[20..24].copy_from_slice(&fields.period_us.to_le_bytes());
         bytes[24..28].copy_from_slice(&fields.word.to_le_bytes());
-        bytes[28..32].fill(0);
+        bytes[28..32].copy_from_slice(&fields.subscriber.to_le_bytes());
         bytes[32..40].copy_from_slice(&fields.offset_us.to_le_bytes());
     }
 
@@ -236,7 +239,7 @@ impl<'a> Message<'a> {
         if head[0] != MAGIC {
             return Err(MessageError::NotOurs);
         }
-        if head[1] >> 4 != VERSION || head[28..32] != [0; 4] {
+        if head[1] >> 4 != VERSION {
             return Err(MessageError::Unknown);
         }
         let key = parse_key(head).ok_or(MessageError::Unknown)?;
@@ -245,6 +248,7 @@ impl<'a> Message<'a> {
             detail: head[2],
             period_us: word(head, 20),
             word: word(head, 24),
+            subscriber: word(head, 28),
             offset_us: u64::from(word(head, 32)) | u64::from(word(head, 36)) << 32,
         };
         let saying = parse_saying(&fields, value).ok_or(MessageError::Unknown)?;
@@ -269,9 +273,12 @@ fn parse_key(head: &[u8; MESSAGE_SIZE]) -> Option<TopicKey> {
 }
 
 fn parse_saying<'a>(fields: &Fields, value: &'a [u8]) -> Option<Saying<'a>> {
-    let Fields { kind, detail, period_us, word, offset_us } = *fields;
+    let Fields { kind, detail, period_us, word, subscriber, offset_us } = *fields;
+    if kind != 0 && subscriber != 0 {
+        return None;
+    }
     match (kind, detail, period_us, word, offset_us) {
-        (0, 0, _, lifetime_ms, 0) => Some(Saying::Interest { period_us, lifetime_ms }),
+        (0, 0, _, lifetime_ms, 0) => Some(Saying::Interest { period_us, lifetime_ms, life: subscriber }),
         (1, 0, _, 0, 0) => Some(Saying::Withdrawal { period_us }),
         (2, 0, 0, life, 0) => Some(Saying::Advertisement { life }),
         (3, 0 | AT_ONCE, 0, life, _) => {
@@ -291,8 +298,9 @@ mod tests {
     fn sayings() -> impl Strategy<Value = (Saying<'static>, bool)> {
         let cause = (0..Refusal::ALL.len()).prop_map(|place| Refusal::ALL[place]);
         prop_oneof![
-            any::<(u32, u32)>()
-                .prop_map(|(period_us, lifetime_ms)| (Saying::Interest { period_us, lifetime_ms }, false)),
+            any::<(u32, u32, u32)>().prop_map(|(period_us, lifetime_ms, life)| {
+                (Saying::Interest { period_us, lifetime_ms, life }, false)
+            }),
             any::<u32>().prop_map(|period_us| (Saying::Withdrawal { period_us }, false)),
             any::<u32>().prop_map(|life| (Saying::Advertisement { life }, false)),
             any::<(u32, u64, bool)>().prop_map(|(life, offset_us, at_once)| {
@@ -347,7 +355,7 @@ mod tests {
         assert_eq!(Message::parse(&[]), Err(MessageError::NotOurs));
         assert_eq!(Message::parse(&[0; 100]), Err(MessageError::NotOurs));
         let mut bytes = written(&Message { key: KEY, saying: Saying::Advertisement { life: 1 } });
-        bytes[1] = 0x22;
+        bytes[1] = 0x12;
         assert_eq!(Message::parse(&bytes), Err(MessageError::Unknown));
     }
 }

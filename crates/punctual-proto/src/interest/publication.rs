@@ -84,6 +84,8 @@ fn rate_of(period_us: u32) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 struct Interested {
+    /// Of the subscriber.
+    life: u32,
     expires: Nanos,
 }
 
@@ -165,8 +167,10 @@ impl Publication {
             return;
         }
         match message.saying {
-            Saying::Interest { period_us, lifetime_ms } => {
-                self.handle_interest(source, message.key, period_us, lifetime_ms, now);
+            Saying::Interest { period_us, lifetime_ms, life } => {
+                let lifetime = Nanos::from_millis(lifetime_ms.min(self.limits.lifetime_max_ms));
+                let interested = Interested { life, expires: now.plus(lifetime) };
+                self.handle_interest(source, message.key, period_us, interested, now);
             }
             Saying::Withdrawal { period_us } if message.key == self.key => {
                 self.handle_withdrawal(source, period_us);
@@ -187,15 +191,23 @@ impl Publication {
         source: Address,
         key: TopicKey,
         period_us: u32,
-        lifetime_ms: u32,
+        interested: Interested,
         now: Nanos,
     ) {
-        let lifetime = Nanos::from_millis(lifetime_ms.min(self.limits.lifetime_max_ms));
-        let expires = now.plus(lifetime);
         if let (true, Some(known)) = (key == self.key, self.interests.get_mut(&(source, period_us))) {
-            known.expires = expires;
-            self.next_expiry = self.next_expiry.min(expires);
+            known.expires = interested.expires;
+            self.next_expiry = self.next_expiry.min(interested.expires);
             self.counts.renewed += 1;
+            if known.life == interested.life {
+                return;
+            }
+            // Who began anew has no value yet. Without room for the answer it is told when it asks again.
+            if self.answers.len() >= WAITING_MAX {
+                self.counts.unanswered += 1;
+            } else {
+                known.life = interested.life;
+                self.answer(Answer::Value(source, period_us));
+            }
             return;
         }
         match self.judge(source, key, period_us) {
@@ -203,8 +215,8 @@ impl Publication {
             Ok(()) if self.answers.len() >= WAITING_MAX => self.counts.unanswered += 1,
             Ok(()) => {
                 self.counts.accepted += 1;
-                self.interests.insert((source, period_us), Interested { expires });
-                self.next_expiry = self.next_expiry.min(expires);
+                self.interests.insert((source, period_us), interested);
+                self.next_expiry = self.next_expiry.min(interested.expires);
                 self.schedule.add(period_us, self.limits.periods_max, now);
                 self.answer(Answer::Value(source, period_us));
             }

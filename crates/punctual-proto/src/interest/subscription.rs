@@ -85,6 +85,7 @@ struct Source {
 #[derive(Clone, Debug)]
 pub struct Subscription {
     key: TopicKey,
+    life: u32,
     period_us: u32,
     repetition: Repetition,
     announced: Option<Nanos>,
@@ -99,10 +100,12 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// An interest in a value every `period_us`, announced at once.
-    pub fn new(key: TopicKey, period_us: u32, repetition: Repetition, now: Nanos) -> Self {
+    /// An interest in a value every `period_us`, announced at once. `life` is the subscriber's, which another one at its address does
+    /// not have: a publisher serves a new life at once.
+    pub fn new(key: TopicKey, life: u32, period_us: u32, repetition: Repetition, now: Nanos) -> Self {
         Self {
             key,
+            life,
             period_us,
             repetition,
             announced: None,
@@ -302,7 +305,8 @@ impl Subscription {
         self.next = now.plus(self.repetition.every);
         self.counts.announced += 1;
         let lifetime_ms = u32::try_from(self.repetition.lifetime.0 / 1_000_000).unwrap_or(u32::MAX);
-        Some(Message { key: self.key, saying: Saying::Interest { period_us: self.period_us, lifetime_ms } })
+        let &mut Self { key, life, period_us, .. } = self;
+        Some(Message { key, saying: Saying::Interest { period_us, lifetime_ms, life } })
     }
 
     /// When there is something to send next.

@@ -350,7 +350,7 @@ fn a_publisher_that_was_away_was_not_missed() {
 fn one_node_leaves_others_what_is_theirs() {
     let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
     let ask = |publication: &mut Publication, from: Address, period_us: u32| {
-        let saying = Saying::Interest { period_us, lifetime_ms: 60_000 };
+        let saying = Saying::Interest { period_us, lifetime_ms: 60_000, life: 1 };
         publication.handle_message(from, &Message { key: KEY, saying }, Nanos(0));
         while publication.poll_transmit().is_some() || publication.poll_due(Nanos(0)).is_some() {}
         publication.interests().any(|interest| interest == (from, period_us))
@@ -380,7 +380,7 @@ fn one_node_leaves_others_what_is_theirs() {
 /// Goal: one node uses up no subscriber's accounts, and loses them to others one by one; what is displaced is counted.
 #[test]
 fn one_node_does_not_fill_the_accounts() {
-    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
     let mut say = |from: Address, at_ms: u64| {
         let saying = Saying::Response { life: 1, offset_us: at_ms * 1_000, at_once: false, value: &[0; 8] };
         let taken = subscription.handle_message(from, &Message { key: KEY, saying }, Nanos(at_ms * MS));
@@ -404,7 +404,7 @@ fn one_node_does_not_fill_the_accounts() {
     let (_, counts) = say(address(7, 0), 60_000);
     assert!(counts.displaced >= 58 && counts.too_many_publishers == 0, "{counts:?}");
     // Where each node has one, nobody gives way.
-    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
     let response = Saying::Response { life: 1, offset_us: 1_000, at_once: false, value: &[0; 8] };
     let message = Message { key: KEY, saying: response };
     let taken = (1..=257)
@@ -478,7 +478,7 @@ fn limits_refuse_in_words() {
 fn an_interest_in_another_type_of_the_topic_is_refused() {
     let mut publication = Publication::new(KEY, address(100, 1), 1, PublicationLimits::default(), Nanos(0));
     let other = TopicKey { data: Quantity::<crate::unit::Second, i64>::TYPE, ..KEY };
-    let mut subscription = Subscription::new(other, 1_000, Repetition::default(), Nanos(0));
+    let mut subscription = Subscription::new(other, 1, 1_000, Repetition::default(), Nanos(0));
     let interest = subscription.poll_transmit(Nanos(0)).unwrap();
     publication.handle_message(address(1, 1), &interest, Nanos(0));
     publication.poll_transmit().expect("it advertises itself");
@@ -491,7 +491,7 @@ fn an_interest_in_another_type_of_the_topic_is_refused() {
 /// Goal: a flood of advertisements is answered at most once per gap.
 #[test]
 fn advertisements_do_not_multiply() {
-    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
     let advertisement = Message { key: KEY, saying: Saying::Advertisement { life: 1 } };
     let mut announced = 0;
     for us in 0..100_000 {
@@ -501,14 +501,31 @@ fn advertisements_do_not_multiply() {
     assert_eq!((announced, subscription.counts().announced), (10, 10));
 }
 
+/// Goal: who comes back to its address is served at once, as a newcomer is, and who only repeats its interest is not.
+#[test]
+fn another_life_of_a_subscriber_is_served_at_once() {
+    let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+    let subscriber = address(1, 5);
+    let mut served = |life: u32, at: Nanos| {
+        let saying = Saying::Interest { period_us: 60_000_000, lifetime_ms: 3_500, life };
+        publication.handle_message(subscriber, &Message { key: KEY, saying }, at);
+        let due = core::iter::from_fn(|| publication.poll_due(at)).filter(|due| due.at_once).count();
+        (due, publication.interests().count())
+    };
+    assert_eq!(served(7, Nanos(0)), (1, 1));
+    assert_eq!(served(7, Nanos(1_000 * MS)), (0, 1), "an interest that is repeated");
+    assert_eq!(served(8, Nanos(2_000 * MS)), (1, 1), "another life");
+    assert_eq!(served(8, Nanos(3_000 * MS)), (0, 1));
+}
+
 /// Goal: one response serves all who want the same instant; the publisher's own interest needs no medium.
 #[test]
 fn responses_go_as_far_as_they_are_wanted() {
     let own = address(100, 1);
     let targets = |interested: &[Address]| {
         let mut publication = Publication::new(KEY, own, 1, PublicationLimits::default(), Nanos(0));
-        let interest =
-            Message { key: KEY, saying: Saying::Interest { period_us: 1_000, lifetime_ms: 60_000 } };
+        let saying = Saying::Interest { period_us: 1_000, lifetime_ms: 60_000, life: 1 };
+        let interest = Message { key: KEY, saying };
         for &one in interested {
             publication.handle_message(one, &interest, Nanos(0));
             let due = publication.poll_due(Nanos(0)).unwrap();
@@ -533,13 +550,13 @@ proptest! {
     ) {
         let limits = PublicationLimits { interests_max: 20, periods_max: 5, ..PublicationLimits::default() };
         let mut publication = Publication::new(KEY, address(99, 1), 1, limits, Nanos(0));
-        let mut subscription = Subscription::new(KEY, 500, Repetition::default(), Nanos(0));
+        let mut subscription = Subscription::new(KEY, 1, 500, Repetition::default(), Nanos(0));
         let (mut now, mut responses) = (Nanos(0), 0);
         for (node, port, kind, word, offset_us, wait_us) in sayings {
             now = now.plus(Nanos(wait_us * 1_000));
             let period_us = (word % 9) * 250;
             let saying = match kind {
-                0 | 1 => Saying::Interest { period_us, lifetime_ms: word },
+                0 | 1 => Saying::Interest { period_us, lifetime_ms: word, life: word % 3 },
                 2 => Saying::Withdrawal { period_us },
                 3 => Saying::Advertisement { life: word },
                 4 => Saying::Refused { period_us, cause: Refusal::TooMuch },

@@ -64,10 +64,12 @@ struct Followed {
 }
 
 impl Followed {
-    /// Whether a message is for us: sealed in our group. Who leaves it speaks no longer in it, and withdraws from outside.
-    fn takes(&self, sealed_in: Option<u32>, message: &Message<'_>) -> bool {
+    /// Whether a message is for us: sealed in our group, or of our own node without a seal. Such a message has not left this process:
+    /// a node that seals refuses whatever comes from its medium without one. A member that leaves withdraws from outside the group.
+    fn takes(&self, (sealed_in, is_own): (Option<u32>, bool), message: &Message<'_>) -> bool {
         let withdraws = matches!(message.saying, Saying::Withdrawal { .. });
-        withdraws || self.group.is_some() && sealed_in == self.group
+        let is_local = is_own && sealed_in.is_none();
+        withdraws || self.group.is_some() && (is_local || sealed_in == self.group)
     }
 }
 
@@ -76,6 +78,8 @@ pub(super) struct Driver {
     communicator: Communicator,
     clock: &'static Clock,
     reach: Target,
+    /// Of all its subscriptions, drawn at random: whoever had the address before has another.
+    life: u32,
     pub(super) publications: Vec<Publication>,
     pub(super) subscriptions: Vec<Subscription>,
     /// The message to be sent.
@@ -104,6 +108,7 @@ impl Driver {
             communicator,
             clock: Clock::get(),
             reach,
+            life: random() as u32,
             publications: Vec::new(),
             subscriptions: Vec::new(),
             staged: Vec::new(),
@@ -159,7 +164,7 @@ impl Driver {
         self.check_key(key, self.subscriptions.len())?;
         let period_us = u32::try_from(period.as_micros()).ok().filter(|&us| us > 0);
         let period_us = period_us.ok_or(InterestError::BadPeriod(period))?;
-        let mut subscription = Subscription::new(key, period_us, repetition, now());
+        let mut subscription = Subscription::new(key, self.life, period_us, repetition, now());
         if self.is_away() {
             subscription.handle_group_left();
         }
@@ -439,7 +444,8 @@ impl Driver {
                 return true;
             }
         };
-        if !self.membership.as_ref().is_none_or(|followed| followed.takes(received.sealed_in, &message)) {
+        let sealed = (received.sealed_in, received.source.node == own.node);
+        if !self.membership.as_ref().is_none_or(|followed| followed.takes(sealed, &message)) {
             self.traffic.other_groups += 1;
             return true;
         }

@@ -55,7 +55,7 @@ impl InterestNode {
     }
 
     pub(crate) fn subscriber(period_us: u32, repetition: Repetition, now: Nanos) -> Self {
-        let subscription = Subscription::new(KEY, period_us, repetition, now);
+        let subscription = Subscription::new(KEY, 0, period_us, repetition, now);
         Self::Subscriber { subscription, repetition, lives: 0, wants: true, values: VecDeque::new() }
     }
 }
@@ -130,8 +130,8 @@ impl Participant for InterestNode {
                 *self = Self::publisher(*own, rng.number() as u32, *limits, now);
             }
             Self::Subscriber { subscription, repetition, lives, wants, .. } => {
-                *subscription = Subscription::new(KEY, subscription.period_us(), *repetition, now);
                 (*lives, *wants) = (*lives + 1, true);
+                *subscription = Subscription::new(KEY, *lives, subscription.period_us(), *repetition, now);
             }
         }
     }
