@@ -45,8 +45,15 @@ impl Broadcaster {
         if self.shared.is_stopped() {
             return Err(BroadcastError::NoMember);
         }
-        let mut driver = self.shared.visit(&mut self.sender);
-        try_broadcast(&mut driver, message, guarantee, self.message_size_max)
+        let mut driver = self.shared.visit_if_there(&mut self.sender).ok_or(BroadcastError::NoMember)?;
+        let result = try_broadcast(&mut driver, message, guarantee, self.message_size_max);
+        let is_armed = driver.is_armed;
+        drop(driver);
+        if is_armed {
+            // It rests if it found this thread driving.
+            self.shared.call();
+        }
+        result
     }
 
     /// The same, and waits for credit, a view or a majority for at most `timeout`. Another thread must deliver meanwhile.

@@ -44,7 +44,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -365,7 +365,7 @@ fn try_broadcast(
 }
 
 /// The user is back.
-fn disarm(driver: &mut MutexGuard<'_, Driver>, shared: &Shared) {
+fn disarm(driver: &mut Driver, shared: &Shared) {
     driver.is_armed = false;
     if std::mem::take(&mut driver.has_rung) {
         shared.event.drain();
@@ -385,5 +385,6 @@ impl Drop for Group {
         if let Some(caretaker) = self.caretaker.take() {
             let _panicked_or_done = caretaker.join();
         }
+        self.shared.end();
     }
 }

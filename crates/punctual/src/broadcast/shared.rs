@@ -4,8 +4,10 @@
 //! 2. Who finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields ends that
 //!    when it has a processor again.
 //! 3. A driver that waits looks for visitors after each wait. If there is one it lets go of the lock until that one has had it.
-//! 4. The caretaker takes the lock only if it is free, and the user was away for a while or waits for the descriptor.
+//! 4. The caretaker begins to drive only if the lock is free, and the user was away for a while or waits for the descriptor. It goes on
+//!    behind visitors until the user was among them.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -26,7 +28,8 @@ const VISITOR_WAKE: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    driver: Mutex<Driver>,
+    /// Until the group is dropped.
+    driver: Mutex<Option<Driver>>,
     /// Visitors that asked for the lock, and those that have it or had it.
     came: Counter,
     served: Counter,
@@ -40,6 +43,23 @@ pub(super) struct Shared {
     idle_max: Duration,
 }
 
+/// The right to drive.
+pub(super) struct Driving<'a>(MutexGuard<'a, Option<Driver>>);
+
+impl Deref for Driving<'_> {
+    type Target = Driver;
+
+    fn deref(&self) -> &Driver {
+        self.0.as_ref().expect("a group has a driver until it is dropped")
+    }
+}
+
+impl DerefMut for Driving<'_> {
+    fn deref_mut(&mut self) -> &mut Driver {
+        self.0.as_mut().expect("a group has a driver until it is dropped")
+    }
+}
+
 fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
@@ -47,7 +67,7 @@ fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
 impl Shared {
     pub(super) fn new(driver: Driver, event: EventFd, idle_max: Duration) -> Self {
         Self {
-            driver: Mutex::new(driver),
+            driver: Mutex::new(Some(driver)),
             came: Counter::default(),
             served: Counter::default(),
             stop: Flag::default(),
@@ -58,24 +78,38 @@ impl Shared {
         }
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Driver>> {
+    fn try_lock(&self) -> Option<Driving<'_>> {
         match self.driver.try_lock() {
-            Ok(driver) => Some(driver),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(driver) => Some(Driving(driver)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Driving(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// The right to drive, from whoever has it.
-    pub(super) fn visit(&self, sender: &mut Sender) -> MutexGuard<'_, Driver> {
+    fn lock(&self) -> Driving<'_> {
+        Driving(unpoisoned(self.driver.lock()))
+    }
+
+    /// The right to drive, from whoever has it. For the group itself, and while it lives.
+    pub(super) fn visit(&self, sender: &mut Sender) -> Driving<'_> {
         if let Some(driver) = self.try_lock() {
             return driver;
         }
         self.came.add(1);
         sender.nudge();
-        let driver = unpoisoned(self.driver.lock());
+        let driver = self.lock();
         self.served.add(1);
         driver
+    }
+
+    /// The same for others; nothing once the group is dropped.
+    pub(super) fn visit_if_there(&self, sender: &mut Sender) -> Option<Driving<'_>> {
+        Some(self.visit(sender)).filter(|driver| driver.0.is_some())
+    }
+
+    /// The group is dropped: its port, its page and its windows are given back, whoever may still hold this.
+    pub(super) fn end(&self) {
+        drop(self.lock().0.take());
     }
 
     /// Whether somebody waits for the right to drive.
@@ -120,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Whether nobody else drove just now.
+    /// Whether the lock was free.
     fn drive_while_idle(&self) -> bool {
         let Some(mut driver) = self.try_lock() else { return false };
         if !driver.is_armed && driver.now().since(driver.driven_at) < nanos(self.idle_max) {
@@ -134,8 +168,18 @@ impl Shared {
                 // The user comes to drive itself, and finds nobody in its way.
                 return true;
             }
-            if self.stop.is_raised() || self.has_visitors() {
+            if self.stop.is_raised() {
                 return true;
+            }
+            if self.has_visitors() {
+                let driven_at = driver.driven_at;
+                drop(driver);
+                self.let_visitors_in();
+                driver = self.lock();
+                if driver.driven_at != driven_at {
+                    return true;
+                }
+                continue;
             }
             let until = driver.now().plus(WAIT_MAX);
             driver.wait(until);

@@ -333,6 +333,52 @@ fn members_say_who_holds_the_group_up() {
     }
 }
 
+/// Goal: an event loop is told of a message that another thread of the same member broadcast, at once. Method: a heartbeat so long that
+/// a caretaker that rests for a part of it is not there in time.
+#[test]
+fn an_event_loop_is_told_of_its_own_broadcaster() {
+    use std::os::fd::AsFd;
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("own"));
+    let node = Node::open(&bus, NAMES[0]).unwrap();
+    let mut options = options(&NAMES[..1]);
+    (options.heartbeat, options.suspect_after) = (Duration::from_secs(600), Duration::from_secs(2_400));
+    let mut group = join(&node, &options, true);
+    assert!(matches!(next(&mut group, PATIENCE), Some(Told::View(_))));
+    let broadcaster = group.broadcaster();
+    for number in 0..20 {
+        while !group.arm() {
+            group.deliver(Duration::ZERO).ok();
+        }
+        let mut broadcaster = broadcaster.clone();
+        let sending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(number % 4 * 5));
+            broadcaster.try_broadcast(&message(0, number))
+        });
+        assert!(wait_readable(group.as_fd(), Some(PATIENCE)).unwrap(), "{number}");
+        sending.join().unwrap().unwrap();
+        assert_eq!(messages(&[next(&mut group, PATIENCE).unwrap()]), [&message(0, number)]);
+    }
+}
+
+/// Goal: a group that is dropped gives its port back, also while something may still broadcast by it.
+#[test]
+fn a_broadcaster_keeps_no_port() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("port"));
+    let node = Node::open(&bus, NAMES[0]).unwrap();
+    let options = options(&NAMES[..1]);
+    let mut broadcasters = Vec::new();
+    for _ in 0..3 {
+        let mut group = join(&node, &options, true);
+        assert!(matches!(next(&mut group, PATIENCE), Some(Told::View(_))));
+        broadcasters.push(group.broadcaster());
+    }
+    for broadcaster in &mut broadcasters {
+        assert_eq!(broadcaster.try_broadcast(b"late"), Err(BroadcastError::NoMember));
+    }
+}
+
 /// Goal: an event loop is woken by the descriptor for what is to be delivered, and by nothing else; other threads broadcast.
 #[test]
 fn an_event_loop_waits_for_deliveries() {
