@@ -15,7 +15,8 @@ mod publication;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// Buffers are read and written under that lock (`buffer.rs`): an interpreter without one takes it while this module is loaded.
+#[pymodule(gil_used = true)]
 fn _punctual(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<bus::Bus>()?;
