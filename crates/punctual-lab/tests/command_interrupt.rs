@@ -34,7 +34,10 @@ fn a_signal_for_the_command_alone_ends_its_vehicles() {
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let vehicles = children(parent);
     started.signal("-INT");
-    kept(&place, &started.end());
+    let ended = started.end();
+    kept(&place, &ended);
+    // What was on its way is no broken promise.
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
     assert!(vehicles.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
 }
 

@@ -227,14 +227,29 @@ impl Worker {
     /// Waits for its answer. An interrupt of this process is passed on meanwhile: only a terminal's Ctrl-C reaches both.
     pub fn recv<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         while self.output.buffer().is_empty() && !self.is_told && !self.has_output() {
-            if interrupted() {
-                self.is_told = true;
-                if let Being::Process(child) = &self.being {
-                    interrupt(child);
-                }
-            }
+            self.pass_on_interrupt();
         }
         read_line::<Answer<T>>(&mut self.output)?
+    }
+
+    /// Passes an interrupt of this process on, if there was one. Whoever waits for several workers does so for all of them first.
+    pub fn pass_on_interrupt(&mut self) {
+        if interrupted() && !self.is_told {
+            self.is_told = true;
+            if let Being::Process(child) = &self.being {
+                interrupt(child);
+            }
+        }
+    }
+
+    /// Waits until it has said something or ended, or this process is interrupted.
+    pub fn wait_for_answer(&self) {
+        while self.output.buffer().is_empty() && !interrupted() && !self.has_output() {}
+    }
+
+    /// Lets it end; dropping this value waits for that. Whoever has several workers dismisses all of them first.
+    pub fn dismiss(&mut self) {
+        drop(self.input.take());
     }
 
     /// Whether it has said something or ended, without waiting.

@@ -40,6 +40,9 @@ const BEACON_PUBLISHERS_AT: u16 = 3_001;
 const BEACON_EVERY: Duration = Duration::from_secs(1);
 /// How often a thread looks whether it is over: not more often than the node does its housekeeping anyway.
 const LOOK: Duration = Duration::from_millis(100);
+/// After an interrupt: how long nothing comes until nothing more will, for others look as often as we do; and how long at most.
+const INTERRUPTED_QUIET: Duration = Duration::from_millis(150);
+const INTERRUPTED_MAX: Duration = Duration::from_millis(400);
 /// How soon a thread notices that the barrier's opening was announced.
 const NOTICE: Duration = Duration::from_millis(20);
 
@@ -218,6 +221,27 @@ impl Components {
         shared.finished.get() == self.publishers() as u64 && shared.received.get() >= expected as u64
             || open(&shared.failed).is_some()
     }
+
+    /// Waits for what is still on its way. After an interrupt that is little: the others were at the same terminal.
+    fn await_rest(&self) {
+        let began_ns = monotonic_ns();
+        let (mut received, mut changed_ns) = (self.shared.received.get(), began_ns);
+        while !self.is_complete() {
+            let (now_ns, now_received) = (monotonic_ns(), self.shared.received.get());
+            if now_received != received {
+                (received, changed_ns) = (now_received, now_ns);
+            }
+            let passed = |since_ns: u64, most: Duration| now_ns - since_ns > most.as_nanos() as u64;
+            let is_over = match interrupted() {
+                true => passed(began_ns, INTERRUPTED_MAX) || passed(changed_ns, INTERRUPTED_QUIET),
+                false => passed(began_ns, GRACE),
+            };
+            if is_over {
+                return;
+            }
+            sleep_until(now_ns + 5_000_000);
+        }
+    }
 }
 
 impl Workload for Components {
@@ -229,11 +253,7 @@ impl Workload for Components {
         while monotonic_ns() < end_ns && !interrupted() {
             sleep_until(end_ns.min(monotonic_ns() + LOOK.as_nanos() as u64 * 10));
         }
-        // Who is interrupted hears the others out too: they were at the same terminal.
-        let patience_ns = monotonic_ns() + GRACE.as_nanos() as u64;
-        while !self.is_complete() && monotonic_ns() < patience_ns {
-            sleep_until(monotonic_ns() + 5_000_000);
-        }
+        self.await_rest();
         let shared = &self.shared;
         let facts = Facts {
             sent: shared.sent.get(),

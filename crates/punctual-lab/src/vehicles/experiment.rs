@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -133,9 +134,10 @@ fn store_samples(kept: &RunKept<'_>, samples: RunSamples, store: &mut Store) -> 
 }
 
 /// The account of all, once it is complete: of what was lost last, receivers learn by the next announcement.
-fn sums(testbed: &mut VehiclesTestbed, settings: &VehiclesSettings) -> Sums {
+fn sums(testbed: &mut VehiclesTestbed, settings: &VehiclesSettings, is_cut: bool) -> Sums {
     let mutual = settings.asked.mode.is_mutual();
-    let patience_ns = monotonic_ns() + ANNOUNCEMENTS.as_nanos() as u64;
+    let patience = if is_cut { BETWEEN_ACCOUNTS } else { ANNOUNCEMENTS };
+    let patience_ns = monotonic_ns() + patience.as_nanos() as u64;
     loop {
         let accounts = testbed.account();
         let sums = Sums::of(&accounts, mutual, testbed.died.len());
@@ -165,13 +167,14 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
     let traces = || RunRecorder::start(at_ns.unwrap_or_else(monotonic_ns), settings.period_ns());
     let recorder = settings.asked.trace.then(traces);
     let brought = testbed.travel(at_ns);
+    let is_cut = interrupted();
     let trace = RunRecorder::end(recorder, began);
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
-    let (figures, samples) = RunEvidence { settings, brought: &brought, began, opened }.figures();
+    let (figures, samples) = RunEvidence { settings, brought: &brought, began, opened, is_cut }.figures();
     let (firsts, first_ns) = first::firsts(&openings, &brought);
-    let mut account = sums(&mut testbed, settings);
+    let mut account = sums(&mut testbed, settings, is_cut);
     if !settings.asked.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
         account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
@@ -179,6 +182,8 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
     if settings.asked.no_barrier || settings.asked.engine == Medium::Shared {
         account.without_barrier();
     }
+    // Who was interrupted did not wait for what was on its way, nor for others to say what was.
+    account.incomplete |= is_cut && !account.is_balanced();
     let report = RunReport {
         account,
         died: std::mem::take(&mut testbed.died),
@@ -299,7 +304,11 @@ impl Experiment for VehiclesSettings {
         let (began, mut runs) = (Clock::get().now(), Vec::new());
         for (number, _) in Turns::new(self.asked.rounds, 1, bar) {
             bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
-            let MadeRun { report, samples, brought, trace } = one_run(self, &place, began)?;
+            let MadeRun { report, samples, brought, trace } = match one_run(self, &place, began) {
+                // One that had only begun is none; a process may have ended before it could catch the signal.
+                Err(_) if interrupted() => break,
+                made => made?,
+            };
             let kept = RunKept { settings: self, brought: &brought, number, began, trace };
             store_samples(&kept, samples, store)?;
             runs.push(report);

@@ -105,6 +105,8 @@ pub struct RunEvidence<'a> {
     pub began: Ticks,
     /// When the barrier opened.
     pub opened: Ticks,
+    /// It was interrupted: what was on its way then is not part of it.
+    pub is_cut: bool,
 }
 
 impl RunEvidence<'_> {
@@ -236,7 +238,9 @@ impl RunEvidence<'_> {
             let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
             // Its interest was not known before: what was published until then was not for it.
             let first_heard = seen.first().copied().filter(|&number| number < offer.count).unwrap_or(0);
-            for number in (0..offer.count).filter(|number| !seen.contains(number)) {
+            let cut = seen.last().map_or(0, |&newest| newest.saturating_add(1).min(offer.count));
+            let count = if self.is_cut { cut } else { offer.count };
+            for number in (0..count).filter(|number| !seen.contains(number)) {
                 let is_skipped = offer.skipped.contains(&number);
                 let phase = || opened_ns + u64::from(vehicle) * settings.phase_ns();
                 let due = offer.first_due_ns.unwrap_or_else(phase) + u64::from(number) * settings.period_ns();
@@ -422,7 +426,8 @@ mod tests {
     }
 
     fn evidence(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
-        RunEvidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40) }.figures()
+        RunEvidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40), is_cut: false }
+            .figures()
     }
 
     /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and all samples beside.
@@ -480,6 +485,27 @@ mod tests {
         // Of eight that two others sent three came.
         assert_eq!((samples.len(), samples.count_of(Outcome::Lost)), (8, 5));
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 1));
+    }
+
+    /// Goal: of a run that was interrupted, what was on its way then is not lost; what younger values overtook is.
+    #[test]
+    fn what_was_cut_off_is_not_lost() {
+        let settings = settings(3);
+        let records = |numbers: &[u32]| numbers.iter().map(|&number| record(1, number, 5)).collect();
+        let brought =
+            |numbers: &[u32]| WorkloadResult { records: records(numbers), ..WorkloadResult::default() };
+        let all = [
+            (Part::Vehicle(0), brought(&[0, 2])),
+            (Part::Vehicle(1), WorkloadResult::default()),
+            (Part::Vehicle(2), brought(&[0, 1, 2, 3])),
+        ];
+        let (began, opened) = (Ticks(1 << 40), Ticks(1 << 40));
+        let lost = |is_cut: bool| {
+            let evidence = RunEvidence { settings: &settings, brought: &all, began, opened, is_cut };
+            let row = &evidence.figures().0.rows[0];
+            (row.count, row.lost)
+        };
+        assert_eq!((lost(false), lost(true)), ((6, 2), (6, 1)));
     }
 
     /// Goal: what was published before a receiver's interest was known was not for it; what is missing later is lost.

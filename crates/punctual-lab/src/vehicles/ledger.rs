@@ -36,7 +36,7 @@ pub struct Sums {
     pub undelivered: BTreeMap<String, u64>,
     /// Every other counter that is not zero.
     pub causes: BTreeMap<String, u64>,
-    /// Whether some node could not be asked, so that the sums say less.
+    /// Whether some node could not be asked, or not until all was said, so that the sums say less.
     pub incomplete: bool,
 }
 

@@ -225,12 +225,13 @@ pub(super) fn start_up(all: &Overall) -> Section {
 
 pub(super) fn account(all: &Overall) -> Section {
     let sums = &all.account;
+    let died: Vec<&str> = all.runs.iter().flat_map(|run| run.died.iter().map(String::as_str)).collect();
     let verdict = match (sums.incomplete, sums.is_balanced()) {
+        (true, _) if died.is_empty() => "Incomplete: the run was interrupted while frames were on their way.",
         (true, _) => "Incomplete: a process died and took its ledger along.",
         (false, true) => "The ledgers of all nodes sum.",
         (false, false) => "THE LEDGERS DO NOT SUM.",
     };
-    let died: Vec<&str> = all.runs.iter().flat_map(|run| run.died.iter().map(String::as_str)).collect();
     let dead =
         if died.is_empty() { "No process died.".to_owned() } else { format!("DIED: {}.", died.join(", ")) };
     let mut table = Table::new(vec![Column::prose("what"), Column::number("count")]);

@@ -208,7 +208,25 @@ impl VehiclesTestbed {
             };
             process.send(&VehicleRequest::Open(Box::new(assignment)))?;
         }
-        self.processes.iter_mut().map(|process| Ok((process.part, process.recv()?))).collect()
+        let all = 0..self.processes.len();
+        all.map(|number| {
+            let process = self.awaited(number);
+            Ok((process.part, process.recv()?))
+        })
+        .collect()
+    }
+
+    /// The process of that number, once it answers. An interrupt goes on to all at once: in turn, each would go on until those
+    /// before it have ended.
+    fn awaited(&mut self, number: usize) -> &mut NodeProcess {
+        if let Some(worker) = &self.processes[number].worker {
+            worker.wait_for_answer();
+        }
+        self.processes
+            .iter_mut()
+            .filter_map(|process| process.worker.as_mut())
+            .for_each(Worker::pass_on_interrupt);
+        &mut self.processes[number]
     }
 
     /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
@@ -218,11 +236,16 @@ impl VehiclesTestbed {
             self.tell_all(&VehicleRequest::Go { at_ns });
         }
         let mut all = Vec::new();
-        for process in &mut self.processes {
-            match process.done() {
-                Ok(result) => all.push((process.part, result)),
-                Err(reason) => self.died.push(process.reap(&reason)),
-            }
+        for number in 0..self.processes.len() {
+            let process = self.awaited(number);
+            let died = match process.done() {
+                Ok(result) => {
+                    all.push((process.part, result));
+                    None
+                }
+                Err(reason) => Some(process.reap(&reason)),
+            };
+            self.died.extend(died);
         }
         all
     }
@@ -245,6 +268,13 @@ impl VehiclesTestbed {
             // Who does not listen any more is found when it is asked.
             let _heard = process.send(request);
         }
+    }
+}
+
+impl Drop for VehiclesTestbed {
+    fn drop(&mut self) {
+        // All leave at once: one after the other, each would take its time.
+        self.processes.iter_mut().filter_map(|process| process.worker.as_mut()).for_each(Worker::dismiss);
     }
 }
 
