@@ -327,8 +327,44 @@ fn a_full_disk_ends_it_with_a_valid_file() {
         assert!(count(&said["missed_by"], "not_written") > 0, "{said:#}");
         let contents = Contents::of(&place.path(&file)).unwrap();
         assert!(!contents.told.is_cut, "{format}: its end is an end");
+        assert_eq!(count(&said, "missed"), contents.missed, "{format}: who reads it is told the same");
         let size = fs::metadata(place.path(&file)).unwrap().len();
         assert_eq!(count(&said, "file_bytes"), size, "{said:#}");
+    }
+}
+
+/// Goal: on a disk that is full to its last byte, too, who reads the file is told what the recorder said.
+/// Method: a small file system in a namespace of mounts of its own.
+#[test]
+fn a_disk_without_any_room_tells_what_is_missing() {
+    const MESSAGES: u64 = 100_000;
+    for format in FORMATS {
+        let (place, stream) = (Place::new(), Stream::new());
+        fs::create_dir(place.path("disk")).unwrap();
+        let program = env!("CARGO_BIN_EXE_punctual");
+        let (bus, more) = (stream.bus(), AS_OTHERS.join(" "));
+        let file = format!("disk/full.{format}");
+        let call = format!(
+            "mount -t tmpfs -o size=1m none disk || exit 99; {program} record {bus} --out {file} --json record.json {more}; \
+             code=$?; cp {file} out.{format}; exit $code"
+        );
+        let mut shell = std::process::Command::new("unshare");
+        shell.args(["--map-root-user", "--mount", "sh", "-c", &call]);
+        let mut started = place.start(shell);
+        let err = started.err_path();
+        if started.ends_before(|| text(&err).contains("recording")) {
+            eprintln!("SKIPPED: no namespace of mounts: {}", text(&err));
+            return;
+        }
+        stream.run(MESSAGES, 200, |_| ());
+        let ended = started.end().with(3);
+        assert!(ended.err.contains(&file) && ended.err.contains("free some room"), "{}", ended.err);
+        let (said, copy) = (said(&place), place.path(&format!("out.{format}")));
+        let (messages, _) = check(&copy, 200);
+        let contents = Contents::of(&copy).unwrap();
+        assert_eq!((count(&said, "messages"), contents.messages), (messages, messages), "{said:#}");
+        assert!(!contents.told.is_cut && contents.missed > 0, "{format}: {:?}", contents.told);
+        assert_eq!(count(&said, "missed"), contents.missed, "{format}: {said:#}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! recorder that is killed all of them can be read.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -33,16 +34,45 @@ const _: () = assert!(RECORD_SIZE_MAX > 2 * MESSAGE_SIZE_MAX);
 /// Channels that are read.
 const CHANNELS_MAX: usize = 4 * SOURCES_MAX;
 
-/// The end of a file without a summary: the end of the data, a footer without a summary, and the magic.
-fn end_of_file() -> Vec<u8> {
-    let mut end = vec![op::DATA_END];
+/// The end of a file without a summary: what has become of messages up to an instant, the end of the data, a footer without a
+/// summary, and the magic.
+pub(super) fn short_end(end: &mut Vec<u8>, ns: u64, totals: &Totals) {
+    let mut map = Vec::new();
+    for (name, number) in totals_pairs(ns, totals) {
+        push_text(&mut map, &name);
+        push_text(&mut map, &number);
+    }
+    let mut record = Vec::new();
+    push_text(&mut record, TOTALS);
+    record.extend_from_slice(&(map.len() as u32).to_le_bytes());
+    record.extend_from_slice(&map);
+    end.push(op::METADATA);
+    end.extend_from_slice(&(record.len() as u64).to_le_bytes());
+    end.extend_from_slice(&record);
+    end.push(op::DATA_END);
     end.extend_from_slice(&4_u64.to_le_bytes());
     end.extend_from_slice(&[0; 4]);
     end.push(op::FOOTER);
     end.extend_from_slice(&20_u64.to_le_bytes());
     end.extend_from_slice(&[0; 20]);
     end.extend_from_slice(mcap::MAGIC);
-    end
+}
+
+fn push_text(to: &mut Vec<u8>, text: &str) {
+    to.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    to.extend_from_slice(text.as_bytes());
+}
+
+/// What a recording says of its messages.
+fn totals_pairs(ns: u64, totals: &Totals) -> BTreeMap<String, String> {
+    let own = [
+        ("until_ns", ns),
+        ("recorded", totals.recorded),
+        ("missed", totals.missed()),
+        ("publications_left_out", totals.left_out),
+    ];
+    let causes = totals.missed.iter().map(|missed| (missed.cause, missed.messages));
+    own.into_iter().chain(causes).map(|(name, number)| (name.to_owned(), number.to_string())).collect()
 }
 
 /// Which messages a channel has.
@@ -53,6 +83,8 @@ pub struct McapWriter {
     writer: Writer<NoSeek<Sink>>,
     channels: HashMap<ChannelKey, u16>,
     bus: String,
+    /// What is written to: the writer does not say how large that is.
+    file: File,
 }
 
 impl std::fmt::Debug for McapWriter {
@@ -86,11 +118,19 @@ impl McapWriter {
             .chunk_size(None)
             .disable_seeking(true)
             .calculate_data_section_crc(false);
-        let mut writer = options.create(NoSeek::new(Sink::create(path)?)).map_err(failed)?;
+        let sink = Sink::create(path)?;
+        let file = sink.same_file()?;
+        let mut writer = options.create(NoSeek::new(sink)).map_err(failed)?;
         let about = metadata(RECORDING, [("bus".to_owned(), bus.to_owned())]);
         writer.write_metadata(&about).map_err(failed)?;
         writer.flush().map_err(failed)?;
-        Ok(Self { writer, channels: HashMap::new(), bus: bus.to_owned() })
+        Ok(Self { writer, channels: HashMap::new(), bus: bus.to_owned(), file })
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        // A device or a pipe has none.
+        self.file.metadata().map_or(0, |about| about.len())
     }
 
     /// Puts a message behind the others.
@@ -145,15 +185,7 @@ impl McapWriter {
     /// # Errors
     /// There is no room.
     pub fn tell(&mut self, ns: u64, totals: &Totals) -> io::Result<()> {
-        let number = |name: &str, number: u64| (name.to_owned(), number.to_string());
-        let mut pairs = vec![
-            number("until_ns", ns),
-            number("recorded", totals.recorded),
-            number("missed", totals.missed()),
-            number("publications_left_out", totals.left_out),
-        ];
-        pairs.extend(totals.missed.iter().map(|missed| number(missed.cause, missed.messages)));
-        self.writer.write_metadata(&metadata(TOTALS, pairs)).map_err(failed)
+        self.writer.write_metadata(&metadata(TOTALS, totals_pairs(ns, totals))).map_err(failed)
     }
 
     /// Ends the chunk, and writes what there is.
@@ -167,7 +199,7 @@ impl McapWriter {
     /// Ends the file with its summary.
     ///
     /// # Errors
-    /// There is no room: see [`Self::end_short`].
+    /// There is no room.
     pub fn finish(&mut self) -> io::Result<()> {
         self.writer.finish().map_err(failed)?;
         Ok(())
@@ -176,14 +208,6 @@ impl McapWriter {
     /// Writing has failed, or is over: the file, which ends with a whole record.
     pub fn into_sink(self) -> Sink {
         self.writer.into_inner().into_inner()
-    }
-
-    /// Ends a file that has no room for a summary.
-    pub fn end_short(sink: &mut Sink) {
-        sink.buffer().clear();
-        sink.buffer().extend_from_slice(&end_of_file());
-        // Without it readers say that the file was cut.
-        let _no_room_either = sink.commit();
     }
 }
 

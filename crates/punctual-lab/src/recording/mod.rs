@@ -121,6 +121,14 @@ pub struct Missed {
 }
 
 impl Totals {
+    /// So many that were kept are missing all the same.
+    fn leave_out(&mut self, cause: &'static str, messages: u64) {
+        if messages > 0 {
+            self.recorded -= messages;
+            self.missed.push(Missed { cause, messages });
+        }
+    }
+
     /// All that are missing.
     pub fn missed(&self) -> u64 {
         self.missed.iter().map(|missed| missed.messages).sum()

@@ -79,17 +79,31 @@ impl PcapngWriter {
 
     /// Says what has become of messages up to an instant.
     pub fn tell(&mut self, ns: u64, totals: &Totals) {
-        let words = totals.words();
-        let missed = totals.missed();
-        let received = totals.recorded + missed;
-        let statistics = Statistics { ns, received, missed, comment: Some(&words) };
-        write_statistics(self.sink.buffer(), &statistics);
+        short_end(self.sink.buffer(), ns, totals);
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.sink.size()
+    }
+
+    /// Writing is over: the file.
+    pub fn into_sink(self) -> Sink {
+        self.sink
     }
 
     /// The file, and what has yet to be written to it.
     pub fn sink(&mut self) -> &mut Sink {
         &mut self.sink
     }
+}
+
+/// What has become of messages up to an instant. A file may end there.
+pub(super) fn short_end(to: &mut Vec<u8>, ns: u64, totals: &Totals) {
+    let words = totals.words();
+    let missed = totals.missed();
+    let statistics = Statistics { ns, received: totals.recorded + missed, missed, comment: Some(&words) };
+    write_statistics(to, &statistics);
 }
 
 fn name_comment(node: NodeId, name: &str) -> String {

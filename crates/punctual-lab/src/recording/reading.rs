@@ -231,8 +231,10 @@ mod tests {
             output.write(&entry, &vec![number as u8; entry.size], &names).expect("room");
         }
         output.tell(7, &Totals { recorded: messages, ..Totals::default() }).expect("room");
-        let (size, ended) = output.end();
-        ended.expect("room");
+        output.finish().expect("room");
+        let mut sink = output.into_short().sink;
+        sink.commit().expect("room");
+        let size = sink.size();
         let bytes = std::fs::read(&path).expect("it is there");
         assert_eq!(bytes.len() as u64, size);
         bytes

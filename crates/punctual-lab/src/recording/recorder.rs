@@ -12,7 +12,7 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_proto::{Address, NodeId, Target};
 
 use super::queue::{Intake, queue};
-use super::written::{Output, Written, settle, write_all};
+use super::written::{Output, Unsettled, Written, write_all};
 use super::{Entry, Missed, SOURCES_MAX, Totals};
 use crate::scheduling::Urgency;
 
@@ -329,7 +329,7 @@ impl Recorder<'_> {
         let _ended = self.eye.intake.hand_over();
     }
 
-    fn end(mut self, plan: &Plan, thread: JoinHandle<Written>, begun: Instant) -> Result<Account, String> {
+    fn end(mut self, plan: &Plan, thread: JoinHandle<Unsettled>, begun: Instant) -> Result<Account, String> {
         for _ in 0..LAST_LOOKS {
             if thread.is_finished() || self.look(plan, Duration::ZERO) == 0 {
                 break;
@@ -337,11 +337,11 @@ impl Recorder<'_> {
         }
         let duration = begun.elapsed();
         self.hand_over();
-        let (mut totals, sources) = (self.totals(), self.eye.sources.len());
+        let (mut totals, until_ns, sources) = (self.totals(), realtime_ns(), self.eye.sources.len());
         // Nobody reads any more: the writer ends.
         drop(self);
         let written = thread.join().map_err(|_| "the writer panicked".to_owned())?;
-        settle(&mut totals, &written);
+        let written = written.settle(until_ns, &mut totals);
         let Written { bytes, file_size, error, .. } = written;
         Ok(Account { totals, bytes, file_size, duration, sources, error })
     }

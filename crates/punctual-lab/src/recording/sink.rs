@@ -33,6 +33,14 @@ impl Sink {
         self.buffer.len()
     }
 
+    /// The same file, for who asks how large it is.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn same_file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Bytes of whole records in the file.
     pub fn size(&self) -> u64 {
         self.whole
@@ -49,11 +57,21 @@ impl Sink {
         self.buffer.clear();
         if written.is_err() {
             // A device or a pipe cannot be cut, and need not be.
-            let _cut = self.file.set_len(self.whole);
-            let _back = self.file.seek(SeekFrom::Start(self.whole));
+            let _cut = self.cut(self.whole);
             return written;
         }
         self.whole += size;
+        Ok(())
+    }
+
+    /// Gives up what is behind that size, at which a record ends.
+    ///
+    /// # Errors
+    /// It is no file that could be cut.
+    pub fn cut(&mut self, size: u64) -> io::Result<()> {
+        self.file.set_len(size)?;
+        self.file.seek(SeekFrom::Start(size))?;
+        self.whole = size;
         Ok(())
     }
 }

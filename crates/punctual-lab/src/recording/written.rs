@@ -1,6 +1,6 @@
 //! The thread that writes a recording: what the disk does to it, the thread that reads does not feel.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use punctual_proto::NodeId;
 use super::mcap_file::McapWriter;
 use super::pcapng_file::PcapngWriter;
 use super::queue::{Batch, Outlet};
-use super::{Entry, Format, Missed, Totals};
+use super::sink::Sink;
+use super::{Entry, Format, Totals, mcap_file, pcapng_file};
 
 /// What was read goes to the disk at least so often: so much is missing of a recorder that is killed.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
@@ -67,6 +68,14 @@ impl Output {
         Ok(())
     }
 
+    /// Bytes of the file.
+    fn size(&self) -> u64 {
+        match self {
+            Self::Pcapng(file) => file.size(),
+            Self::Mcap(file) => file.size(),
+        }
+    }
+
     fn commit(&mut self) -> io::Result<()> {
         match self {
             Self::Pcapng(file) => file.sink().commit(),
@@ -74,41 +83,41 @@ impl Output {
         }
     }
 
-    /// Ends a file; its size.
-    pub(super) fn end(self) -> (u64, io::Result<()>) {
+    /// Writes what a complete file ends with.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
         match self {
-            Self::Pcapng(mut file) => {
-                let ended = file.sink().commit();
-                (file.sink().size(), ended)
-            }
-            Self::Mcap(mut file) => {
-                let ended = file.finish();
-                let mut sink = file.into_sink();
-                let ended = ended.and_then(|()| sink.commit());
-                if ended.is_err() {
-                    McapWriter::end_short(&mut sink);
-                }
-                (sink.size(), ended)
-            }
+            Self::Pcapng(file) => file.sink().commit(),
+            Self::Mcap(file) => file.finish(),
         }
     }
 
-    /// Ends a file to which nothing could be written any more: what is in it stays readable. Its size.
-    fn rescue(self, ns: u64, totals: &Totals) -> u64 {
+    /// The file, and how one ends that has no room for more.
+    pub(super) fn into_short(self) -> ShortFile {
         match self {
-            Self::Pcapng(mut file) => {
-                // There may be room for that.
-                file.tell(ns, totals);
-                let _no_room_either = file.sink().commit();
-                file.sink().size()
-            }
-            Self::Mcap(file) => {
-                let mut sink = file.into_sink();
-                McapWriter::end_short(&mut sink);
-                sink.size()
-            }
+            Self::Pcapng(file) => ShortFile { sink: file.into_sink(), end: pcapng_file::short_end },
+            Self::Mcap(file) => ShortFile { sink: file.into_sink(), end: mcap_file::short_end },
         }
     }
+}
+
+/// A file whose writer is gone.
+#[derive(Debug)]
+pub(super) struct ShortFile {
+    pub(super) sink: Sink,
+    /// Says what has become of messages up to an instant, and ends the file.
+    end: fn(&mut Vec<u8>, u64, &Totals),
+}
+
+/// What a file without room gives up at most so that it can say what is missing, bytes; or its last commit, if that is more.
+const GIVEN_UP_MAX: u64 = 4 << 10;
+
+/// How far the file was after a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    size: u64,
+    messages: u64,
+    /// Of their contents.
+    bytes: u64,
 }
 
 /// What came of writing.
@@ -124,41 +133,48 @@ pub struct Written {
     pub error: Option<io::Error>,
 }
 
+/// A recording to which nothing comes any more.
+#[derive(Debug)]
+pub struct Unsettled {
+    pen: Pen,
+    outcome: io::Result<()>,
+}
+
 /// Who writes, and how far that is.
+#[derive(Debug)]
 struct Pen {
     output: Output,
     names: HashMap<NodeId, String>,
-    /// Messages and bytes that are in the file, and that are about to be.
-    written: (u64, u64),
+    /// What is in the file, and what is about to be.
+    written: Mark,
     pending: (u64, u64),
+    /// Where it could end instead, the last one first given up.
+    before: VecDeque<Mark>,
     told: Totals,
     committed: Instant,
 }
 
 /// Writes all that comes, until nobody reads any more.
-pub fn write_all(outlet: &Outlet, output: Output) -> Written {
+pub fn write_all(outlet: &Outlet, output: Output) -> Unsettled {
     // Who may not be nicer is as urgent as others.
     let _as_before = set_nice(NICE);
     let mut pen = Pen {
+        written: Mark { size: output.size(), ..Mark::default() },
         output,
         names: HashMap::new(),
-        written: (0, 0),
         pending: (0, 0),
+        before: VecDeque::new(),
         told: Totals::default(),
         committed: Instant::now(),
     };
-    let (mut known, mut until_ns) = (Totals::default(), 0);
     let outcome = loop {
         let batch = match outlet.next(COMMIT_EVERY) {
             Ok(batch) => batch,
-            Err(_over) => break pen.tell(until_ns, &known).and_then(|()| pen.commit()),
+            Err(_over) => break Ok(()),
         };
         let step = match &batch {
             None => pen.commit(),
-            Some(batch) => {
-                (known, until_ns) = (batch.totals.clone(), batch.until_ns);
-                pen.write(batch)
-            }
+            Some(batch) => pen.write(batch),
         };
         if let Err(error) = step {
             break Err(error);
@@ -167,7 +183,7 @@ pub fn write_all(outlet: &Outlet, output: Output) -> Written {
             outlet.give_back(batch);
         }
     };
-    pen.finish(outcome, known, until_ns)
+    Unsettled { pen, outcome }
 }
 
 impl Pen {
@@ -197,35 +213,57 @@ impl Pen {
 
     fn commit(&mut self) -> io::Result<()> {
         self.output.commit()?;
-        self.written = (self.written.0 + self.pending.0, self.written.1 + self.pending.1);
+        let Mark { messages, bytes, .. } = self.written;
+        let size = self.output.size();
+        if size > self.written.size {
+            self.before.push_back(self.written);
+            while self.before.get(1).is_some_and(|second| size - second.size >= GIVEN_UP_MAX) {
+                self.before.pop_front();
+            }
+        }
+        self.written = Mark { size, messages: messages + self.pending.0, bytes: bytes + self.pending.1 };
         self.pending = (0, 0);
         self.committed = Instant::now();
         Ok(())
     }
+}
 
-    fn finish(self, outcome: io::Result<()>, mut known: Totals, until_ns: u64) -> Written {
-        let (messages, bytes) = self.written;
-        let (file_size, error) = match outcome {
-            Ok(()) => {
-                let (file_size, ended) = self.output.end();
-                (file_size, ended.err())
-            }
-            Err(error) => {
-                let unwritten = known.recorded.saturating_sub(messages);
-                known.missed.push(Missed { cause: NOT_WRITTEN, messages: unwritten });
-                known.recorded = messages;
-                (self.output.rescue(until_ns, &known), Some(error))
-            }
-        };
-        Written { messages, bytes, file_size, error }
+impl Unsettled {
+    /// Ends the file, now that all is known of what was seen until then: what is not in the file counts as missing, and the file
+    /// says so.
+    pub fn settle(self, ns: u64, totals: &mut Totals) -> Written {
+        let Self { mut pen, outcome } = self;
+        let outcome = outcome.and_then(|()| pen.tell(ns, totals)).and_then(|()| pen.commit());
+        let outcome = outcome.and_then(|()| pen.output.finish());
+        let (mut written, before) = (pen.written, pen.before);
+        let mut file = pen.output.into_short();
+        let error = outcome.and_then(|()| file.sink.commit()).err();
+        if error.is_some() {
+            written = file.end_short(ns, totals, (written, before));
+        }
+        Written { messages: written.messages, bytes: written.bytes, file_size: file.sink.size(), error }
     }
 }
 
-/// What was seen and is not in the file counts as missing.
-pub fn settle(totals: &mut Totals, written: &Written) {
-    let unwritten = totals.recorded.saturating_sub(written.messages);
-    if unwritten > 0 {
-        totals.missed.push(Missed { cause: NOT_WRITTEN, messages: unwritten });
+impl ShortFile {
+    /// Ends a file to which nothing could be written any more: what is in it stays readable, and it says what is missing. If there is
+    /// no room for that, its last messages make some.
+    fn end_short(&mut self, ns: u64, totals: &mut Totals, marks: (Mark, VecDeque<Mark>)) -> Mark {
+        let (mut written, mut before) = marks;
+        let seen = totals.clone();
+        loop {
+            *totals = seen.clone();
+            totals.leave_out(NOT_WRITTEN, seen.recorded.saturating_sub(written.messages));
+            self.sink.buffer().clear();
+            (self.end)(self.sink.buffer(), ns, totals);
+            if self.sink.commit().is_ok() {
+                return written;
+            }
+            match before.pop_back() {
+                // A device or a pipe cannot be cut.
+                Some(mark) if self.sink.cut(mark.size).is_ok() => written = mark,
+                _ => return written,
+            }
+        }
     }
-    totals.recorded = written.messages;
 }
