@@ -133,8 +133,9 @@ fn a_limit_of_file_sizes_is_told_and_costs_nothing_stored() {
 fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
     let _turn = alone();
     let place = Place::new();
-    let prepare = "mkdir small && mount -t tmpfs -o size=200k none small";
-    let report = "\"$0\" report small/run --out report.html > reported";
+    let prepare = "mkdir small && mount -t tmpfs -o size=200k none small && echo whole > small/page.html";
+    let report = "\"$0\" report small/run --out report.html > reported; \
+                  \"$0\" report small/run --out small/page.html 2> not-reported; cp small/page.html page.html";
     // As many trials as fill the disk, each small enough for some to fit.
     let more = ["--out", "small/run", "--quick", "--count", "200"];
     let survey = ["survey", "--only", "shared/", "--duration", "2s", "--quiet"];
@@ -142,6 +143,9 @@ fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
         cannot(ended, &["no room for small/run", "--out"]);
         assert_eq!(text(&place.path("reported")), "report.html\n", "what was stored is readable");
         assert!(text(&place.path("report.html")).contains("shared/spin"));
+        // A page for which there is no room leaves the one before as it was.
+        assert!(text(&place.path("not-reported")).contains("cannot write small/page.html"));
+        assert_eq!(text(&place.path("page.html")), "whole\n");
     }
 }
 

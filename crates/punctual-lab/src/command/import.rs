@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{print, write_file, write_json};
+use super::{print, write_json, write_page};
 use crate::error::Failure;
 use crate::experiment;
 use crate::explain::perf::{self, PERF_SIZE_MAX};
@@ -119,7 +119,7 @@ fn sockperf(arguments: &SockperfArguments) -> Result<(), Failure> {
     let path = store.finish(&summary)?;
     let run = Run::open(&path)?;
     let page = path.join("report.html");
-    write_file(&page, &experiment::page(&run)?)?;
+    write_page(&page, &experiment::page(&run)?)?;
     if write_json(arguments.json.as_deref(), &summary.to_json())? {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use punctual_machine::signal::{
 };
 use serde_json::Value;
 
-use super::{print, try_json, write_file, write_json};
+use super::{print, try_json, write_json, write_page};
 use crate::error::Failure;
 use crate::report::parts;
 use crate::report::text::{self, Screen};
@@ -55,7 +55,7 @@ pub(super) fn measure<T: Send>(
 pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
     let path = store.finish(summary)?;
     let page = path.join("report.html");
-    write_file(&page, &crate::experiment::page(&Run::open(&path)?)?)?;
+    write_page(&page, &crate::experiment::page(&Run::open(&path)?)?)?;
     let to_stdout = write_json(common.json.as_deref(), &summary.to_json())?;
     if !(common.quiet || to_stdout) {
         let mut sections = crate::experiment::sections(summary);

@@ -63,6 +63,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::error::Failure;
+use crate::store::write_whole;
 
 /// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -75,11 +76,33 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| {
-        let advice =
-            if error.kind() == ErrorKind::FileTooLarge { "; raise the limit (ulimit -f)" } else { "" };
-        Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))
-    })
+    std::fs::write(path, text).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    let advice = match error.kind() {
+        ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some room",
+        _ => "",
+    };
+    Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))
+}
+
+/// Writes a page whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
+fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
+    // What a link leads to is written, and the link stays.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match std::fs::metadata(&target) {
+        // A device or a pipe is no page that could be put aside.
+        Ok(there) if !there.is_file() => write_file(path, text),
+        there => match write_whole(&target, text.as_bytes()) {
+            // A page that may be written, in a directory that may not.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
+                write_file(path, text)
+            }
+            written => written.map_err(|error| cannot_write(path, &error)),
+        },
+    }
 }
 
 /// Finds out now whether what `--json` names can be written, not after minutes of measuring.

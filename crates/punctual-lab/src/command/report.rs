@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{print, write_file};
+use super::{print, write_page};
 use crate::error::Failure;
 use crate::experiment;
 use crate::report::text::Screen;
@@ -31,7 +31,7 @@ pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         return print(&experiment::text(&summary, Screen::stdout()));
     }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
-    write_file(&page, &experiment::page(&run)?)?;
+    write_page(&page, &experiment::page(&run)?)?;
     for doubt in &run.doubts {
         eprintln!("punctual: {}", doubt.what);
     }

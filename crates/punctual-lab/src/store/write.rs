@@ -156,6 +156,14 @@ fn plain(name: &str) -> String {
 
 /// Whole or not at all under its own name: written aside, flushed to the device, then renamed.
 pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_whole(path, bytes).map_err(|error| StoreError::from_io(path, error))
+}
+
+/// The same for a file of no store.
+///
+/// # Errors
+/// What the system says.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".");
     aside.push(PARTIAL);
@@ -164,10 +172,9 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError>
     let written = write_flushed(&aside, bytes)
         .and_then(|()| fs::rename(&aside, path))
         .and_then(|()| File::open(parent)?.sync_all());
-    written.map_err(|error| {
+    written.inspect_err(|_| {
         // The room it takes is needed more than its content; the error matters, not a second one.
         let _ = fs::remove_file(&aside);
-        StoreError::from_io(path, error)
     })
 }
 
