@@ -35,9 +35,10 @@ impl From<StoreError> for Failure {
     /// A store that cannot be read is a wrong argument; one that cannot be written is the machine's.
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Occupied { .. } | StoreError::NotARun { .. } | StoreError::UnknownVersion { .. } => {
-                Self::Usage(error.to_string())
-            }
+            StoreError::Occupied { .. }
+            | StoreError::NoPlace { .. }
+            | StoreError::NotARun { .. }
+            | StoreError::UnknownVersion { .. } => Self::Usage(error.to_string()),
             _ => Self::Machine(error.to_string()),
         }
     }

@@ -1,8 +1,26 @@
-//! Reading files that a user names: never more than expected, whatever the file says of its size.
+//! Files and folders that a user names: never more is read than expected, whatever a file says of its size, and no path is made that
+//! was misspelled.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
+
+/// A folder that a user names, made if only its last part is missing.
+///
+/// # Errors
+/// In words: the folder that it is to be in is not there, it is a file, or it cannot be made.
+pub fn make_folder(path: &Path) -> Result<()> {
+    let off = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match (std::fs::create_dir(path), parent) {
+        (Err(_), _) if path.is_dir() => Ok(()),
+        (Err(_), _) if path.exists() => off("it is a file, where a directory is needed".to_owned()),
+        (Err(_), Some(parent)) if !parent.is_dir() => {
+            off(format!("there is no directory {} that it could be in", parent.display()))
+        }
+        (made, _) => made,
+    }
+}
 
 /// All of a file of at most `size_max` bytes.
 ///

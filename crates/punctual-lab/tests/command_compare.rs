@@ -30,6 +30,7 @@ fn only_what_differs_differs() {
     let run = Run::open(&place.path("measured")).expect("a run");
     let cells = run.cells().len();
     // In a folder of their own: runs beside them would say how far runs lie apart.
+    std::fs::create_dir(place.path("made")).expect("room");
     stretched(&run, &place, "made/a", 1.0);
     stretched(&run, &place, "made/b", 3.0);
     for name in ["measured", "made/a"] {

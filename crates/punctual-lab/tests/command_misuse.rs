@@ -50,6 +50,27 @@ fn a_directory_with_something_in_it_is_not_written_to() {
     assert_eq!(fs::read_dir(place.path("mine")).expect("there").count(), 1);
 }
 
+/// Goal: a path that was misspelled is not made, and a file is no directory; whoever is told is told which.
+#[test]
+fn a_directory_that_cannot_be_is_refused() {
+    let place = Place::new();
+    fs::write(place.path("letter"), "dear").expect("room");
+    for command in [
+        &["survey", "--quick"][..],
+        &["run", "peel"],
+        &["run", "causes"],
+        &["compare", "--interleave", "true", "true"],
+        &["watch"],
+        &["man"],
+    ] {
+        let with = |out: &'static str| [command, &["--out", out]].concat();
+        refused(&place, &with("no/where"), &["--out no/where", "there is no directory no"]);
+        refused(&place, &with("letter"), &["--out letter", "it is a file"]);
+        assert!(!place.path("no").exists(), "{command:?}");
+    }
+    assert_eq!(fs::read_to_string(place.path("letter")).expect("there"), "dear");
+}
+
 #[test]
 fn what_is_no_run_is_refused() {
     let place = Place::new();

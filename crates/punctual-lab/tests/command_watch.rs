@@ -156,7 +156,7 @@ fn traces_go_where_they_are_asked_for() {
         assert!(said.contains("root"), "{said}");
     }
     fs::write(place.path("file"), "").expect("room");
-    let said = place.punctual(&["watch", "--out", "file", "--duration", "10ms"]).with(3).err;
+    let said = place.punctual(&["watch", "--out", "file", "--duration", "10ms"]).with(2).err;
     assert!(said.contains("file"), "{said}");
     let mut receiver = Receiver::start(Wake::Futex);
     let Some(watcher) = watcher(&place, &["--out", "traces"]) else { return };

@@ -161,13 +161,18 @@ fn runs_are_never_mixed() {
     assert!(matches!(error, StoreError::Occupied { .. }), "{error}");
     let file = directory.path().join("run.json");
     let error = Store::create(Some(&file), &Header::new("survey")).expect_err("a file");
-    assert!(matches!(error, StoreError::Occupied { .. }), "{error}");
+    assert!(matches!(error, StoreError::NoPlace { .. }), "{error}");
+    // A path that was misspelled is not made.
+    let nowhere = directory.path().join("no").join("where");
+    let error = Store::create(Some(&nowhere), &Header::new("survey")).expect_err("no parent");
+    assert!(matches!(error, StoreError::NoPlace { .. }), "{error}");
+    assert!(!directory.path().join("no").exists());
 }
 
 #[test]
 fn a_finished_run_has_its_summary() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let out = directory.path().join("a").join("b");
+    let out = directory.path().join("a");
     let store = Store::create(Some(&out), &Header::new("wakeup")).expect("a new directory");
     let summary = store.summary().expect("nothing to read");
     assert_eq!(store.finish(&summary).expect("room"), out);

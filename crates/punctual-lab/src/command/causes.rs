@@ -1,6 +1,6 @@
 //! `punctual run causes`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -13,7 +13,7 @@ use crate::causes::{self, CausesSettings, InjectedExperiment, Matrix, Row};
 use crate::error::Failure;
 use crate::report::text::{self, Screen};
 use crate::run::in_a_thread;
-use crate::units::now_utc;
+use crate::store::vacant_folder;
 
 /// Options of the injections.
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
         pairs: arguments.pairs.unwrap_or(2 * arguments.injections),
         seed: arguments.seed,
         trace: arguments.tier == 1,
-        folder: folder(arguments.out.as_deref())?,
+        folder: vacant_folder(arguments.out.as_deref(), "causes")?,
     };
     let bar = progress(arguments.quiet);
     let matrix = in_a_thread("experiment", || causes::run(&settings, &bar))??;
@@ -107,17 +107,4 @@ fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments)
     }
     print(&text::page(&matrix.sections(), Screen::stdout()))?;
     print(&format!("runs     {}\n", settings.folder.display()))
-}
-
-fn folder(out: Option<&Path>) -> Result<PathBuf, Failure> {
-    let named = || PathBuf::from("runs").join(format!("{}-causes", now_utc().replace(':', "")));
-    let folder = out.map_or_else(named, Path::to_owned);
-    if std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
-        let text = format!("{} is not empty: choose a new directory with --out", folder.display());
-        return Err(Failure::Usage(text));
-    }
-    std::fs::create_dir_all(&folder).map_err(|error| {
-        Failure::Machine(format!("{}: {error}: choose another directory with --out", folder.display()))
-    })?;
-    Ok(folder)
 }

@@ -13,7 +13,7 @@ use punctual_machine::signal::{catch_interrupts, interrupt_group, interrupted};
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
 use crate::error::Failure;
-use crate::units::now_utc;
+use crate::store::vacant_folder;
 
 /// The runs of both sides.
 pub(super) type MadeRuns = [Vec<PathBuf>; 2];
@@ -69,29 +69,22 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
 /// Runs one command, which takes its own turns; returns where its run is.
 pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
     catch_interrupts()?;
-    let (bar, place) = (progress(false), place(out, name));
+    let (bar, place) = (progress(false), vacant_folder(out, name)?);
     bar.set_length(1);
-    run(command, &place, &bar)?;
+    run(command, &place, &bar).inspect_err(|_| {
+        // What holds something stays.
+        let _empty = std::fs::remove_dir(&place);
+    })?;
     bar.finish_and_clear();
     eprintln!("run in {}", place.display());
     Ok(place)
 }
 
-fn place(out: Option<&Path>, name: &str) -> PathBuf {
-    let named = || PathBuf::from("runs").join(format!("{}-{name}", now_utc().replace(':', "")));
-    out.map_or_else(named, Path::to_owned)
-}
-
 fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
-    let folder = place(out, name);
-    let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
-    if is_taken {
-        let text = format!("{} is not empty: choose a new directory with --out", folder.display());
-        return Err(Failure::Usage(text));
-    }
+    let folder = vacant_folder(out, name)?;
     for side in ["a", "b"] {
         let side = folder.join(side);
-        std::fs::create_dir_all(&side).map_err(|error| {
+        std::fs::create_dir(&side).map_err(|error| {
             Failure::Machine(format!("{}: {error}: choose another directory with --out", side.display()))
         })?;
     }

@@ -8,6 +8,7 @@ use clap_mangen::Man;
 
 use super::{print, write_file};
 use crate::error::Failure;
+use crate::file::make_folder;
 
 /// Which shell.
 #[derive(Debug, Args)]
@@ -36,8 +37,8 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 pub fn man(arguments: &ManArguments, mut command: Command) -> Result<(), Failure> {
     command.build();
     let Some(directory) = &arguments.out else { return print(&page(&command)) };
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::Machine(format!("cannot make {}: {error}", directory.display())))?;
+    make_folder(directory)
+        .map_err(|error| Failure::Usage(format!("--out {}: {error}", directory.display())))?;
     write_pages(&command, directory)
 }
 

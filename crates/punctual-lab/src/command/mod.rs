@@ -83,6 +83,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     let advice = match error.kind() {
         ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some room",
+        ErrorKind::NotFound => "; the directory that it is to be in must be there",
         _ => "",
     };
     Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))

@@ -9,6 +9,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use super::print;
 use crate::error::Failure;
 use crate::explain::watcher::Watcher;
+use crate::file::make_folder;
 use crate::units::{count, duration};
 
 /// Options of the watch.
@@ -28,6 +29,9 @@ const LOOKS_EVERY: Duration = Duration::from_millis(2);
 /// Holds the kernel's trace for the programs of this host that keep a log of late messages, until Ctrl-C.
 pub fn watch(arguments: &WatchArguments) -> Result<(), Failure> {
     catch_interrupts()?;
+    if let Some(out) = &arguments.out {
+        make_folder(out).map_err(|error| Failure::Usage(format!("--out {}: {error}", out.display())))?;
+    }
     let mut watcher = Watcher::start(arguments.out.as_deref()).map_err(Failure::Machine)?;
     let begin = Instant::now();
     let is_over = || interrupted() || arguments.duration.is_some_and(|duration| begin.elapsed() >= duration);

@@ -91,14 +91,11 @@ fn printable(text: &str) -> String {
 }
 
 impl Watcher {
-    /// Starts to record, and to look for logs.
+    /// Starts to record, and to look for logs. Traces go to `out`, which is there; else to folders beside the logs.
     ///
     /// # Errors
     /// Says what is missing here, and what to do.
     pub fn start(out: Option<&Path>) -> Result<Self, String> {
-        if let Some(out) = out {
-            fs::create_dir_all(out).map_err(|error| format!("create {}: {error}", out.display()))?;
-        }
         let recorder = TraceRecorder::start().map_err(|error| error.to_string())?;
         Ok(Self {
             recorder,

@@ -16,6 +16,8 @@ pub enum StoreError {
     Forbidden { path: PathBuf },
     /// The directory already holds something; a run is never mixed with another.
     Occupied { path: PathBuf },
+    /// It is to be a directory and is a file, or the directory that it is to be in is not there.
+    NoPlace { path: PathBuf, error: io::Error },
     /// There is no `run.json`.
     NotARun { path: PathBuf },
     /// Written by a version whose files this one does not know.
@@ -63,6 +65,7 @@ impl fmt::Display for StoreError {
             Self::Occupied { path } => {
                 write!(f, "{} is not empty: choose a new directory with --out", path.display())
             }
+            Self::NoPlace { path, error } => write!(f, "--out {}: {error}", path.display()),
             Self::NotARun { path } => {
                 write!(
                     f,
@@ -90,7 +93,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Device { error, .. } => Some(error),
+            Self::Device { error, .. } | Self::NoPlace { error, .. } => Some(error),
             _ => None,
         }
     }

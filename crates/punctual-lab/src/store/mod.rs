@@ -19,7 +19,7 @@ mod write;
 pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
 pub use run::{Run, StoredTrial};
-pub use write::{Store, write_whole};
+pub use write::{Store, vacant_folder, write_whole};
 
 pub use crate::summary::Header;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::encode::encode;
 use super::{HEADER_FILE, Header, PARTIAL, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use crate::file::make_folder;
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
 use crate::surroundings::Surroundings;
@@ -116,8 +117,8 @@ fn json(header: &Header) -> String {
 }
 
 fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
-    fs::create_dir_all(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => StoreError::Occupied { path: path.to_owned() },
+    make_folder(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => StoreError::NoPlace { path: path.to_owned(), error },
         _ => StoreError::from_io(path, error),
     })?;
     let mut entries = fs::read_dir(path).map_err(|error| StoreError::from_io(path, error))?;
@@ -125,6 +126,17 @@ fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
         return Err(StoreError::Occupied { path: path.to_owned() });
     }
     Ok(path.to_owned())
+}
+
+/// A directory for several runs, new or empty; `runs/TIME-NAME` if none is named.
+///
+/// # Errors
+/// It holds something already, or cannot be made.
+pub fn vacant_folder(out: Option<&Path>, name: &str) -> Result<PathBuf, StoreError> {
+    match out {
+        Some(out) => vacant(out),
+        None => fresh(Path::new("runs"), &Header::new(name)),
+    }
 }
 
 fn fresh(parent: &Path, header: &Header) -> Result<PathBuf, StoreError> {
