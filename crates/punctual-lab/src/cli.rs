@@ -1,9 +1,11 @@
 //! The command line: `docs/cli.md` is its contract.
 
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::command;
 use crate::error::Failure;
@@ -96,13 +98,70 @@ fn called() -> (String, Vec<String>) {
     (words.join(" "), command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect())
 }
 
+/// A word that looks like an option and is a negative number, or a negative time.
+fn is_negative(word: &OsStr) -> bool {
+    let first = word.as_encoded_bytes().strip_prefix(b"-").and_then(|rest| rest.first());
+    first.is_some_and(|first| first.is_ascii_digit() || *first == b'.')
+}
+
+/// The command, whose options take the negative values that stand behind them: they are refused as values, with what is allowed.
+fn taking_negatives(command: Command, words: &[OsString]) -> Command {
+    let before = words.windows(2).filter(|two| is_negative(&two[1]));
+    let options: Vec<&str> = before.filter_map(|two| two[0].to_str()?.strip_prefix("--")).collect();
+    if options.is_empty() { command } else { with_negatives(command, &options) }
+}
+
+fn with_negatives(command: Command, options: &[&str]) -> Command {
+    let is_one = |arg: &Arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        let mut names = arg.get_long().into_iter().chain(aliases);
+        names.any(|name| options.contains(&name))
+    };
+    let taking = |arg: Arg| match is_one(&arg) && arg.get_action().takes_values() {
+        true => arg.allow_hyphen_values(true),
+        false => arg,
+    };
+    command.mut_args(taking).mut_subcommands(|verb| with_negatives(verb, options))
+}
+
+/// What the standard library says of text that is no number of its type, which names no range.
+const NO_NUMBER: [&str; 4] = [
+    "invalid digit found in string",
+    "cannot parse integer from empty string",
+    "number too large to fit in target type",
+    "number too small to fit in target type",
+];
+
+/// A number that hardly any option takes.
+const FAR_TOO_LARGE: &str = "9223372036854775807";
+
+/// What an option takes of which a value was refused: its parser says so of a number that is far too large.
+fn range_of(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let value = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let option = value(ContextKind::InvalidArg)?.split(' ').next()?;
+    let refused = value(ContextKind::InvalidValue)?;
+    let (alone, joined) = ([OsStr::new(option), OsStr::new(refused)], format!("{option}={refused}"));
+    let mut words = words.to_vec();
+    if let Some(place) = words.windows(2).position(|two| two == alone) {
+        words[place + 1] = FAR_TOO_LARGE.into();
+    } else {
+        let place = words.iter().position(|word| *word == *joined)?;
+        words[place] = format!("{option}={FAR_TOO_LARGE}").into();
+    }
+    let error = taking_negatives(Arguments::command(), &words).try_get_matches_from(words).err()?;
+    let text = error.source()?.to_string();
+    text.split_once(" is not in ").map(|(_, range)| format!("{refused} is not in {range}"))
+}
+
 /// One line that names the option, the value and the range, and whose help says more.
-fn misused(error: &clap::Error) -> Failure {
+fn misused(error: &clap::Error, words: &[OsString]) -> Failure {
     let (verb, below) = called();
     let text = error.to_string();
     let said = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let words: Vec<&str> = said.flat_map(str::split_whitespace).collect();
-    let line = words.join(" ");
+    let line = said.flat_map(str::split_whitespace).collect::<Vec<&str>>().join(" ");
     let line = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("{verb} needs one of: {}", below.join(", "))
@@ -112,6 +171,14 @@ fn misused(error: &clap::Error) -> Failure {
             format!("{verb} knows no{line}, only: {}", below.join(", "))
         }
         _ => line.trim_start_matches("error: ").to_owned(),
+    };
+    let no_number = NO_NUMBER.iter().find_map(|text| line.strip_suffix(text));
+    let line = match no_number {
+        Some(start) => {
+            let range = range_of(error, words);
+            format!("{start}{}", range.as_deref().unwrap_or("a whole number is needed, 0 or more"))
+        }
+        None => line,
     };
     Failure::Usage(format!("{line} (see {verb} --help)"))
 }
@@ -124,11 +191,13 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let width = Screen::stdout().width.min(HELP_WIDTH_MAX);
-    let command = Arguments::command().term_width(width);
-    let parsed = command.try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let command = taking_negatives(Arguments::command(), &words).term_width(width);
+    let parsed =
+        command.try_get_matches_from(&words).and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => return misused(&error).report(),
+        Err(error) if error.use_stderr() => return misused(&error, &words).report(),
         Err(help) => {
             return finish(command::print(&help.to_string()));
         }

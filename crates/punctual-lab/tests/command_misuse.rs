@@ -26,7 +26,15 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, &["survey", "--gap", "11s"], &["--gap", "11s", "10s"]);
     refused(&place, &["survey", "--gap", "7us"], &["--gap", "100us"]);
     refused(&place, &["survey", "--count", "0"], &["--count", "'0'", "10000000"]);
-    refused(&place, &["survey", "--seed", "x"], &["--seed", "'x'"]);
+    refused(&place, &["survey", "--seed", "x"], &["--seed", "'x'", "whole number"]);
+    // A negative value is a value, and no option.
+    refused(&place, &["survey", "--count", "-1"], &["'-1'", "--count", "1..=10000000"]);
+    refused(&place, &["survey", "--count=-1"], &["'-1'", "--count", "1..=10000000"]);
+    refused(&place, &["run", "peel", "--starts", "-2"], &["'-2'", "--starts", "-2 is not in 2..="]);
+    refused(&place, &["survey", "--seed", "-1"], &["'-1'", "--seed", "whole number"]);
+    refused(&place, &["stat", "--every", "-5s"], &["'-5s'", "--every", "500ms"]);
+    refused(&place, &["run", "vehicles", "--runs", "-1"], &["'-1'", "--rounds", "is not in"]);
+    refused(&place, &["survey", "--quiet", "-1"], &["unexpected", "'-1'"]);
     refused(&place, &["survey", "--load", "half"], &["--load", "half"]);
     refused(&place, &["survey", "--only", "nothing"], &["--only"]);
     refused(&place, &["survey", "--frequently"], &["--frequently"]);
