@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{self, micros};
+use crate::units::{self, micros, plural};
 
 /// Printed with the result it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -76,6 +76,11 @@ pub enum Cause {
     Governor { name: String },
 }
 
+/// So many of something, by what is said of one and of others.
+fn many(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, said: [&str; 2]) -> fmt::Result {
+    write!(f, "{subject}: {count} {}", said[usize::from(count != 1)])
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,16 +91,12 @@ impl fmt::Display for Cause {
             Self::ClockStepped { subject, clock, by_ms } => {
                 write!(f, "{subject}: {clock} was set by {by_ms:+} ms while measuring")
             }
-            Self::Migrated { subject, times } => write!(f, "{subject}: changed core {times} times"),
-            Self::Rescued { subject, count } => {
-                write!(f, "{subject}: {count} wake-ups were lost and rescued by the clock")
-            }
-            Self::PageFaults { subject, count } => {
-                write!(f, "{subject}: {count} page faults while measuring")
-            }
+            Self::Migrated { subject, times } => many(f, subject, *times, ["change of core", "changes of core"]),
+            Self::Rescued { subject, count } => many(f, subject, *count, ["wake-up was lost and rescued by the clock", "wake-ups were lost and rescued by the clock"]),
+            Self::PageFaults { subject, count } => many(f, subject, *count, ["page fault while measuring", "page faults while measuring"]),
             Self::Steal { subject, ms } => write!(f, "{subject}: the hypervisor took {ms} ms away"),
             Self::Throttled { subject, times } => {
-                write!(f, "{subject}: the CPU quota ran out {times} times")
+                write!(f, "{subject}: the CPU quota ran out {}", plural(*times, "time"))
             }
             Self::OthersRan { processors } => {
                 write!(f, "other programs used {processors:.1} of our processors while we measured")
@@ -109,15 +110,11 @@ impl fmt::Display for Cause {
             Self::FewPairs { subject, pairs, pairs_min } => {
                 write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
-            Self::Lost { subject, count } => write!(f, "{subject}: {count} messages were lost"),
-            Self::Mismatched { subject, count } => write!(f, "{subject}: {count} answers were wrong"),
-            Self::Unfinished { subject, count } => {
-                write!(f, "{subject}: {count} messages had no answer yet when the trial ended")
-            }
-            Self::Skipped { subject, count } => write!(f, "{subject}: {count} messages were never sent"),
-            Self::Reordered { subject, count } => {
-                write!(f, "{subject}: {count} messages arrived after a younger one")
-            }
+            Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
+            Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
+            Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
+            Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
+            Self::Reordered { subject, count } => many(f, subject, *count, ["message arrived after a younger one", "messages arrived after a younger one"]),
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
                 let (first, rest) = (micros(*first_ns as f64), micros(*median_ns as f64));
                 write!(
@@ -130,13 +127,16 @@ impl fmt::Display for Cause {
                 write!(f, "{subject}: the stages of {count} exceed their total, of {of} messages")
             }
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
-            Self::CutShort { trials } => write!(f, "the run was cut short after {trials} trials"),
+            Self::CutShort { trials } => {
+                write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
+            }
             Self::NotInterleaved => f.write_str(
                 "both sides were taken at different times, so a drift of the machine looks like a difference",
             ),
             Self::DriftUnknown => f.write_str(
                 "how far runs of the same thing lie apart is unknown here: three times as far as trials is assumed, and 10 % at least",
             ),
+            Self::Unmatched { count: 1 } => f.write_str("1 cell exists in some of the runs only"),
             Self::Unmatched { count } => write!(f, "{count} cells exist in some of the runs only"),
             Self::UnequalCounts { subject, a, b } => {
                 write!(f, "{subject}: {a} messages against {b}; a longer sample has a larger max")

@@ -44,6 +44,11 @@ pub fn fixed(number: f64, digits: usize) -> String {
     if number < 0.0 { format!("-{whole}{rest}") } else { whole + rest }
 }
 
+/// So many of what has a plural in -s: `1 message`, `2 messages`.
+pub fn plural(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
 /// [`grouped`], of what is counted.
 pub fn count(number: u64) -> String {
     grouped(i64::try_from(number).unwrap_or(i64::MAX))
@@ -111,6 +116,11 @@ pub fn gap(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|number| plural(number, "trial")), ["0 trials", "1 trial", "2 trials"]);
+    }
 
     #[test]
     fn thousands_stand_apart() {

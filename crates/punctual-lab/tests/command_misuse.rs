@@ -27,6 +27,9 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, &["survey", "--gap", "7us"], &["--gap", "100us"]);
     refused(&place, &["survey", "--count", "0"], &["--count", "'0'", "10000000"]);
     refused(&place, &["survey", "--seed", "x"], &["--seed", "'x'", "whole number"]);
+    // A processor that is not there, and a floor that is more than all.
+    refused(&place, &["run", "response", "--client-cpu", "9999"], &["--client-cpu", "'9999'", "processors"]);
+    refused(&place, &["run", "server", "--floor", "2000"], &["--floor", "'2000'", "0 to 1000"]);
     // A negative value is a value, and no option.
     refused(&place, &["survey", "--count", "-1"], &["'-1'", "--count", "1..=10000000"]);
     refused(&place, &["survey", "--count=-1"], &["'-1'", "--count", "1..=10000000"]);
@@ -86,6 +89,10 @@ fn what_is_no_run_is_refused() {
     for verb in [&["report", "mine"][..], &["report", "nowhere"], &["compare", "mine", "mine"]] {
         refused(&place, verb, &[verb[1], "not a run"]);
     }
+    // A directory of runs is none, and has some.
+    fs::create_dir_all(place.path("mine/a/0")).expect("room");
+    fs::write(place.path("mine/a/0/run.json"), "{}").expect("room");
+    refused(&place, &["explain", "mine"], &["mine", "holds some", "mine/a/0"]);
 }
 
 #[test]

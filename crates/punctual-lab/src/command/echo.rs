@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::explain::injection::Mishaps;
 use crate::load::echo::{AnswerRules, KernelEcho, Protocol, open_port, respond};
 use crate::response::option::{Ends, Variant};
+use crate::run::processor;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
 
@@ -32,7 +33,7 @@ pub struct EchoArguments {
     #[arg(long, value_name = "CLASS", default_value = "other", allow_hyphen_values = true)]
     sched: Urgency,
     /// Processor to run on
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = processor)]
     cpu: Option<usize>,
     /// Which of the kernel's stamps to take
     #[arg(long, value_enum, default_value_t)]

@@ -83,6 +83,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     let advice = match error.kind() {
         ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some room",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
         ErrorKind::NotFound => "; the directory that it is to be in must be there",
         _ => "",
     };

@@ -139,7 +139,7 @@ fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Resul
         return Err(Failure::Machine(cut_short(out, totals.recorded, error)));
     }
     if missed > 0 || totals.left_out > 0 {
-        return Err(Failure::Promise(format!("{bus}: {} messages are missing", count(missed))));
+        return Err(Failure::Promise(format!("{bus}: {}", missing(missed))));
     }
     Ok(())
 }
@@ -152,6 +152,14 @@ fn cut_short(out: &Path, recorded: u64, error: &std::io::Error) -> String {
         _ => "see the text before",
     };
     format!("{}: {error}; it has the first {} messages, whole; {advice}", out.display(), count(recorded))
+}
+
+/// So many are missing, in words.
+pub(super) fn missing(messages: u64) -> String {
+    match messages {
+        1 => "1 message is missing".to_owned(),
+        many => format!("{} messages are missing", count(many)),
+    }
 }
 
 /// What came of it, for people.
@@ -174,7 +182,7 @@ fn words(out: &Path, account: &Account) -> String {
             .iter()
             .map(|missed| format!("{} {}", missed.cause, count(missed.messages)))
             .collect();
-        text += &format!("{} are missing: {}\n", count(totals.missed()), causes.join(", "));
+        text += &format!("{}: {}\n", missing(totals.missed()), causes.join(", "));
     }
     if totals.left_out > 0 {
         text +=

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Map, Value, json};
 
-use super::record::SealingArguments;
+use super::record::{SealingArguments, missing};
 use super::{print, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
@@ -99,7 +99,11 @@ fn tell(
     let unsent: u64 = played.unsent.iter().map(|(_, messages)| messages).sum();
     let left = contents.told.incomplete;
     if unsent + left > 0 {
-        let whole = format!("{} messages were not sent", count(unsent + left));
+        let unsent = unsent + left;
+        let whole = match unsent {
+            1 => "1 message was not sent".to_owned(),
+            many => format!("{} messages were not sent", count(many)),
+        };
         return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons(contents, played).join(", "))));
     }
     Ok(())
@@ -151,7 +155,7 @@ fn section(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, pla
         .about(format!("speed {}", arguments.speed))
         .table(table);
     if contents.missed > 0 {
-        section = section.note(format!("{} messages are missing in the recording.", count(contents.missed)));
+        section = section.note(format!("{} in the recording.", missing(contents.missed)));
     }
     if contents.told.is_cut {
         section = section.note("The recording ends in the middle of a message: its recorder was killed.");

@@ -31,7 +31,11 @@ pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         return print(&experiment::text(&summary, Screen::stdout()));
     }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
-    write_page(&page, &experiment::page(&run)?)?;
+    write_page(&page, &experiment::page(&run)?).map_err(|failure| match (failure, &arguments.out) {
+        // Whose run it is not may have the page elsewhere.
+        (Failure::Machine(text), None) => Failure::Machine(format!("{text} (--out FILE)")),
+        (failure, _) => failure,
+    })?;
     for doubt in &run.doubts {
         eprintln!("punctual: {}", doubt.what);
     }

@@ -105,6 +105,9 @@ fn percent(text: &str) -> Result<u32, String> {
     part.map(|part| (part * 100.0).round() as u32).ok_or_else(|| "0.01 to 5: 0.8 is four fifths".to_owned())
 }
 
+/// All of the time, in thousandths.
+const WHOLE: u32 = 1000;
+
 /// What one class is promised, or each but the first.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
@@ -116,11 +119,13 @@ impl FromStr for Floor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let told = |_| "20 for each class but the first, 7=150 for class 7".to_owned();
-        let Some((class, permille)) = text.split_once('=') else {
-            return Ok(Self { class: None, permille: text.parse().map_err(told)? });
+        let told = || "20 for each class but the first, 7=150 for class 7; 0 to 1000 thousandths".to_owned();
+        let (class, permille) = match text.split_once('=') {
+            Some((class, permille)) => (Some(class.parse().map_err(|_| told())?), permille),
+            None => (None, text),
         };
-        Ok(Self { class: Some(class.parse().map_err(told)?), permille: permille.parse().map_err(told)? })
+        let permille = permille.parse().ok().filter(|permille| *permille <= WHOLE);
+        Ok(Self { class, permille: permille.ok_or_else(told)? })
     }
 }
 
@@ -136,6 +141,11 @@ fn floors(asked: &[Floor]) -> Result<Vec<u32>, Failure> {
         let options = classes.get_mut(class);
         let no_class = || Failure::Usage(format!("--floor: no class {class}, the last is {last}"));
         options.ok_or_else(no_class)?.floor_permille = permille;
+    }
+    let sum: u32 = classes.iter().map(|class| class.floor_permille).sum();
+    if sum > WHOLE {
+        let text = format!("--floor: the floors of all {} classes come to {sum} thousandths", classes.len());
+        return Err(Failure::Usage(format!("{text}, and {WHOLE} are the most")));
     }
     // Nothing is served by this one: it knows which floors can be.
     let possible = Scheduler::new(&classes, Policy::Floors, 0);
@@ -241,7 +251,7 @@ mod tests {
 
     #[test]
     fn floors_that_cannot_be_are_refused() {
-        for text in ["", "x", "=20", "7=", "-1", "-1=20", "7=1=2", "4294967296"] {
+        for text in ["", "x", "=20", "7=", "-1", "-1=20", "7=1=2", "4294967296", "1001", "7=2000"] {
             assert!(text.parse::<Floor>().is_err(), "{text}");
         }
         let refused = |texts: &[&str], why: &str| {
@@ -250,8 +260,7 @@ mod tests {
         };
         refused(&["8=20"], "no class 8, the last is 7");
         refused(&["141"], "1007 thousandths");
-        refused(&["7=1001", "0"], "1021 thousandths");
-        refused(&["4294967295"], "1000 are the most");
+        refused(&["7=1000", "1=1"], "1000 are the most");
         of(&["140", "0=20"]).expect("a thousand can be");
     }
 }

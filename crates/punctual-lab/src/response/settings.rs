@@ -16,7 +16,7 @@ use crate::explain::injection::Mishap;
 use crate::file::read_text;
 use crate::load::echo::{Delay, Protocol, wire};
 use crate::load::forwarder::Faults;
-use crate::run::{Common, choose_cpus, network};
+use crate::run::{Common, choose_cpus, network, processor};
 use crate::sample::{CellId, Load};
 use crate::scheduling::Urgency;
 use crate::units::duration;
@@ -75,10 +75,10 @@ pub struct ResponseArguments {
     #[arg(long)]
     pub(super) quick: bool,
     /// Processor of the client [default: the first that this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = processor)]
     pub(super) client_cpu: Option<usize>,
     /// Processor of the responder [default: the last]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = processor)]
     pub(super) responder_cpu: Option<usize>,
     /// Bind no thread to a processor
     #[arg(long)]

@@ -9,7 +9,7 @@ mod turns;
 mod worker;
 
 pub use experiment::{Experiment, RunPlan};
-pub use options::{Common, LoadArgument};
+pub use options::{Common, LoadArgument, processor};
 pub use place::{
     HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
     plug_in,

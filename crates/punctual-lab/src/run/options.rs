@@ -52,6 +52,19 @@ impl Common {
     }
 }
 
+/// A processor that this process may use.
+///
+/// # Errors
+/// There is none of that number here, and which there are.
+pub fn processor(text: &str) -> Result<usize, String> {
+    let allowed = punctual_machine::cpu::allowed();
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| {
+        let numbers: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+        format!("this process may use the processors {}", numbers.join(", "))
+    })
+}
+
 /// [`Load`] as it is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LoadArgument {

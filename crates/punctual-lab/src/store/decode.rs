@@ -38,7 +38,7 @@ pub(super) struct TrialFile<'p> {
 
 impl<'p> TrialFile<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Self, StoreError> {
-        let file = File::open(path).map_err(|error| StoreError::from_io(path, error))?;
+        let file = File::open(path).map_err(|error| StoreError::unread(path, error))?;
         let file = SerializedFileReader::new(file).map_err(|error| damaged(path, &error))?;
         Ok(Self { path, file })
     }

@@ -12,14 +12,16 @@ pub enum StoreError {
     Full { path: PathBuf },
     /// More than this process may write into a file.
     TooLarge { path: PathBuf },
-    /// Writing, or reading, is not allowed there.
+    /// Writing is not allowed there.
     Forbidden { path: PathBuf },
+    /// It is there and cannot be read.
+    Unread { path: PathBuf, error: io::Error },
     /// The directory already holds something; a run is never mixed with another.
     Occupied { path: PathBuf },
     /// It is to be a directory and is a file, or the directory that it is to be in is not there.
     NoPlace { path: PathBuf, error: io::Error },
-    /// There is no `run.json`.
-    NotARun { path: PathBuf },
+    /// There is no `run.json`; in a directory of runs there is one below.
+    NotARun { path: PathBuf, below: Option<PathBuf> },
     /// Written by a version whose files this one does not know.
     UnknownVersion { path: PathBuf, found: String },
     /// The file is not what it should be.
@@ -29,6 +31,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    pub(crate) fn unread(path: &Path, error: io::Error) -> Self {
+        Self::Unread { path: path.to_owned(), error }
+    }
+
     pub(crate) fn from_io(path: &Path, error: io::Error) -> Self {
         use io::ErrorKind as Kind;
         let path = path.to_owned();
@@ -66,12 +72,27 @@ impl fmt::Display for StoreError {
                 write!(f, "{} is not empty: choose a new directory with --out", path.display())
             }
             Self::NoPlace { path, error } => write!(f, "--out {}: {error}", path.display()),
-            Self::NotARun { path } => {
+            Self::NotARun { path, below: Some(below) } => {
                 write!(
                     f,
-                    "{} is not a run (no run.json): name a directory that `punctual survey` wrote",
+                    "{} is not a run but holds some: name one, such as {}",
+                    path.display(),
+                    below.display()
+                )
+            }
+            Self::NotARun { path, below: None } => {
+                write!(
+                    f,
+                    "{} is not a run (no run.json): name the directory of one, such as runs/TIME-EXPERIMENT",
                     path.display()
                 )
+            }
+            Self::Unread { path, error } => {
+                let advice = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
+                    _ => "",
+                };
+                write!(f, "cannot read {}: {error}{advice}", path.display())
             }
             Self::UnknownVersion { path, found } => {
                 write!(
@@ -93,7 +114,9 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Device { error, .. } | Self::NoPlace { error, .. } => Some(error),
+            Self::Device { error, .. } | Self::NoPlace { error, .. } | Self::Unread { error, .. } => {
+                Some(error)
+            }
             _ => None,
         }
     }

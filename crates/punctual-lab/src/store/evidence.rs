@@ -43,7 +43,7 @@ impl StoredTrial {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 return Err(StoreError::Damaged { path, reason: error.to_string() });
             }
-            Err(error) => return Err(StoreError::from_io(&path, error)),
+            Err(error) => return Err(StoreError::unread(&path, error)),
         };
         read_checked(SCHEMA, &text).map(Some).map_err(|reason| StoreError::Damaged { path, reason })
     }

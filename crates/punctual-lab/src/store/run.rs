@@ -48,7 +48,7 @@ impl Header {
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn read(run: &Path) -> Result<Self, StoreError> {
         read_json(&run.join(HEADER_FILE), Self::SCHEMA)?
-            .ok_or_else(|| StoreError::NotARun { path: run.to_owned() })
+            .ok_or_else(|| StoreError::NotARun { path: run.to_owned(), below: below(run, 2) })
     }
 }
 
@@ -154,6 +154,17 @@ impl StoredTrial {
 /// Largest summary that is read, bytes: it may hold every latency of one receiver.
 const JSON_SIZE_MAX: u64 = 256 << 20;
 
+/// The first run in a directory of runs, or in one of its directories.
+fn below(directory: &Path, depth: u32) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
+    let mut directories: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    directories.sort();
+    let is_run = |path: &&PathBuf| path.join(HEADER_FILE).exists();
+    let found = directories.iter().find(is_run).cloned();
+    found
+        .or_else(|| if depth > 1 { directories.iter().find_map(|path| below(path, depth - 1)) } else { None })
+}
+
 /// `None` if there is no such file.
 fn read_json<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>, StoreError> {
     let text = match read_text(path, JSON_SIZE_MAX) {
@@ -164,7 +175,7 @@ fn read_json<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             return Err(StoreError::Damaged { path: path.to_owned(), reason: error.to_string() });
         }
-        Err(error) => return Err(StoreError::from_io(path, error)),
+        Err(error) => return Err(StoreError::unread(path, error)),
     };
     let damaged =
         |error: serde_json::Error| StoreError::Damaged { path: path.to_owned(), reason: error.to_string() };
@@ -182,10 +193,10 @@ fn sample_files(run: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::from_io(&directory, error)),
+        Err(error) => return Err(StoreError::unread(&directory, error)),
     };
     let mut files = entries
-        .map(|entry| entry.map(|e| e.path()).map_err(|error| StoreError::from_io(&directory, error)))
+        .map(|entry| entry.map(|e| e.path()).map_err(|error| StoreError::unread(&directory, error)))
         .collect::<Result<Vec<_>, _>>()?;
     files.retain(|file| file.extension().is_some_and(|e| e == "parquet" || e == PARTIAL));
     files.sort_by_key(|file| (number(file), file.clone()));
