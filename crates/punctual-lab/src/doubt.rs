@@ -50,6 +50,8 @@ pub enum Cause {
     Mismatched { subject: String, count: u64 },
     /// Messages without an answer at the end of the trial.
     Unfinished { subject: String, count: u64 },
+    /// Rounds of which no message was answered that counts.
+    Unanswered { subject: String, rounds: usize },
     /// Messages that were never sent.
     Skipped { subject: String, count: u64 },
     /// Later messages came before earlier ones.
@@ -113,6 +115,10 @@ impl fmt::Display for Cause {
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
             Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
             Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
+            Self::Unanswered { subject, rounds } => {
+                let rounds = plural(*rounds as u64, "round");
+                write!(f, "{subject}: {rounds} without an answer after the warm-up, left out of what layers cost")
+            }
             Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
             Self::Reordered { subject, count } => many(f, subject, *count, ["message arrived after a younger one", "messages arrived after a younger one"]),
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
@@ -175,6 +181,7 @@ impl Cause {
             }
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
+            Self::Unanswered { .. } => "raise --duration, or stop the other programs",
             Self::Skipped { .. } => {
                 "see who did not run at their instants, and why; before the first was heard, nobody asked"
             }

@@ -16,6 +16,7 @@ use super::analysis::{
 use super::layer::{InjectedFault, Layer, cell};
 use super::start_fix::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
+use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::{Trial, Warmup};
 use crate::load::testbed::{MadeTrial, Place, Testbed};
@@ -106,8 +107,10 @@ pub struct PeelMade {
     pub overall: Overall,
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
-    /// Rounds made.
+    /// Rounds made, and of these with a median of every layer.
     pub rounds: u32,
+    /// Of each cell, rounds in which none of its messages was answered that counts.
+    pub unanswered: Vec<(String, usize)>,
 }
 
 /// A kind of trial: a layer, or one with a mistake.
@@ -118,8 +121,8 @@ struct PeelSession<'a> {
     testbed: Testbed,
     store: &'a mut Store,
     began: Ticks,
-    /// Median of each round, by kind.
-    medians: Vec<(Kind, Vec<f64>)>,
+    /// Median of each round, by kind; `None` where no message was answered that counts.
+    medians: Vec<(Kind, Vec<Option<f64>>)>,
     /// Interruptions and frames, by kind.
     signals: Vec<(Kind, u64, u64)>,
 }
@@ -137,11 +140,15 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
         bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
         session.one_trial(kinds[place], round, kinds.len())?;
     }
-    let rounds = session.whole_rounds();
+    let rounds = session.whole_rounds().len();
+    let unanswered = session.unanswered();
+    if let Some((name, _)) = unanswered.first().filter(|_| rounds == 0 && !interrupted()) {
+        return Err(format!("{name}: no answers; raise --duration").into());
+    }
     let mut overall = session.overall();
     bar.set_message("starts");
     session.starts(&mut overall, &mut skipped, bar)?;
-    Ok(PeelMade { overall, skipped, rounds: rounds as u32 })
+    Ok(PeelMade { overall, skipped, rounds: rounds as u32, unanswered })
 }
 
 fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
@@ -162,9 +169,20 @@ fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
 }
 
 impl PeelSession<'_> {
-    /// A round that Ctrl-C cut short has not all of them.
-    fn whole_rounds(&self) -> usize {
-        self.medians.iter().map(|(_, medians)| medians.len()).min().unwrap_or(0)
+    /// Rounds with a median of every layer: one that Ctrl-C cut short has not all of them, nor has one without answers.
+    fn whole_rounds(&self) -> Vec<usize> {
+        let has_all = |round: &usize| {
+            self.medians.iter().all(|(_, medians)| medians.get(*round).is_some_and(Option::is_some))
+        };
+        (0..self.settings.rounds as usize).filter(has_all).collect()
+    }
+
+    fn unanswered(&self) -> Vec<(String, usize)> {
+        let of = |((layer, culprit), medians): &(Kind, Vec<Option<f64>>)| {
+            let rounds = medians.iter().filter(|median| median.is_none()).count();
+            (cell(self.settings.medium, *layer, *culprit).name, rounds)
+        };
+        self.medians.iter().map(of).filter(|(_, rounds)| *rounds > 0).collect()
     }
 
     fn one_trial(&mut self, kind: Kind, round: u32, kinds: usize) -> Result<(), RunError> {
@@ -190,14 +208,12 @@ impl PeelSession<'_> {
         let frames = 2 * responder.answered;
         let samples = recording.round_trips(Clock::get(), self.began, 0, false);
         let ns = Distribution::of(std::slice::from_ref(&samples), crate::sample::Phase::Steady, WARMUP);
-        let Some(median) = ns.median_ns() else {
-            if interrupted() {
-                return Ok(());
-            }
-            return Err(format!("{}: no answers; raise --duration", layer.name()).into());
-        };
+        let median = ns.median_ns();
+        if median.is_none() && interrupted() {
+            return Ok(());
+        }
         if let Some((_, medians)) = self.medians.iter_mut().find(|(found, _)| *found == kind) {
-            medians.push(median as f64);
+            medians.push(median.map(|ns| ns as f64));
         }
         match self.signals.iter_mut().find(|(found, _, _)| *found == kind) {
             Some(sums) => (sums.1, sums.2) = (sums.1 + signals, sums.2 + frames),
@@ -213,17 +229,15 @@ impl PeelSession<'_> {
         Ok(self.store.append(&cell, round, &samples).map(drop)?)
     }
 
+    /// Of the whole rounds.
     fn medians_of(&self, kind: Kind) -> Vec<f64> {
-        self.medians.iter().find(|(found, _)| *found == kind).map(|(_, m)| m.clone()).unwrap_or_default()
+        let found = self.medians.iter().find(|(found, _)| *found == kind);
+        let medians = found.map_or(&[][..], |(_, medians)| medians);
+        self.whole_rounds().into_iter().filter_map(|round| medians.get(round).copied().flatten()).collect()
     }
 
     fn overall(&self) -> Overall {
-        let whole = self.whole_rounds();
-        let of = |layer| {
-            let mut medians_ns = self.medians_of((layer, None));
-            medians_ns.truncate(whole);
-            Rounds { layer, medians_ns }
-        };
+        let of = |layer| Rounds { layer, medians_ns: self.medians_of((layer, None)) };
         let rounds: Vec<Rounds> = Layer::ALL.into_iter().map(of).collect();
         Overall {
             medium: self.settings.medium,
@@ -394,6 +408,15 @@ impl Experiment for PeelSettings {
         summary.skipped.extend(made.skipped.iter().cloned());
         if made.rounds < self.rounds {
             cut_short(&mut summary, made.rounds as usize);
+        }
+        for (subject, rounds) in made.unanswered.iter().cloned() {
+            summary.doubt(Cause::Unanswered { subject, rounds });
+        }
+        let all = &made.overall;
+        let others = all.starts_with.iter().chain(&all.starts_fixed).flat_map(|(_, starts)| starts);
+        let lost: u64 = all.starts.iter().chain(others).map(|start| start.lost).sum();
+        if lost > 0 {
+            summary.doubt(Cause::Lost { subject: "starts of fresh processes".to_owned(), count: lost });
         }
         summary.more.insert("peel".to_owned(), json!(made.overall));
         Ok(summary)

@@ -17,13 +17,16 @@ use serde::{Deserialize, Serialize};
 use super::key_file::KeyFile;
 use super::layer::InjectedFault;
 use super::start_fix::StartFix;
-use crate::endpoint::{Addresses, CommunicatorEndpoint, Endpoint, EndpointPlan, VALUE_SIZE};
+use crate::endpoint::{Addresses, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
 use crate::run::Requests;
 
 /// Pings after the first.
 const MORE: usize = 200;
+/// How long an answer is waited for before the next ping leaves, and how long for all that are late still in the end.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// As many pings without an answer, one after the other: nobody is there.
+const UNANSWERED_MAX: usize = 3;
 
 /// What a fresh process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,8 +102,12 @@ fn stand_by(order: &StartOrder) -> Result<StartUp, String> {
 fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let done = work();
-    *ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    *ns += ns_since(began);
     done
+}
+
+fn ns_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
@@ -137,9 +144,10 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
         timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
     }
     pings.send(&mut endpoint, began);
-    for _ in 0..MORE {
+    while pings.took.len() <= MORE && !pings.is_alone() {
         pings.send(&mut endpoint, Instant::now());
     }
+    pings.await_late(&mut endpoint);
     paid.signals_per_mille = (signals_delivered() - before) * 1000 / (MORE as u64 + 1);
     pings.note(&mut paid);
     ping::write_stop(&mut pings.message);
@@ -154,8 +162,14 @@ fn read_keys(keys: &Keys, file: &KeyFile) -> Result<(), String> {
     found.into_iter().try_for_each(|key| keys.insert(key).map_err(|error| error.to_string()))
 }
 
-/// There and back, and the request's stages if it was answered.
-type Took = (u64, Option<[u64; Stage::ALL.len()]>);
+/// One ping of a start.
+struct Took {
+    began: Instant,
+    /// There and back; until it was given up where it was not answered.
+    ns: u64,
+    /// The request's stages if it was answered.
+    stages: Option<[u64; Stage::ALL.len()]>,
+}
 
 /// Pings of this start, one after the other.
 struct Pings {
@@ -174,41 +188,69 @@ impl Pings {
     }
 
     /// Sends the next, and waits for its answer. It counts from `began`.
-    fn send(&mut self, endpoint: &mut CommunicatorEndpoint, began: Instant) {
+    fn send(&mut self, endpoint: &mut dyn Endpoint, began: Instant) {
         let clock = Clock::get();
-        let number = self.took.len() as u64;
-        ping::write_request(&mut self.message, number, clock.now());
+        let number = self.took.len();
+        self.took.push(Took { began, ns: 0, stages: None });
+        ping::write_request(&mut self.message, number as u64, clock.now());
         self.prepared[..].copy_from_slice(&self.message);
         let deadline = clock.now().plus(clock.ticks(PATIENCE));
-        let sent = endpoint.send(&self.message, clock.now());
-        let answered = sent && endpoint.receive(&mut self.buffer, deadline).is_some();
-        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let answer = ping::read_answer(&self.buffer, &self.prepared).filter(|_| answered);
-        let stages = answer.filter(|answer| answer.sequence == number).map(|answer| {
-            answer.stages.map(|ticks| if ticks == u32::MAX { 0 } else { clock.nanos(Ticks(ticks.into())) })
-        });
-        self.took.push((ns, stages));
+        if endpoint.send(&self.message, clock.now()) {
+            while self.took[number].stages.is_none() && self.receive(endpoint, deadline) {}
+        }
+        if self.took[number].stages.is_none() {
+            self.took[number].ns = ns_since(began);
+        }
+    }
+
+    /// Takes the next answer, of whichever ping it is: a late one is no answer to the next. `false` if none came.
+    fn receive(&mut self, endpoint: &mut dyn Endpoint, deadline: Ticks) -> bool {
+        if endpoint.receive(&mut self.buffer, deadline).is_none() {
+            return false;
+        }
+        let clock = Clock::get();
+        let Some(answer) = ping::read_answer(&self.buffer, &self.prepared) else { return true };
+        let number = usize::try_from(answer.sequence).unwrap_or(usize::MAX);
+        if let Some(took) = self.took.get_mut(number).filter(|took| took.stages.is_none()) {
+            took.ns = ns_since(took.began);
+            let ns = |ticks: u32| if ticks == u32::MAX { 0 } else { clock.nanos(Ticks(ticks.into())) };
+            took.stages = Some(answer.stages.map(ns));
+        }
+        true
+    }
+
+    /// Whether nobody answers any more.
+    fn is_alone(&self) -> bool {
+        let latest = self.took.iter().rev().take(UNANSWERED_MAX);
+        latest.filter(|took| took.stages.is_none()).count() == UNANSWERED_MAX
+    }
+
+    /// Answers that are late are no lost ones.
+    fn await_late(&mut self, endpoint: &mut dyn Endpoint) {
+        let deadline = Clock::get().now().plus(Clock::get().ticks(PATIENCE));
+        while self.took.iter().any(|took| took.stages.is_none()) && self.receive(endpoint, deadline) {}
     }
 
     /// Uses the whole way once before anything waits for it. The message is none of those that count.
-    fn prime(&mut self, endpoint: &mut CommunicatorEndpoint) {
+    fn prime(&mut self, endpoint: &mut dyn Endpoint) {
         self.send(endpoint, Instant::now());
         self.took.clear();
     }
 
     fn note(&mut self, paid: &mut StartUp) {
-        paid.lost = self.took.iter().filter(|(_, stages)| stages.is_none()).count() as u64;
-        let Some(((first_ns, first), later)) = self.took.split_first() else { return };
-        paid.first_ns = *first_ns;
-        paid.first_stages_ns = first.map_or_else(Vec::new, Vec::from);
+        paid.lost = self.took.iter().filter(|took| took.stages.is_none()).count() as u64;
+        let Some((first, later)) = self.took.split_first() else { return };
+        paid.first_ns = first.ns;
+        paid.first_stages_ns = first.stages.map_or_else(Vec::new, Vec::from);
         let median = |of: &dyn Fn(&Took) -> u64| {
             let mut all: Vec<u64> = later.iter().map(of).collect();
             all.sort_unstable();
-            all[all.len() / 2]
+            all.get(all.len() / 2).copied().unwrap_or(0)
         };
-        paid.later_ns = median(&|&(ns, _)| ns);
-        paid.later_stages_ns =
-            (0..Stage::ALL.len()).map(|place| median(&|(_, s)| s.map_or(0, |s| s[place]))).collect();
+        paid.later_ns = median(&|took| took.ns);
+        paid.later_stages_ns = (0..Stage::ALL.len())
+            .map(|place| median(&|took| took.stages.map_or(0, |stages| stages[place])))
+            .collect();
     }
 }
 
@@ -216,4 +258,64 @@ impl Pings {
 fn queued_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::endpoint::Received;
+
+    /// Answers what it is asked, but for some numbers; the answers to others come a ping later.
+    struct Slow {
+        silent: fn(usize) -> bool,
+        late: fn(usize) -> bool,
+        sent: usize,
+        here: VecDeque<Vec<u8>>,
+        later: Vec<Vec<u8>>,
+    }
+
+    impl Endpoint for Slow {
+        fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
+            let mut answer = message.to_vec();
+            ping::write_answer(&mut answer, Clock::get().now(), None);
+            self.here.extend(self.later.drain(..));
+            match self.sent {
+                number if (self.silent)(number) => {}
+                number if (self.late)(number) => self.later.push(answer),
+                _ => self.here.push_back(answer),
+            }
+            self.sent += 1;
+            true
+        }
+
+        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
+            let answer = self.here.pop_front()?;
+            buffer.copy_from_slice(&answer);
+            Some(Received { size: answer.len(), stages: None })
+        }
+    }
+
+    fn lost(pings: usize, silent: fn(usize) -> bool, late: fn(usize) -> bool) -> u64 {
+        let mut endpoint = Slow { silent, late, sent: 0, here: VecDeque::new(), later: Vec::new() };
+        let mut taken = Pings::new();
+        while taken.took.len() < pings && !taken.is_alone() {
+            taken.send(&mut endpoint, Instant::now());
+        }
+        taken.await_late(&mut endpoint);
+        let mut paid = StartUp::default();
+        taken.note(&mut paid);
+        paid.lost
+    }
+
+    /// Goal: one answer that never comes is one lost message, a late one is none, and where nobody answers the start ends soon.
+    #[test]
+    fn a_missed_answer_is_one_message() {
+        assert_eq!(lost(20, |_| false, |_| false), 0);
+        assert_eq!(lost(20, |number| number == 5, |_| false), 1);
+        assert_eq!(lost(20, |_| false, |number| number == 5), 0);
+        assert_eq!(lost(20, |number| number == 0, |number| number == 7), 1);
+        assert_eq!(lost(20, |_| true, |_| false), UNANSWERED_MAX as u64);
+    }
 }
