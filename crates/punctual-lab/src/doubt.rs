@@ -64,6 +64,8 @@ pub enum Cause {
     TrialUnreadable { file: String, reason: String },
     /// The run has no summary: it was cut short.
     CutShort { trials: usize },
+    /// The machine was too busy for all trials.
+    Overdue { trials: usize, left_out: usize },
     /// Both sides were taken at different times.
     NotInterleaved,
     /// How far runs of the same thing lie apart is unknown.
@@ -136,6 +138,9 @@ impl fmt::Display for Cause {
             Self::CutShort { trials } => {
                 write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
             }
+            Self::Overdue { trials, left_out } => {
+                write!(f, "{left_out} of {} trials were left out: those before took twice their time", trials + left_out)
+            }
             Self::NotInterleaved => f.write_str(
                 "both sides were taken at different times, so a drift of the machine looks like a difference",
             ),
@@ -193,6 +198,9 @@ impl Cause {
                 "believe no stage of such a message; if they are more than one in a thousand, no stage of the cell: report it"
             }
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
+            Self::Overdue { .. } => {
+                "stop the other programs and run again, or give it more time (--duration)"
+            }
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::Unmatched { .. } => "take both runs with the same plan",

@@ -73,6 +73,18 @@ fn an_empty_sample_is_valid_too() {
     assert!(!summary.kept_promises(), "a message was lost");
 }
 
+/// Goal: what a bare mechanism misses is a doubt, and no promise of ours.
+#[test]
+fn a_floor_promises_nothing() {
+    let mut summary = Summary::new(&Header::new("survey"));
+    let mut lost = Samples::default();
+    lost.push(0, 0, 0, 5, Outcome::Lost);
+    summary.add(&CellId::new("floor", "udp-spin"), &[lost], 0);
+    assert!(summary.kept_promises());
+    let doubted = summary.doubts.iter().any(|doubt| doubt.what.contains("1 message was lost"));
+    assert!(doubted, "{:?}", summary.doubts);
+}
+
 #[test]
 fn a_broken_summary_is_not_valid() {
     let sound: Value = serde_json::from_str(&full().to_json()).expect("JSON");

@@ -75,7 +75,7 @@ pub(crate) fn load(run: &Run, summary: &Summary) -> Result<Vec<PageCell>, StoreE
 /// The same wake has the same colour everywhere. Floors come last: their wakes are theirs alone.
 fn wakes(ids: &[CellId]) -> Vec<&str> {
     let mut wakes: Vec<&str> = Vec::new();
-    let (floors, routes): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.engine == "floor");
+    let (floors, routes): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.is_floor());
     for id in routes.into_iter().chain(floors) {
         if !wakes.contains(&id.wake.as_str()) {
             wakes.push(&id.wake);

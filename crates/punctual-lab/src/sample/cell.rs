@@ -70,6 +70,11 @@ pub struct CellId {
 }
 
 impl CellId {
+    /// Whether it is a bare mechanism of the system, to which the library is compared.
+    pub fn is_floor(&self) -> bool {
+        self.engine == "floor"
+    }
+
     /// A closed-loop round trip without gap of 64 bytes; change what differs.
     pub fn new(engine: &str, wake: &str) -> Self {
         Self {

@@ -3,13 +3,14 @@
 //! Trials of all cells are taken in turns, so that drift of the machine meets all alike; each is on disk before the next.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
 use punctual_lab_machine::host::{Facility, FacilityState, HostFacts};
 use serde_json::json;
 
+use crate::doubt::Cause;
 use crate::endpoint::{Addresses, Medium};
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
@@ -63,8 +64,13 @@ pub fn run(
     let cells = survey.feasible(facts, &mut skipped);
     let name = |cell: &SurveyCell| cell.id(Kind::RoundTrip).name;
     let turns = Turns::new(plan.trials, cells.len(), bar);
-    let unit = plan.unit();
+    let (unit, limit, mut left_out) = (plan.unit(), plan.limit(), 0);
+    let began = Instant::now();
     let made = turns.all(&cells, name, &mut skipped, |cell, trial, skipped| {
+        if trial > 0 && began.elapsed() > limit {
+            left_out += 1;
+            return Ok(false);
+        }
         let place = cell.route.place();
         if survey.opens(place, skipped) {
             survey.one_trial(cell, trial, unit).map(|()| true)
@@ -72,7 +78,7 @@ pub fn run(
             Ok(false)
         }
     })?;
-    Ok(SurveyOutcome { skipped, made })
+    Ok(SurveyOutcome { skipped, made, left_out })
 }
 
 /// How a survey ended.
@@ -82,6 +88,8 @@ pub struct SurveyOutcome {
     pub skipped: Vec<Skipped>,
     /// Trials made.
     pub made: usize,
+    /// Trials for which there was no time any more.
+    pub left_out: usize,
 }
 
 impl Survey<'_> {
@@ -215,6 +223,9 @@ impl Experiment for SurveyPlan {
         let mut summary = store.summary()?;
         summary.skipped.extend(outcome.skipped.iter().cloned());
         cut_short(&mut summary, outcome.made);
+        if outcome.left_out > 0 {
+            summary.doubt(Cause::Overdue { trials: outcome.made, left_out: outcome.left_out });
+        }
         let run = Run::open(store.path())?;
         add_findings(&mut summary, &run)?;
         let costs = costs(&run)?;

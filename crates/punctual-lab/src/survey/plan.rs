@@ -261,6 +261,9 @@ const COUNT_MAX: usize = 10_000;
 /// What one trial costs besides measuring: two communicators, a burst, a file made durable.
 const OVERHEAD: Duration = Duration::from_millis(13);
 
+/// What the other ends of all places may take to start, beside others.
+const STARTING: Duration = Duration::from_secs(10);
+
 impl SurveyPlan {
     /// The survey of this machine.
     pub fn survey(wishes: &SurveyOptions) -> Self {
@@ -298,11 +301,22 @@ impl SurveyPlan {
 
     /// The unit of a trial's time, so that all trials together take the plan's.
     pub fn unit(&self) -> Duration {
-        let units: u32 = self.cells.iter().map(SurveyCell::weight).sum::<u32>().max(1) * self.trials;
+        (self.duration.saturating_sub(self.overhead()) / self.units()).max(Duration::from_millis(1))
+    }
+
+    /// How long all trials may take where a machine is busy: no further one is begun then, but for the first of each cell.
+    pub fn limit(&self) -> Duration {
+        2 * (self.unit() * self.units() + self.overhead()) + STARTING
+    }
+
+    fn units(&self) -> u32 {
+        self.cells.iter().map(SurveyCell::weight).sum::<u32>().max(1) * self.trials
+    }
+
+    fn overhead(&self) -> Duration {
         let paced = |cell: &SurveyCell| Duration::from_micros(cell.gap_us) * PACED as u32;
         let warmup: Duration = self.cells.iter().map(paced).sum();
-        let overhead = (OVERHEAD * self.cells.len() as u32 + warmup) * self.trials;
-        (self.duration.saturating_sub(overhead) / units).max(Duration::from_millis(1))
+        (OVERHEAD * self.cells.len() as u32 + warmup) * self.trials
     }
 }
 
@@ -315,6 +329,19 @@ fn opens(route: SurveyRoute) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a survey may take longer than planned, and not any time: twice as long, and what starts take.
+    #[test]
+    fn its_time_has_a_limit() {
+        for quick in [false, true] {
+            let plan = SurveyPlan::survey(&SurveyOptions { quick, ..SurveyOptions::default() });
+            let least = 2 * plan.duration;
+            assert!((least..=least + 2 * STARTING).contains(&plan.limit()), "{:?}", plan.limit());
+        }
+        let only = Some("nothing".to_owned());
+        let empty = SurveyPlan::survey(&SurveyOptions { only, ..SurveyOptions::default() });
+        assert!(empty.limit() > STARTING);
+    }
 
     #[test]
     fn cells_have_names_of_their_own() {
