@@ -175,3 +175,22 @@ fn live_counters_are_json() {
     assert_eq!(look["schema"], "punctual.stat.v1");
     assert!(look["nodes"].is_array(), "{said}");
 }
+
+/// Goal: help, documentation and command agree on how a peel may sleep, how urgent threads may be, and what a duration is of.
+#[test]
+fn help_says_what_the_command_takes() {
+    let place = Place::new();
+    let help = |experiment: &str| {
+        let help = place.punctual(&["run", experiment, "--help"]).with(0).out;
+        help.split_whitespace().collect::<Vec<&str>>().join(" ")
+    };
+    let peel = help("peel");
+    for way in ["backoff", "adaptive", "futex", "eventfd", "epoll", "signal", "else eventfd]"] {
+        assert!(peel.contains(way), "{way}: {peel}");
+    }
+    for experiment in ["response", "vehicles"] {
+        assert!(help(experiment).contains("slice:US"), "{experiment}");
+    }
+    assert!(help("server").contains("Time of one trial"));
+    assert!(help("vehicles").contains("in each run"));
+}

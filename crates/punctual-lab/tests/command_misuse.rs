@@ -27,6 +27,11 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, &["survey", "--gap", "7us"], &["--gap", "100us"]);
     refused(&place, &["survey", "--count", "0"], &["--count", "'0'", "10000000"]);
     refused(&place, &["survey", "--seed", "x"], &["--seed", "'x'", "whole number"]);
+    refused(
+        &place,
+        &["run", "peel", "--engine", "shared", "--wake", "signal"],
+        &["--wake signal", "shared", "epoll"],
+    );
     // A processor that is not there, and a floor that is more than all.
     refused(&place, &["run", "response", "--client-cpu", "9999"], &["--client-cpu", "'9999'", "processors"]);
     refused(&place, &["run", "server", "--floor", "2000"], &["--floor", "'2000'", "0 to 1000"]);

@@ -21,6 +21,7 @@ use crate::units::duration;
 
 /// Options of the broadcast.
 #[derive(Debug, Args)]
+#[command(mut_arg("duration", |arg| arg.help("With --period or --app kv, time of one trial [default: 5s, of kv 500ms]")))]
 pub struct BroadcastArguments {
     #[command(flatten)]
     common: Common,

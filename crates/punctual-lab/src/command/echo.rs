@@ -29,7 +29,7 @@ pub struct EchoArguments {
     /// How it waits and sends
     #[arg(long = "wake", alias = "option", value_enum, value_name = "WAY", default_value = "blocking")]
     way: Way,
-    /// Urgency of its thread: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    /// Urgency of its thread: other, nice:N, slice:US, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(long, value_name = "CLASS", default_value = "other", allow_hyphen_values = true)]
     sched: Urgency,
     /// Processor to run on

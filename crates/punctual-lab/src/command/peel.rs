@@ -23,7 +23,8 @@ pub struct PeelArguments {
     /// What carries the ping
     #[arg(long, value_enum, default_value_t)]
     engine: Medium,
-    /// How the layer of asynchronous reception sleeps [default: futex over shared memory, else epoll]
+    /// How the layer of asynchronous reception sleeps: backoff, adaptive, eventfd, epoll; over shared memory also futex, else also
+    /// signal [default: futex over shared memory, else eventfd]
     #[arg(long, value_name = "WAY")]
     wake: Option<Wake>,
     /// How often all layers are measured, in turn
@@ -70,7 +71,7 @@ fn settings(arguments: &PeelArguments) -> Result<PeelSettings, Failure> {
     }
     let asleep = if medium == Medium::Shared { Wake::Futex } else { Wake::EventFd };
     let wake = arguments.wake.unwrap_or(asleep);
-    if medium != Medium::Shared && !wake.can_wait_for(false) {
+    if !wake.can_wait_for(medium == Medium::Shared) {
         return usage(format!("--wake {wake}: it cannot wait for --engine {}; take epoll", medium.name()));
     }
     if wake == Wake::Spin {

@@ -36,7 +36,7 @@ pub enum RunCommand {
     Survey(SurveyOptions),
     /// Fifteen processes that publish to each other on one medium, beside the published tables
     Vehicles(Box<VehiclesArguments>),
-    /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute)
+    /// Every way to wake a sleeping reader, what each costs, and what is lost (a minute and a half)
     Wakeup(super::WakeupArguments),
 }
 

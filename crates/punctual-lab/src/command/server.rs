@@ -24,6 +24,7 @@ use crate::units::duration;
 
 /// Options of the server.
 #[derive(Debug, Args)]
+#[command(mut_arg("duration", |arg| arg.help("Time of one trial, such as 5s, 500ms [default: 5s, with --quick 1s]")))]
 pub struct ServerArguments {
     #[command(flatten)]
     common: Common,

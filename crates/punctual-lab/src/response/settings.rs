@@ -29,7 +29,7 @@ pub struct ResponseArguments {
     /// How both ends wait and send, measured in turn [default: blocking, with --all all]
     #[arg(long = "wake", alias = "option", value_name = "WAY", value_delimiter = ',', value_parser = ways())]
     ways: Vec<Option<Way>>,
-    /// Urgency of the threads, in turn: other, nice:N, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
+    /// Urgency of the threads, in turn: other, nice:N, slice:US, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
     #[arg(
         long,
         value_name = "CLASS",

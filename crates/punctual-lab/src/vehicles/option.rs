@@ -81,6 +81,7 @@ pub(super) enum Seal {
 
 /// Options of the vehicles.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("duration", |arg| arg.help("How long vehicles publish in each run, such as 30s, 2m, in place of --messages")))]
 pub struct VehiclesArguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -127,7 +128,7 @@ pub struct VehiclesArguments {
     /// Record which thread each processor ran, for punctual explain (root)
     #[arg(long)]
     pub(super) trace: bool,
-    /// Urgency of the vehicles' threads: other, nice:N, fifo:N, rr:N
+    /// Urgency of the vehicles' threads: other, nice:N, slice:US (µs), fifo:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     pub(super) sched: Urgency,
     /// Let each process stay on one processor, one after the other

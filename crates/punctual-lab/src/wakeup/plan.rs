@@ -120,7 +120,7 @@ pub struct WakeupOptions {
     /// What all that measure have in common
     #[command(flatten)]
     pub common: Common,
-    /// A core each and an idle machine only, in about 20 s
+    /// A core each and an idle machine only, in about 25 s
     #[arg(long)]
     pub quick: bool,
     /// How often everything is measured, in turn [default: 5, with --quick 3]
