@@ -46,7 +46,7 @@ pub fn fixed(number: f64, digits: usize) -> String {
 
 /// So many of what has a plural in -s: `1 message`, `2 messages`.
 pub fn plural(number: u64, one: &str) -> String {
-    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// [`grouped`], of what is counted.

@@ -12,6 +12,7 @@ use crate::endpoint::{self, BusPlan};
 use crate::error::Failure;
 use crate::oneway::{NodeOrder, OnewaySettings, RESPONDER, Responder};
 use crate::run::{Common, Worker};
+use crate::units::plural;
 
 /// Requests, if nothing else is asked for, and the idle time before each.
 const COUNT: u64 = 5_000;
@@ -60,7 +61,7 @@ pub fn node(arguments: &NodeArguments) -> Result<(), Failure> {
     let mut responder = Responder::open(&arguments.bus, &arguments.name, arguments.wake)?;
     print(&format!("{} keeps time and answers on {}; Ctrl-C ends it\n", arguments.name, arguments.bus))?;
     let answered = responder.serve(&interrupted);
-    print(&format!("{answered} requests answered\n"))
+    print(&format!("{} answered\n", plural(answered, "request")))
 }
 
 /// Measures, stores, shows.

@@ -16,7 +16,7 @@ use crate::recording::Format;
 use crate::recording::recorder::{Account, NAP_MAX, Plan, record as record_bus, why_not_created};
 use crate::recording::written::Output;
 use crate::scheduling::Urgency;
-use crate::units::{count, duration};
+use crate::units::{count, duration, plural};
 
 /// Options of the recorder.
 #[derive(Debug, Args)]
@@ -151,7 +151,7 @@ fn cut_short(out: &Path, recorded: u64, error: &std::io::Error) -> String {
         ErrorKind::QuotaExceeded => "ask for more, or record elsewhere",
         _ => "see the text before",
     };
-    format!("{}: {error}; it has the first {} messages, whole; {advice}", out.display(), count(recorded))
+    format!("{}: {error}; it has the first {}, whole; {advice}", out.display(), plural(recorded, "message"))
 }
 
 /// So many are missing, in words.
@@ -166,13 +166,13 @@ pub(super) fn missing(messages: u64) -> String {
 fn words(out: &Path, account: &Account) -> String {
     let totals = &account.totals;
     let mut text = format!(
-        "{} messages ({} bytes) of {} sources in {:.1} s: {} ({} bytes)\n",
-        count(totals.recorded),
-        count(account.bytes),
-        count(account.sources as u64),
+        "{} ({}) of {} in {:.1} s: {} ({})\n",
+        plural(totals.recorded, "message"),
+        plural(account.bytes, "byte"),
+        plural(account.sources as u64, "source"),
         account.duration.as_secs_f64(),
         out.display(),
-        count(account.file_size),
+        plural(account.file_size, "byte"),
     );
     if totals.missed() == 0 {
         text += "none is missing\n";

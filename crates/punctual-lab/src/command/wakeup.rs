@@ -14,6 +14,7 @@ use crate::error::Failure;
 use crate::load::wake::Route;
 use crate::run::{Common, LoadArgument};
 use crate::soak::{Mutation, SoakOptions, SoakTally, soak};
+use crate::units::plural;
 use crate::wakeup::{WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
@@ -98,7 +99,11 @@ fn soak_messages(arguments: &WakeupArguments, count: u64) -> Result<(), Failure>
     write_json(Some(common.json.as_deref().unwrap_or(Path::new("-"))), &json)?;
     let SoakTally { messages, noticed, lost, .. } = result.tally;
     if lost > 0 || noticed != messages {
-        return Err(Failure::Promise(format!("{lost} wake-ups of {messages} messages were lost")));
+        return Err(Failure::Promise(format!(
+            "{} lost, of {}",
+            plural(lost, "wake-up"),
+            plural(messages, "message")
+        )));
     }
     Ok(())
 }

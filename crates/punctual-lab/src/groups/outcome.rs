@@ -96,11 +96,11 @@ impl GroupsOutcome {
             let name = &end.name;
             let cases = [
                 (end.wrong, "values of a group that it had left"),
-                (end.lost(), "messages were lost to it"),
+                (end.lost(), "messages that were lost to it"),
                 (end.suspicious(), "frames that no honest node sends"),
             ];
             if let Some((count, what)) = cases.into_iter().find(|(count, _)| *count > 0) {
-                return Some(format!("{name}: {count} {what} ({})", end.ledger));
+                return Some(format!("{name}: {what}: {count} ({})", end.ledger));
             }
             if !end.ledger.is_balanced() {
                 return Some(format!("{name}: messages that stand in no counter ({})", end.ledger));

@@ -12,7 +12,7 @@ use crate::report::section::{Cell, Column, Item, Output, Section, Table, TableOf
 use crate::sample::Load;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
-use crate::units::{count, dash, micros, micros_or_dash, rate};
+use crate::units::{count, dash, micros, micros_or_dash, plural, rate};
 
 /// Stalls of one choice that a terminal tells one by one.
 const LONGEST_SHOWN: usize = 3;
@@ -271,16 +271,14 @@ fn notes(summary: &Summary) -> Option<Section> {
             lines.push(format!("{way}: {} answers slower than --limit", count(slow)));
         }
         for role in ["client", "responder"] {
-            let of = |kind: &str| number(result, [kind, role]).filter(|&some| some > 0).map(count);
+            let of = |kind: &str| {
+                number(result, [kind, role]).filter(|&some| some > 0).map(|some| plural(some, "message"))
+            };
             if let Some(some) = of("without_room") {
-                lines.push(format!(
-                    "{way}: {some} messages were lost in the {role}'s receive buffer, which was full"
-                ));
+                lines.push(format!("{way}: {some} lost in the {role}'s receive buffer, which was full"));
             }
             if let Some(some) = of("incomplete") {
-                lines.push(format!(
-                    "{way}: {some} messages were lost because the {role} did not get all their fragments"
-                ));
+                lines.push(format!("{way}: {some} lost because the {role} did not get all fragments"));
             }
         }
         let [looks, late, latest] =
