@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, free_ports, watchdog};
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::{Bus, Communicator, Node, SendError, Target};
+use punctual_machine::namespace::{add_address, bring_up, create_bridge, unshare_network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// More than the buffer of a socket holds, also in runs.
@@ -98,4 +99,42 @@ fn talk_in_company(run: u64) {
     assert_eq!(ledger.arrived + ledger.lost() + missing, MESSAGES, "{ledger}");
     assert!(ledger.buffer_drops > 0 && ledger.buffer_drops < MESSAGES + 100, "{ledger}");
     assert_eq!((ledger.lost(), ledger.lost_medium), (ledger.lost_buffer_full, 0), "{ledger}");
+}
+
+/// Goal: a node hears its multicast group on its own interface, and not what the host is a member of on another one. Method: two
+/// interfaces of one network namespace, the same group on both.
+#[test]
+fn a_group_is_that_of_ones_own_interface() {
+    let _alive = watchdog(60);
+    let interfaces = [("one", [10, 77, 50, 1]), ("two", [10, 77, 51, 1])];
+    // The namespace is this thread's, and ends with it.
+    let prepared = unshare_network().and_then(|()| {
+        interfaces.iter().try_for_each(|(name, address)| {
+            create_bridge(name)?;
+            bring_up(name)?;
+            let [a, b, c, d] = address;
+            add_address(name, &format!("{a}.{b}.{c}.{d}/24"))
+        })
+    });
+    if let Err(reason) = prepared {
+        eprintln!("SKIPPED: two interfaces need a network namespace: {reason}");
+        return;
+    }
+    let buses =
+        interfaces.map(|(_, address)| Bus::multicast(([239, 255, 80, 87], 9_931).into(), address.into()));
+    let [here, there] = buses.each_ref().map(|bus| Node::open(bus, "gateway").unwrap());
+    let beside = buses.each_ref().map(|bus| Node::open(bus, "beside").unwrap());
+    let mut ears = [&here, &there].map(|node| node.bind(1).unwrap());
+    for (node, said) in beside.iter().zip([b"by one", b"by two"]) {
+        node.bind(1).unwrap().send_timeout(Target::everyone_at(1), said, PATIENCE).unwrap();
+    }
+    for (ear, said) in ears.iter_mut().zip([b"by one", b"by two"]) {
+        assert_eq!(ear.receive_timeout(PATIENCE).unwrap().payload, said);
+        let more = ear.receive_timeout(Duration::from_millis(200)).map(|message| message.payload.to_vec());
+        assert_eq!(more.ok(), None);
+    }
+    for node in [&here, &there] {
+        let ledger = node.ledger();
+        assert_eq!((ledger.joined, ledger.buffer_drops, ledger.bad_frames), (1, 0, 0), "{ledger}");
+    }
 }

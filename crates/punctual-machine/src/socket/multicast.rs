@@ -1,10 +1,12 @@
 //! Multicast: who hears a group, and through which interface.
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
 
 use rustix::net::{netdevice, sockopt};
 
 use super::UdpSocket;
+use super::option::set_option;
 use crate::SystemError;
 
 /// The interface on which a group is joined and through which it is reached.
@@ -31,8 +33,8 @@ impl MulticastInterface {
 impl UdpSocket {
     /// Joins `group` on `interface`, sends to groups through it, and hears its own host's messages too.
     ///
-    /// The socket must be bound to the group's port, on the wildcard address or on the group itself. Bind
-    /// to the group where one host joins several at one port: a wildcard socket hears them all.
+    /// The socket must be bound to the group's port, on the wildcard address or on the group itself. It hears nothing of what other
+    /// sockets of this host joined, not even the same group on another interface.
     pub fn join_multicast(&self, group: IpAddr, interface: MulticastInterface) -> Result<(), SystemError> {
         let joined = match group {
             IpAddr::V4(group) => self.join_v4(group, interface),
@@ -56,6 +58,8 @@ impl UdpSocket {
 
     fn join_v4(&self, group: Ipv4Addr, interface: MulticastInterface) -> io::Result<()> {
         let none = Ipv4Addr::UNSPECIFIED;
+        // By default a socket is shown whatever the host is a member of, on every interface (ip(7)).
+        set_option(self.fd.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &0_i32)?;
         // By address in the older form, which every kernel and emulator knows.
         match interface {
             MulticastInterface::Address(address) => {
