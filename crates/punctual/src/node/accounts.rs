@@ -210,7 +210,7 @@ impl Accounts {
         let earlier =
             self.accounts.iter().position(|account| account.public.node == node && account.public.present);
         if let Some(index) = earlier {
-            self.note(index, NodeChange::Died);
+            self.note_gone(index, true, page);
             self.end(index, None, false, page);
         }
         if self.accounts.len() == NODES_MAX {
@@ -305,10 +305,16 @@ impl Accounts {
         page: &Page,
     ) {
         let index = self.account_of(node, incarnation, page);
-        if self.accounts[index].public.present {
-            self.note(index, if died { NodeChange::Died } else { NodeChange::Left });
-        }
+        self.note_gone(index, died, page);
         self.end(index, progress, died, page);
+    }
+
+    /// Tells and counts it, once.
+    fn note_gone(&mut self, index: usize, died: bool, page: &Page) {
+        if !self.accounts[index].public.present {
+            return;
+        }
+        self.note(index, if died { NodeChange::Died } else { NodeChange::Left });
         page.count(Count::Left).add_alone(1);
         if died {
             page.count(Count::Died).add_alone(1);
@@ -371,7 +377,8 @@ impl Accounts {
     /// Counts losses, whose causes are found at the end of the turn.
     fn lose(&mut self, index: usize, lost: u64) {
         self.accounts[index].public.lost += lost;
-        self.uncharged += lost;
+        // Of a stranger on an open bus that claims to have sent 2^63 frames and more, again and again.
+        self.uncharged = self.uncharged.saturating_add(lost);
     }
 
     /// Something that explains losses.
@@ -521,6 +528,26 @@ mod tests {
         assert_eq!((ledger.lost_medium, ledger.lost_peer_died, ledger.lost()), (3, 4, 9), "{ledger}");
         accounts.handle_turn(0, &page);
         assert_eq!(page.ledger().lost(), 9);
+    }
+
+    /// Goal: who is there is who joined and has not left, also where nobody said that a life is over, and where somebody says it twice.
+    #[test]
+    fn each_life_ends_once() {
+        let node = NodeId::named("phoenix");
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let progress = Progress { unicast: Some(0), broadcast: 0 };
+        for life in 1..=4 {
+            accounts.handle_joined(node, life, progress, true, &page);
+            let ledger = page.ledger();
+            let gone = u64::from(life) - 1;
+            assert_eq!((ledger.joined - ledger.left, ledger.died), (1, gone), "{ledger}");
+        }
+        for _ in 0..2 {
+            accounts.handle_left(node, 4, Some(progress), false, &page);
+        }
+        let ledger = page.ledger();
+        assert_eq!((ledger.joined, ledger.left, ledger.died), (4, 4, 3), "{ledger}");
     }
 
     /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.
