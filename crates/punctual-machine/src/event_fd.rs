@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::SystemError;
 use crate::calls;
@@ -38,11 +39,18 @@ impl EventFd {
         crate::label!("event.ring.done");
     }
 
-    /// Sets the counter back; whether it had been rung.
+    /// Sets the counter back; whether it had been rung. Never waits, also if a peer that was sent the descriptor has made it a blocking one:
+    /// that flag is of both ends.
     pub fn drain(&self) -> bool {
         calls::note();
         crate::label!("event.drain");
-        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+        let mut counter = [0; 8];
+        let into = &mut [io::IoSliceMut::new(&mut counter)];
+        // No file has a place `u64::MAX`; with it this is `readv` that may say not to wait (preadv2(2)).
+        match preadv2(&self.0, into, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::read(&self.0, &mut counter).is_ok(),
+            read => read.is_ok(),
+        }
     }
 
     /// Waits until it is rung or one of two others can be read, until `timeout` has passed or a signal comes. Whether it was
@@ -96,6 +104,20 @@ mod tests {
         let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         assert!(EventFd::from_descriptor(blocking).is_none());
         assert!(EventFd::from_descriptor(EventFd::new().unwrap().0).is_some());
+    }
+
+    /// Goal: a peer that makes the descriptor it was sent a blocking one stops nobody.
+    #[test]
+    fn a_drain_never_waits() {
+        let bell = EventFd::new().unwrap();
+        rustix::fs::fcntl_setfl(&bell.0, rustix::fs::OFlags::empty()).unwrap();
+        let (done, drained) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let empty = bell.drain();
+            bell.ring();
+            done.send([empty, bell.drain(), bell.drain()]).unwrap();
+        });
+        assert_eq!(drained.recv_timeout(Duration::from_secs(30)), Ok([false, true, false]));
     }
 
     #[test]
