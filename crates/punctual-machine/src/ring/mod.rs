@@ -137,11 +137,18 @@ const fn record_end(position: u64, frame_size: usize, spacing: Spacing) -> u64 {
     (position + (COMMIT_SIZE + frame_size) as u64 + last) & !last
 }
 
+/// No frame is larger, in any ring: the headers of captures and of other media have 24 bits for the size of a payload.
+const FRAME_SIZE_MAX: usize = (1 << 24) - 1;
+
 /// Largest frame for a ring of `capacity` bytes: a quarter of it, so that some always fit at once.
 pub const fn frame_size_max(capacity: usize) -> usize {
     // loom's rings are as small as can be, so that few steps make a lap.
-    capacity / if cfg!(loom) { 2 } else { 4 } - COMMIT_SIZE
+    let part = capacity / if cfg!(loom) { 2 } else { 4 } - COMMIT_SIZE;
+    if part < FRAME_SIZE_MAX { part } else { FRAME_SIZE_MAX }
 }
+
+// Here a size of 24 bits ends, however large the ring is.
+const _: () = assert!(frame_size_max(1 << 30) == FRAME_SIZE_MAX && frame_size_max(1 << 24) < 1 << 23);
 
 /// The commit word of the record with this number. `rest` is its size and flags, or [`PADDING`].
 const fn commit_word(sequence: u64, rest: u64) -> u64 {
