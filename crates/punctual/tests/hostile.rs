@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, own_role, unique, watchdog};
-use punctual::{Address, Bus, Communicator, Node, NodeId, Target};
+use punctual::publication::OfferError;
+use punctual::{Address, Bus, Communicator, Node, NodeId, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Counter;
 use punctual_machine::memory::{Access, Mapping};
 use punctual_machine::packet::{BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketOptions, PacketSocket};
@@ -164,6 +165,37 @@ fn a_scribbler_harms_nobody_else() {
         // What it scribbled over may say that it left of its own accord: then nobody tidies up after it.
         let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
     }
+}
+
+/// Goal: a publication finds a reader, and it the publication, though somebody has cut short the file by which visits are told.
+#[test]
+fn a_reader_is_found_without_its_visit() {
+    let _alive = watchdog(60);
+    let bus = unique("unannounced");
+    let here = Node::open(&Bus::shared(&bus), "here").unwrap();
+    let there = Node::open(&Bus::shared(&bus), "there").unwrap();
+    let mut publication = here.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap();
+    let own = here.id().to_string();
+    let files = std::fs::read_dir(folder_of(&bus)).unwrap().map(|entry| entry.unwrap().path());
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.starts_with(&own) && name.ends_with(".bell") {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        }
+    }
+    // From now on it sees no visit any more.
+    assert_eq!(publication.offer(b"nobody"), Err(OfferError::NotConnected));
+    let mut subscription = there.subscription(7, &SubscriptionOptions::default()).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while publication.offer(b"hello") == Err(OfferError::NotConnected) {
+        assert!(Instant::now() < end, "nobody was found");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut buffer = [0; 16];
+    let size = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap().size;
+    assert_eq!(&buffer[..size], b"hello");
+    drop((publication, subscription, here, there));
+    let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
 }
 
 /// Random bytes, bytes that begin like a frame, and genuine frames with one byte altered.

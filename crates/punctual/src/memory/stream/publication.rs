@@ -27,6 +27,9 @@ use crate::node::sending::Timing;
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 
+/// How often readers are looked for without a visit: a peer may have cut short the file in which visits are counted.
+const READERS_EVERY: Duration = Duration::from_secs(1);
+
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
 const LIVENESS_MESSAGES: u64 = 1 << 16;
 
@@ -54,6 +57,7 @@ pub struct Publication {
     stamp_one_in: u64,
     clock: &'static Clock,
     liveness: Pace,
+    unannounced: Pace,
     gaps: Gaps,
     /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
     is_simple: bool,
@@ -86,6 +90,7 @@ impl Publication {
             stamp_one_in: options.stamp_one_in.max(1).into(),
             clock: Clock::get(),
             liveness: Pace::new(LIVENESS_EVERY),
+            unannounced: Pace::new(READERS_EVERY),
             gaps: Gaps::new(Clock::get()),
         };
         publication.find_followers();
@@ -477,6 +482,9 @@ impl Publication {
         if self.liveness.is_due(self.clock.now()) {
             self.streams.keep_house();
             self.look_at_readers();
+            if self.unannounced.is_due(self.clock.now()) {
+                self.find_followers();
+            }
         }
     }
 
