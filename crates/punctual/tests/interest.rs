@@ -92,6 +92,40 @@ fn all_periods_are_served_on_every_medium() {
     });
 }
 
+/// Goal: publishers stop to serve a subscriber that is dropped, long before its interest would end.
+#[test]
+fn who_is_dropped_has_withdrawn() {
+    let _alive = watchdog(60);
+    let bus = Bus::shared(&unique("dropped"));
+    let (publishing, subscribing) = (Node::open(&bus, "a").unwrap(), Node::open(&bus, "b").unwrap());
+    let mut publisher = Publisher::new(publishing.bind(1).unwrap(), SPEED).unwrap();
+    let serve = |publisher: &mut Publisher<_>| {
+        publisher
+            .serve_for(Duration::from_millis(5), |due| Quantity::new(due.instant.offset_us.cast_signed()));
+        publisher.counts()
+    };
+    let repetition = Repetition { lifetime: Nanos::from_millis(60_000), ..Repetition::default() };
+    let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
+    // What takes its communicator back withdraws, and so does what is dropped.
+    for withdrawn in [1, 3, 4, 6] {
+        let communicator = subscribing.bind(2).unwrap();
+        let mut subscriber = Subscriber::with(communicator, SPEED, PERIOD, &options).unwrap();
+        while subscriber.receive_timeout(Duration::from_millis(1)).is_err() {
+            serve(&mut publisher);
+        }
+        if withdrawn % 3 == 1 {
+            drop(subscriber);
+        } else {
+            let mut participant = Participant::with(subscriber.into_communicator(), &options);
+            participant.subscribe(SPEED, PERIOD, |_| ()).unwrap();
+            while serve(&mut publisher).accepted < withdrawn {
+                participant.serve_for(Duration::from_millis(1));
+            }
+        }
+        while serve(&mut publisher).withdrawn < withdrawn {}
+    }
+}
+
 /// Goal: a subscriber that goes and comes back to its port is served at once, as any newcomer is, however long its period is. Method:
 /// one that withdraws, and one whose interest holds still.
 #[test]

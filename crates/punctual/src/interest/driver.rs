@@ -1,6 +1,7 @@
 //! One communicator's publications and subscriptions: carries messages between them and the bus, and waits in between.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,9 +74,28 @@ impl Followed {
     }
 }
 
+/// The communicator, until it is given back.
+#[derive(Debug)]
+struct Carrier(Option<Communicator>);
+
+impl Deref for Carrier {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        self.0.as_ref().expect("it is given back last")
+    }
+}
+
+impl DerefMut for Carrier {
+    fn deref_mut(&mut self) -> &mut Communicator {
+        self.0.as_mut().expect("it is given back last")
+    }
+}
+
+/// Dropped, it withdraws its subscriptions: publishers would serve nobody until their lifetime has passed.
 #[derive(Debug)]
 pub(super) struct Driver {
-    communicator: Communicator,
+    communicator: Carrier,
     clock: &'static Clock,
     reach: Target,
     /// Of all its subscriptions, drawn at random: whoever had the address before has another.
@@ -105,7 +125,7 @@ pub(super) fn now() -> Nanos {
 impl Driver {
     pub(super) fn new(communicator: Communicator, reach: Target) -> Self {
         Self {
-            communicator,
+            communicator: Carrier(Some(communicator)),
             clock: Clock::get(),
             reach,
             life: random() as u32,
@@ -208,7 +228,7 @@ impl Driver {
 
     pub(super) fn into_communicator(mut self) -> Communicator {
         self.withdraw();
-        self.communicator
+        self.communicator.0.take().expect("once")
     }
 
     /// Withdraws all subscriptions, and says so.
@@ -492,6 +512,14 @@ impl Traffic {
             Ok(()) => self.sent += 1,
             Err(SendError::Full) => self.full += 1,
             Err(_) => self.unreachable += 1,
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.communicator.0.is_some() {
+            self.withdraw();
         }
     }
 }
