@@ -1,7 +1,6 @@
 //! One communicator's publications and subscriptions: carries messages between them and the bus, and waits in between.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +13,12 @@ use punctual_proto::interest::{
 };
 use punctual_proto::{Address, Nanos, Target};
 
+use super::carrier::Carrier;
+use super::followed::Followed;
 use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
 use crate::engine::SendError;
-use crate::keyed_group::{Membership, Watch};
+use crate::keyed_group::Membership;
 use crate::trace::Stages;
 
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
@@ -55,43 +56,6 @@ pub(super) struct Origin {
     pub(super) sent: Option<Ticks>,
 }
 
-/// The membership that publications and subscriptions follow.
-#[derive(Debug)]
-struct Followed {
-    membership: Membership,
-    _watch: Watch,
-    version_seen: u64,
-    group: Option<u32>,
-}
-
-impl Followed {
-    /// Whether a message is for us: sealed in our group, or of our own node without a seal. Such a message has not left this process:
-    /// a node that seals refuses whatever comes from its medium without one. A member that leaves withdraws from outside the group.
-    fn takes(&self, (sealed_in, is_own): (Option<u32>, bool), message: &Message<'_>) -> bool {
-        let withdraws = matches!(message.saying, Saying::Withdrawal { .. });
-        let is_local = is_own && sealed_in.is_none();
-        withdraws || self.group.is_some() && (is_local || sealed_in == self.group)
-    }
-}
-
-/// The communicator, until it is given back.
-#[derive(Debug)]
-struct Carrier(Option<Communicator>);
-
-impl Deref for Carrier {
-    type Target = Communicator;
-
-    fn deref(&self) -> &Communicator {
-        self.0.as_ref().expect("it is given back last")
-    }
-}
-
-impl DerefMut for Carrier {
-    fn deref_mut(&mut self) -> &mut Communicator {
-        self.0.as_mut().expect("it is given back last")
-    }
-}
-
 /// Dropped, it withdraws its subscriptions: publishers would serve nobody until their lifetime has passed.
 #[derive(Debug)]
 pub(super) struct Driver {
@@ -125,7 +89,7 @@ pub(super) fn now() -> Nanos {
 impl Driver {
     pub(super) fn new(communicator: Communicator, reach: Target) -> Self {
         Self {
-            communicator: Carrier(Some(communicator)),
+            communicator: Carrier::new(communicator),
             clock: Clock::get(),
             reach,
             life: random() as u32,
@@ -195,7 +159,7 @@ impl Driver {
 
     /// It follows a membership that is in no group.
     fn is_away(&self) -> bool {
-        self.membership.as_ref().is_some_and(|followed| followed.group.is_none())
+        self.membership.as_ref().is_some_and(Followed::is_away)
     }
 
     /// Nothing is allocated when values come and go.
@@ -228,7 +192,7 @@ impl Driver {
 
     pub(super) fn into_communicator(mut self) -> Communicator {
         self.withdraw();
-        self.communicator.0.take().expect("once")
+        self.communicator.take()
     }
 
     /// Withdraws all subscriptions, and says so.
@@ -249,12 +213,7 @@ impl Driver {
 
     /// From now on everything is for the group of this membership, whichever that is.
     pub(super) fn follow(&mut self, membership: &Membership) {
-        self.membership = Some(Followed {
-            membership: membership.clone(),
-            _watch: membership.watch(self.communicator.sender()),
-            version_seen: u64::MAX,
-            group: None,
-        });
+        self.membership = Some(Followed::new(membership, self.communicator.sender()));
         self.leave_group();
     }
 
@@ -266,16 +225,11 @@ impl Driver {
 
     fn handle_membership(&mut self) {
         let Some(followed) = &mut self.membership else { return };
-        let version = followed.membership.version();
-        if version == followed.version_seen {
+        if !followed.look() {
             return;
         }
-        let group = followed.membership.group();
-        (followed.version_seen, followed.group) = (version, group);
         self.leave_group();
-        if group.is_some() {
-            self.handle_group_changed();
-        }
+        self.handle_group_changed();
     }
 
     /// What is to be done next; waits for it until the deadline.
@@ -518,7 +472,7 @@ impl Traffic {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if self.communicator.0.is_some() {
+        if self.communicator.is_there() {
             self.withdraw();
         }
     }

@@ -64,7 +64,9 @@ pub use running::Running;
 pub use subscriber::Subscriber;
 pub use untyped::{Untyped, WrongSize};
 
+mod carrier;
 mod driver;
+mod followed;
 mod participant;
 mod publisher;
 mod running;

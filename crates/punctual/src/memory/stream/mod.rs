@@ -37,6 +37,7 @@ mod gaps;
 mod gathering;
 mod image;
 mod images;
+mod looks;
 mod message;
 mod observing;
 mod options;

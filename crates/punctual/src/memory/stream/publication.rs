@@ -10,12 +10,12 @@ use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Header, Target};
 
 use super::super::WhenFull;
-use super::super::roster::Pace;
 use super::super::segment::READERS_BELL;
 use super::Streams;
 use super::claim::PublicationClaim;
 use super::follower::{Follower, find_followers};
 use super::gaps::{Gaps, LOOK_EVERY};
+use super::looks::Looks;
 use super::options::{OfferError, PublicationOptions};
 use super::prefix::{Prefix, StampChoice};
 use super::ring_file::RingFile;
@@ -23,12 +23,6 @@ use super::run::Run;
 use super::sealing::Sealing;
 use crate::engine::tap::Direction;
 use crate::node::sending::Timing;
-
-/// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
-const LIVENESS_EVERY: Duration = Duration::from_millis(10);
-
-/// How often readers are looked for without a visit: a peer may have cut short the file in which visits are counted.
-const READERS_EVERY: Duration = Duration::from_secs(1);
 
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
 const LIVENESS_MESSAGES: u64 = 1 << 16;
@@ -56,8 +50,7 @@ pub struct Publication {
     stamps: StampChoice,
     stamp_one_in: u64,
     clock: &'static Clock,
-    liveness: Pace,
-    unannounced: Pace,
+    looks: Looks,
     gaps: Gaps,
     /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
     is_simple: bool,
@@ -89,8 +82,7 @@ impl Publication {
             stamps: options.stamps,
             stamp_one_in: options.stamp_one_in.max(1).into(),
             clock: Clock::get(),
-            liveness: Pace::new(LIVENESS_EVERY),
-            unannounced: Pace::new(READERS_EVERY),
+            looks: Looks::new(),
             gaps: Gaps::new(Clock::get()),
         };
         publication.find_followers();
@@ -479,10 +471,10 @@ impl Publication {
     }
 
     fn look_who_lives(&mut self) {
-        if self.liveness.is_due(self.clock.now()) {
+        if self.looks.is_liveness_due(self.clock.now()) {
             self.streams.keep_house();
             self.look_at_readers();
-            if self.unannounced.is_due(self.clock.now()) {
+            if self.looks.is_search_due(self.clock.now()) {
                 self.find_followers();
             }
         }
