@@ -111,6 +111,60 @@ fn bytes_go_there_and_back() {
     }
 }
 
+/// Goal: whoever writes to a peer that has ended its own direction and does not read waits, and keeps nobody. Method: the only
+/// worker is told of the end first; another task is served before the peer reads.
+#[test]
+fn a_peer_that_only_stopped_sending_keeps_no_worker() {
+    const SIZE: usize = 32 << 20;
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let listener = TcpListener::bind(runtime.handle(), anywhere()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (said, heard) = mpsc::channel();
+    let answers = async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 64];
+        while stream.read(&mut buffer).await.unwrap() > 0 {}
+        said.send(()).unwrap();
+        stream.write_all(&vec![7; SIZE]).await.unwrap();
+    };
+    let answers = runtime.spawn(class(0), answers).unwrap();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"all of it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    heard.recv().unwrap();
+    runtime.block_on(runtime.spawn(class(7), async {}).unwrap()).unwrap();
+    assert!(!answers.is_finished(), "sockets hold less than that");
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    assert!(all.len() == SIZE && all.iter().all(|&byte| byte == 7));
+    runtime.block_on(answers).unwrap();
+}
+
+/// Goal: a datagram that nobody took is an error once; then the socket waits for the next, and keeps nobody.
+#[test]
+fn a_refused_datagram_is_told_once() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let socket = Arc::new(UdpSocket::bind(runtime.handle(), anywhere()).unwrap());
+    let nobody = std::net::UdpSocket::bind(anywhere()).unwrap().local_addr().unwrap();
+    socket.as_std().connect(nobody).unwrap();
+    let (theirs, (said, heard)) = (Arc::clone(&socket), mpsc::channel());
+    let receives = async move {
+        let refused = theirs.recv_from(&mut [0]).await.unwrap_err();
+        said.send(refused.kind()).unwrap();
+        theirs.recv_from(&mut [0]).await.map(drop)
+    };
+    let receives = runtime.spawn(class(0), receives).unwrap();
+    // The only worker serves another when that one waits.
+    let other_is_served = || runtime.block_on(runtime.spawn(class(7), async {}).unwrap()).unwrap();
+    other_is_served();
+    socket.as_std().send(b"?").unwrap();
+    assert_eq!(heard.recv().unwrap(), std::io::ErrorKind::ConnectionRefused);
+    other_is_served();
+    assert!(runtime.block_on(receives.cancel()).is_err());
+}
+
 #[test]
 fn who_is_refused_is_told() {
     let _alive = watchdog(LIMIT_S);

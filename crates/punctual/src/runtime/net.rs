@@ -47,7 +47,7 @@ impl<T: AsFd> Io<T> {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Ok(done) => {
                         if is_all(&done) {
-                            self.source.spend(side, reports);
+                            self.source.spend_by_less(side, reports);
                         }
                         return Poll::Ready(Ok(done));
                     }

@@ -44,6 +44,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     sides: [Mutex<State>; 2],
+    /// An end or an error was reported. Only reads mind: there is more room to write when the kernel says so, whoever has ended.
     is_closed: punctual_machine::counter::Flag,
 }
 
@@ -65,10 +66,18 @@ impl Source {
         Poll::Pending
     }
 
-    /// The try found nothing, or all there was. What was reported meanwhile counts.
+    /// The try found nothing. What was reported meanwhile counts.
     pub(super) fn spend(&self, side: Side, reports: u32) {
         let mut state = self.side(side);
-        state.is_spent = state.reports == reports && !self.is_closed.is_raised();
+        state.is_spent = state.reports == reports;
+    }
+
+    /// The try had less than it asked for, so the next one would find nothing; unless an end was reported with it, which is still
+    /// to be read and is not reported again.
+    pub(super) fn spend_by_less(&self, side: Side, reports: u32) {
+        if side == Side::Write || !self.is_closed.is_raised() {
+            self.spend(side, reports);
+        }
     }
 }
 
