@@ -18,7 +18,7 @@ use super::shared::Shared;
 struct Io<T: AsFd> {
     io: T,
     source: Arc<Source>,
-    number: usize,
+    number: u64,
     shared: Arc<Shared>,
 }
 

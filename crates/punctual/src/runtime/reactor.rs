@@ -21,8 +21,19 @@ use super::timers::Timers;
 use super::unpoisoned;
 use super::watch::{Watch, Watched};
 
-/// The event's number in the set; those of sources follow.
+/// The event's number in the set. That of a source has its place and 1 in the lower half, and above it how many had the place before:
+/// what is reported of one that is gone reaches nobody who has come after it.
 const EVENT: u64 = 0;
+
+/// The number of the source at a place that so many had before.
+fn number_of(place: usize, before: u32) -> u64 {
+    u64::from(before) << u32::BITS | (place as u64 + EVENT + 1)
+}
+
+/// Where the source of this number is, if it still is. `None` for the event, which has no place.
+fn place_of(number: u64) -> Option<usize> {
+    u64::from(number as u32).checked_sub(EVENT + 1).map(|place| place as usize)
+}
 
 /// What a task does with a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +122,50 @@ pub(super) trait Reported: Send + Sync + fmt::Debug {
     fn forget(&self) -> [Option<Waker>; 2];
 }
 
+/// Where one source after the other may be.
+#[derive(Debug, Default)]
+struct Slot {
+    reported: Option<Arc<dyn Reported>>,
+    /// How many were here before.
+    before: u32,
+}
+
 #[derive(Debug, Default)]
 struct Sources {
-    sources: Vec<Option<Arc<dyn Reported>>>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
+}
+
+impl Sources {
+    /// A number for a new one.
+    fn put(&mut self, reported: Arc<dyn Reported>) -> u64 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[place];
+        slot.reported = Some(reported);
+        number_of(place, slot.before)
+    }
+
+    fn get(&self, number: u64) -> Option<&Arc<dyn Reported>> {
+        let place = place_of(number)?;
+        let slot = self.slots.get(place)?;
+        slot.reported.as_ref().filter(|_| number_of(place, slot.before) == number)
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Reported>> {
+        self.slots.iter().filter_map(|slot| slot.reported.clone()).collect()
+    }
+
+    fn take(&mut self, number: u64) -> Option<Arc<dyn Reported>> {
+        self.get(number)?;
+        let place = place_of(number)?;
+        let slot = &mut self.slots[place];
+        slot.before = slot.before.wrapping_add(1);
+        self.free.push(place);
+        slot.reported.take()
+    }
 }
 
 /// What whoever leads has.
@@ -167,17 +218,12 @@ impl Reactor {
         &self,
         descriptor: BorrowedFd<'_>,
         reported: Arc<dyn Reported>,
-    ) -> Result<usize, SystemError> {
+    ) -> Result<u64, SystemError> {
         let mut sources = unpoisoned(self.sources.lock());
-        let number = sources.free.pop().unwrap_or(sources.sources.len());
-        if number == sources.sources.len() {
-            sources.sources.push(None);
-        }
-        sources.sources[number] = Some(reported);
+        let number = sources.put(reported);
         // With the lock held: what the kernel reports of it at once must find it.
-        if let Err(error) = self.set.add_numbered(descriptor, number as u64 + EVENT + 1) {
-            sources.sources[number] = None;
-            sources.free.push(number);
+        if let Err(error) = self.set.add_numbered(descriptor, number) {
+            sources.take(number);
             return Err(error);
         }
         self.note_count(self.count.get() + 1);
@@ -190,11 +236,10 @@ impl Reactor {
         self.page.count(Word::Sources).set(count);
     }
 
-    pub(super) fn remove(&self, descriptor: BorrowedFd<'_>, number: usize) {
+    pub(super) fn remove(&self, descriptor: BorrowedFd<'_>, number: u64) {
         self.set.remove(descriptor);
         let mut sources = unpoisoned(self.sources.lock());
-        let gone = sources.sources[number].take();
-        sources.free.push(number);
+        let gone = sources.take(number);
         self.note_count(self.count.get() - 1);
         drop(sources);
         drop(gone);
@@ -243,12 +288,12 @@ impl Reactor {
         let mut events = 0;
         let sources = unpoisoned(self.sources.lock());
         for readiness in reports.iter() {
-            let Some(number) = readiness.number.checked_sub(EVENT + 1) else {
+            if readiness.number == EVENT {
                 self.event.drain();
                 continue;
-            };
+            }
             events += 1;
-            if let Some(Some(source)) = sources.sources.get(number as usize) {
+            if let Some(source) = sources.get(readiness.number) {
                 wakers.extend(source.handle(readiness).into_iter().flatten());
             }
         }
@@ -284,7 +329,7 @@ impl Reactor {
 
     /// Nobody is woken any more.
     pub(super) fn forget(&self) -> Vec<Waker> {
-        let sources: Vec<_> = unpoisoned(self.sources.lock()).sources.iter().flatten().cloned().collect();
+        let sources = unpoisoned(self.sources.lock()).all();
         let waiting = sources.iter().flat_map(|source| source.forget());
         waiting.flatten().chain(self.timers.forget()).collect()
     }
@@ -343,5 +388,24 @@ mod tests {
         assert!(reactor.watch(Arc::new(Endless)).is_none());
         assert!(reactor.look(Nanos(0)));
         assert_eq!(woken.0.get(), 1);
+    }
+
+    /// Goal: what was reported of a descriptor that is gone does not reach the one that has its place.
+    #[test]
+    fn a_late_report_reaches_nobody_else() {
+        let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
+        let reactor = Reactor::new(&page).unwrap();
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let number = reactor.add(here.as_fd(), Arc::new(Source::default())).unwrap();
+        drop(there);
+        let mut lead = reactor.lead_unless_led().unwrap();
+        reactor.wait(&mut lead, None);
+        reactor.remove(here.as_fd(), number);
+        let (event, source) = (EventFd::new().unwrap(), Arc::new(Source::default()));
+        let newer = reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
+        reactor.dispatch(&mut lead, Nanos(0));
+        assert!(!source.is_closed.is_raised());
+        assert_eq!(source.side(Side::Read).reports, 0);
+        assert_ne!(newer, number);
     }
 }

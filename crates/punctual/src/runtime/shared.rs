@@ -246,7 +246,7 @@ impl Shared {
         &self,
         descriptor: BorrowedFd<'_>,
         reported: Arc<dyn Reported>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<u64> {
         let number = self.reactor.add(descriptor, reported).map_err(io::Error::other)?;
         // Who leads may sleep as where there are no descriptors.
         if self.reactor.count.get() == 1 {

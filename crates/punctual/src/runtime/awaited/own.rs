@@ -79,7 +79,7 @@ impl<T: Awaitable> Resting<T> {
 #[derive(Debug)]
 pub(super) struct Own<T> {
     rest: Arc<Rest<T>>,
-    number: usize,
+    number: u64,
     handle: Handle,
     /// Ends the wait of what has to be done at an instant.
     alarm: Option<Sleep>,
