@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{Dice, Role, own_role, unique, watchdog};
 use punctual::runtime::{
-    JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError, TaskOptions, Urgency, blocking,
-    read_all, request, yield_if_due, yield_now,
+    BLOCKING_MAX, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError, TaskOptions,
+    Urgency, blocking, read_all, request, yield_if_due, yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
 
@@ -284,6 +284,93 @@ fn blocking_work_lets_others_go_on() {
     let fails = runtime.spawn(class(0), async { blocking(|| panic!("blocked")) }).unwrap();
     assert_eq!(runtime.block_on(fails).unwrap_err().to_string(), "the task panicked: blocked");
     assert_eq!(blocking(|| 1), 1, "outside of tasks it is a call");
+}
+
+/// Goal: who blocked goes on as soon as its own work is done, whatever the thread in its place polls: work that blocks, too, or that
+/// keeps it. Method: the only worker's first task ends before the gate of the second opens.
+#[test]
+fn who_blocked_waits_for_no_other() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    for blocks in [true, false] {
+        let [(go_first, first_gate), (go, gate)] = [mpsc::channel::<()>(), mpsc::channel::<()>()];
+        let (begun, begins) = mpsc::channel();
+        let begins_first = begun.clone();
+        let first = async move {
+            begins_first.send(()).unwrap();
+            blocking(|| first_gate.recv().is_err())
+        };
+        let first = runtime.spawn(class(0), first).unwrap();
+        begins.recv().unwrap();
+        let second = async move {
+            begun.send(()).unwrap();
+            let _gone = if blocks { blocking(|| gate.recv()) } else { gate.recv() };
+        };
+        let second = runtime.spawn(class(7), second).unwrap();
+        begins.recv().unwrap();
+        drop(go_first);
+        assert!(runtime.block_on(first).unwrap());
+        assert!(!second.is_finished());
+        drop(go);
+        runtime.block_on(second).unwrap();
+    }
+}
+
+/// Goal: a runtime ends after the polls that have blocked, too. Method: one blocks while the end waits, and goes on thereafter.
+#[test]
+fn the_end_waits_for_who_blocks() {
+    let _alive = watchdog(LIMIT_S);
+    for _ in 0..20 {
+        let (runtime, ended) = (Runtime::start(&workers(1)).unwrap(), Arc::new(Counter::default()));
+        let (begun, begins) = mpsc::channel();
+        let gates: Vec<_> = (0..3)
+            .map(|_| {
+                let ((go, gate), begun) = (mpsc::channel::<()>(), begun.clone());
+                let theirs = Arc::clone(&ended);
+                let blocks = async move {
+                    blocking(|| {
+                        begun.send(()).unwrap();
+                        let _gone = gate.recv();
+                    });
+                    std::thread::yield_now();
+                    theirs.add(1);
+                };
+                drop(runtime.spawn(class(0), blocks).unwrap());
+                begins.recv().unwrap();
+                go
+            })
+            .collect();
+        let opens = std::thread::spawn(move || drop(gates));
+        drop(runtime);
+        assert_eq!(ended.get(), 3);
+        opens.join().unwrap();
+    }
+}
+
+/// Goal: however many tasks block, threads are bounded, and all tasks are served.
+#[test]
+fn threads_that_block_are_bounded() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    // Those that block, and the most that did at a time.
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let tasks: Vec<_> = (0..BLOCKING_MAX + 50)
+        .map(|_| {
+            let counts = Arc::clone(&counts);
+            let block = move || {
+                let mut now = counts.lock().unwrap();
+                *now = (now.0 + 1, now.1.max(now.0 + 1));
+                drop(now);
+                // Longer than it takes to start as many threads.
+                std::thread::sleep(Duration::from_millis(100));
+                counts.lock().unwrap().0 -= 1;
+            };
+            runtime.spawn(class(7), async { blocking(block) }).unwrap()
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    let (left, most) = *counts.lock().unwrap();
+    assert!(left == 0 && most <= BLOCKING_MAX + 1, "{left}, {most}");
 }
 
 /// Goal: long work that yields when it is due lets a more important task in, in the middle.

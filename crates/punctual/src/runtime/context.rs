@@ -5,15 +5,13 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 
-use punctual_machine::counter::Flag;
 use punctual_machine::sync::spin_hint;
 use punctual_proto::Nanos;
 
 use super::shared::Shared;
 use super::task::Request;
-use super::worker::Worker;
+use super::worker;
 
 /// The poll that this thread is in.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +22,8 @@ pub(super) struct Turn {
     /// For so long it pays to look for what is awaited, while the worker has nothing else to do.
     pub(super) patience: Nanos,
     pub(super) is_shed: bool,
+    /// Its task blocked: another thread is the worker now.
+    pub(super) is_replaced: bool,
 }
 
 /// Looks between two looks at the clock.
@@ -65,8 +65,9 @@ pub(super) fn begin_turn(turn: Turn) {
     TURN.set(Some(turn));
 }
 
-pub(super) fn end_turn() {
-    TURN.set(None);
+/// The poll is over. Whether another thread is the worker since.
+pub(super) fn end_turn() -> bool {
+    TURN.take().is_some_and(|turn| turn.is_replaced)
 }
 
 /// The request of the task that wakes another on this thread.
@@ -156,28 +157,26 @@ fn looks(mut is_ready: impl FnMut() -> bool, patience: Nanos) -> bool {
     })
 }
 
-/// Does work that blocks, and may borrow what the task has. Meanwhile another thread takes the place of this worker; starting it
-/// takes some 50 µs, so this is for work of milliseconds. Outside of workers the work is just done, and on tokio too: its
+/// Does work that blocks, and may borrow what the task has. Another thread is the worker from then on; this one goes on with the
+/// task as soon as the work is done, and ends with its poll. Starting a thread takes some 50 µs, so this is for work of milliseconds.
+///
+/// The tasks of a runtime can have [`BLOCKING_MAX`](super::BLOCKING_MAX) more threads than it has workers. Beyond that, and where the
+/// kernel has no thread to give, the work keeps its worker. Outside of workers the work is just done, and on tokio too: its
 /// `block_in_place` is for that.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let worker = WORKER.with_borrow(Clone::clone).filter(|(shared, _)| !shared.is_hosted);
-    let Some((shared, index)) = worker else { return work() };
-    let turn = TURN.take();
-    // The substitute is the worker meanwhile: what the work wakes comes to it from elsewhere.
+    // Who is no worker has been replaced already; who is in no poll is, and has other things to go on with.
+    let (Some((shared, index)), Some(turn)) = (worker, TURN.get()) else { return work() };
+    TURN.set(None);
+    // What the work wakes comes to the worker from elsewhere.
     let place = WORKER.take();
-    let is_done = Flag::default();
     shared.leave();
-    let done = thread::scope(|scope| {
-        let works = || Worker::new(&shared, index).run(&is_done);
-        // Where there is no thread to be had the other workers do what they can.
-        let _substitute = thread::Builder::new().name(format!("blocking-{index}")).spawn_scoped(scope, works);
-        let done = catch_unwind(AssertUnwindSafe(work));
-        is_done.raise();
-        shared.wake_worker(index);
-        done
-    });
-    shared.enter();
-    WORKER.set(place);
-    TURN.set(turn);
+    let is_replaced = worker::replace(&shared, index);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    if !is_replaced {
+        shared.enter();
+        WORKER.set(place);
+    }
+    TURN.set(Some(Turn { is_replaced, ..turn }));
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -1,16 +1,24 @@
 //! The tasks that are ready on one worker, in the order of its scheduler.
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler};
+use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler, Why};
 
-use super::page::{OfClass, WorkerPage};
+use super::page::{OfClass, OfWorker, WorkerPage};
 use super::task::Task;
 
-/// What a poll took, to be taken off what its class is owed.
+/// What a poll came to, to be counted, and taken off what its class is owed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     pub(super) next: Next,
     pub(super) ran: Nanos,
+    /// What its task is called.
+    pub(super) name: &'static str,
+    /// From the wake to the poll.
+    pub(super) delay: Nanos,
+    /// It began after its request's deadline.
+    pub(super) is_late: bool,
+    pub(super) is_long: bool,
+    pub(super) has_yielded: bool,
 }
 
 /// When the request came that has waited longest is looked for so often where it must be looked for among all of a class.
@@ -52,9 +60,25 @@ impl Line {
         page.count(OfClass::Oldest).set(self.scheduler.oldest(class).map_or(0, |arrived| arrived.0 + 1));
     }
 
-    /// Charges a class for a poll.
-    pub(super) fn settle(&mut self, Charge { next, ran }: &Charge) {
-        self.scheduler.charge(next, *ran);
+    /// Counts a poll of this worker, and charges its class. Here, because a thread that is the worker no more may have made it.
+    pub(super) fn settle(&mut self, charge: &Charge) {
+        let &Charge { next, ran, name, delay, is_late, is_long, has_yielded } = charge;
+        let (class, is_shed) = (next.ready.class, next.why == Why::Shed);
+        self.page.count(OfWorker::Polls).add_alone(1);
+        self.page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));
+        let of_class = self.page.class(class);
+        of_class.note_delay(delay);
+        of_class.count(OfClass::Polls).add_alone(1);
+        of_class.count(OfClass::RanNs).add_alone(ran.0);
+        of_class.count(OfClass::Late).add_alone(u64::from(is_late));
+        of_class.count(OfClass::Shed).add_alone(u64::from(is_shed));
+        of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why == Why::Floor));
+        if is_long {
+            self.page.note_long(name, class, ran);
+        }
+        if !is_shed {
+            self.scheduler.charge(&next, ran);
+        }
     }
 
     pub(super) fn push(&mut self, task: Task, now: Nanos) {

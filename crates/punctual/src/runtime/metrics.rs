@@ -43,7 +43,7 @@ pub struct ReactorMetrics {
 /// What one worker did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerMetrics {
-    /// What the kernel says of its thread; not of threads that took its place while it blocked.
+    /// What the kernel says of its thread, which is another one after each [`super::blocking`].
     pub thread: ThreadMetrics,
     /// Tasks that it polled.
     pub polls: u64,
@@ -76,6 +76,8 @@ pub struct WorkerMetrics {
 /// What the kernel says of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadMetrics {
+    /// The kernel's number of it; 0 for none.
+    pub number: u64,
     /// Processor time.
     pub ran: Nanos,
     /// Time in which it could have run and had no processor.
@@ -390,6 +392,7 @@ impl ThreadMetrics {
             value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
         };
         Self {
+            number: thread,
             ran: times.next().unwrap_or_default(),
             queued: times.next().unwrap_or_default(),
             switches_voluntary: field("voluntary_ctxt_switches"),
@@ -397,8 +400,11 @@ impl ThreadMetrics {
         }
     }
 
+    /// Another thread has begun since.
     fn since(self, earlier: Self) -> Self {
+        let earlier = if self.number == earlier.number { earlier } else { Self::default() };
         Self {
+            number: self.number,
             ran: self.ran.since(earlier.ran),
             queued: self.queued.since(earlier.queued),
             switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
@@ -459,6 +465,9 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(1));
         let metrics = ThreadMetrics::of("self", u64::from(own.cast_unsigned()));
         assert!(metrics.switches_voluntary + metrics.switches_involuntary > 0 || metrics.ran > Nanos(0));
-        assert_eq!(ThreadMetrics::of("self", u64::MAX), ThreadMetrics::default());
+        let nobody = ThreadMetrics { number: u64::MAX, ..ThreadMetrics::default() };
+        assert_eq!(ThreadMetrics::of("self", u64::MAX), nobody);
+        // Whoever took its place has begun since.
+        assert_eq!(metrics.since(ThreadMetrics { ran: Nanos::NEVER, ..nobody }), metrics);
     }
 }

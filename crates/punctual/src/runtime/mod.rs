@@ -53,7 +53,6 @@ use std::time::Duration;
 
 use async_task::{Builder, ScheduleInfo, WithInfo};
 use punctual_machine::SystemError;
-use punctual_machine::counter::Flag;
 use punctual_proto::Nanos;
 
 pub use awaited::{Awaitable, Awaited, PollReadable, Streamable, Streamed};
@@ -63,14 +62,14 @@ pub use metrics::{
     ClassMetrics, Metrics, ReactorMetrics, RuntimeOwner, ThreadMetrics, Verdict, WorkerMetrics, read_all,
 };
 pub use net::{TcpListener, TcpStream, UdpSocket};
-pub use options::{Lane, RuntimeOptions, StartError, TaskOptions, Urgency, WORKERS_MAX};
+pub use options::{BLOCKING_MAX, Lane, RuntimeOptions, StartError, TaskOptions, Urgency, WORKERS_MAX};
 pub use page::LongPoll;
 pub use punctual_proto::classes::{ClassOptions, ClassesError, Policy};
 pub use registry::SpawnError;
 pub use task::{Join, JoinError, Request};
 pub use timers::{Elapsed, Sleep};
 
-use page::{OfWorker, Word};
+use page::Word;
 use registry::Registered;
 use shared::Shared;
 use task::{Meta, Task, contain};
@@ -178,9 +177,7 @@ fn start_worker(
         // Nobody listens if the starting thread was killed.
         let _nobody = said.send(taken);
         if works {
-            let thread = rustix::thread::gettid().as_raw_nonzero().get();
-            shared.seats[index].page.count(OfWorker::Thread).set(u64::from(thread.cast_unsigned()));
-            Worker::new(&shared, index).run(&Flag::default());
+            Worker::new(&shared, index).run();
         }
     };
     let failed = |error: io::Error| SystemError::new("start thread", format!("worker-{index}"), error);
@@ -193,7 +190,9 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         let shared = &self.handle.shared;
         shared.stop_workers();
-        for thread in self.threads.drain(..) {
+        // Each thread is listed by one that is waited for before.
+        let substitutes = std::iter::from_fn(|| unpoisoned(shared.substitutes.lock()).pop());
+        for thread in self.threads.drain(..).chain(substitutes) {
             let is_own = thread.thread().id() == thread::current().id();
             // A worker has no panics: tasks' are contained.
             let _ended = if is_own { Ok(()) } else { thread.join() };

@@ -20,6 +20,10 @@ const TASKS: usize = 1 << 16;
 /// Workers of one runtime: a wake looks at each of them for one that is idle.
 pub const WORKERS_MAX: usize = 64;
 
+/// Threads beyond its workers that the tasks of one runtime can have, because they block or go on after they did
+/// ([`super::blocking`]). So many blocked threads are a fault of their own, and cost some MB.
+pub const BLOCKING_MAX: usize = 256;
+
 /// A runtime before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeOptions {

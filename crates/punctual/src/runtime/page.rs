@@ -33,11 +33,12 @@ pub(super) enum Word {
     ReactorNs,
 }
 
-/// What one worker counts. One thread writes, unless it says otherwise.
+/// What one worker counts. Its thread writes, unless it says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OfWorker {
     /// The kernel's number of its thread.
     Thread,
+    /// Who has the worker's line writes these, and those of long polls.
     Polls,
     /// Polls whose task was woken while it ran: it yielded.
     Yields,
@@ -48,7 +49,7 @@ pub(super) enum OfWorker {
     WakesInVain,
     SpinsFound,
     SpinsInVain,
-    /// Wakes by the worker's own thread, or the thread that blocks in its place.
+    /// Wakes by the worker's own thread.
     WokenHere,
     /// Wakes by any thread.
     WokenFromElsewhere,
@@ -63,7 +64,7 @@ pub(super) enum OfWorker {
     LongestName,
 }
 
-/// What a class had on one worker. Who has the worker's line writes the first two, the worker the others.
+/// What a class had on one worker. Who has the worker's line writes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OfClass {
     Waiting,
@@ -185,7 +186,7 @@ impl WorkerPage {
     }
 }
 
-/// What one worker writes of one class.
+/// What is written of one class on one worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassPage<'a>(&'a [Counter]);
 

@@ -7,7 +7,7 @@ use punctual_proto::classes::{Next, Why};
 
 use super::context::{self, Turn};
 use super::line::Charge;
-use super::page::{OfClass, OfWorker, WorkerPage};
+use super::page::WorkerPage;
 use super::shared::Shared;
 use super::task::Task;
 
@@ -53,8 +53,10 @@ pub(super) struct Polling {
     /// When it last looked at descriptors and timers.
     pub(super) looked: Nanos,
     looks: Looks,
-    /// What the last poll took, until its class is charged for it.
+    /// What the last poll came to, until it is counted and its class is charged for it.
     charge: Option<Charge>,
+    /// The last poll blocked, and another thread is the worker since.
+    pub(super) is_replaced: bool,
     /// When the last poll ended. The next one begins then: choosing a task counts as a part of its poll, and saves a reading of
     /// the clock.
     pub(super) ended: Nanos,
@@ -70,6 +72,7 @@ impl Polling {
             looked: Nanos(0),
             looks: Looks::default(),
             charge: None,
+            is_replaced: false,
             ended: Nanos(0),
             patience: Nanos(0),
         }
@@ -89,7 +92,7 @@ impl Polling {
         true
     }
 
-    /// Who polls no more leaves no poll uncharged.
+    /// Who polls no more leaves no poll uncounted.
     pub(super) fn end(&mut self) {
         if let Some(charge) = self.charge.take() {
             self.shared.settle(self.index, &charge);
@@ -114,29 +117,18 @@ impl Polling {
 
     fn poll(&mut self, task: Task, next: Next, began: Nanos) {
         let meta = task.metadata();
-        let (name, class, woken, request) = (meta.name, meta.class, Nanos(meta.woken.get()), meta.request());
+        let (name, woken, request) = (meta.name, Nanos(meta.woken.get()), meta.request());
         let is_shed = next.why == Why::Shed;
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
-        context::begin_turn(Turn { request, due, patience, is_shed });
+        context::begin_turn(Turn { request, due, patience, is_shed, is_replaced: false });
         // Its panics are contained in its future; one in dropping that would end the process.
         let has_yielded = task.run();
-        context::end_turn();
+        self.is_replaced = context::end_turn();
         self.ended = self.shared.now();
         let ran = self.ended.since(began);
-        let page = self.page();
-        page.count(OfWorker::Polls).add_alone(1);
-        page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));
-        let of_class = page.class(class);
-        of_class.note_delay(began.since(woken));
-        of_class.count(OfClass::Polls).add_alone(1);
-        of_class.count(OfClass::RanNs).add_alone(ran.0);
-        of_class.count(OfClass::Late).add_alone(u64::from(began > request.deadline));
-        of_class.count(OfClass::Shed).add_alone(u64::from(is_shed));
-        if ran >= self.shared.long_poll {
-            page.note_long(name, class, ran);
-        }
-        of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why == Why::Floor));
-        self.charge = (!is_shed).then_some(Charge { next, ran });
+        let (delay, is_late) = (began.since(woken), began > request.deadline);
+        let is_long = ran >= self.shared.long_poll;
+        self.charge = Some(Charge { next, ran, name, delay, is_late, is_long, has_yielded });
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::Waker;
+use std::thread;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     processors: u64,
     awake: Counter,
     pub(super) stop: Flag,
+    /// Threads that took a worker's place while a task blocked.
+    pub(super) substitutes: Mutex<Vec<thread::JoinHandle<()>>>,
     /// The workers are tasks of another runtime, which has descriptors and timers of its own.
     pub(super) is_hosted: bool,
     pub(super) reactor: Reactor,
@@ -153,6 +156,7 @@ impl Shared {
             processors: punctual_machine::cpu::allowed().len() as u64,
             awake: Counter::default(),
             stop: Flag::default(),
+            substitutes: Mutex::default(),
             is_hosted,
             reactor: Reactor::new(&page)?,
             leaders,
@@ -286,13 +290,13 @@ impl Shared {
         }
     }
 
-    /// Charges a worker's line for what its last poll took.
+    /// Counts a worker's last poll, and charges its line for it.
     pub(super) fn settle(&self, worker: usize, charge: &Charge) {
         let seat = &self.seats[worker];
         seat.lock(self, &seat.page).settle(charge);
     }
 
-    /// The next task of this worker; what the last one took is charged first.
+    /// The next task of this worker; the last poll is counted and charged first.
     pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Next)> {
         let seat = &self.seats[worker];
         let mut line = seat.lock(self, &seat.page);

@@ -226,6 +226,7 @@ impl HostedWorker {
 
 impl Drop for HostedWorker {
     fn drop(&mut self) {
+        self.polling.end();
         if self.is_awake {
             self.polling.shared.leave();
         }

@@ -1,19 +1,21 @@
 //! A worker: polls one task after the other, and passes the time while there is none.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use punctual_machine::counter::Flag;
 use punctual_machine::doorbell::Notification;
 use punctual_machine::sleep_cost::SleepCost;
 use punctual_machine::sync::spin_hint;
 use punctual_proto::Nanos;
 
 use super::context;
+use super::options::BLOCKING_MAX;
 use super::page::{OfWorker, WorkerPage};
 use super::polling::Polling;
 use super::reactor::Lead;
 use super::shared::Shared;
+use super::unpoisoned;
 use crate::adaptive_spin::{AdaptiveSpin, Spun};
 
 /// Looks for work between two looks at the clock, while it spins.
@@ -27,6 +29,21 @@ const WATCH_AFTER: Nanos = Nanos::from_micros(10);
 
 /// A task looks no longer for what it awaits: its class is charged for that.
 const PATIENCE_MAX: Nanos = Nanos::from_micros(5);
+
+/// Another thread is that worker from now on, as urgent as this one. Whether there is one.
+pub(super) fn replace(shared: &Arc<Shared>, index: usize) -> bool {
+    let mut substitutes = unpoisoned(shared.substitutes.lock());
+    substitutes.retain(|thread| !thread.is_finished());
+    // Who ends the runtime raises this before it waits for those that are listed.
+    if shared.stop.is_raised() || substitutes.len() >= BLOCKING_MAX {
+        return false;
+    }
+    let theirs = Arc::clone(shared);
+    let started = thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || Worker::new(&theirs, index).run());
+    started.map(|thread| substitutes.push(thread)).is_ok()
+}
 
 /// One thread's part in a runtime.
 #[derive(Debug)]
@@ -52,23 +69,28 @@ impl<'s> Worker<'s> {
         self.polling.page()
     }
 
-    /// Works until the runtime ends, or this flag is raised and rung for.
-    pub(super) fn run(mut self, until: &Flag) {
+    /// Works until the runtime ends, or another thread is this worker.
+    pub(super) fn run(mut self) {
         let _place = context::take_place(self.shared, self.polling.index);
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.page().count(OfWorker::Thread).set(u64::from(thread.cast_unsigned()));
         self.shared.enter();
         let mut now = self.shared.now();
-        while !self.shared.stop.is_raised() && !until.is_raised() {
+        while !self.shared.stop.is_raised() && !self.polling.is_replaced {
             if self.turn(now) {
                 now = self.polling.ended;
                 continue;
             }
             if !self.polling.look(self.shared.now()) {
-                self.idle(until);
+                self.idle();
             }
             now = self.shared.now();
         }
         self.polling.end();
-        self.shared.leave();
+        // Who was replaced has left before.
+        if !self.polling.is_replaced {
+            self.shared.leave();
+        }
     }
 
     /// Polls one task. Whether there was one.
@@ -88,32 +110,32 @@ impl<'s> Worker<'s> {
     }
 
     /// Passes the time until there may be something to do.
-    fn idle(&mut self, until: &Flag) {
+    fn idle(&mut self) {
         let began = self.shared.now();
-        let spun = self.spin(began, until);
+        let spun = self.spin(began);
         match spun {
             Spun::Found => self.page().count(OfWorker::SpinsFound).add_alone(1),
-            Spun::Not => self.park(until),
+            Spun::Not => self.park(),
             Spun::InVain | Spun::Preempted => {
                 self.page().count(OfWorker::SpinsInVain).add_alone(1);
-                self.park(until);
+                self.park();
             }
         }
         self.spin.note(self.shared.now().since(began).0, spun);
     }
 
-    fn is_ready(&self, until: &Flag) -> bool {
-        self.shared.has_work(self.polling.index) || until.is_raised()
+    fn is_ready(&self) -> bool {
+        self.shared.has_work(self.polling.index)
     }
 
     /// Looks again and again, for as long as that is worth while.
-    fn spin(&mut self, began: Nanos, until: &Flag) -> Spun {
+    fn spin(&mut self, began: Nanos) -> Spun {
         let limit = Nanos(self.spin.spin_ns().into());
         let mut last = began;
         while last.since(began) < limit {
             for _ in 0..LOOKS {
                 spin_hint();
-                if self.is_ready(until) || self.shared.reactor.watch.look() {
+                if self.is_ready() || self.shared.reactor.watch.look() {
                     return Spun::Found;
                 }
             }
@@ -130,13 +152,13 @@ impl<'s> Worker<'s> {
     }
 
     /// Sleeps until somebody rings; if it leads, until a descriptor is ready or a timer due, too.
-    fn park(&mut self, until: &Flag) {
+    fn park(&mut self) {
         let shared = self.shared;
         let lead = if shared.may_lead(self.polling.index) { shared.reactor.lead_unless_led() } else { None };
         shared.leave();
         let slept = match lead {
             Some(mut lead) => {
-                let slept = self.sleep_leading(&mut lead, until);
+                let slept = self.sleep_leading(&mut lead);
                 // It has just looked at all there is: what woke it is polled first.
                 self.polling.looked = shared.now();
                 shared.reactor.is_led.publish(0);
@@ -144,20 +166,20 @@ impl<'s> Worker<'s> {
             }
             None => {
                 let bell = &shared.seats[self.polling.index].bell;
-                let is_ready = |worker: &mut Self| worker.is_ready(until);
+                let is_ready = |worker: &mut Self| worker.is_ready();
                 bell.sleep(Notification::Futex, self, is_ready, |_| bell.sleep_futex(None)).slept.is_some()
             }
         };
         shared.enter();
         if slept {
             self.page().count(OfWorker::Parks).add_alone(1);
-            let in_vain = !self.is_ready(until);
+            let in_vain = !self.is_ready();
             self.page().count(OfWorker::WakesInVain).add_alone(u64::from(in_vain));
         }
     }
 
     /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Whether it slept.
-    fn sleep_leading(&mut self, lead: &mut Lead, until: &Flag) -> bool {
+    fn sleep_leading(&mut self, lead: &mut Lead) -> bool {
         let shared = self.shared;
         let (reactor, bell) = (&shared.reactor, &shared.seats[self.polling.index].bell);
         reactor.leader.set(self.polling.index as u64);
@@ -166,7 +188,7 @@ impl<'s> Worker<'s> {
         let is_ready = |worker: &mut Self| {
             // Whoever is woken by that is in a line then.
             let _woken = reactor.watch.arm();
-            worker.is_ready(until) || !on_descriptors && worker.shared.reactor.count.get() > 0
+            worker.is_ready() || !on_descriptors && worker.shared.reactor.count.get() > 0
         };
         let slept = bell.sleep(how, self, is_ready, |_| {
             let due = reactor.timers.next();
