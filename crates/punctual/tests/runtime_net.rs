@@ -279,6 +279,56 @@ fn timers_go_off_after_their_time() {
     }
 }
 
+/// Keeps a worker until the sender is dropped.
+fn hold(runtime: &Runtime) -> (mpsc::Sender<()>, punctual::runtime::Join<()>) {
+    let ((go, gate), (held, is_held)) = (mpsc::channel::<()>(), mpsc::channel());
+    let holds = async move {
+        held.send(()).unwrap();
+        let _gone = gate.recv();
+    };
+    let task = runtime.spawn(class(0), holds).unwrap();
+    is_held.recv().unwrap();
+    (go, task)
+}
+
+/// Goal: a worker that has waited for descriptors and timers, and is kept by a task then, keeps nobody else while another sleeps.
+/// Method: either of two workers is kept until a datagram has come, or a timer has gone off, for a thread that is no worker.
+#[test]
+fn who_is_kept_hands_the_lead_on() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(2);
+    let socket = UdpSocket::bind(runtime.handle(), anywhere()).unwrap();
+    let sender = std::net::UdpSocket::bind(anywhere()).unwrap();
+    let address = socket.as_std().local_addr().unwrap();
+    for _ in 0..10 {
+        // Both sleep mostly.
+        std::thread::sleep(Duration::from_millis(5));
+        let (go, held) = hold(&runtime);
+        let theirs = sender.try_clone().unwrap();
+        let sends = std::thread::spawn(move || {
+            // It is waited for by then.
+            std::thread::sleep(Duration::from_millis(2));
+            theirs.send_to(b"x", address).unwrap();
+        });
+        runtime.block_on(socket.recv_from(&mut [0])).unwrap();
+        sends.join().unwrap();
+        runtime.block_on(runtime.handle().sleep(Duration::from_millis(1)));
+        assert!(!held.is_finished());
+        drop(go);
+        runtime.block_on(held).unwrap();
+    }
+    for _ in 0..10 {
+        let runtime = start(2);
+        std::thread::sleep(Duration::from_millis(5));
+        let (go, held) = hold(&runtime);
+        // The first timer comes when the one that would wait for it is kept.
+        runtime.block_on(runtime.handle().sleep(Duration::from_millis(1)));
+        assert!(!held.is_finished());
+        drop(go);
+        runtime.block_on(held).unwrap();
+    }
+}
+
 /// Goal: as many timers as there are go off, once each. `PUNCTUAL_TIMERS=100000` has more of them.
 #[test]
 fn many_timers_go_off_once() {

@@ -55,6 +55,8 @@ pub(super) struct Polling {
     looks: Looks,
     /// What the last poll came to, until it is counted and its class is charged for it.
     charge: Option<Charge>,
+    /// It was asleep, and may have led: when it polls a task, another that sleeps is to lead.
+    pub(super) owes_lead: bool,
     /// The last poll blocked, and another thread is the worker since.
     pub(super) is_replaced: bool,
     /// When the last poll ended. The next one begins then: choosing a task counts as a part of its poll, and saves a reading of
@@ -72,6 +74,7 @@ impl Polling {
             looked: Nanos(0),
             looks: Looks::default(),
             charge: None,
+            owes_lead: false,
             is_replaced: false,
             ended: Nanos(0),
             patience: Nanos(0),
@@ -86,7 +89,12 @@ impl Polling {
     pub(super) fn poll_next(&mut self, now: Nanos) -> bool {
         let own = self.shared.next(self.index, self.charge.take(), now);
         match own.or_else(|| self.shared.steal(self.index, now)) {
-            Some((task, next)) => self.poll(task, next, now),
+            Some((task, next)) => {
+                if std::mem::take(&mut self.owes_lead) {
+                    self.shared.hand_lead_on(self.index);
+                }
+                self.poll(task, next, now);
+            }
             None => return false,
         }
         true

@@ -260,6 +260,11 @@ impl Reactor {
         }
     }
 
+    /// Whether there are descriptors or timers to wait for.
+    pub(super) fn has_any(&self) -> bool {
+        self.count.get() > 0 || self.timers.next() != Nanos::NEVER
+    }
+
     /// Has it looked at until something comes. Who is to be woken at once, because something is there.
     pub(super) fn watch(&self, watched: Arc<dyn Watched>) -> Option<Waker> {
         self.watch.add(watched, || self.is_led.get_published() != 0)

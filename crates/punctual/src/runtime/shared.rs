@@ -261,8 +261,37 @@ impl Shared {
 
     /// There is a first descriptor, or an earlier timer: whoever sleeps over both begins anew.
     pub(super) fn wake_leader(&self) {
-        sender_fence();
-        self.wake_worker(self.reactor.leader.get() as usize);
+        sender_fence(); // Who sleeps sees what there is to wait for, or we see that it leads, or sleeps.
+        if self.reactor.is_led.get_published() != 0 {
+            self.wake_worker(self.reactor.leader.get() as usize);
+        } else {
+            self.wake_to_lead(None);
+        }
+    }
+
+    /// A worker that has slept is about to poll a task, for however long. If it led, and there is something to wait for, another one
+    /// that sleeps leads from now on.
+    pub(super) fn hand_lead_on(&self, worker: usize) {
+        if self.reactor.is_led.get_published() != 0 {
+            return;
+        }
+        sender_fence(); // Who goes to sleep sees that nobody leads, or we see that it sleeps.
+        if self.reactor.has_any() {
+            self.wake_to_lead(Some(worker));
+        }
+    }
+
+    /// Behind a fence: wakes one that may lead, if one sleeps.
+    fn wake_to_lead(&self, except: Option<usize>) {
+        let may_lead = self.seats.iter().enumerate().take(self.leaders);
+        let _woken = may_lead
+            .filter(|(worker, _)| Some(*worker) != except)
+            .any(|(worker, seat)| self.notify(worker, seat.bell.ring_fenced()));
+    }
+
+    /// Whether a worker that is about to sleep is to lead: it may, nobody does, and there is something to wait for.
+    pub(super) fn is_to_lead(&self, worker: usize) -> bool {
+        self.may_lead(worker) && self.reactor.is_led.get_published() == 0 && self.reactor.has_any()
     }
 
     fn notify(&self, worker: usize, notification: Option<Notification>) -> bool {

@@ -153,9 +153,20 @@ impl<'s> Worker<'s> {
 
     /// Sleeps until somebody rings; if it leads, until a descriptor is ready or a timer due, too.
     fn park(&mut self) {
+        self.shared.leave();
+        while self.sleep() {
+            // Woken to lead, and for nothing else.
+        }
+        self.polling.owes_lead = self.shared.may_lead(self.polling.index);
+        self.shared.enter();
+    }
+
+    /// Sleeps once, and leads if it may and nobody does. Whether it was woken to lead.
+    fn sleep(&mut self) -> bool {
         let shared = self.shared;
-        let lead = if shared.may_lead(self.polling.index) { shared.reactor.lead_unless_led() } else { None };
-        shared.leave();
+        let index = self.polling.index;
+        let lead = if shared.may_lead(index) { shared.reactor.lead_unless_led() } else { None };
+        let leads = lead.is_some();
         let slept = match lead {
             Some(mut lead) => {
                 let slept = self.sleep_leading(&mut lead);
@@ -165,17 +176,19 @@ impl<'s> Worker<'s> {
                 slept
             }
             None => {
-                let bell = &shared.seats[self.polling.index].bell;
-                let is_ready = |worker: &mut Self| worker.is_ready();
+                let bell = &shared.seats[index].bell;
+                let is_ready = |worker: &mut Self| worker.is_ready() || shared.is_to_lead(index);
                 bell.sleep(Notification::Futex, self, is_ready, |_| bell.sleep_futex(None)).slept.is_some()
             }
         };
-        shared.enter();
-        if slept {
-            self.page().count(OfWorker::Parks).add_alone(1);
-            let in_vain = !self.is_ready();
-            self.page().count(OfWorker::WakesInVain).add_alone(u64::from(in_vain));
+        if !slept {
+            return false;
         }
+        self.page().count(OfWorker::Parks).add_alone(1);
+        let is_ready = self.is_ready();
+        let is_to_lead = !is_ready && !leads && shared.is_to_lead(index);
+        self.page().count(OfWorker::WakesInVain).add_alone(u64::from(!is_ready && !is_to_lead));
+        is_to_lead
     }
 
     /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Whether it slept.
