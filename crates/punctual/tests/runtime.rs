@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{Dice, Role, own_role, unique, watchdog};
 use punctual::runtime::{
-    BLOCKING_MAX, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError, TaskOptions,
-    Urgency, blocking, read_all, request, yield_if_due, yield_now,
+    BLOCKING_MAX, Join, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError,
+    TaskOptions, Urgency, blocking, read_all, request, yield_if_due, yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
 
@@ -251,6 +251,41 @@ fn the_end_of_a_runtime_is_the_end_of_its_tasks() {
     assert_eq!((alive(&all), handle.tasks()), (0, 0));
     let refused = handle.spawn(class(0), async {}).err();
     assert_eq!(refused, Some(SpawnError::Closed));
+}
+
+/// Goal: a task that is spawned, or woken, while its runtime ends is ended, and whoever waits for it is told.
+#[test]
+fn the_end_misses_no_task_that_comes_meanwhile() {
+    let _alive = watchdog(LIMIT_S);
+    for seed in 0..200_u64 {
+        let runtime = Runtime::start(&workers(1)).unwrap();
+        let handle = runtime.handle().clone();
+        let event = Arc::new(Event::default());
+        let theirs = Arc::clone(&event);
+        let waits = async move {
+            loop {
+                theirs.wait().await;
+            }
+        };
+        let waits: Join<()> = runtime.spawn(class(0), waits).unwrap();
+        let (begun, begins) = mpsc::channel();
+        let spawns = std::thread::spawn(move || {
+            let mut joins = Vec::new();
+            begun.send(()).unwrap();
+            while let Ok(join) = handle.spawn(class(7), pending::<()>()) {
+                joins.push(join);
+            }
+            joins
+        });
+        let wakes = std::thread::spawn(move || (0..2_000).for_each(|_| event.bring_about()));
+        begins.recv().unwrap();
+        Dice(seed + 1).pause();
+        drop(runtime);
+        wakes.join().unwrap();
+        let joins = spawns.join().unwrap();
+        let left = joins.iter().chain([&waits]).filter(|join| !join.is_finished()).count();
+        assert_eq!(left, 0, "seed {seed}");
+    }
 }
 
 #[test]

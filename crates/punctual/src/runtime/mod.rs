@@ -226,7 +226,9 @@ impl Handle {
         let schedule =
             WithInfo(move |task: Task, info: ScheduleInfo| its.schedule(task, info.woken_while_running));
         let (task, join) = Builder::new().metadata(meta).spawn(whole, schedule);
-        unpoisoned(shared.registry.lock()).keep(number, task.waker());
+        // The runtime may have ended meanwhile. Then the task is dropped here, without the lock.
+        let kept = unpoisoned(shared.registry.lock()).keep(number, task.waker());
+        kept?;
         task.schedule();
         Ok(Join::new(join.fallible()))
     }

@@ -68,8 +68,13 @@ impl Registry {
         self.page.count(Word::Tasks).set(self.len() as u64);
     }
 
-    pub(super) fn keep(&mut self, number: u32, waker: Waker) {
+    /// The task that has this number from now on.
+    pub(super) fn keep(&mut self, number: u32, waker: Waker) -> Result<(), SpawnError> {
+        if self.is_closed {
+            return Err(SpawnError::Closed);
+        }
         self.wakers[number as usize] = Some(waker);
+        Ok(())
     }
 
     /// No task from now on; those that live are returned.

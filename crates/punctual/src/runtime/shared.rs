@@ -53,6 +53,9 @@ pub(super) struct Shared {
     processors: u64,
     awake: Counter,
     pub(super) stop: Flag,
+    /// No worker polls any more: what is woken is dropped.
+    has_ended: Flag,
+    dropping: Mutex<()>,
     /// Threads that took a worker's place while a task blocked.
     pub(super) substitutes: Mutex<Vec<thread::JoinHandle<()>>>,
     /// The workers are tasks of another runtime, which has descriptors and timers of its own.
@@ -156,6 +159,8 @@ impl Shared {
             processors: punctual_machine::cpu::allowed().len() as u64,
             awake: Counter::default(),
             stop: Flag::default(),
+            has_ended: Flag::default(),
+            dropping: Mutex::default(),
             substitutes: Mutex::default(),
             is_hosted,
             reactor: Reactor::new(&page)?,
@@ -232,6 +237,10 @@ impl Shared {
         seat.inbox.push(entry, task);
         if !self.wake_worker(home) && self.seats.len() > 1 {
             self.wake_idle(class, home);
+        }
+        // Behind the bell's fence: whoever ends sees the task, or we see the end.
+        if self.has_ended.is_raised() {
+            self.drop_ready();
         }
     }
 
@@ -421,12 +430,28 @@ impl Shared {
         // Woken, each task that waits comes into some inbox, from where it is dropped. That may wake others.
         let wakers = unpoisoned(self.registry.lock()).close();
         wakers.into_iter().chain(self.reactor.forget()).for_each(Waker::wake);
-        loop {
-            let tasks: Vec<Task> = self.seats.iter().flat_map(Seat::empty).collect();
-            if tasks.is_empty() {
-                break;
+        // One that another thread has just woken is not here yet: that thread drops it.
+        self.has_ended.raise();
+        sender_fence();
+        self.drop_ready();
+    }
+
+    /// Drops every task that is ready, and those that this wakes. Where another thread does, or this one further out, that one does it.
+    fn drop_ready(&self) {
+        while let Ok(dropping) = self.dropping.try_lock() {
+            loop {
+                let tasks: Vec<Task> = self.seats.iter().flat_map(Seat::empty).collect();
+                if tasks.is_empty() {
+                    break;
+                }
+                drop(tasks);
             }
-            drop(tasks);
+            drop(dropping);
+            // Who found the lock taken has put its task where we see it now.
+            sender_fence();
+            if self.seats.iter().all(|seat| seat.inbox.is_empty()) {
+                return;
+            }
         }
     }
 
