@@ -213,12 +213,12 @@ impl Reactor {
         })
     }
 
-    /// A descriptor from now on, under a number.
+    /// A descriptor from now on, under a number. Whether it is the first: said under the lock, as another may follow at once.
     pub(super) fn add(
         &self,
         descriptor: BorrowedFd<'_>,
         reported: Arc<dyn Reported>,
-    ) -> Result<u64, SystemError> {
+    ) -> Result<(u64, bool), SystemError> {
         let mut sources = unpoisoned(self.sources.lock());
         let number = sources.put(reported);
         // With the lock held: what the kernel reports of it at once must find it.
@@ -226,8 +226,9 @@ impl Reactor {
             sources.take(number);
             return Err(error);
         }
-        self.note_count(self.count.get() + 1);
-        Ok(number)
+        let before = self.count.get();
+        self.note_count(before + 1);
+        Ok((number, before == 0))
     }
 
     /// So many there are; the list of them is locked.
@@ -351,6 +352,7 @@ mod tests {
     use super::super::options::RuntimeOptions;
     use super::*;
     use punctual_machine::clock::Ticks;
+    use std::sync::Barrier;
     use std::task::Wake;
 
     /// Has something at every look.
@@ -395,19 +397,42 @@ mod tests {
         assert_eq!(woken.0.get(), 1);
     }
 
+    /// Goal: of descriptors that come at once exactly one is the first, whoever looks when: it wakes the leader.
+    #[test]
+    fn one_of_many_is_the_first() {
+        const THREADS: usize = 8;
+        let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
+        let (reactor, together) = (Reactor::new(&page).unwrap(), Barrier::new(THREADS));
+        for round in 0..1_000 {
+            let add = || {
+                let event = EventFd::new().unwrap();
+                together.wait();
+                let (number, is_first) = reactor.add(event.as_fd(), Arc::new(Source::default())).unwrap();
+                together.wait();
+                reactor.remove(event.as_fd(), number);
+                usize::from(is_first)
+            };
+            let firsts: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(add)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(firsts, 1, "round {round}");
+        }
+    }
+
     /// Goal: what was reported of a descriptor that is gone does not reach the one that has its place.
     #[test]
     fn a_late_report_reaches_nobody_else() {
         let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
         let reactor = Reactor::new(&page).unwrap();
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let number = reactor.add(here.as_fd(), Arc::new(Source::default())).unwrap();
+        let (number, _) = reactor.add(here.as_fd(), Arc::new(Source::default())).unwrap();
         drop(there);
         let mut lead = reactor.lead_unless_led().unwrap();
         reactor.wait(&mut lead, None);
         reactor.remove(here.as_fd(), number);
         let (event, source) = (EventFd::new().unwrap(), Arc::new(Source::default()));
-        let newer = reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
+        let (newer, _) = reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
         reactor.dispatch(&mut lead, Nanos(0));
         assert!(!source.is_closed.is_raised());
         assert_eq!(source.side(Side::Read).reports, 0);

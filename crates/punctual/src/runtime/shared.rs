@@ -260,9 +260,9 @@ impl Shared {
         descriptor: BorrowedFd<'_>,
         reported: Arc<dyn Reported>,
     ) -> io::Result<u64> {
-        let number = self.reactor.add(descriptor, reported).map_err(io::Error::other)?;
+        let (number, is_first) = self.reactor.add(descriptor, reported).map_err(io::Error::other)?;
         // Who leads may sleep as where there are no descriptors.
-        if self.reactor.count.get() == 1 {
+        if is_first {
             self.wake_leader();
         }
         Ok(number)
