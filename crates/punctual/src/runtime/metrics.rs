@@ -69,7 +69,7 @@ pub struct WorkerMetrics {
     pub lock_wait: Nanos,
     /// Polls that lasted longer than [`super::RuntimeOptions::long_poll`].
     pub long_polls: u64,
-    /// The longest of them since the start.
+    /// The longest of them since the start; between two readings only if it was then.
     pub longest: Option<LongPoll>,
 }
 
@@ -196,12 +196,11 @@ impl Metrics {
                 verdicts.push(Verdict::CpuStarvation { worker, permille: queued });
             }
         }
-        let longest = self.workers.iter().filter(|worker| worker.long_polls > 0);
-        let longest = longest.filter_map(|worker| worker.longest.clone());
-        let long_polls =
-            self.workers.iter().fold(0, |sum: u64, worker| sum.saturating_add(worker.long_polls));
-        if let Some(longest) = longest.max_by_key(|poll| poll.ran) {
-            verdicts.push(Verdict::LongPolls { count: long_polls, longest });
+        let count = self.workers.iter().fold(0, |sum: u64, worker| sum.saturating_add(worker.long_polls));
+        if count > 0 {
+            let longest = self.workers.iter().filter(|worker| worker.long_polls > 0);
+            let longest = longest.filter_map(|worker| worker.longest.clone()).max_by_key(|poll| poll.ran);
+            verdicts.push(Verdict::LongPolls { count, longest });
             return verdicts;
         }
         let starved = |&(_, class): &(usize, &ClassMetrics)| {
@@ -250,8 +249,8 @@ pub enum Verdict {
     LongPolls {
         /// Polls that were.
         count: u64,
-        /// The longest.
-        longest: LongPoll,
+        /// The longest that is known: of each worker if none before was longer.
+        longest: Option<LongPoll>,
     },
 }
 
@@ -272,13 +271,16 @@ impl fmt::Display for Verdict {
                     "priority starvation: class {class} waits for a second and more; raise its floor, or shed"
                 )
             }
-            Self::LongPolls { count, longest } => write!(
-                f,
-                "long polls: {count}, the longest {} ms by {:?} of class {}; yield in it, block elsewhere, or give a lane to what is urgent",
-                longest.ran.0 / 1_000_000,
-                longest.name,
-                longest.class
-            ),
+            Self::LongPolls { count, longest } => {
+                write!(f, "long polls: {count}, ")?;
+                match longest {
+                    Some(LongPoll { name, class, ran }) => {
+                        write!(f, "the longest {} ms by {name:?} of class {class}", ran.0 / 1_000_000)?;
+                    }
+                    None => f.write_str("none longer than all before")?,
+                }
+                f.write_str("; yield in it, block elsewhere, or give a lane to what is urgent")
+            }
         }
     }
 }
@@ -353,7 +355,7 @@ impl WorkerMetrics {
             lock_waits: self.lock_waits.saturating_sub(earlier.lock_waits),
             lock_wait: self.lock_wait.since(earlier.lock_wait),
             long_polls: self.long_polls.saturating_sub(earlier.long_polls),
-            longest: self.longest.clone(),
+            longest: self.longest.clone().filter(|longest| earlier.longest.as_ref() != Some(longest)),
         }
     }
 }
@@ -448,6 +450,25 @@ mod tests {
         assert!(said.starts_with("long polls: 3, the longest 50 ms by \"report\" of class 7"), "{said}");
         metrics.workers[0].long_polls = 0;
         assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
+    }
+
+    /// Goal: a long poll is named in the time in which it was, and in no later one.
+    #[test]
+    fn a_long_poll_is_of_its_time() {
+        let poll =
+            |name: &str, ms: u64| LongPoll { name: name.to_owned(), class: 7, ran: Nanos(ms * 1_000_000) };
+        let reading =
+            |long_polls, longest| second(WorkerMetrics { long_polls, longest, ..WorkerMetrics::default() });
+        let verdicts = |now: &Metrics, earlier: &Metrics| now.since(earlier).verdicts();
+        let (none, first) = (reading(0, None), reading(1, Some(poll("start", 900))));
+        let (shorter, longer) = (reading(3, Some(poll("start", 900))), reading(4, Some(poll("report", 950))));
+        let named = |longest| vec![Verdict::LongPolls { count: 1, longest: Some(longest) }];
+        assert_eq!(verdicts(&first, &none), named(poll("start", 900)));
+        assert_eq!(verdicts(&first, &first), []);
+        let unnamed = verdicts(&shorter, &first);
+        assert_eq!(unnamed, [Verdict::LongPolls { count: 2, longest: None }]);
+        assert!(unnamed[0].to_string().starts_with("long polls: 2, none longer than all before; yield"));
+        assert_eq!(verdicts(&longer, &shorter), named(poll("report", 950)));
     }
 
     #[test]
