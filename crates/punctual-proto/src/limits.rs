@@ -60,6 +60,11 @@ pub const ASSEMBLY_AGE: Nanos = Nanos::from_millis(2_000);
 /// Classes of requests of one scheduler.
 pub const CLASSES_MAX: usize = 32;
 
+/// Tasks of one scheduler at a time. Each class has places for all, of 48 bytes, that are reserved at the start: 192 MiB a class. Their
+/// numbers have 32 bits.
+pub const TASKS_MAX: usize = 1 << 22;
+const _: () = assert!(TASKS_MAX <= u32::MAX as usize);
+
 /// Nodes on one bus. Every node keeps an entry for each of the others in a table of fixed size.
 pub const NODES_MAX: usize = 256;
 

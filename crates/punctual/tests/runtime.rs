@@ -78,6 +78,8 @@ fn impossible_runtimes_are_refused() {
     assert!(start(&workers(65)).unwrap().starts_with("65 workers: 1 to 64"));
     let none = RuntimeOptions { classes: vec![], ..workers(1) };
     assert!(start(&none).unwrap().starts_with("0 classes"));
+    let endless = RuntimeOptions { tasks_max: usize::MAX, ..workers(1) };
+    assert!(start(&endless).unwrap().ends_with("tasks at a time: 4194304 are the most"));
     let lane = Lane { workers: 1, last_class: 0, urgency: Urgency::Nice(99) };
     assert!(
         start(&RuntimeOptions { lanes: vec![lane], ..workers(1) }).unwrap().starts_with("set nice value 99")

@@ -27,7 +27,7 @@ mod tests;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::limits::CLASSES_MAX;
+use crate::limits::{CLASSES_MAX, TASKS_MAX};
 use crate::time::Nanos;
 use queue::Queue;
 
@@ -68,6 +68,8 @@ pub enum ClassesError {
         /// Their sum, thousandths.
         permille: u32,
     },
+    /// More tasks at a time than there can be.
+    Tasks(usize),
 }
 
 impl fmt::Display for ClassesError {
@@ -75,6 +77,7 @@ impl fmt::Display for ClassesError {
         match self {
             Self::Count(count) => write!(f, "{count} classes: 1 to {CLASSES_MAX} are needed"),
             Self::Floors { permille } => write!(f, "floors of {permille} thousandths: 1000 are the most"),
+            Self::Tasks(tasks) => write!(f, "{tasks} tasks at a time: {TASKS_MAX} are the most"),
         }
     }
 }
@@ -183,6 +186,9 @@ impl Scheduler {
         let permille = options.iter().fold(0, |sum: u32, class| sum.saturating_add(class.floor_permille));
         if permille > 1_000 {
             return Err(ClassesError::Floors { permille });
+        }
+        if tasks_max > TASKS_MAX {
+            return Err(ClassesError::Tasks(tasks_max));
         }
         let class = |&options: &ClassOptions| Class {
             options,

@@ -70,6 +70,9 @@ impl Ord for Entry {
     }
 }
 
+/// What [`crate::limits::TASKS_MAX`] says of the memory for one.
+const _: () = assert!(size_of::<Entry>() == 48);
+
 #[derive(Debug)]
 pub(super) struct Queue {
     heap: BinaryHeap<Entry>,

@@ -140,6 +140,10 @@ fn impossible_classes_are_refused() {
         assert_eq!(Scheduler::new(&options, Policy::Floors, 1).err(), Some(error));
     }
     assert!(Scheduler::new(&[floor(600), floor(400)], Policy::Floors, 1).is_ok());
+    for tasks in [TASKS_MAX + 1, usize::MAX] {
+        let refused = Scheduler::new(&[floor(0)], Policy::Floors, tasks).err();
+        assert_eq!(refused, Some(ClassesError::Tasks(tasks)));
+    }
 }
 
 /// Goal: who always has one task gets its floor before others, and no more. Method: its task is in line again before it is

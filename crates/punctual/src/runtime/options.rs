@@ -41,7 +41,7 @@ pub struct RuntimeOptions {
     pub classes: Vec<ClassOptions>,
     /// Which task is next.
     pub policy: Policy,
-    /// Tasks at a time. Memory for their places in line is reserved for each worker and class, and used when they are.
+    /// Tasks at a time, 4,194,304 (2^22) at most. Memory for their places in line is reserved for each worker and class, and used when they are.
     pub tasks_max: usize,
     /// After so long [`super::yield_if_due`] yields.
     pub turn: Duration,
