@@ -368,6 +368,111 @@ fn a_disk_without_any_room_tells_what_is_missing() {
     }
 }
 
+/// The message of this number, larger than a frame.
+fn large(number: u64, size: usize) -> Vec<u8> {
+    let mut message: Vec<u8> = (0..size).map(|at| (at as u64 * 31 + number) as u8).collect();
+    message[..8].copy_from_slice(&number.to_le_bytes());
+    message
+}
+
+/// A node that has messages of up to 64 MiB.
+fn large_node(bus: &Bus, name: &str) -> Node {
+    NodeOptions::new(name).message_size_max(64 << 20).open(bus).unwrap()
+}
+
+/// The numbers of large messages of one size in a file, all of them whole.
+fn large_numbers(file: &Path, size: usize) -> Vec<u64> {
+    let (mut recording, mut bytes) = (Recording::open(file).unwrap(), Vec::new());
+    let mut next = || {
+        recording.next(&mut bytes).unwrap()?;
+        let number = number(&bytes);
+        assert!(bytes == large(number, size), "{number} is another one");
+        Some(number)
+    };
+    std::iter::from_fn(&mut next).collect()
+}
+
+/// Goal: messages larger than a frame are in the file, whole, or counted; and are said again whole.
+#[test]
+fn large_messages_are_in_the_file_or_counted() {
+    const MESSAGES: u64 = 20;
+    const SIZE: usize = 400_000;
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let group = |port: u16| SocketAddr::new([239, 255, 80, 88].into(), port);
+    let multicast = |port| Bus::multicast(group(port), [127, 0, 0, 1].into());
+    let shown = |port| format!("multicast:{}@127.0.0.1", group(port));
+    let [first, second] = [unique("large"), unique("replay")];
+    let memory = [Bus::shared(&first), Bus::shared(&second)];
+    let cases = [
+        (memory, [format!("shared:{first}"), format!("shared:{second}")], Target::port("there", 7)),
+        ([multicast(port), multicast(port ^ 1)], [shown(port), shown(port ^ 1)], Target::everyone_at(7)),
+    ];
+    for ((buses, shown, target), format) in cases.iter().flat_map(|case| FORMATS.map(|format| (case, format)))
+    {
+        let place = Place::new();
+        let file = format!("large.{format}");
+        let started = recorder(&place, &shown[0], &file, &[]);
+        let (here, there) = (large_node(&buses[0], "here"), large_node(&buses[0], "there"));
+        let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+        for number in 0..MESSAGES {
+            let message = large(number, SIZE);
+            std::thread::scope(|scope| {
+                let reads = scope.spawn(|| receiver.receive_timeout(Duration::from_secs(1)).is_ok());
+                sender.send(*target, &message).unwrap();
+                reads.join().unwrap();
+            });
+            // Time for the recorder, which nobody waits for.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop((sender, receiver, here, there));
+        let (ended, said) = end(&place, started);
+        let (messages, missed) = (count(&said, "messages"), count(&said, "missed"));
+        assert!(messages > 0 && messages + missed >= MESSAGES, "{format}: {said:#}");
+        assert_eq!(ended.code, Some(i32::from(missed > 0)), "{}", ended.err);
+        let numbers = large_numbers(&place.path(&file), SIZE);
+        assert!(numbers.is_sorted() && numbers.len() as u64 == messages, "{format}: {numbers:?}: {said:#}");
+
+        let listener = large_node(&buses[1], "there");
+        let mut receiver = listener.bind(7).unwrap();
+        let call = ["replay", &file, "--bus", &shown[1], "--json", "-", "--hold-back"];
+        let mut started = place.start(punctual(&call));
+        let mut heard = Vec::new();
+        let mut listen = |receiver: &mut punctual::Communicator| {
+            if let Ok(message) = receiver.receive_timeout(Duration::from_millis(100)) {
+                assert!(message.payload == large(number(message.payload), SIZE));
+                heard.push(number(message.payload));
+            }
+        };
+        while !started.has_ended() {
+            listen(&mut receiver);
+        }
+        listen(&mut receiver);
+        let played: Value = serde_json::from_str(&started.end().with(0).out).expect("JSON");
+        assert_eq!(count(&played, "sent"), messages, "{played:#}");
+        let lost = listener.ledger().lost();
+        assert!(heard == numbers || lost > 0, "{format}: {heard:?} of {numbers:?}: {}", listener.ledger());
+    }
+}
+
+/// Goal: a message that is larger than any that is recorded is counted.
+#[test]
+fn a_message_that_is_too_large_to_record_is_counted() {
+    let (place, stream) = (Place::new(), unique("huge"));
+    let bus = Bus::shared(&stream);
+    let started = recorder(&place, &format!("shared:{stream}"), "huge.pcapng", &[]);
+    let (here, there) = (large_node(&bus, "here"), large_node(&bus, "there"));
+    let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| receiver.receive_timeout(PATIENCE).unwrap().payload.len());
+        sender.send_timeout(Target::port("there", 7), &large(7, 17 << 20), PATIENCE).unwrap();
+    });
+    let (ended, said) = end(&place, started);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert_eq!(count(&said, "messages"), 0, "{said:#}");
+    let missed_by = |cause: &str| said["missed_by"][cause].as_u64().unwrap_or(0);
+    assert!(missed_by("fragments_refused") + missed_by("lost_overrun") > 0, "{said:#}");
+}
+
 /// Goal: on a multicast group what is for everybody is recorded, and played again to whoever listens, by nodes of the same ids.
 #[test]
 fn a_multicast_group_is_recorded_and_played() {

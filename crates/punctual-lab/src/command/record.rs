@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use super::{print, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
-use crate::recording::Format;
 use crate::recording::recorder::{Account, NAP_MAX, Plan, record as record_bus, why_not_created};
 use crate::recording::written::Output;
+use crate::recording::{Format, WHOLE_SIZE_MAX};
 use crate::scheduling::Urgency;
 use crate::units::{count, duration, plural};
 
@@ -109,7 +109,7 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
         duration: arguments.duration,
         count: arguments.count,
     };
-    let node = NodeOptions::new(&arguments.name).open(&sealed);
+    let node = NodeOptions::new(&arguments.name).message_size_max(WHOLE_SIZE_MAX).open(&sealed);
     let recorded = node
         .map_err(|error| error.to_string())
         .and_then(|node| record_bus(&node, &plan, output, || announce(arguments), interrupted));

@@ -27,6 +27,9 @@ pub const SOURCES_MAX: usize = 16 * NODES_MAX;
 /// Largest message of a recording, bytes, with the seal that nobody has looked at.
 pub const MESSAGE_SIZE_MAX: usize = PAYLOAD_SIZE_MAX + SEAL_SIZE;
 
+/// Largest message that is put together to be recorded, bytes: a frame cannot say of more how many there are.
+pub const WHOLE_SIZE_MAX: usize = PAYLOAD_SIZE_MAX;
+
 /// A message of a recording; its bytes stand elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {

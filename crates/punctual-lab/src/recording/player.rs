@@ -16,11 +16,12 @@ use punctual::{
 };
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
+use punctual_proto::limits::{MESSAGE_SIZE_MAX, PAYLOAD_SIZE_MAX};
 use punctual_proto::{Address, NodeId, Target};
 
 use super::Entry as RecordedEntry;
 use super::queue::Batch;
-use super::reading::{Contents, Recording, RecordingError};
+use super::reading::{Contents, Recording, RecordingError, Route};
 
 /// Batches that were read ahead: some MiB.
 const BATCHES_MAX: usize = 8;
@@ -198,7 +199,10 @@ impl Stage {
             tended: Instant::now(),
         };
         let told = &play.contents.told;
-        let open = |options: NodeOptions| options.open(play.bus).map_err(|error| error.to_string());
+        let open = |options: NodeOptions| {
+            let options = options.message_size_max(play.contents.size_max.min(MESSAGE_SIZE_MAX));
+            options.open(play.bus).map_err(|error| error.to_string())
+        };
         match play.nodes {
             Nodes::One => {
                 let node = open(NodeOptions::new("replay"))?;
@@ -212,13 +216,14 @@ impl Stage {
                 }
             }
         }
-        for &(source, target) in &play.contents.routes {
-            stage.open_route(play, stage.address(source), target)?;
+        for route in &play.contents.routes {
+            stage.open_route(play, route)?;
         }
         Ok(stage)
     }
 
-    fn open_route(&mut self, play: &Play<'_>, here: Address, target: Target) -> Result<(), String> {
+    fn open_route(&mut self, play: &Play<'_>, route: &Route) -> Result<(), String> {
+        let (here, target) = (self.address(route.source), route.target);
         let node = self.nodes.get(&here.node).ok_or("a node that was not opened")?;
         if !play.is_in_memory {
             if let Entry::Vacant(free) = self.ends.entry(here) {
@@ -230,7 +235,7 @@ impl Stage {
         let options = PublicationOptions {
             source: here.port.get(),
             // A message is at most a quarter of it, and half of that is for what stands around it.
-            ring_size: (8 * play.contents.size_max).next_power_of_two().max(RING_SIZE_MIN),
+            ring_size: (8 * route.size_max.min(PAYLOAD_SIZE_MAX)).next_power_of_two().max(RING_SIZE_MIN),
             when_full: play.holds_back.then_some(WhenFull::HoldBack),
             ..PublicationOptions::default()
         };
@@ -285,6 +290,10 @@ impl Stage {
     fn send(&mut self, entry: &RecordedEntry, message: &[u8]) -> Result<(), SendError> {
         let here = self.address(entry.source);
         if let Some(end) = self.ends.get_mut(&here) {
+            // Of a large message the first fragments would be said, and there may be no room for the others.
+            if message.len() > end.payload_size_max() {
+                return end.send_timeout(entry.target, message, ROOM_TIMEOUT);
+            }
             return match end.try_send(entry.target, message) {
                 Err(SendError::Full) => end.send_timeout(entry.target, message, ROOM_TIMEOUT),
                 outcome => outcome,

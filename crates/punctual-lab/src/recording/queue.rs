@@ -16,6 +16,9 @@ const _: () = assert!(QUEUE_SIZE > 2 * MESSAGE_SIZE_MAX as u64);
 /// A batch that is as large goes to the writer, bytes.
 const BATCH_SIZE: u64 = 256 << 10;
 
+/// Memory that a batch keeps when it was written, bytes: a large message has its own, for as long as it is under way.
+const BATCH_KEPT_MAX: usize = 1 << 20;
+
 /// What an entry takes, bytes.
 const ENTRY_SIZE: u64 = size_of::<Entry>() as u64;
 
@@ -39,7 +42,8 @@ impl Batch {
     pub fn room(&mut self, size: usize) -> &mut [u8] {
         let end = self.used + size;
         if self.bytes.len() < end {
-            self.bytes.resize(end.next_power_of_two(), 0);
+            let is_usual = end <= BATCH_KEPT_MAX;
+            self.bytes.resize(if is_usual { end.next_power_of_two() } else { end }, 0);
         }
         &mut self.bytes[self.used..end]
     }
@@ -68,6 +72,9 @@ impl Batch {
         self.entries.clear();
         self.names.clear();
         self.used = 0;
+        if self.bytes.len() > BATCH_KEPT_MAX {
+            self.bytes = Vec::new();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Recordings that are read: bytes from outside, of which never more is believed or kept than a recording can have.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -131,13 +131,24 @@ impl Recording {
     }
 }
 
+/// Who sent to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Who sent.
+    pub source: Address,
+    /// To whom.
+    pub target: Target,
+    /// Bytes of the largest message.
+    pub size_max: usize,
+}
+
 /// What is in a recording, after one reading of all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Messages.
     pub messages: u64,
     /// Who sent to whom, in the order of their first messages.
-    pub routes: Vec<(Address, Target)>,
+    pub routes: Vec<Route>,
     /// Bytes of the largest.
     pub size_max: usize,
     /// Messages that the recording says are missing.
@@ -157,7 +168,7 @@ impl Contents {
     /// See [`RecordingError`].
     pub fn of(path: &Path) -> Result<Self, RecordingError> {
         let mut recording = Recording::open(path)?;
-        let (mut contents, mut bytes, mut known) = (Self::default(), Vec::new(), HashSet::new());
+        let (mut contents, mut bytes, mut known) = (Self::default(), Vec::new(), HashMap::new());
         while let Some(entry) = recording.next(&mut bytes)? {
             let instant = entry.instant_ns();
             if contents.messages == 0 {
@@ -167,13 +178,16 @@ impl Contents {
             contents.missed = contents.missed.saturating_add(entry.missed);
             contents.span_ns = contents.span_ns.max(instant.saturating_sub(contents.first_ns));
             contents.size_max = contents.size_max.max(entry.message_size());
-            let route = (entry.source, entry.target);
-            if known.insert(route) {
-                if contents.routes.len() == SOURCES_MAX {
-                    return Err(RecordingError::TooManySources);
-                }
-                contents.routes.push(route);
+            let Entry { source, target, .. } = entry;
+            let place = *known.entry((source, target)).or_insert(contents.routes.len());
+            if place == SOURCES_MAX {
+                return Err(RecordingError::TooManySources);
             }
+            if place == contents.routes.len() {
+                contents.routes.push(Route { source, target, size_max: 0 });
+            }
+            let size_max = &mut contents.routes[place].size_max;
+            *size_max = entry.message_size().max(*size_max);
         }
         contents.told = recording.told;
         // Behind the last message that is there nothing stands that could tell of those after it, but the sums.
@@ -184,7 +198,7 @@ impl Contents {
     /// The nodes that sent, in the order of their first messages.
     pub fn nodes(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = Vec::new();
-        for (source, _) in &self.routes {
+        for Route { source, .. } in &self.routes {
             if !nodes.contains(&source.node) {
                 nodes.push(source.node);
             }

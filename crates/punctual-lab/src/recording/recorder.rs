@@ -177,6 +177,8 @@ struct Eye {
     sent_ns: u64,
     /// When this look began, nanoseconds since 1970.
     look_ns: u64,
+    /// What was known after the look before.
+    totals: Totals,
 }
 
 /// Both clocks at one instant.
@@ -235,6 +237,7 @@ impl Eye {
             last: None,
             sent_ns: 0,
             look_ns: realtime_ns(),
+            totals: Totals::default(),
         }
     }
 
@@ -271,6 +274,18 @@ impl Eye {
             is_unopened: observed.is_unopened,
             size,
         });
+        // One look may find more than the queue holds. A name goes with its node's first message, and is asked after the look.
+        if self.intake.is_full() && self.new.is_empty() {
+            self.hand_over(self.look_ns);
+        }
+    }
+
+    /// Hands over what was taken until then.
+    fn hand_over(&mut self, until_ns: u64) {
+        let batch = &mut self.intake.batch;
+        (batch.totals, batch.until_ns) = (self.totals.clone(), until_ns);
+        // Who writes no more has ended, which is asked before the next look.
+        let _ended = self.intake.hand_over();
     }
 
     /// Notes who sends, and of whom the name is wanted. Whether it is the same as before.
@@ -322,11 +337,8 @@ impl Recorder<'_> {
 
     fn hand_over(&mut self) {
         self.handed = Instant::now();
-        let totals = self.totals();
-        let batch = &mut self.eye.intake.batch;
-        (batch.totals, batch.until_ns) = (totals, realtime_ns());
-        // Who writes no more has ended, which is asked before the next look.
-        let _ended = self.eye.intake.hand_over();
+        self.eye.totals = self.totals();
+        self.eye.hand_over(realtime_ns());
     }
 
     fn end(mut self, plan: &Plan, thread: JoinHandle<Unsettled>, begun: Instant) -> Result<Account, String> {
@@ -347,10 +359,16 @@ impl Recorder<'_> {
     }
 }
 
-/// What was sent to the bus and was not seen, by cause.
+/// What was sent to the bus and was not seen, by cause. Of a message in fragments each one counts that did not come or was refused, and
+/// the message itself where it will not be whole.
 fn missed(ledger: &Ledger, dropped: u64) -> Vec<Missed> {
     let lost = ledger.entries().into_iter().filter(|(name, _)| name.starts_with("lost_"));
-    let own = [("inbox_full", ledger.inbox_full), (NO_ROOM, dropped)];
+    let own = [
+        ("large_lost", ledger.large_lost),
+        ("fragments_refused", ledger.fragments_refused),
+        ("inbox_full", ledger.inbox_full),
+        (NO_ROOM, dropped),
+    ];
     let all = lost.chain(own).filter(|(_, messages)| *messages > 0);
     all.map(|(cause, messages)| Missed { cause, messages }).collect()
 }

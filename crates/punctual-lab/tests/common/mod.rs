@@ -27,7 +27,8 @@ const _: () = {
         Place::world_writable,
         Place::path,
     );
-    let _ = |started: &mut Started| (started.has("", || true), started.ends_before(|| true));
+    let _ =
+        |started: &mut Started| (started.has("", || true), started.ends_before(|| true), started.has_ended());
     let _ = (children, is_root, unprivileged, has_namespaces, result, count);
     let _ = |process: u32| (has_thread(process, ""), all_ready(process));
 };
@@ -201,6 +202,12 @@ impl Started {
             self.look_at_the_clock();
         }
         false
+    }
+
+    /// Whether it has ended. Fails if it hangs.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.look_at_the_clock();
+        self.child.try_wait().expect("our child").is_some()
     }
 
     fn look_at_the_clock(&mut self) {
