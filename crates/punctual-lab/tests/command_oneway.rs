@@ -73,3 +73,18 @@ fn a_wrong_bus_is_refused_in_a_line() {
     assert!(ended.err.contains("--bus") && ended.err.contains("ethernet:INTERFACE"), "{}", ended.err);
     assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
 }
+
+/// Goal: a run that finds no room for its samples leaves no folder that is no run: the next one may have its name.
+/// Method: the shell's limit of files.
+#[test]
+fn a_run_without_room_leaves_nothing() {
+    let _turn = alone();
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_punctual");
+    let call = format!("ulimit -f 8; exec {program} run oneway --count 2000 --duration 2s --out run");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &call]);
+    let ended = place.start(shell).end().with(3);
+    assert!(ended.err.contains("ulimit -f"), "{}", ended.err);
+    assert!(!place.path("run").exists(), "{}", ended.err);
+}

@@ -41,8 +41,13 @@ impl Store {
             None => fresh(Path::new("runs"), header)?,
         };
         let samples = path.join(SAMPLES_DIR);
-        fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error))?;
-        write_durably(&path.join(HEADER_FILE), json(header).as_bytes())?;
+        let made = fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error));
+        made.and_then(|()| write_durably(&path.join(HEADER_FILE), json(header).as_bytes())).inspect_err(
+            |_| {
+                // A folder that is no run would be in the way of the next try.
+                let _gone = (fs::remove_dir(&samples), fs::remove_dir(&path));
+            },
+        )?;
         Ok(Self { path, files: 0, warmup: header.warmup, surroundings: None })
     }
 
@@ -95,10 +100,10 @@ impl Store {
     /// Takes the run back if nothing was measured: a folder without samples is in the way of whoever looks for a run.
     pub fn discard_if_empty(&self) {
         if self.files == 0 {
-            let header = fs::remove_file(self.path.join(HEADER_FILE));
-            // What cannot be removed stays, and opens as a run that was cut short.
-            let _gone =
-                header.and(fs::remove_dir(self.path.join(SAMPLES_DIR))).and(fs::remove_dir(&self.path));
+            // What holds something stays, and opens as a run that was cut short.
+            let _gone = fs::remove_dir(self.path.join(SAMPLES_DIR))
+                .and_then(|()| fs::remove_file(self.path.join(HEADER_FILE)))
+                .and_then(|()| fs::remove_dir(&self.path));
         }
     }
 
@@ -176,10 +181,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError>
 /// # Errors
 /// What the system says.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".");
-    aside.push(PARTIAL);
-    let aside = PathBuf::from(aside);
+    let aside = aside(path);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = write_flushed(&aside, bytes)
         .and_then(|()| fs::rename(&aside, path))
@@ -190,14 +192,25 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// The same for several files of one directory.
+/// Where a file is written before it has its name.
+fn aside(path: &Path) -> PathBuf {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".");
+    aside.push(PARTIAL);
+    aside.into()
+}
+
+/// The same for several new files of one directory: all of them, or none.
 fn write_all_durably(files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
-    let aside = |path: &Path| {
-        let mut aside = path.as_os_str().to_owned();
-        aside.push(".");
-        aside.push(PARTIAL);
-        PathBuf::from(aside)
-    };
+    write_together(files).inspect_err(|_| {
+        // Their numbers are for the next try, and the room they take is needed more than a part of a trial.
+        for (path, _) in files {
+            let _gone = (fs::remove_file(aside(path)), fs::remove_file(path));
+        }
+    })
+}
+
+fn write_together(files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
     let write = |(path, bytes): &(PathBuf, Vec<u8>)| -> std::io::Result<File> {
         let mut file = File::create(aside(path))?;
         file.write_all(bytes)?;
@@ -226,11 +239,72 @@ fn write_flushed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::Path;
 
-    use super::{file_name, write_flushed};
-    use crate::sample::CellId;
-    use crate::store::StoreError;
+    use super::{Store, aside, file_name, write_flushed};
+    use crate::sample::{CellId, Outcome, Samples};
+    use crate::store::{Header, Run, SAMPLES_DIR, StoreError};
+
+    fn cells() -> Vec<(CellId, Samples)> {
+        let cell = |name: &str| {
+            let mut samples = Samples::default();
+            samples.push(0, 0, 0, 500, Outcome::Answered);
+            (CellId::new("datagram", name), samples)
+        };
+        ["epoll", "poll", "spin"].map(cell).to_vec()
+    }
+
+    /// Goal: cells that cannot all be stored leave nothing, neither aside nor under their names; they can be stored again, and what
+    /// was stored before is there.
+    /// Method: a folder where the second file is to be written, or where it is to be named.
+    #[test]
+    fn cells_that_cannot_all_be_stored_leave_nothing() {
+        for is_before in [false, true] {
+            for is_in_the_way_of in [aside, std::path::Path::to_owned] {
+                let folder = tempfile::tempdir().expect("room");
+                let out = folder.path().join("run");
+                let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+                if is_before {
+                    store.append(&CellId::new("datagram", "before"), 0, &cells()[0].1).expect("room");
+                }
+                let names = || {
+                    let entries = fs::read_dir(out.join(SAMPLES_DIR)).expect("it is there");
+                    let mut names: Vec<_> = entries.map(|entry| entry.expect("it is there").path()).collect();
+                    names.sort();
+                    names
+                };
+                let before = names();
+                let second = file_name(before.len() + 1, &cells()[1].0, 7);
+                let in_the_way = is_in_the_way_of(&out.join(SAMPLES_DIR).join(second));
+                fs::create_dir(&in_the_way).expect("room");
+                store.append_all(7, &cells()).expect_err("it is in the way");
+                fs::remove_dir(&in_the_way).expect("it stayed");
+                assert_eq!(names(), before, "{}", in_the_way.display());
+                if is_before {
+                    let files = store.append_all(7, &cells()).expect("nothing is in the way");
+                    assert_eq!(names(), [before, files].concat());
+                    assert_eq!(Run::open(&out).expect("a run").trials.len(), 4);
+                } else {
+                    store.discard_if_empty();
+                    assert!(!out.exists(), "an empty folder is in the way of the next run");
+                }
+            }
+        }
+    }
+
+    /// Goal: a folder that cannot be removed whole stays a run.
+    #[test]
+    fn what_cannot_be_discarded_stays_a_run() {
+        let folder = tempfile::tempdir().expect("room");
+        let out = folder.path().join("run");
+        let store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+        fs::write(out.join(SAMPLES_DIR).join("0000-other.parquet.partial"), "of a process that was killed")
+            .expect("room");
+        store.discard_if_empty();
+        let summary = Run::open(&out).expect("a run").summarise().expect("of nothing");
+        assert!(summary.doubts.iter().any(|doubt| doubt.what.contains("cut short")), "{:?}", summary.doubts);
+    }
 
     #[test]
     fn a_full_disk_is_told_apart() {
