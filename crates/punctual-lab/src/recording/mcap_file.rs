@@ -219,8 +219,9 @@ pub struct McapReader<R> {
     /// The records of a chunk, and how far they were read.
     chunk: Vec<u8>,
     taken: usize,
-    /// Bytes read from the file.
+    /// Bytes read from the file, and those of them that are whole records.
     at: u64,
+    whole: u64,
 }
 
 impl<R> std::fmt::Debug for McapReader<R> {
@@ -236,8 +237,8 @@ impl<R: Read> McapReader<R> {
             .with_emit_chunks(true)
             .with_skip_end_magic(true)
             .with_record_length_limit(RECORD_SIZE_MAX);
-        let reader = LinearReader::new_with_options(options);
-        Self { input, reader, channels: HashMap::new(), chunk: Vec::new(), taken: 0, at: 0 }
+        let (reader, whole) = (LinearReader::new_with_options(options), mcap::MAGIC.len() as u64);
+        Self { input, reader, channels: HashMap::new(), chunk: Vec::new(), taken: 0, at: 0, whole }
     }
 
     /// The next message, whose bytes are put into `bytes`; none at the end.
@@ -256,7 +257,14 @@ impl<R: Read> McapReader<R> {
                     None => continue,
                 }
             }
-            let Some(event) = self.reader.next_event() else { return Ok(None) };
+            let Some(event) = self.reader.next_event() else {
+                // It may end behind the head of a record, of which its reader thinks that nothing follows.
+                told.is_cut |= self.at != self.whole;
+                return Ok(None);
+            };
+            if let Ok(LinearReadEvent::Record { data, .. }) = &event {
+                self.whole += (RECORD_HEAD_SIZE + data.len()) as u64;
+            }
             match event {
                 Ok(LinearReadEvent::ReadRequest(size)) => {
                     let found = self.input.read(self.reader.insert(size))?;

@@ -243,6 +243,9 @@ mod tests {
         for number in 0..messages {
             let entry = entry(number, number % 4 == 1);
             output.write(&entry, &vec![number as u8; entry.size], &names).expect("room");
+            if number % 2 == 1 {
+                output.commit().expect("room");
+            }
         }
         output.tell(7, &Totals { recorded: messages, ..Totals::default() }).expect("room");
         output.finish().expect("room");
@@ -296,15 +299,69 @@ mod tests {
         }
     }
 
-    /// Goal: wherever a recording is cut, what stands before can be read, and nothing else is.
+    /// Where a recording may be cut without a part of anything being left, and how many messages stand before each such place.
+    /// Method: by the sizes that its blocks or records say, without the readers.
+    fn ends(bytes: &[u8]) -> Vec<(usize, usize)> {
+        let (mut ends, mut messages) = (Vec::new(), 0);
+        if pcapng::is_start(bytes) {
+            let mut at = 0;
+            while at < bytes.len() {
+                let size = pcapng::block_size(bytes[at..].first_chunk().expect("a head")).expect("a block");
+                let block = pcapng::read_block(&bytes[at..at + size]).expect("whole");
+                messages += usize::from(matches!(block, pcapng::Block::Packet(_)));
+                at += size;
+                ends.push((at, messages));
+            }
+            return ends;
+        }
+        let record = |bytes: &[u8]| {
+            let size = u64::from_le_bytes(*bytes[1..].first_chunk().expect("a head")) as usize;
+            (bytes[0], 9..9 + size)
+        };
+        let mut at = mcap::MAGIC.len();
+        ends.push((at, 0));
+        while at < bytes.len() - mcap::MAGIC.len() {
+            let (opcode, body) = record(&bytes[at..]);
+            if opcode == mcap::records::op::CHUNK {
+                let parsed = mcap::parse_record(opcode, &bytes[at..][body.clone()]).expect("a chunk");
+                let mcap::records::Record::Chunk { data, .. } = parsed else { panic!("a chunk") };
+                let mut rest = &data[..];
+                while !rest.is_empty() {
+                    let (opcode, body) = record(rest);
+                    messages += usize::from(opcode == mcap::records::op::MESSAGE);
+                    rest = &rest[body.end..];
+                }
+            }
+            at += body.end;
+            ends.push((at, messages));
+            if opcode == mcap::records::op::DATA_END {
+                // What follows repeats what stands before.
+                ends.extend((at + 1..=bytes.len()).map(|end| (end, messages)));
+                break;
+            }
+        }
+        ends
+    }
+
+    /// Goal: wherever a recording is cut, what stands before is read as it was written, nothing else is, and what is cut is called so.
     #[test]
     fn a_recording_may_end_anywhere() {
+        const MESSAGES: u64 = 5;
         for format in FORMATS {
-            let whole = recording(format, 5);
-            for size in 8..whole.len() {
-                let (messages, _) =
+            let whole = recording(format, MESSAGES);
+            let (written, _) = read(&whole).expect("whole");
+            assert_eq!(written.len() as u64, MESSAGES, "{format}");
+            let ends = ends(&whole);
+            assert_eq!(ends.last(), Some(&(whole.len(), written.len())), "{format}");
+            let steps = ends.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+            assert!(steps >= 3, "{format}: it is written in several steps: {ends:?}");
+            for size in mcap::MAGIC.len()..=whole.len() {
+                let (messages, told) =
                     read(&whole[..size]).unwrap_or_else(|error| panic!("{format} {size}: {error}"));
-                assert!(messages.len() <= 5);
+                let before = ends.iter().rev().find(|(end, _)| *end <= size);
+                let &(end, expected) = before.unwrap_or(&(0, 0));
+                assert!(messages == written[..expected], "{format}: {messages:?} of the first {size} bytes");
+                assert_eq!(told.is_cut, end != size, "{format}: at {size}, behind {end}");
             }
         }
     }

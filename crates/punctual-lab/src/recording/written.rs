@@ -76,7 +76,7 @@ impl Output {
         }
     }
 
-    fn commit(&mut self) -> io::Result<()> {
+    pub(super) fn commit(&mut self) -> io::Result<()> {
         match self {
             Self::Pcapng(file) => file.sink().commit(),
             Self::Mcap(file) => file.commit(),
