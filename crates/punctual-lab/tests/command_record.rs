@@ -16,7 +16,8 @@ use punctual::{
 };
 use punctual_lab::recording::reading::{Contents, Recording};
 use punctual_machine::process::random;
-use punctual_proto::NodeId;
+use punctual_proto::pcapng::{Block, block_size, read_block};
+use punctual_proto::{Frame, Kind, NodeId};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -707,6 +708,73 @@ fn a_capture_of_a_node_is_played() {
     let listener = listen(&Bus::shared(&name), "there", 50);
     place.punctual(&["replay", "capture.pcapng", "--bus", &format!("shared:{name}")]).with(0);
     assert_eq!(listener.join().unwrap(), (0..50).collect::<Vec<_>>());
+}
+
+/// Writes a copy of a recording in which one frame is missing that is a fragment.
+fn without_a_fragment(file: &Path, copy: &Path) {
+    let file = fs::read(file).unwrap();
+    let (mut at, mut fragments) = (0, Vec::new());
+    while at < file.len() {
+        let size = block_size(file[at..].first_chunk().unwrap()).unwrap();
+        if let Block::Packet(packet) = read_block(&file[at..at + size]).unwrap()
+            && Frame::parse(packet.frame).unwrap().header.kind == Kind::Fragment
+        {
+            fragments.push(at..at + size);
+        }
+        at += size;
+    }
+    assert!(!fragments.is_empty(), "no fragments");
+    let missing = fragments[fragments.len() / 2].clone();
+    fs::write(copy, [&file[..missing.start], &file[missing.end..]].concat()).unwrap();
+}
+
+/// Plays a file of large messages of one size to somebody who hears all of them whole; how many were played, and how many were not
+/// because a part is missing.
+fn play_large(place: &Place, file: &str, size: usize) -> (u64, u64) {
+    let name = unique("replay");
+    let listener = Node::open(&Bus::shared(&name), "there").unwrap();
+    let mut subscription = listener.subscription(7, &SubscriptionOptions::default()).unwrap();
+    let call = ["replay", file, "--bus", &format!("shared:{name}"), "--hold-back", "--json", "-"];
+    let mut started = place.start(punctual(&call));
+    let (mut numbers, mut buffer) = (Vec::new(), vec![0; size + 1]);
+    let mut listen = || {
+        while let Ok(received) = subscription.receive_timeout(Duration::from_millis(100), &mut buffer) {
+            let found = number(&buffer);
+            assert!(buffer[..received.size] == large(found, size), "{file}: {} bytes", received.size);
+            numbers.push(found);
+        }
+    };
+    while !started.has_ended() {
+        listen();
+    }
+    listen();
+    let ended = started.end();
+    let played: Value = serde_json::from_str(&ended.out).expect("JSON");
+    let (sent, incomplete) = (count(&played, "sent"), count(&played, "incomplete"));
+    assert_eq!(ended.code, Some(i32::from(incomplete > 0)), "{played:#}: {}", ended.err);
+    assert_eq!(ended.err.contains(&format!("incomplete {incomplete}")), incomplete > 0, "{}", ended.err);
+    assert!(numbers.is_sorted() && numbers.len() as u64 == sent, "{numbers:?}: {played:#}");
+    (sent, incomplete)
+}
+
+/// Goal: large messages of a capture are played whole; one of which a fragment is missing is counted, and no part of it is played.
+#[test]
+fn large_messages_of_a_capture_are_played_whole_or_counted() {
+    const MESSAGES: u64 = 5;
+    const SIZE: usize = 200_000;
+    let place = Place::new();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let bus = Bus::multicast(SocketAddr::new([239, 255, 80, 89].into(), port), [127, 0, 0, 1].into());
+    let options = NodeOptions::new("here").message_size_max(SIZE).capture(place.path("large.pcapng"));
+    let here = options.open(&bus).unwrap();
+    let mut sender = here.bind(3).unwrap();
+    for number in 0..MESSAGES {
+        sender.send(Target::everyone_at(7), &large(number, SIZE)).unwrap();
+    }
+    drop((sender, here));
+    assert_eq!(play_large(&place, "large.pcapng", SIZE), (MESSAGES, 0));
+    without_a_fragment(&place.path("large.pcapng"), &place.path("cut.pcapng"));
+    assert_eq!(play_large(&place, "cut.pcapng", SIZE), (MESSAGES - 1, 1));
 }
 
 /// Goal: what is off is said in one line, and no file is made or written over.

@@ -367,6 +367,7 @@ fn take(
                 seen_ns: header.log_time,
                 stamps: None,
                 is_unopened,
+                is_fragment: false,
                 size: bytes.len(),
             }))
         }

@@ -1,7 +1,7 @@
 //! What is said on a bus, in a file, and said again from there.
 //!
 //! A bus → `recorder` (a thread that only reads) → `queue` (bounded) → `written` (a thread that only writes) → a file →
-//! `reading` → `player` → a bus. The formats are `pcapng_file` and `mcap_file`.
+//! `reading` (with `whole`, which puts fragments together) → `player` → a bus. The formats are `pcapng_file` and `mcap_file`.
 
 use std::fmt;
 use std::path::Path;
@@ -19,6 +19,7 @@ pub mod queue;
 pub mod reading;
 pub mod recorder;
 pub mod sink;
+mod whole;
 pub mod written;
 
 /// Sources and nodes of one recording are as many as a bus has, and the lives of some that came and went.
@@ -49,6 +50,8 @@ pub struct Entry {
     pub stamps: Option<Stamps>,
     /// Its bytes end with a seal that nobody has looked at.
     pub is_unopened: bool,
+    /// It is a part of a message that is larger than a frame.
+    pub is_fragment: bool,
     /// Its bytes, the seal included.
     pub size: usize,
 }

@@ -201,7 +201,7 @@ fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(found)
 }
 
-/// The message of a packet; none if it is another frame, or was cut.
+/// The message of a packet, or a part of one; none if it is another frame, or was cut.
 fn take(packet: &Packet<'_>, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Option<Entry>, String> {
     if let Some((node, name)) = packet.comment.and_then(read_name) {
         told.name(node, name);
@@ -215,7 +215,8 @@ fn take(packet: &Packet<'_>, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Opt
         Err(error) => return Err(error.to_string()),
     };
     let header = frame.header;
-    if header.kind != Kind::Data {
+    // Nodes that come and go say so in frames that are no messages.
+    if !header.kind.is_numbered() {
         return Ok(None);
     }
     bytes.clear();
@@ -232,6 +233,7 @@ fn take(packet: &Packet<'_>, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Opt
         seen_ns: packet.ns,
         stamps: frame.stamps,
         is_unopened: header.sealed,
+        is_fragment: header.kind == Kind::Fragment,
         size: bytes.len(),
     }))
 }

@@ -23,8 +23,8 @@ use super::Entry as RecordedEntry;
 use super::queue::Batch;
 use super::reading::{Contents, Recording, RecordingError, Route};
 
-/// Batches that were read ahead: some MiB.
-const BATCHES_MAX: usize = 8;
+/// Batches that were read ahead: some MiB, unless messages are larger.
+const BATCHES_MAX: usize = 4;
 
 /// A batch that is as large is handed over, messages and bytes.
 const BATCH_MESSAGES: usize = 1024;

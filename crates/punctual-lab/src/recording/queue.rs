@@ -164,7 +164,18 @@ mod tests {
         let source = Address { node: NodeId::named("a"), port: Port::from(1) };
         let target = Target::EVERYONE;
         let (sequence, missed, sent_ns, seen_ns, stamps) = (0, 0, None, 0, None);
-        Entry { source, target, sequence, missed, sent_ns, seen_ns, stamps, is_unopened: false, size }
+        Entry {
+            source,
+            target,
+            sequence,
+            missed,
+            sent_ns,
+            seen_ns,
+            stamps,
+            is_unopened: false,
+            is_fragment: false,
+            size,
+        }
     }
 
     /// Goal: a writer that does nothing costs memory up to a limit, and one that goes on makes room.

@@ -11,6 +11,7 @@ use punctual_proto::{Address, NodeId, Target, pcapng};
 
 use super::mcap_file::McapReader;
 use super::pcapng_file::PcapngReader;
+use super::whole::Gatherer;
 use super::{Entry, SOURCES_MAX};
 
 /// Why a file cannot be played.
@@ -63,7 +64,7 @@ pub struct Told {
     pub names: HashMap<NodeId, String>,
     /// The bus that was recorded.
     pub bus: Option<String>,
-    /// Messages of which the capture kept a part only.
+    /// Messages of which the file has a part only, and parts of which the capture kept less.
     pub incomplete: u64,
     /// Messages that are missing, by the sums that its recorder wrote last.
     pub missed: u64,
@@ -90,6 +91,7 @@ fn is_name(name: &str) -> bool {
 #[derive(Debug)]
 pub struct Recording {
     reader: Reader,
+    gatherer: Gatherer,
     /// What it said so far.
     pub told: Told,
 }
@@ -116,7 +118,7 @@ impl Recording {
             () if start == mcap::MAGIC => Reader::Mcap(Box::new(McapReader::new(input))),
             () => return Err(RecordingError::NotARecording),
         };
-        Ok(Self { reader, told: Told::default() })
+        Ok(Self { reader, gatherer: Gatherer::new(), told: Told::default() })
     }
 
     /// The next message, whose bytes are put into `bytes`; none at the end.
@@ -124,9 +126,19 @@ impl Recording {
     /// # Errors
     /// See [`RecordingError`].
     pub fn next(&mut self, bytes: &mut Vec<u8>) -> Result<Option<Entry>, RecordingError> {
-        match &mut self.reader {
-            Reader::Pcapng(reader) => reader.next(&mut self.told, bytes),
-            Reader::Mcap(reader) => reader.next(&mut self.told, bytes),
+        let Self { reader, gatherer, told } = self;
+        loop {
+            let next = match reader {
+                Reader::Pcapng(reader) => reader.next(told, bytes),
+                Reader::Mcap(reader) => reader.next(told, bytes),
+            };
+            let Some(entry) = next? else {
+                gatherer.end(told);
+                return Ok(None);
+            };
+            if let Some(whole) = gatherer.take(entry, bytes, told) {
+                return Ok(Some(whole));
+            }
         }
     }
 }
@@ -230,6 +242,7 @@ mod tests {
             seen_ns: 1_000_000 * number + 500,
             stamps: number.is_multiple_of(5).then(Stamps::default),
             is_unopened,
+            is_fragment: false,
             size: 30 + number as usize,
         }
     }
@@ -382,8 +395,14 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            let _any = read(&bytes);
-            let _any = read(&[start, random].concat());
+            for bytes in [bytes, [start, random].concat()] {
+                let Ok((messages, mut told)) = read(&bytes) else { continue };
+                let mut gatherer = Gatherer::new();
+                for (entry, mut bytes) in messages {
+                    gatherer.take(entry, &mut bytes, &mut told);
+                }
+                gatherer.end(&mut told);
+            }
         }
     }
 }
