@@ -777,6 +777,44 @@ fn large_messages_of_a_capture_are_played_whole_or_counted() {
     assert_eq!(play_large(&place, "cut.pcapng", SIZE), (MESSAGES - 1, 1));
 }
 
+/// Goal: who records a sealed bus without keys has fragments, and says so; they are played as whole messages, or counted.
+#[test]
+fn fragments_that_nobody_opened_are_no_messages() {
+    const MESSAGES: u64 = 8;
+    const SIZE: usize = 400_000;
+    let place = Place::new();
+    let keys = keys(&place);
+    for format in FORMATS {
+        let (name, file) = (unique("sealed"), format!("fragments.{format}"));
+        let bus = Bus::shared(&name).sealed(&keys);
+        let started = recorder(&place, &format!("shared:{name}"), &file, &[]);
+        let (here, there) = (large_node(&bus, "here"), large_node(&bus, "there"));
+        let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
+        for number in 0..MESSAGES {
+            let message = large(number, SIZE);
+            std::thread::scope(|scope| {
+                scope.spawn(|| receiver.receive_timeout(PATIENCE).unwrap().payload.len());
+                sender.send(Target::port("there", 7), &message).unwrap();
+            });
+            // Time for the recorder, which nobody waits for.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop((sender, receiver, here, there));
+        let (ended, said) = end(&place, started);
+        let missed = count(&said, "missed");
+        assert_eq!(ended.code, Some(i32::from(missed > 0)), "{}", ended.err);
+        assert!(count(&said, "messages") + missed >= 2 * MESSAGES, "each has several fragments: {said:#}");
+        let (sent, incomplete) = play_large(&place, &file, SIZE);
+        assert!(sent > 0 && sent + incomplete <= MESSAGES, "{sent}, {incomplete}");
+        assert!(sent == MESSAGES || missed > 0, "{sent}: {said:#}");
+        if format == "pcapng" {
+            without_a_fragment(&place.path(&file), &place.path("cut.pcapng"));
+            let cut = play_large(&place, "cut.pcapng", SIZE);
+            assert!(cut == (sent - 1, incomplete + 1) || missed > 0, "{cut:?}");
+        }
+    }
+}
+
 /// Goal: what is off is said in one line, and no file is made or written over.
 #[test]
 fn what_is_off_is_refused() {

@@ -89,6 +89,9 @@ pub struct Observed<'a> {
     pub kernel_ns: Option<u64>,
     /// Behind the message stands its seal (24 bytes), which nobody has looked at: the bus is sealed, and this node has no keys.
     pub is_unopened: bool,
+    /// It is a part of a message that is larger than a frame, as one without keys has it: parts that nobody has looked at are not put
+    /// together.
+    pub is_fragment: bool,
     body: Body<'a>,
 }
 
@@ -100,10 +103,20 @@ enum Body<'a> {
 
 impl<'a> Observed<'a> {
     fn of_stream(message: &'a StreamMessage<'a>) -> Self {
-        let StreamHead { source, target, sequence, lost_before, sent, is_unopened, .. } = **message;
-        let stamps = message.stamps();
-        let body = Body::Shared(message);
-        Self { source, target, sequence, lost_before, sent, stamps, kernel_ns: None, is_unopened, body }
+        let StreamHead { source, target, sequence, lost_before, sent, is_unopened, fragment_of, .. } =
+            **message;
+        Self {
+            source,
+            target,
+            sequence,
+            lost_before,
+            sent,
+            stamps: message.stamps(),
+            kernel_ns: None,
+            is_unopened,
+            is_fragment: fragment_of.is_some(),
+            body: Body::Shared(message),
+        }
     }
 
     fn of_message(message: &Message<'a>) -> Self {
@@ -118,6 +131,7 @@ impl<'a> Observed<'a> {
             stamps: message.stages.as_ref().map(|stages| stages.sender),
             kernel_ns,
             is_unopened: false,
+            is_fragment: false,
             body: Body::Private(payload),
         }
     }

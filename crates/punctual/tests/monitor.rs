@@ -9,7 +9,8 @@ use common::{Medium, PATIENCE, media, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::publication::OfferError;
 use punctual::{
-    Address, Bus, Keys, Monitor, Node, PublicationOptions, SendError, SubscriptionOptions, Target, Wake,
+    Address, Bus, Keys, Monitor, Node, NodeOptions, PublicationOptions, SendError, SubscriptionOptions,
+    Target, Wake,
 };
 use punctual_machine::counter::Flag;
 use punctual_proto::seal::SEAL_SIZE;
@@ -309,5 +310,47 @@ fn on_a_wire_a_monitor_has_what_arrives() {
         drop((beside, monitor));
         assert!(there.ledger().is_balanced(), "{}: {}", medium.name, there.ledger());
         assert_eq!(there.ledger().lost(), 0, "{}: {}", medium.name, there.ledger());
+    }
+}
+
+/// Goal: on a sealed bus who has no keys sees the fragments of a large message, and is told that they are parts; who has keys sees the
+/// message.
+#[test]
+fn fragments_that_nobody_opened_are_called_so() {
+    const SIZE: usize = 600_000;
+    let _alive = watchdog(60);
+    let name = unique("monitor");
+    let keys = Keys::random(1);
+    let (sealed, bare) = (Bus::shared(&name).sealed(&keys), Bus::shared(&name));
+    let open = |bus: &Bus, name: &str| NodeOptions::new(name).message_size_max(SIZE).open(bus).unwrap();
+    let (here, there) = (open(&sealed, "here"), open(&sealed, "there"));
+    let (with, without) = (open(&sealed, "with"), open(&bare, "without"));
+    let mut monitors = [with.monitor(Wake::Futex).unwrap(), without.monitor(Wake::Futex).unwrap()];
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+    for size in [100, SIZE] {
+        let message = vec![7; size];
+        std::thread::scope(|scope| {
+            scope.spawn(|| receiver.receive_timeout(PATIENCE).unwrap().payload.len());
+            sender.send_timeout(Target::port("there", 7), &message, PATIENCE).unwrap();
+        });
+        let mut seen = [Vec::new(), Vec::new()];
+        for (monitor, seen) in monitors.iter_mut().zip(&mut seen) {
+            let start = Instant::now();
+            let mut bytes = 0;
+            while bytes < size {
+                assert!(start.elapsed() < PATIENCE, "{bytes} of {size}");
+                monitor.poll(256, Duration::from_millis(1), |observed| {
+                    bytes += observed.len();
+                    seen.push((observed.len(), observed.is_fragment, observed.is_unopened));
+                });
+            }
+        }
+        let [with, without] = seen;
+        assert_eq!(with, [(size, false, false)]);
+        assert_eq!(without.len() > 1, size == SIZE, "{without:?}");
+        assert!(
+            without.iter().all(|&(_, is_part, unopened)| unopened && is_part == (size == SIZE)),
+            "{without:?}"
+        );
     }
 }

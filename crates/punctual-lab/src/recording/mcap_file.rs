@@ -76,7 +76,13 @@ fn totals_pairs(ns: u64, totals: &Totals) -> BTreeMap<String, String> {
 }
 
 /// Which messages a channel has.
-type ChannelKey = (Address, Target, bool);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ChannelKey {
+    source: Address,
+    target: Target,
+    is_unopened: bool,
+    is_fragment: bool,
+}
 
 /// A recording that is written.
 pub struct McapWriter {
@@ -138,7 +144,8 @@ impl McapWriter {
     /// # Errors
     /// There are more channels than a file can have.
     pub fn write(&mut self, entry: &Entry, bytes: &[u8], names: &HashMap<NodeId, String>) -> io::Result<()> {
-        let key = (entry.source, entry.target, entry.is_unopened);
+        let &Entry { source, target, is_unopened, is_fragment, .. } = entry;
+        let key = ChannelKey { source, target, is_unopened, is_fragment };
         let channel_id = match self.channels.get(&key) {
             Some(&known) => known,
             None => self.open_channel(key, names)?,
@@ -153,7 +160,7 @@ impl McapWriter {
     }
 
     fn open_channel(&mut self, key: ChannelKey, names: &HashMap<NodeId, String>) -> io::Result<u16> {
-        let (source, target, is_unopened) = key;
+        let ChannelKey { source, target, is_unopened, is_fragment } = key;
         let name = |node: NodeId| names.get(&node).cloned();
         let word = |node: NodeId| name(node).unwrap_or_else(|| node.to_string());
         let to = match (target.node, target.port) {
@@ -163,7 +170,8 @@ impl McapWriter {
             (Some(node), Some(port)) => format!("{}/{port}", word(node)),
         };
         let sealed = if is_unopened { "/sealed" } else { "" };
-        let topic = format!("/{}/{}/to/{to}{sealed}", word(source.node), source.port);
+        let fragments = if is_fragment { "/fragments" } else { "" };
+        let topic = format!("/{}/{}/to/{to}{sealed}{fragments}", word(source.node), source.port);
         let mut about = BTreeMap::from([
             ("bus".to_owned(), self.bus.clone()),
             ("source_node".to_owned(), source.node.to_string()),
@@ -174,6 +182,9 @@ impl McapWriter {
         about.extend(target.port.map(|port| ("target_port".to_owned(), port.to_string())));
         if is_unopened {
             about.insert("sealed".to_owned(), "unopened".to_owned());
+        }
+        if is_fragment {
+            about.insert("fragments".to_owned(), "true".to_owned());
         }
         let id = self.writer.add_channel(0, &topic, ENCODING, &about).map_err(failed)?;
         self.channels.insert(key, id);
@@ -354,7 +365,7 @@ fn take(
         }
         Record::Message { header, data } => {
             let key = channels.get(&header.channel_id).copied();
-            let (source, target, is_unopened) =
+            let ChannelKey { source, target, is_unopened, is_fragment } =
                 key.ok_or_else(|| format!("a message of channel {}, which there is not", header.channel_id))?;
             bytes.clear();
             bytes.extend_from_slice(&data);
@@ -367,7 +378,7 @@ fn take(
                 seen_ns: header.log_time,
                 stamps: None,
                 is_unopened,
-                is_fragment: false,
+                is_fragment,
                 size: bytes.len(),
             }))
         }
@@ -392,5 +403,7 @@ fn read_channel(channel: &records::Channel, told: &mut Told) -> Option<ChannelKe
     if let Some(name) = about.get("source_name") {
         told.name(source.node, name.clone());
     }
-    Some((source, target, about.get("sealed").is_some_and(|sealed| sealed == "unopened")))
+    let is = |name: &str, what: &str| about.get(name).is_some_and(|said| said == what);
+    let (is_unopened, is_fragment) = (is("sealed", "unopened"), is("fragments", "true"));
+    Some(ChannelKey { source, target, is_unopened, is_fragment })
 }

@@ -46,7 +46,7 @@ impl PcapngWriter {
     /// Puts a message behind the others.
     pub fn write(&mut self, entry: &Entry, bytes: &[u8], names: &HashMap<NodeId, String>) {
         let header = Header {
-            kind: Kind::Data,
+            kind: if entry.is_fragment { Kind::Fragment } else { Kind::Data },
             incarnation: 0,
             source: entry.source,
             target: entry.target,

@@ -229,7 +229,7 @@ mod tests {
 
     const FORMATS: [Format; 2] = [Format::Pcapng, Format::Mcap];
 
-    fn entry(number: u64, is_unopened: bool) -> Entry {
+    fn entry(number: u64) -> Entry {
         let source = Address { node: NodeId::named("brakes"), port: Port::from(7) };
         let targets =
             [Target::EVERYONE, Target::everyone_at(9), Target::node("radar"), Target::port("radar", 9)];
@@ -241,8 +241,8 @@ mod tests {
             sent_ns: Some(1_000_000 * number),
             seen_ns: 1_000_000 * number + 500,
             stamps: number.is_multiple_of(5).then(Stamps::default),
-            is_unopened,
-            is_fragment: false,
+            is_unopened: number % 4 == 1,
+            is_fragment: number % 7 == 1,
             size: 30 + number as usize,
         }
     }
@@ -254,7 +254,7 @@ mod tests {
         let mut output = Output::create(&path, format, "shared:car").expect("a file");
         let names = HashMap::from([(NodeId::named("brakes"), "brakes".to_owned())]);
         for number in 0..messages {
-            let entry = entry(number, number % 4 == 1);
+            let entry = entry(number);
             output.write(&entry, &vec![number as u8; entry.size], &names).expect("room");
             if number % 2 == 1 {
                 output.commit().expect("room");
@@ -298,10 +298,12 @@ mod tests {
             assert!(!told.is_cut && told.incomplete == 0, "{format}: {told:?}");
             assert_eq!(messages.len(), 50, "{format}");
             for (number, (found, bytes)) in (0..).zip(&messages) {
-                let written = entry(number, number % 4 == 1);
+                let written = entry(number);
                 assert_eq!(bytes, &vec![number as u8; written.size], "{format}");
                 assert_eq!(found.instant_ns(), written.instant_ns(), "{format}");
-                let same = |entry: &Entry| (entry.source, entry.target, entry.sequence, entry.is_unopened);
+                let same = |entry: &Entry| {
+                    (entry.source, entry.target, entry.sequence, entry.is_unopened, entry.is_fragment)
+                };
                 assert_eq!(same(found), same(&written), "{format}");
                 if format == Format::Pcapng {
                     assert_eq!((found.missed, found.stamps), (written.missed, written.stamps));

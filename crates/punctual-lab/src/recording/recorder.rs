@@ -272,7 +272,7 @@ impl Eye {
             seen_ns,
             stamps: observed.stamps,
             is_unopened: observed.is_unopened,
-            is_fragment: false,
+            is_fragment: observed.is_fragment,
             size,
         });
         // One look may find more than the queue holds. A name goes with its node's first message, and is asked after the look.

@@ -40,7 +40,7 @@ pub struct StreamHead {
     /// Behind the message stands its seal, which nobody has looked at.
     pub(crate) is_unopened: bool,
     /// It is a fragment of a message of this life of its node.
-    pub(super) fragment_of: Option<u64>,
+    pub(crate) fragment_of: Option<u64>,
     pub(super) noted: Option<Noted>,
 }
 
