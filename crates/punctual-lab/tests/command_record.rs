@@ -16,8 +16,9 @@ use punctual::{
 };
 use punctual_lab::recording::reading::{Contents, Recording};
 use punctual_machine::process::random;
-use punctual_proto::pcapng::{Block, block_size, read_block};
-use punctual_proto::{Frame, Kind, NodeId};
+use punctual_proto::frame::HEADER_SIZE;
+use punctual_proto::pcapng::{Block, Packet, block_size, read_block, write_packet, write_start};
+use punctual_proto::{Frame, Header, Kind, NodeId};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -811,6 +812,60 @@ fn fragments_that_nobody_opened_are_no_messages() {
             without_a_fragment(&place.path(&file), &place.path("cut.pcapng"));
             let cut = play_large(&place, "cut.pcapng", SIZE);
             assert!(cut == (sent - 1, incomplete + 1) || missed > 0, "{cut:?}");
+        }
+    }
+}
+
+/// Writes a recording of messages that one node sent at these instants.
+fn write_recording(path: &Path, instants: &[u64]) {
+    let mut file = Vec::new();
+    write_start(&mut file, 0, None);
+    for (&ns, number) in instants.iter().zip(0..) {
+        let payload = message(number, 1);
+        let header = Header {
+            kind: Kind::Data,
+            incarnation: 0,
+            source: Address { node: NodeId::named("here"), port: 3.into() },
+            target: Target::port("there", 7),
+            sequence: number as u32,
+            payload_size: payload.len() as u32,
+            stamped: false,
+            sealed: false,
+        };
+        let mut head = [0; HEADER_SIZE];
+        header.write(&mut head);
+        let packet = Packet { ns, direction: None, missed: 0, comment: None, frame: &[], size: 0 };
+        write_packet(&mut file, &packet, &[&head, &payload], 0);
+    }
+    fs::write(path, file).unwrap();
+}
+
+/// Goal: a replay that is interrupted says so, and counts what it did not send; what it sent decides how it ends.
+#[test]
+fn an_interrupted_replay_counts_the_rest() {
+    const MESSAGES: u64 = 60;
+    let place = Place::new();
+    // An hour from each to the next, but for the first two.
+    let instants: Vec<u64> =
+        (0..MESSAGES).map(|number| number.saturating_sub(1) * 3_600_000_000_000).collect();
+    write_recording(&place.path("slow.pcapng"), &instants);
+    for to_stdout in [true, false] {
+        let name = unique("replay");
+        let listener = listen(&Bus::shared(&name), "there", 2);
+        let bus = format!("shared:{name}");
+        let call = ["replay", "slow.pcapng", "--bus", &bus];
+        let more: &[&str] = if to_stdout { &["--json", "-"] } else { &[] };
+        let started = place.start(punctual(&[&call[..], more].concat()));
+        assert_eq!(listener.join().unwrap(), [0, 1]);
+        started.signal("-INT");
+        let ended = started.end().with(0);
+        if to_stdout {
+            let played: Value = serde_json::from_str(&ended.out).expect("JSON");
+            assert_eq!((count(&played, "messages"), count(&played, "sent")), (MESSAGES, 2), "{played:#}");
+            assert_eq!(count(&played["unsent"], "interrupted"), MESSAGES - 2, "{played:#}");
+            assert_eq!(played["is_cut_short"], true);
+        } else {
+            assert!(ended.out.contains("Cut short: of 60 messages 58 were not sent"), "{}", ended.out);
         }
     }
 }

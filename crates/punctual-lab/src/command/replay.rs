@@ -106,6 +106,9 @@ fn tell(
         };
         return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons(contents, played).join(", "))));
     }
+    if played.interrupted > 0 && played.sent == 0 {
+        return Err(Failure::Machine(format!("{plan}: interrupted before the first message")));
+    }
     Ok(())
 }
 
@@ -157,6 +160,11 @@ fn section(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, pla
     if contents.missed > 0 {
         section = section.note(format!("{} in the recording.", missing(contents.missed)));
     }
+    if played.interrupted > 0 {
+        let rest = count(played.interrupted);
+        section = section
+            .note(format!("Cut short: of {} messages {rest} were not sent.", count(contents.messages)));
+    }
     if contents.told.is_cut {
         section = section.note("The recording ends in the middle of a message: its recorder was killed.");
     }
@@ -165,8 +173,10 @@ fn section(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, pla
 
 fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, played: &Played) -> Value {
     let [p50, p99, max] = figures(played);
+    let interrupted = Some(("interrupted", played.interrupted)).filter(|(_, messages)| *messages > 0);
+    let unsent = played.unsent.iter().copied().chain(interrupted);
     let unsent: Map<String, Value> =
-        played.unsent.iter().map(|(reason, messages)| ((*reason).to_owned(), (*messages).into())).collect();
+        unsent.map(|(reason, messages)| (reason.to_owned(), messages.into())).collect();
     json!({
         "schema": "punctual.replay.v1",
         "bus": plan.to_string(),
@@ -177,6 +187,7 @@ fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, play
         "incomplete": contents.told.incomplete,
         "missed": contents.missed,
         "is_cut": contents.told.is_cut,
+        "is_cut_short": played.interrupted > 0,
         "nodes": played.nodes,
         "speed": arguments.speed.to_string(),
         "recorded_ns": contents.span_ns,

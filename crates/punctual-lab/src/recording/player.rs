@@ -131,6 +131,8 @@ pub struct Played {
     pub sent: u64,
     /// Messages that were not, by reason.
     pub unsent: Vec<(&'static str, u64)>,
+    /// Messages that were not because it was ended before.
+    pub interrupted: u64,
     /// How late messages were against the schedule, nanoseconds; none at full speed.
     pub lateness: Option<Histogram<u64>>,
     /// From the first message to the last.
@@ -256,7 +258,7 @@ impl Stage {
         let schedule = Schedule::new(play);
         let mut lateness = histogram();
         let (mut sent, mut unsent) = (0, Unsent::default());
-        let mut latest = 0;
+        let (mut latest, mut is_cut_short) = (0, false);
         let (mut first, mut last) = (None, schedule.start);
         'all: while let Ok(batch) = batches.recv() {
             for (entry, bytes) in batch.iter() {
@@ -264,6 +266,7 @@ impl Stage {
                 latest = entry.instant_ns().max(latest);
                 let due = schedule.due(latest);
                 if is_over() || !schedule.wait(due, &is_over, || self.tend()) {
+                    is_cut_short = true;
                     break 'all;
                 }
                 match self.send(entry, &bytes[..entry.message_size()]) {
@@ -278,9 +281,11 @@ impl Stage {
             }
             self.tend();
         }
+        let rest = play.contents.messages.saturating_sub(sent + unsent.sum());
         Played {
             sent,
             unsent: unsent.named(),
+            interrupted: if is_cut_short { rest } else { 0 },
             lateness: (play.speed != Speed::Max).then_some(lateness),
             duration: first.map_or(Duration::ZERO, |first| clock.duration(last.since(first))),
             nodes: self.nodes.len(),
@@ -409,6 +414,10 @@ impl Unsent {
             SendError::TooManyNodes | SendError::NoMemory => &mut self.other,
         };
         *count += 1;
+    }
+
+    fn sum(&self) -> u64 {
+        self.named().iter().map(|(_, messages)| messages).sum()
     }
 
     fn named(&self) -> Vec<(&'static str, u64)> {
