@@ -816,11 +816,11 @@ fn fragments_that_nobody_opened_are_no_messages() {
     }
 }
 
-/// Writes a recording of messages that one node sent at these instants.
-fn write_recording(path: &Path, instants: &[u64]) {
+/// Writes a recording of messages that one node sent at these instants, before which the clock was set by so much.
+fn write_recording(path: &Path, instants: &[(u64, i64)]) {
     let mut file = Vec::new();
     write_start(&mut file, 0, None);
-    for (&ns, number) in instants.iter().zip(0..) {
+    for (&(ns, set_ns), number) in instants.iter().zip(0..) {
         let payload = message(number, 1);
         let header = Header {
             kind: Kind::Data,
@@ -834,10 +834,35 @@ fn write_recording(path: &Path, instants: &[u64]) {
         };
         let mut head = [0; HEADER_SIZE];
         header.write(&mut head);
-        let packet = Packet { ns, direction: None, missed: 0, comment: None, frame: &[], size: 0 };
+        let set = format!("the clock was set by {set_ns} ns");
+        let comment = (set_ns != 0).then_some(&set[..]);
+        let packet = Packet { ns, direction: None, missed: 0, comment, frame: &[], size: 0 };
         write_packet(&mut file, &packet, &[&head, &payload], 0);
     }
     fs::write(path, file).unwrap();
+}
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Goal: an hour by which the clock was set while it was recorded is not waited for, and the pauses behind an hour back are made.
+#[test]
+fn a_clock_that_was_set_while_it_was_recorded_is_left_out() {
+    const PAUSE_NS: u64 = 50_000_000;
+    let place = Place::new();
+    let begin = 10 * HOUR_NS;
+    let (ahead, back) = (begin + HOUR_NS + PAUSE_NS, begin - HOUR_NS + 2 * PAUSE_NS);
+    let hour = HOUR_NS as i64;
+    let instants = [(begin, 0), (ahead, hour), (back, -2 * hour), (back + PAUSE_NS, 0)];
+    write_recording(&place.path("set.pcapng"), &instants);
+    let name = unique("replay");
+    let listener = listen(&Bus::shared(&name), "there", 4);
+    let call = ["replay", "set.pcapng", "--bus", &format!("shared:{name}"), "--json", "-"];
+    let played: Value = serde_json::from_str(&place.punctual(&call).with(0).out).expect("JSON");
+    assert_eq!(listener.join().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(count(&played, "recorded_ns"), 3 * PAUSE_NS, "{played:#}");
+    assert_eq!(played["clock_set_ns"], -hour, "{played:#}");
+    let late = count(&played["lateness_ns"], "max");
+    assert!(count(&played, "played_ns") + late >= 3 * PAUSE_NS, "{played:#}");
 }
 
 /// Goal: a replay that is interrupted says so, and counts what it did not send; what it sent decides how it ends.
@@ -846,8 +871,8 @@ fn an_interrupted_replay_counts_the_rest() {
     const MESSAGES: u64 = 60;
     let place = Place::new();
     // An hour from each to the next, but for the first two.
-    let instants: Vec<u64> =
-        (0..MESSAGES).map(|number| number.saturating_sub(1) * 3_600_000_000_000).collect();
+    let hours = |number: u64| (number.saturating_sub(1) * HOUR_NS, 0);
+    let instants: Vec<(u64, i64)> = (0..MESSAGES).map(hours).collect();
     write_recording(&place.path("slow.pcapng"), &instants);
     for to_stdout in [true, false] {
         let name = unique("replay");
@@ -859,6 +884,7 @@ fn an_interrupted_replay_counts_the_rest() {
         assert_eq!(listener.join().unwrap(), [0, 1]);
         started.signal("-INT");
         let ended = started.end().with(0);
+        assert!(ended.err.contains("nothing was said for 3,600 s"), "{}", ended.err);
         if to_stdout {
             let played: Value = serde_json::from_str(&ended.out).expect("JSON");
             assert_eq!((count(&played, "messages"), count(&played, "sent")), (MESSAGES, 2), "{played:#}");

@@ -51,6 +51,9 @@ pub fn replay(arguments: &ReplayArguments) -> Result<(), Failure> {
         BusPlan::Shared(_) | BusPlan::Multicast { .. } => Nodes::Each,
         BusPlan::Peers { .. } | BusPlan::Ethernet { .. } => Nodes::One,
     };
+    if arguments.speed != Speed::Max {
+        warnings(&contents).iter().for_each(|warning| eprintln!("{warning}"));
+    }
     let played = play(
         &Play {
             path: &arguments.file,
@@ -73,6 +76,30 @@ fn contents(arguments: &ReplayArguments) -> Result<Contents, Failure> {
         RecordingError::Unreadable(error) => Failure::Usage(format!("{file}: {error}")),
         other => Failure::Usage(format!("{file}: {other}")),
     })
+}
+
+/// Instants that go back further were written by a clock that was set, or by clocks that differ, nanoseconds.
+const BACK_NS_MAX: u64 = 1_000_000_000;
+
+/// A longer pause is said before it is made, nanoseconds.
+const GAP_NS_MAX: u64 = 60_000_000_000;
+
+/// What is to be expected of a file whose instants are unusual.
+fn warnings(contents: &Contents) -> Vec<String> {
+    let seconds = |ns: u64| count(ns / 1_000_000_000);
+    let back = (contents.back_ns > BACK_NS_MAX).then(|| {
+        format!(
+            "the instants of the file go back by up to {} s: what is behind that goes out at once",
+            seconds(contents.back_ns)
+        )
+    });
+    let gap = (contents.gap_ns > GAP_NS_MAX).then(|| {
+        format!(
+            "nothing was said for {} s, or the clock was set: nothing is sent for as long (--speed makes it less)",
+            seconds(contents.gap_ns)
+        )
+    });
+    back.into_iter().chain(gap).collect()
 }
 
 fn bus(arguments: &ReplayArguments, contents: &Contents) -> Result<BusPlan, Failure> {
@@ -160,6 +187,10 @@ fn section(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, pla
     if contents.missed > 0 {
         section = section.note(format!("{} in the recording.", missing(contents.missed)));
     }
+    if contents.told.clock_set_ns != 0 {
+        let seconds = contents.told.clock_set_ns as f64 / 1e9;
+        section = section.note(format!("The clock was set by {seconds:+.3} s meanwhile, which is left out."));
+    }
     if played.interrupted > 0 {
         let rest = count(played.interrupted);
         section = section
@@ -187,6 +218,7 @@ fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, play
         "incomplete": contents.told.incomplete,
         "missed": contents.missed,
         "is_cut": contents.told.is_cut,
+        "clock_set_ns": contents.told.clock_set_ns,
         "is_cut_short": played.interrupted > 0,
         "nodes": played.nodes,
         "speed": arguments.speed.to_string(),

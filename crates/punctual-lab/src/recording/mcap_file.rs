@@ -26,6 +26,10 @@ const ENCODING: &str = "application/octet-stream";
 const RECORDING: &str = "punctual.recording";
 const TOTALS: &str = "punctual.totals";
 
+/// The name of what says that the clock was set just before the next message, and its field.
+const CLOCK: &str = "punctual.clock";
+const SET_NS: &str = "set_ns";
+
 /// Longest record that is read, bytes: a chunk of ours ends with the message that fills it. Those of other writers are a few
 /// MiB.
 const RECORD_SIZE_MAX: usize = 64 << 20;
@@ -150,6 +154,10 @@ impl McapWriter {
             Some(&known) => known,
             None => self.open_channel(key, names)?,
         };
+        if entry.clock_set_ns != 0 {
+            let set = (SET_NS.to_owned(), entry.clock_set_ns.to_string());
+            self.writer.write_metadata(&metadata(CLOCK, [set])).map_err(failed)?;
+        }
         let header = MessageHeader {
             channel_id,
             sequence: entry.sequence as u32,
@@ -363,6 +371,11 @@ fn take(
             told.missed = missed.unwrap_or(told.missed);
             Ok(None)
         }
+        Record::Metadata(found) if found.name == CLOCK => {
+            let set_ns = found.metadata.get(SET_NS).and_then(|ns| ns.parse().ok()).unwrap_or(0);
+            told.clock_set_ns = told.clock_set_ns.saturating_add(set_ns);
+            Ok(None)
+        }
         Record::Message { header, data } => {
             let key = channels.get(&header.channel_id).copied();
             let ChannelKey { source, target, is_unopened, is_fragment } =
@@ -379,6 +392,7 @@ fn take(
                 stamps: None,
                 is_unopened,
                 is_fragment,
+                clock_set_ns: 0,
                 size: bytes.len(),
             }))
         }

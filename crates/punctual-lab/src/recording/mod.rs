@@ -52,6 +52,8 @@ pub struct Entry {
     pub is_unopened: bool,
     /// It is a part of a message that is larger than a frame.
     pub is_fragment: bool,
+    /// How far the clock of all instants was set since the message before, nanoseconds.
+    pub clock_set_ns: i64,
     /// Its bytes, the seal included.
     pub size: usize,
 }

@@ -1,7 +1,7 @@
 //! Recordings as pcapng: the frames of `docs/wire.md`, as captures have them.
 //!
 //! The instant of a packet is when its message was sent, where that is known, else when it was seen. The first packet of a
-//! node has its name for a comment; the section has the bus. Missing messages stand before the packet behind them
+//! node has its name for a comment, the first one behind an instant at which the clock was set by how much; the section has the bus. Missing messages stand before the packet behind them
 //! (`epb_dropcount`), and all of them in the interface's statistics.
 
 use std::collections::{HashMap, HashSet};
@@ -64,7 +64,12 @@ impl PcapngWriter {
         }
         let node = entry.source.node;
         let is_new = self.told.insert(node);
-        let comment = names.get(&node).filter(|_| is_new).map(|name| name_comment(node, name));
+        let name = names.get(&node).filter(|_| is_new).map(|name| name_comment(node, name));
+        let set = Some(entry.clock_set_ns).filter(|&ns| ns != 0).map(set_comment);
+        let comment = match (name, set) {
+            (Some(name), Some(set)) => Some(format!("{name}\n{set}")),
+            (name, set) => name.or(set),
+        };
         let packet = Packet {
             ns: entry.instant_ns(),
             direction: None,
@@ -108,6 +113,15 @@ pub(super) fn short_end(to: &mut Vec<u8>, ns: u64, totals: &Totals) {
 
 fn name_comment(node: NodeId, name: &str) -> String {
     format!("node {node} is {name}")
+}
+
+fn set_comment(ns: i64) -> String {
+    format!("the clock was set by {ns} ns")
+}
+
+/// How far a comment says that the clock was set.
+fn read_set(comment: &str) -> Option<i64> {
+    comment.strip_prefix("the clock was set by ")?.strip_suffix(" ns")?.parse().ok()
 }
 
 /// The node and the name of a comment.
@@ -203,9 +217,14 @@ fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// The message of a packet, or a part of one; none if it is another frame, or was cut.
 fn take(packet: &Packet<'_>, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Option<Entry>, String> {
-    if let Some((node, name)) = packet.comment.and_then(read_name) {
-        told.name(node, name);
+    let mut clock_set_ns = 0;
+    for line in packet.comment.into_iter().flat_map(str::lines) {
+        if let Some((node, name)) = read_name(line) {
+            told.name(node, name);
+        }
+        clock_set_ns = read_set(line).unwrap_or(clock_set_ns);
     }
+    told.clock_set_ns = told.clock_set_ns.saturating_add(clock_set_ns);
     let frame = match Frame::parse(packet.frame) {
         Ok(frame) => frame,
         Err(FrameError::Short { .. }) if packet.frame.len() < packet.size => {
@@ -234,6 +253,7 @@ fn take(packet: &Packet<'_>, told: &mut Told, bytes: &mut Vec<u8>) -> Result<Opt
         stamps: frame.stamps,
         is_unopened: header.sealed,
         is_fragment: header.kind == Kind::Fragment,
+        clock_set_ns,
         size: bytes.len(),
     }))
 }

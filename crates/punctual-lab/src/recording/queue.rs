@@ -174,6 +174,7 @@ mod tests {
             stamps,
             is_unopened: false,
             is_fragment: false,
+            clock_set_ns: 0,
             size,
         }
     }

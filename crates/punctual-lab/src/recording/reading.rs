@@ -68,6 +68,8 @@ pub struct Told {
     pub incomplete: u64,
     /// Messages that are missing, by the sums that its recorder wrote last.
     pub missed: u64,
+    /// How far its clock was set while it was recorded, in all, nanoseconds.
+    pub clock_set_ns: i64,
     /// It ends in the middle of something: its recorder was killed, or the file was cut.
     pub is_cut: bool,
 }
@@ -121,7 +123,8 @@ impl Recording {
         Ok(Self { reader, gatherer: Gatherer::new(), told: Told::default() })
     }
 
-    /// The next message, whose bytes are put into `bytes`; none at the end.
+    /// The next message, whose bytes are put into `bytes`; none at the end. Its instants are those of a clock that nobody has set since the
+    /// first one, as far as the recording says.
     ///
     /// # Errors
     /// See [`RecordingError`].
@@ -136,7 +139,10 @@ impl Recording {
                 gatherer.end(told);
                 return Ok(None);
             };
-            if let Some(whole) = gatherer.take(entry, bytes, told) {
+            if let Some(mut whole) = gatherer.take(entry, bytes, told) {
+                let unset = |ns: u64| ns.saturating_add_signed(told.clock_set_ns.saturating_neg());
+                whole.sent_ns = whole.sent_ns.map(unset);
+                whole.seen_ns = unset(whole.seen_ns);
                 return Ok(Some(whole));
             }
         }
@@ -169,6 +175,10 @@ pub struct Contents {
     pub span_ns: u64,
     /// The first instant, nanoseconds since 1970.
     pub first_ns: u64,
+    /// The longest time from the latest instant to the next one, nanoseconds.
+    pub gap_ns: u64,
+    /// How far an instant lies before the latest one at most, nanoseconds.
+    pub back_ns: u64,
     /// What else it says.
     pub told: Told,
 }
@@ -180,12 +190,17 @@ impl Contents {
     /// See [`RecordingError`].
     pub fn of(path: &Path) -> Result<Self, RecordingError> {
         let mut recording = Recording::open(path)?;
+        let mut latest = None;
         let (mut contents, mut bytes, mut known) = (Self::default(), Vec::new(), HashMap::new());
         while let Some(entry) = recording.next(&mut bytes)? {
             let instant = entry.instant_ns();
             if contents.messages == 0 {
                 contents.first_ns = instant;
             }
+            let before = latest.unwrap_or(instant);
+            contents.gap_ns = contents.gap_ns.max(instant.saturating_sub(before));
+            contents.back_ns = contents.back_ns.max(before.saturating_sub(instant));
+            latest = Some(instant.max(before));
             contents.messages += 1;
             contents.missed = contents.missed.saturating_add(entry.missed);
             contents.span_ns = contents.span_ns.max(instant.saturating_sub(contents.first_ns));
@@ -243,6 +258,7 @@ mod tests {
             stamps: number.is_multiple_of(5).then(Stamps::default),
             is_unopened: number % 4 == 1,
             is_fragment: number % 7 == 1,
+            clock_set_ns: 0,
             size: 30 + number as usize,
         }
     }
@@ -311,6 +327,34 @@ mod tests {
                     assert_eq!(found.seen_ns, written.seen_ns);
                 }
             }
+        }
+    }
+
+    /// Goal: a clock that was set while it was recorded, forwards or back, is no pause and no haste when it is read.
+    #[test]
+    fn a_clock_that_was_set_is_set_back() {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        const SECOND_NS: u64 = 1_000_000_000;
+        let sets = [0, 0, HOUR_NS, 0, -2 * HOUR_NS, 0];
+        for format in FORMATS {
+            let folder = tempfile::tempdir().expect("room");
+            let path = folder.path().join("recording");
+            let mut output = Output::create(&path, format, "shared:car").expect("a file");
+            let names = HashMap::from([(NodeId::named("brakes"), "brakes".to_owned())]);
+            let mut now = 86_400 * SECOND_NS;
+            for (number, set_ns) in (0..).zip(sets) {
+                now = (now + SECOND_NS).wrapping_add_signed(set_ns);
+                let instants =
+                    Entry { sent_ns: Some(now), seen_ns: now, clock_set_ns: set_ns, ..entry(number) };
+                let written = Entry { is_unopened: false, is_fragment: false, ..instants };
+                output.write(&written, &vec![7; written.size], &names).expect("room");
+            }
+            output.finish().expect("room");
+            let contents = Contents::of(&path).expect("a recording");
+            assert_eq!(contents.told.clock_set_ns, -HOUR_NS, "{format}");
+            assert_eq!((contents.span_ns, contents.gap_ns), (5 * SECOND_NS, SECOND_NS), "{format}");
+            assert_eq!((contents.messages, contents.back_ns), (6, 0), "{format}");
+            assert_eq!(contents.told.names.len(), 1, "{format}");
         }
     }
 

@@ -50,6 +50,12 @@ const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
 const PAIR_AGE_MAX: Duration = Duration::from_secs(1);
 const PAIR_TRIES: usize = 8;
 
+/// A wall clock that is off by as much was set, nanoseconds: what is less is followed, as a clock that runs a little slower or faster.
+const SET_NS_MIN: u64 = 10_000_000;
+
+/// An instant of the kernel's that is as far from a look is a reason to ask whether the wall clock was set, nanoseconds.
+const KERNEL_DISTANCE_NS: u64 = 100_000_000;
+
 /// The cause of what was seen while the queue was full.
 const NO_ROOM: &str = "no_room_in_queue";
 
@@ -182,10 +188,13 @@ struct Eye {
 }
 
 /// Both clocks at one instant.
+#[derive(Clone, Copy)]
 struct Instants {
     clock: &'static Clock,
     ticks: Ticks,
     realtime_ns: u64,
+    /// How far the wall clock was set, which no message has told yet, nanoseconds.
+    set_ns: i64,
 }
 
 impl Instants {
@@ -195,20 +204,33 @@ impl Instants {
         let attempt = || {
             let (before, realtime_ns, after) = (clock.now(), realtime_ns(), clock.now());
             let width = after.since(before);
-            (width, Self { clock, ticks: Ticks(before.0 + width.0 / 2), realtime_ns })
+            (width, Self { clock, ticks: Ticks(before.0 + width.0 / 2), realtime_ns, set_ns: 0 })
         };
         let tries = (0..PAIR_TRIES).map(|_| attempt());
         tries.min_by_key(|(width, _)| *width).map_or_else(|| attempt().1, |(_, instants)| instants)
     }
 
-    /// The instant of a look, nanoseconds since 1970. The wall clock may be set: now and then it is looked at again.
+    /// The instant of a look, nanoseconds since 1970. The wall clock may be set: then it is compared again, as it is now and then.
     fn look(&mut self) -> u64 {
-        let age = self.clock.nanos(self.clock.now().since(self.ticks));
-        if age > PAIR_AGE_MAX.as_nanos() as u64 {
-            *self = Self::now();
+        let now = self.clock.now();
+        let (age, expected) = (self.clock.nanos(now.since(self.ticks)), self.expected(now));
+        if age > PAIR_AGE_MAX.as_nanos() as u64 || realtime_ns().abs_diff(expected) >= SET_NS_MIN {
+            self.follow(Self::now());
             return self.realtime_ns;
         }
-        self.realtime_ns + age
+        expected
+    }
+
+    /// What the wall clock shows then, if nobody sets it.
+    fn expected(&self, instant: Ticks) -> u64 {
+        self.realtime_ns + self.clock.nanos(instant.since(self.ticks))
+    }
+
+    /// Goes by a newer comparison from now on.
+    fn follow(&mut self, newer: Self) {
+        let off_ns = newer.realtime_ns.wrapping_sub(self.expected(newer.ticks)) as i64;
+        let set_ns = if off_ns.unsigned_abs() >= SET_NS_MIN { off_ns } else { 0 };
+        *self = Self { set_ns: self.set_ns.saturating_add(set_ns), ..newer };
     }
 
     /// An instant of our clock, nanoseconds since 1970, if it can be one of this recording.
@@ -258,11 +280,17 @@ impl Eye {
             return;
         }
         let is_same = self.note(observed.source, observed.target);
+        if observed.kernel_ns.is_some_and(|ns| ns.abs_diff(self.look_ns) >= KERNEL_DISTANCE_NS) {
+            self.look_ns = self.instants.look();
+        }
+        // What lies ahead was stamped before the clock was set back.
+        let kernel_ns = observed.kernel_ns.filter(|ns| *ns < self.look_ns + KERNEL_DISTANCE_NS);
+        let clock_set_ns = std::mem::take(&mut self.instants.set_ns);
         // Where the clocks were compared again, instants of one source do not go back for it.
-        let floor_ns = if is_same { self.sent_ns } else { 0 };
+        let floor_ns = if is_same && clock_set_ns == 0 { self.sent_ns } else { 0 };
         let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent)).map(|ns| ns.max(floor_ns));
         self.sent_ns = sent_ns.unwrap_or(0);
-        let seen_ns = observed.kernel_ns.unwrap_or(self.look_ns).max(sent_ns.unwrap_or(0));
+        let seen_ns = kernel_ns.unwrap_or(self.look_ns).max(sent_ns.unwrap_or(0));
         self.intake.batch.push(Entry {
             source: observed.source,
             target: observed.target,
@@ -273,6 +301,7 @@ impl Eye {
             stamps: observed.stamps,
             is_unopened: observed.is_unopened,
             is_fragment: observed.is_fragment,
+            clock_set_ns,
             size,
         });
         // One look may find more than the queue holds. A name goes with its node's first message, and is asked after the look.
@@ -389,6 +418,26 @@ pub fn why_not_created(path: &Path, error: &io::Error) -> (bool, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a wall clock that is set is followed, and how far it was set is known; one that runs a little off is not called set.
+    /// Method: as if it had shown something else before.
+    #[test]
+    fn a_clock_that_is_set_is_noticed() {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        for set_ns in [HOUR_NS, -HOUR_NS] {
+            let mut instants = Instants::now();
+            instants.realtime_ns = instants.realtime_ns.wrapping_add_signed(-set_ns);
+            let before = realtime_ns();
+            let seen = instants.look();
+            assert!((before..=realtime_ns()).contains(&seen), "the clock as it is now");
+            assert!(instants.set_ns.abs_diff(set_ns) < SET_NS_MIN, "{} of {set_ns}", instants.set_ns);
+        }
+        let mut instants = Instants::now();
+        let newer = Instants::now();
+        instants.realtime_ns += SET_NS_MIN / 4;
+        instants.follow(newer);
+        assert_eq!(instants.set_ns, 0);
+    }
 
     /// Goal: a stream is looked at as often as its bytes ask for, and a quiet bus no more often than it must.
     #[test]

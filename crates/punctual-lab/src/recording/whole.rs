@@ -102,6 +102,7 @@ mod tests {
             stamps: None,
             is_unopened,
             is_fragment,
+            clock_set_ns: 0,
             size,
         }
     }
