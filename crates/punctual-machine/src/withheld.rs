@@ -182,6 +182,9 @@ fn limit(level: &Path) -> Option<(PathBuf, String)> {
 /// A kernel tick of user space, nanoseconds: the step in which the hypervisor's share is told.
 const TICK_NS: u64 = 10_000_000;
 
+/// The lines of all CPUs of a machine with as many as Linux can have, 8,192, take less.
+const STAT_SIZE_MAX: usize = 2 << 20;
+
 /// Time that the hypervisor took away.
 #[derive(Debug)]
 pub struct Steal {
@@ -198,9 +201,27 @@ impl Default for Steal {
 impl Steal {
     /// From one CPU since it started, nanoseconds; `None` where the kernel does not say.
     pub fn from_cpu(&mut self, cpu: usize) -> Option<u64> {
-        let size = self.stat.as_ref()?.read_at(&mut self.text, 0).ok()?;
+        let size = self.read()?;
         parse_steal(std::str::from_utf8(&self.text[..size]).ok()?, cpu).map(|ticks| ticks * TICK_NS)
     }
+
+    /// The lines of all CPUs, in one reading; how long they are. The room for them grows once, to what they take here.
+    fn read(&mut self) -> Option<usize> {
+        let stat = self.stat.as_ref()?;
+        loop {
+            let size = stat.read_at(&mut self.text, 0).ok()?;
+            let is_whole = size < self.text.len() || has_all_cpus(&self.text[..size]);
+            if is_whole || size >= STAT_SIZE_MAX {
+                return Some(size);
+            }
+            self.text.resize(2 * self.text.len(), 0);
+        }
+    }
+}
+
+/// Something else begins a line: those of the CPUs come first.
+fn has_all_cpus(text: &[u8]) -> bool {
+    text.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(b"\n") && !line.starts_with(b"cpu"))
 }
 
 /// `cpuN user nice system idle iowait irq softirq steal`.
@@ -266,6 +287,25 @@ mod tests {
         // One tick may be of the time before the first reading.
         assert_eq!(certain_steal_ns(TICK_NS, 2 * TICK_NS), 0);
         assert_eq!(certain_steal_ns(TICK_NS, 6 * TICK_NS), 4 * TICK_NS);
+    }
+
+    /// Goal: the last CPU of a large machine is seen. Method: a file as the kernel's, with more lines than a page holds.
+    #[test]
+    fn steal_is_seen_on_a_machine_of_many_cpus() {
+        use std::fmt::Write as _;
+        let mut text = "cpu  9 0 1 2 3 4 5 33 0 0\n".to_owned();
+        for cpu in 0..512 {
+            writeln!(text, "cpu{cpu} 123456789 0 12345678 2 3 4 5 {} 0 0", 1000 + cpu).expect("into memory");
+        }
+        text += "intr 1 2 3\nctxt 9\n";
+        let path = std::env::temp_dir().join(format!("punctual-stat-{}", std::process::id()));
+        std::fs::write(&path, &text).expect("room for a small file");
+        let mut steal = Steal { stat: File::open(&path).ok(), ..Steal::default() };
+        std::fs::remove_file(&path).expect("it is ours");
+        for cpu in [0, 60, 511] {
+            assert_eq!(steal.from_cpu(cpu), Some((1000 + cpu as u64) * TICK_NS), "CPU {cpu}");
+        }
+        assert_eq!(steal.from_cpu(512), None);
     }
 
     #[test]
