@@ -9,6 +9,7 @@ use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::sample::Samples;
 use crate::store::{Run, StoreError};
 use crate::units::{count, micros, rate};
 
@@ -50,9 +51,7 @@ pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreErro
             let mut met: Vec<(String, Cause)> = Vec::new();
             for trial in &run.trials {
                 let samples = trial.load()?;
-                let lasted_ns =
-                    samples.sent_ns.last().zip(samples.sent_ns.first()).map_or(0, |(to, from)| to - from);
-                minutes[side] += lasted_ns as f64 / 60e9;
+                minutes[side] += lasted_ns(&samples) as f64 / 60e9;
                 // Evidence that is damaged explains nothing, and the stalls are there.
                 let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
                 let mut add = |role: String, cause: Cause, events: u64, longest_ns: u64| {
@@ -82,6 +81,12 @@ pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreErro
         sums.into_iter().map(|((role, cause), sum)| judged(role, cause, &sum, minutes)).collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.longest_ns[1]), one.role.clone(), one.cause));
     Ok(all)
+}
+
+/// From the first message to the last. Rows are in any order: of vehicles, values that were lost stand at the end.
+fn lasted_ns(samples: &Samples) -> u64 {
+    let sent = || samples.sent_ns.iter().copied();
+    sent().max().zip(sent().min()).map_or(0, |(last, first)| last - first)
 }
 
 fn judged(role: String, cause: Cause, sum: &Sum, minutes: [f64; 2]) -> Outlier {
@@ -151,6 +156,20 @@ pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Outcome;
+
+    /// Goal: a trial lasts from its first message to its last, in whatever order its rows are.
+    #[test]
+    fn a_trial_lasts_from_first_to_last() {
+        let mut samples = Samples::default();
+        assert_eq!(lasted_ns(&samples), 0);
+        for (index, (sent_ns, outcome)) in
+            [(500, Outcome::Answered), (900, Outcome::Answered), (100, Outcome::Lost)].into_iter().enumerate()
+        {
+            samples.push(index as u64, sent_ns, sent_ns, 1, outcome);
+        }
+        assert_eq!(lasted_ns(&samples), 800);
+    }
 
     /// Goal: what is twice as frequent or as long in two runs is new; what was in one run alone may be chance.
     #[test]
