@@ -1,5 +1,6 @@
 //! The recorder of a trial: keeps the kernel's rings, and copies them when a message was late, between two messages.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use punctual_lab_machine::trace_point::{
@@ -120,10 +121,15 @@ pub(super) fn trace_of(
     is_kernel: &dyn Fn(&Task) -> Option<bool>,
 ) -> Trace {
     let mut trace = Trace::default();
+    let mut seen = LastSeen::default();
     for cpu in cpus {
         let mut events = Vec::with_capacity(cpu.events.len());
         for traced in &cpu.events {
-            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace, is_kernel)));
+            let mut known = |task: &Task, trace: &mut Trace| {
+                seen.note(task, traced.at_ns, trace, is_kernel);
+                task.thread
+            };
+            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace, &mut known)));
         }
         trace.cpus.push(CpuEvents {
             cpu: cpu.cpu,
@@ -137,17 +143,32 @@ pub(super) fn trace_of(
     trace
 }
 
-fn what_of(event: &TraceEvent, trace: &mut Trace, is_kernel: &dyn Fn(&Task) -> Option<bool>) -> What {
-    let mut known = |task: &Task| {
-        let info =
-            || TaskInfo { name: task.name.clone(), priority: task.priority, is_kernel: is_kernel(task) };
+/// When each thread was last seen, on whichever CPU.
+#[derive(Default)]
+struct LastSeen(HashMap<u32, u64>);
+
+impl LastSeen {
+    /// What a thread is called and how urgent it is, as it was last seen. It begins with the name and the urgency of whoever started
+    /// it; and who holds a lock that an urgent thread waits for is as urgent as that one until it lets go.
+    fn note(
+        &mut self,
+        task: &Task,
+        at_ns: u64,
+        trace: &mut Trace,
+        is_kernel: &dyn Fn(&Task) -> Option<bool>,
+    ) {
+        let last_ns = self.0.entry(task.thread).or_insert(at_ns);
+        let info = || TaskInfo { is_kernel: is_kernel(task), ..TaskInfo::default() };
         let known = trace.tasks.entry(task.thread).or_insert_with(info);
-        // A thread begins with the name of whoever started it.
-        known.name.clone_from(&task.name);
-        // A thread that becomes urgent began as an ordinary one.
-        known.priority = known.priority.min(task.priority);
-        task.thread
-    };
+        if at_ns >= *last_ns {
+            *last_ns = at_ns;
+            known.name.clone_from(&task.name);
+            known.priority = task.priority;
+        }
+    }
+}
+
+fn what_of(event: &TraceEvent, trace: &mut Trace, known: &mut dyn FnMut(&Task, &mut Trace) -> u32) -> What {
     match event {
         TraceEvent::Switch { previous, state, next } => {
             let why = match state {
@@ -158,11 +179,11 @@ fn what_of(event: &TraceEvent, trace: &mut Trace, is_kernel: &dyn Fn(&Task) -> O
                 TaskState::Traced => Leaving::Traced,
                 TaskState::Ended => Leaving::Ended,
             };
-            What::Switch { left: known(previous), why, runs: known(next) }
+            What::Switch { left: known(previous, trace), why, runs: known(next, trace) }
         }
         TraceEvent::Waking { waker, from, woken, .. } => {
             let by_interrupt = *from == WakingFrom::Interrupt;
-            What::Wake { woken: known(woken), waker: *waker, by_interrupt }
+            What::Wake { woken: known(woken, trace), waker: *waker, by_interrupt }
         }
         TraceEvent::InterruptEntry { number, name } => {
             trace.interrupts.entry(*number).or_insert_with(|| name.clone());
@@ -182,5 +203,47 @@ fn what_of(event: &TraceEvent, trace: &mut Trace, is_kernel: &dyn Fn(&Task) -> O
             What::Call { thread: *thread, number: *number }
         }
         TraceEvent::CallExit { thread } => What::CallEnd(*thread),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_lab_machine::trace_point::TracedEvent;
+
+    use super::*;
+
+    /// Goal: who was urgent for a moment, as it held a lock that an urgent thread waited for, is no real-time thread; who became one
+    /// is. Method: two CPUs, read one after the other; what came last is on the first.
+    #[test]
+    fn a_priority_that_was_lent_is_given_back() {
+        let task = |thread, priority: i32, name: &str| Task { thread, priority, name: name.to_owned() };
+        let idle = || task(IDLE, 120, "swapper");
+        let switch = |at_ns, previous, next| TracedEvent {
+            at_ns,
+            event: TraceEvent::Switch { previous, state: TaskState::Ready, next },
+        };
+        let cpu = |cpu, events| CpuTrace {
+            cpu,
+            since_ns: 0,
+            until_ns: 100,
+            lost: 0,
+            gaps: Vec::new(),
+            is_damaged: false,
+            events,
+        };
+        let cpus = [
+            cpu(0, vec![switch(50, task(7, 120, "holder"), idle()), switch(60, task(8, 49, "lane"), idle())]),
+            cpu(
+                1,
+                vec![
+                    switch(10, task(7, 120, "holder"), idle()),
+                    switch(20, idle(), task(8, 120, "parent")),
+                    switch(30, task(7, 49, "holder"), idle()),
+                ],
+            ),
+        ];
+        let trace = trace_of(&cpus, &|ns| ns, &|_| Some(false));
+        let of = |thread: u32| (trace.tasks[&thread].name.as_str(), trace.tasks[&thread].priority);
+        assert_eq!((of(7), of(8)), (("holder", 120), ("lane", 49)));
     }
 }

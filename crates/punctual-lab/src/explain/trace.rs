@@ -29,7 +29,7 @@ pub struct Trace {
 pub struct TaskInfo {
     /// What it is called.
     pub name: String,
-    /// The kernel's priority, the most urgent that it had: below 0 deadline, below 100 real-time, from 100 ordinary.
+    /// The kernel's priority when it was last seen: below 0 deadline, below 100 real-time, from 100 ordinary.
     pub priority: i32,
     /// It is one of the kernel's own, where that is known.
     #[serde(default)]
