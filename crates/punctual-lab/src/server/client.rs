@@ -169,6 +169,15 @@ pub(super) fn windows(duration: Duration) -> usize {
 /// Loads the server for so long.
 pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
     sleep_precisely();
+    let (mut client, set) = open(load, server)?;
+    let before = ClockPair::now();
+    client.begin();
+    client.play(&set)?;
+    client.finish(before)
+}
+
+/// All connections. The load begins now.
+fn open(load: &ServerLoad, server: SocketAddr) -> io::Result<(LoadClient<'_>, EpollSet)> {
     let set = EpollSet::new().map_err(io::Error::other)?;
     let connections = (0..load.connections).map(|number| connect(server, number % load.classes));
     let connections: Vec<Connection> = connections.collect::<io::Result<_>>()?;
@@ -177,9 +186,9 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
     }
     let request = request(load.matrix);
     let watch = ClientWatch::of_this_thread(windows(load.duration), load.trace).slow_after(load.slow);
-    let (clock, before) = (Clock::get(), ClockPair::now());
+    let clock = Clock::get();
     let began_ns = now_ns(clock);
-    let mut client = LoadClient {
+    let client = LoadClient {
         load,
         clock,
         reply: reply(&request),
@@ -196,9 +205,7 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
         late: None,
         looked_ns: began_ns,
     };
-    client.begin();
-    client.play(&set)?;
-    client.finish(before)
+    Ok((client, set))
 }
 
 fn now_ns(clock: &Clock) -> u64 {
@@ -246,10 +253,13 @@ impl LoadClient<'_> {
         let mut reports = Reports::default();
         loop {
             let now = now_ns(self.clock);
-            if self.is_over(now) || interrupted() {
+            if interrupted() {
                 return Ok(());
             }
-            self.send_due(now)?;
+            self.send_due(self.sends_until(now))?;
+            if self.is_over(now) {
+                return Ok(());
+            }
             let next = self.next_due();
             set.wait_for(&mut reports, Some(Duration::from_nanos(next.saturating_sub(now_ns(self.clock)))));
             for readiness in reports.iter() {
@@ -262,6 +272,16 @@ impl LoadClient<'_> {
                 }
             }
             self.look_back();
+        }
+    }
+
+    /// What is due until then is sent now. Of an open load all that was due before the end is, also if this thread was late itself:
+    /// else its own last standstill would hide requests. Who waits for replies sends nothing after the end.
+    fn sends_until(&self, now: u64) -> u64 {
+        match self.load.arrivals.load() {
+            Load::Open => now.min(self.end_ns - 1),
+            Load::Closed if now < self.end_ns => now,
+            Load::Closed => 0,
         }
     }
 
@@ -295,8 +315,8 @@ impl LoadClient<'_> {
         self.watch.look_back(late, next, 0);
     }
 
-    fn send_due(&mut self, now: u64) -> io::Result<()> {
-        while let Some(&Reverse((due, number))) = self.due.peek().filter(|next| next.0.0 <= now) {
+    fn send_due(&mut self, until: u64) -> io::Result<()> {
+        while let Some(&Reverse((due, number))) = self.due.peek().filter(|next| next.0.0 <= until) {
             self.due.pop();
             let next = self.next_instant(due);
             let whose = (number + 1) % self.connections.len();
@@ -383,9 +403,11 @@ impl LoadClient<'_> {
 
     /// What is not answered is at least as late as it is old.
     fn finish(mut self, before: ClockPair) -> io::Result<Loaded> {
+        // Of an open load the last may have left after the end.
+        let now = now_ns(self.clock);
         for number in 0..self.connections.len() {
             while let Some(request) = self.connections[number].outstanding.pop_front() {
-                self.note(number, request, self.end_ns, Outcome::Unfinished);
+                self.note(number, request, now, Outcome::Unfinished);
             }
         }
         self.open = 0;
@@ -407,5 +429,47 @@ impl RequestRow {
             Load::Closed => self.sent,
             Load::Open => self.due,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Goal: what is due while the client itself stands still until the end stands in the samples. Method: a load whose time is over
+    /// before it begins, at a server that never answers.
+    #[test]
+    fn a_standstill_at_the_end_hides_no_request() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let load = |arrivals| ServerLoad {
+            connections: 2,
+            classes: 1,
+            matrix: 2,
+            arrivals,
+            duration: Duration::from_millis(10),
+            seed: 1,
+            slow: Duration::from_secs(1),
+            trace: false,
+        };
+        let rows = |load: &ServerLoad| {
+            let (mut client, set) =
+                open(load, server.local_addr().expect("it is bound")).expect("two connections");
+            client.began_ns -= 50_000_000;
+            client.end_ns -= 50_000_000;
+            let (before, end_ns) = (ClockPair::now(), client.end_ns);
+            client.begin();
+            client.play(&set).expect("it sends");
+            (client.finish(before).expect("it ends").rows, end_ns)
+        };
+        let (asked, end_ns) = rows(&load(Arrivals::Open { period_ns: 1_000_000 }));
+        assert_eq!(asked.len(), 10);
+        for row in asked {
+            assert_eq!(row.outcome, Outcome::Unfinished);
+            assert!(row.due < end_ns && row.sent <= row.until, "{row:?}");
+        }
+        // Who thinks after each reply asks no more when the time is over.
+        assert_eq!(rows(&load(Arrivals::Closed { think_ns: 0 })).0.len(), 0);
     }
 }
