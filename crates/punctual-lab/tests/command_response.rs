@@ -109,8 +109,11 @@ fn stages_add_up_to_each_trip() {
         assert!(unexplained["name"] == "unexplained" && part <= 0.05, "{part} of the median: {result:#}");
         glossary::explains(&place.path("run"));
         let run = Run::open(&place.path("run")).expect("a run");
+        // Both ends are opened anew for each of the two rounds.
+        assert_eq!(result["first_ns"].as_array().map(Vec::len), Some(2), "{result:#}");
         for trial in &run.trials {
             let samples = trial.load().expect("samples");
+            assert_eq!(samples.index.first(), Some(&0), "{}", trial.cell);
             for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
                 let stages = samples.stages.iter().map(|stage| stage.ns[row]).filter(|&ns| ns != ABSENT_NS);
                 let (sum, total): (u64, u64) = (stages.sum(), samples.total_ns[row]);

@@ -117,10 +117,8 @@ impl ResponseSession<'_> {
         let choice = self.settings.choices[place];
         let made = self.make(choice, share)?;
         let clock = Clock::get();
-        let account = &mut self.accounts[place];
         let frame = Frame {
             start: self.start,
-            first_index: account.ends.sent,
             load: self.settings.load,
             domain: if self.settings.asked.clocks_apart { 0 } else { clock.domain() },
         };
@@ -129,6 +127,7 @@ impl ResponseSession<'_> {
         if let Some(facts) = &made.facts {
             samples.facts.cpu_ns = facts.cpu_ns;
         }
+        let account = &mut self.accounts[place];
         account.add(&made.trips, &samples, &made.trace, made.facts.as_ref(), self.settings.asked.limit);
         account.note_control(made.control, &made.remarks);
         let cell = self.settings.cell(choice);
@@ -299,7 +298,7 @@ fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     samples.facts.doubts.extend(causes.into_iter().map(Doubt::from));
 }
 
-/// Round trips of each round that count as warm-up: only the first round has any, as the cell goes on.
+/// Round trips of each trial that count as warm-up: it opens both ports anew, in new threads.
 const WARMUP: u64 = 20;
 
 impl Experiment for ResponseSettings {

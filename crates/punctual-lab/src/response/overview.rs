@@ -1,5 +1,9 @@
 //! What `punctual run response` says: figures, stages, who was late. All of it stands in the summary.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
 use super::published::{comparison, inside_share};
 use super::recording_cost;
 use super::shares::{Share, first_of};
@@ -206,12 +210,28 @@ fn told(way: &str, found: &[Explained], one: &Explained) -> Option<(u64, [String
     Some((one.stall.longest_ns, words))
 }
 
+/// A finding of a summary, and in which trial that was.
+#[derive(Deserialize)]
+struct OfTrial {
+    #[serde(default)]
+    trial: u32,
+    #[serde(flatten)]
+    found: Explained,
+}
+
 /// The longest stalls: few on a terminal, as a table on the page.
 fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
     let mut all = Vec::new();
     for (result, _) in late {
-        let found: Vec<Explained> = result.rows("findings");
-        all.extend(found.iter().filter_map(|one| told(&result.cell.engine, &found, one)));
+        let found: Vec<OfTrial> = result.rows("findings");
+        // Each trial numbers its trips for itself.
+        let mut trials: BTreeMap<u32, Vec<Explained>> = BTreeMap::new();
+        for OfTrial { trial, found } in found {
+            trials.entry(trial).or_default().push(found);
+        }
+        for found in trials.values() {
+            all.extend(found.iter().filter_map(|one| told(&result.cell.engine, found, one)));
+        }
     }
     all.sort_by_key(|(longest_ns, _)| std::cmp::Reverse(*longest_ns));
     if all.is_empty() {
@@ -344,16 +364,29 @@ mod tests {
             ..ahead.clone()
         };
         let unknown = Explained::of_stall(stall(1), 0, 1);
+        // Another trial has a trip of that number, too.
+        let mut other = ahead.clone();
+        other.causes[0].name = Cause::named("frozen");
+        let in_trial = |trial: u32, found: &Explained| {
+            let mut found = json!(found);
+            found["trial"] = json!(trial);
+            found
+        };
         let share = json!({
             "side": "responder", "stage": "request.woken", "cause": "stopped", "stalls": 1, "trips": 2, "excess_ns": 1,
         });
         result.more.insert("late".to_owned(), json!([share]));
-        result.more.insert("findings".to_owned(), json!([behind, ahead, unknown]));
+        result.more.insert(
+            "findings".to_owned(),
+            json!([in_trial(0, &other), in_trial(1, &behind), in_trial(1, &ahead), in_trial(1, &unknown)]),
+        );
         summary.results = vec![result];
         let terminal = page(&lateness(&summary), Screen { width: 200, colour: false });
         for word in ["4,711", "responder's wake-up", "behind trip 77", "stopped, until"] {
             assert!(terminal.contains(word), "{word}: {terminal}");
         }
+        let line = terminal.lines().find(|line| line.contains("4,711")).unwrap_or_default();
+        assert!(line.contains("stopped"), "{line}");
         let told = format!("{:?}", lateness(&summary));
         assert!(told.contains("98 %"), "{told}");
     }

@@ -85,9 +85,9 @@ impl Recording<TripDetail> {
         }
     }
 
-    /// The trips in nanoseconds since the start of the run, with their stages.
+    /// The trips in nanoseconds since the start of the run, with their stages. All was opened anew for them: they count from 0.
     pub fn with_stages(&self, clock: &Clock, at: &Frame) -> Samples {
-        let mut samples = self.samples(clock, at.start, at.first_index, at.load);
+        let mut samples = self.samples(clock, at.start, 0, at.load);
         let split: Vec<Split> = self.rows().iter().map(|row| Split::of(row, clock, at)).collect();
         let columns = STAGES.into_iter().enumerate().map(|(place, stage)| StageColumn {
             name: stage.name.to_owned(),
@@ -103,8 +103,6 @@ impl Recording<TripDetail> {
 pub struct Frame {
     /// Start of the run.
     pub start: Ticks,
-    /// Index of the trial's first trip in its cell.
-    pub first_index: u64,
     /// When latency begins.
     pub load: Load,
     /// Domain of the client's clock.
@@ -310,7 +308,7 @@ mod tests {
                 let done = Ticks(times[5] + u64::from(intervals[3]));
                 trips.note_arrival(&Verdict::Answer { sequence: 0, record: Some(record(domain)) }, seen, done);
                 let load = if is_open { Load::Open } else { Load::Closed };
-                let frame = Frame { start: Ticks(0), first_index: 0, load, domain: 7 };
+                let frame = Frame { start: Ticks(0), load, domain: 7 };
                 let samples = trips.with_stages(clock, &frame);
                 // Two clocks may claim more for the responder than passed: a lie that the sum must show.
                 let unexplained = samples.unexplained_ns(0).expect("stamped");
