@@ -9,7 +9,7 @@ use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
-use crate::sample::Samples;
+use crate::sample::{Load, Samples};
 use crate::store::{Run, StoreError};
 use crate::units::{count, micros, rate};
 
@@ -26,17 +26,79 @@ pub struct Outlier {
     pub longest_ns: [u64; 2],
     /// Runs with the fix in which there was one.
     pub runs: usize,
-    /// There are more than twice as many with the fix, or one twice as long, in two runs or more.
+    /// In two runs or more with the fix there are more than twice as many as without, or one more than twice as long.
     pub is_new: bool,
     /// What to try.
     pub fix: String,
 }
 
-#[derive(Default)]
+/// What was in one run alone may be chance.
+const RUNS_MIN: usize = 2;
+
+/// Whose a stall is of which no thread is known.
+const NOBODY: &str = "nobody";
+
+/// In place of a role: messages that never came, of which nothing is known.
+const LOST: &str = "lost messages";
+
+/// By the role of the thread that was late, and why.
+type Whose = (String, Cause);
+
+/// What was of one cause in one run, or on one side.
+#[derive(Clone, Copy, Debug, Default)]
 struct Sum {
-    events: [u64; 2],
-    longest_ns: [u64; 2],
-    runs: usize,
+    events: u64,
+    longest_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, more: Self) {
+        self.events += more.events;
+        self.longest_ns = self.longest_ns.max(more.longest_ns);
+    }
+}
+
+/// One run: how long it lasted, and what was late in it.
+#[derive(Default)]
+struct OfRun {
+    minutes: f64,
+    sums: BTreeMap<Whose, Sum>,
+}
+
+impl OfRun {
+    fn of(run: &Run) -> Result<Self, StoreError> {
+        let mut of_run = Self::default();
+        for trial in &run.trials {
+            let samples = trial.load()?;
+            // Evidence that is damaged explains nothing, and the stalls are there.
+            let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
+            of_run.add(&samples, trial.cell.load, evidence.as_ref());
+        }
+        Ok(of_run)
+    }
+
+    fn add(&mut self, samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) {
+        self.minutes += lasted_ns(samples) as f64 / 60e9;
+        let mut add = |role: &str, cause: Cause, events: u64, longest_ns: u64| {
+            self.sums.entry((role.to_owned(), cause)).or_default().add(Sum { events, longest_ns });
+        };
+        for one in explain(samples, load, evidence) {
+            if one.behind.is_none() {
+                add(one.role.as_deref().unwrap_or(NOBODY), one.cause(), 1, one.excess_ns);
+            }
+        }
+        let lost = Loss::of(samples, evidence).unwrap_or_default();
+        for (cause, parts) in lost.causes() {
+            parts.iter().for_each(|(role, some)| add(role, cause, *some, 0));
+        }
+        if lost.unexplained > 0 {
+            add(LOST, Cause::UNEXPLAINED, lost.unexplained, 0);
+        }
+    }
+
+    fn get(&self, whose: &Whose) -> Sum {
+        self.sums.get(whose).copied().unwrap_or_default()
+    }
 }
 
 /// All stalls of both sides, by side and cause; those that took longest with the fix first.
@@ -44,63 +106,47 @@ struct Sum {
 /// # Errors
 /// Samples cannot be read.
 pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreError> {
-    let mut sums: BTreeMap<(String, Cause), Sum> = BTreeMap::new();
-    let mut minutes = [0.0; 2];
-    for (side, runs) in [without, with].into_iter().enumerate() {
-        for run in runs {
-            let mut met: Vec<(String, Cause)> = Vec::new();
-            for trial in &run.trials {
-                let samples = trial.load()?;
-                minutes[side] += lasted_ns(&samples) as f64 / 60e9;
-                // Evidence that is damaged explains nothing, and the stalls are there.
-                let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
-                let mut add = |role: String, cause: Cause, events: u64, longest_ns: u64| {
-                    let key = (role, cause);
-                    let sum = sums.entry(key.clone()).or_default();
-                    sum.events[side] += events;
-                    sum.longest_ns[side] = sum.longest_ns[side].max(longest_ns);
-                    if side == 1 && !met.contains(&key) {
-                        sum.runs += 1;
-                        met.push(key);
-                    }
-                };
-                for one in explain(&samples, trial.cell.load, evidence.as_ref()) {
-                    if one.behind.is_none() {
-                        let role = one.role.clone().unwrap_or_else(|| "nobody".to_owned());
-                        add(role, one.cause(), 1, one.excess_ns);
-                    }
-                }
-                let lost = Loss::of(&samples, evidence.as_ref()).unwrap_or_default();
-                for (cause, parts) in lost.causes() {
-                    parts.iter().for_each(|(role, some)| add(role.clone(), cause, *some, 0));
-                }
-            }
-        }
-    }
-    let mut all: Vec<Outlier> =
-        sums.into_iter().map(|((role, cause), sum)| judged(role, cause, &sum, minutes)).collect();
+    let of = |runs: &[Run]| runs.iter().map(OfRun::of).collect::<Result<Vec<_>, _>>();
+    Ok(judge([&of(without)?, &of(with)?]))
+}
+
+fn judge(sides: [&[OfRun]; 2]) -> Vec<Outlier> {
+    let mut all: Vec<&Whose> = sides.iter().copied().flatten().flat_map(|run| run.sums.keys()).collect();
+    all.sort_unstable();
+    all.dedup();
+    let mut all: Vec<Outlier> = all.into_iter().map(|whose| judged(whose, sides)).collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.longest_ns[1]), one.role.clone(), one.cause));
-    Ok(all)
+    all
+}
+
+fn judged(whose: &Whose, sides: [&[OfRun]; 2]) -> Outlier {
+    let per_minute = |events: u64, minutes: f64| events as f64 / minutes.max(f64::MIN_POSITIVE);
+    let mut sums = [Sum::default(); 2];
+    let mut rates = [0.0; 2];
+    for (side, runs) in sides.into_iter().enumerate() {
+        runs.iter().for_each(|run| sums[side].add(run.get(whose)));
+        rates[side] = per_minute(sums[side].events, runs.iter().map(|run| run.minutes).sum());
+    }
+    let runs_in = |is_so: &dyn Fn(&OfRun) -> bool| sides[1].iter().filter(|run| is_so(run)).count();
+    let is_frequent = |rate: f64| rate > 2.0 * rates[0];
+    // Two runs of many may have one each by chance: all together must be more frequent, too.
+    let frequent = runs_in(&|run| is_frequent(per_minute(run.get(whose).events, run.minutes)));
+    let long = runs_in(&|run| run.get(whose).longest_ns > 2 * sums[0].longest_ns);
+    Outlier {
+        role: whose.0.clone(),
+        cause: whose.1,
+        per_minute: rates,
+        longest_ns: sums.map(|sum| sum.longest_ns),
+        runs: runs_in(&|run| run.get(whose).events > 0),
+        is_new: (is_frequent(rates[1]) && frequent >= RUNS_MIN) || long >= RUNS_MIN,
+        fix: whose.1.fix().to_owned(),
+    }
 }
 
 /// From the first message to the last. Rows are in any order: of vehicles, values that were lost stand at the end.
 fn lasted_ns(samples: &Samples) -> u64 {
     let sent = || samples.sent_ns.iter().copied();
     sent().max().zip(sent().min()).map_or(0, |(last, first)| last - first)
-}
-
-fn judged(role: String, cause: Cause, sum: &Sum, minutes: [f64; 2]) -> Outlier {
-    let per_minute = [0, 1].map(|side: usize| sum.events[side] as f64 / minutes[side].max(f64::MIN_POSITIVE));
-    let is_more = per_minute[1] > 2.0 * per_minute[0] || sum.longest_ns[1] > 2 * sum.longest_ns[0];
-    Outlier {
-        role,
-        cause,
-        per_minute,
-        longest_ns: sum.longest_ns,
-        runs: sum.runs,
-        is_new: is_more && sum.runs >= 2,
-        fix: cause.fix().to_owned(),
-    }
 }
 
 /// What was lost took no time.
@@ -171,17 +217,55 @@ mod tests {
         assert_eq!(lasted_ns(&samples), 800);
     }
 
+    /// A run of a minute with so many stalls of one cause, the longest so long.
+    fn run((events, longest_ns): (u64, u64)) -> OfRun {
+        let whose = ("responder".to_owned(), Cause::UNEXPLAINED);
+        OfRun { minutes: 1.0, sums: [(whose, Sum { events, longest_ns })].into() }
+    }
+
+    fn is_new<const N: usize>(without: [(u64, u64); N], with: [(u64, u64); N]) -> bool {
+        let [without, with] = [without, with].map(|side| side.map(run));
+        judge([&without, &with])[0].is_new
+    }
+
     /// Goal: what is twice as frequent or as long in two runs is new; what was in one run alone may be chance.
     #[test]
     fn what_is_new_was_in_two_runs() {
-        let is_new = |events, longest_ns, runs| {
-            let sum = Sum { events, longest_ns, runs };
-            judged("responder".to_owned(), Cause::UNEXPLAINED, &sum, [1.0, 1.0]).is_new
+        assert!(is_new([(1, 9), (0, 0)], [(2, 9), (3, 9)]));
+        assert!(is_new([(0, 0), (0, 0)], [(1, 5), (1, 9)]));
+        assert!(is_new([(2, 9), (3, 9)], [(2, 50), (3, 40)]));
+        assert!(!is_new([(2, 9), (3, 9)], [(2, 10), (3, 10)]));
+        assert!(!is_new([(0, 0), (0, 0)], [(5, 50), (0, 0)]));
+    }
+
+    /// Goal: nor is a cause new of which one run had more, or a longer one, where the others were as without the fix.
+    #[test]
+    fn one_run_that_lies_off_makes_nothing_new() {
+        assert!(!is_new([(5, 9), (5, 9), (5, 9)], [(5, 9), (5, 500), (5, 9)]));
+        assert!(!is_new([(5, 9), (5, 9), (5, 9)], [(5, 9), (90, 9), (5, 9)]));
+        // In one run more, in another longer.
+        assert!(!is_new([(5, 9), (5, 9), (5, 9)], [(5, 500), (90, 9), (5, 9)]));
+        // One each in two of five, where one of five had one.
+        let once = [(1, 9), (0, 0), (0, 0), (0, 0), (0, 0)];
+        assert!(!is_new(once, [(1, 9), (1, 9), (0, 0), (0, 0), (0, 0)]));
+    }
+
+    /// Goal: messages that only the fix loses are new with it, also where nothing is known of them.
+    #[test]
+    fn what_is_lost_for_unknown_reasons_is_told() {
+        let run = |lost: u64| {
+            let mut samples = Samples::default();
+            for number in 0..100 {
+                let outcome = if number < lost { Outcome::Lost } else { Outcome::Answered };
+                samples.push(number, number * 1_000_000, number * 1_000_000, 1_000, outcome);
+            }
+            let mut of_run = OfRun::default();
+            of_run.add(&samples, Load::Open, None);
+            of_run
         };
-        assert!(is_new([1, 5], [9, 9], 2));
-        assert!(is_new([0, 2], [0, 9], 2));
-        assert!(is_new([5, 5], [9, 50], 3));
-        assert!(!is_new([5, 5], [9, 10], 3));
-        assert!(!is_new([0, 5], [0, 50], 1));
+        let all = judge([&[run(0), run(0)], &[run(7), run(9)]]);
+        let told: Vec<_> =
+            all.iter().map(|one| (one.role.as_str(), one.cause, one.runs, one.is_new)).collect();
+        assert_eq!(told, [(LOST, Cause::UNEXPLAINED, 2, true)]);
     }
 }
