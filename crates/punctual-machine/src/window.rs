@@ -52,8 +52,8 @@ pub struct Evidence {
     pub stolen_us: u32,
     /// How long before its end the process was last continued, if that was noticed in it.
     pub continued_age_us: Option<u32>,
-    /// Page faults without the disk.
-    pub faults_minor: u16,
+    /// Page faults without the disk: a second holds millions.
+    pub faults_minor: u32,
     /// Page faults with it.
     pub faults_major: u16,
     /// Times that it gave the CPU up to wait for something.
@@ -196,7 +196,7 @@ impl SchedSampler {
             frozen_us: self.read_frozen(wall_ns),
             stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
             continued_age_us: self.read_continuation(),
-            faults_minor: short(passed.faults_minor),
+            faults_minor: u32::try_from(passed.faults_minor).unwrap_or(u32::MAX),
             faults_major: short(passed.faults_major),
             switches_voluntary: short(passed.switches_voluntary),
             switches_involuntary: short(passed.switches_involuntary),

@@ -28,8 +28,6 @@ pub struct Excess<'a> {
     pub urgency: Urgency,
     /// A thread beside it on its CPU said how late it was itself.
     pub has_control: bool,
-    /// What a page fault takes on that host, nanoseconds.
-    pub fault_ns: u64,
     /// Who traced the thread meanwhile, by name, as the kernel says of it (`TracerPid`).
     pub tracer: Option<&'a str>,
 }
@@ -313,9 +311,9 @@ impl Glance<'_> {
         self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.excess.message_ns / 1_000_000))
     }
 
-    /// Of the time that it ran for certain, what its page faults took.
+    /// Of the time that it ran for certain, what its page faults took, at least.
     pub fn faults_us(&self) -> u32 {
-        faults_us(self.seen, self.excess).min(self.seen.cpu_us)
+        self.seen.faults_us.min(self.seen.cpu_us)
     }
 
     /// It waited in code of its own, and nobody traced it who may have held it there.
@@ -358,12 +356,10 @@ impl Glance<'_> {
 
     /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.
     pub fn work_us(&self) -> u32 {
-        if self.excess.is_before_listener() { 0 } else { self.seen.cpu_us - self.faults_us() }
+        if self.excess.is_before_listener() {
+            0
+        } else {
+            self.seen.cpu_us.saturating_sub(self.seen.faults_us_most)
+        }
     }
-}
-
-/// What the page faults of a span took, all of them.
-pub(super) fn faults_us(seen: &Seen, excess: &Excess<'_>) -> u32 {
-    let us = u64::from(seen.faults_minor) * excess.fault_ns / 1000;
-    u32::try_from(us).unwrap_or(u32::MAX)
 }

@@ -244,12 +244,17 @@ impl<'a> Place<'a> {
             side: owner.side,
             urgency: late.thread.map_or(Urgency::Other, |thread| thread.urgency),
             has_control: late.thread.is_some_and(|thread| thread.has_control),
-            fault_ns: self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns),
             tracer: late.thread.and_then(|thread| Attached::over(&thread.attached, late.interval)),
         };
-        let seen: Option<Seen> = late.thread.and_then(|thread| over(&thread.windows, late.interval));
+        let seen: Option<Seen> =
+            late.thread.and_then(|thread| over(&thread.windows, late.interval, self.fault_ns()));
         let traced = late.traced.as_ref().map(|(dump, account)| (&dump.trace, account));
         explained.charge(traced, &excess, seen.as_ref());
+    }
+
+    /// What a page fault takes on the host of the trial.
+    fn fault_ns(&self) -> u64 {
+        self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns)
     }
 
     /// The longest message of a stall. Usually the place follows from the number; several senders number each for itself.
@@ -343,7 +348,7 @@ fn ran_ns(late: &LateStage<'_>) -> u64 {
     match (&late.traced, late.thread) {
         (Some((_, account)), _) => account.time_of(Part::Running),
         (None, Some(thread)) => {
-            over(&thread.windows, late.interval).map_or(0, |seen| u64::from(seen.cpu_us) * 1000)
+            over(&thread.windows, late.interval, FAULT_NS_MIN).map_or(0, |seen| u64::from(seen.cpu_us) * 1000)
         }
         (None, None) => 0,
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Absence, Account, Interruption, Part};
 use super::cause::Cause;
 pub use super::clue::Excess;
-use super::clue::{Clue, Kind, faults_us, passed_over_ns};
+use super::clue::{Clue, Kind, passed_over_ns};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
 use super::waker::Chain;
@@ -108,12 +108,13 @@ fn order_of_use(part: Part) -> usize {
     }
 }
 
-/// Of the time that the thread ran, what its page faults took.
+/// Of the time that the thread ran, what its page faults took for certain. What they may have taken beyond that is nobody's.
 fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
+    let [least_ns, most_ns] = [seen.faults_us, seen.faults_us_most].map(|us| u64::from(us) * 1000);
     let mut sum_ns = 0;
     for clue in clues.iter_mut().filter(|clue| clue.is_own_work()) {
-        let faults_ns = clue.ns.min(u64::from(faults_us(seen, clue.excess)) * 1000);
-        clue.ns -= faults_ns;
+        let faults_ns = clue.ns.min(least_ns);
+        clue.ns -= clue.ns.min(most_ns.max(least_ns));
         sum_ns += faults_ns;
     }
     sum_ns

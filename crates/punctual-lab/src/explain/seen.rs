@@ -41,8 +41,12 @@ pub struct Seen {
     pub stolen_us: u32,
     /// How late the control thread on its CPU was, at most.
     pub control_late_us: u32,
+    /// Time that page faults without the disk took, at least.
+    pub faults_us: u32,
+    /// At most.
+    pub faults_us_most: u32,
     /// Page faults without the disk, at most.
-    pub faults_minor: u16,
+    pub faults_minor: u32,
     /// Page faults with it, at most.
     pub faults_major: u16,
     /// Times that it waited for something, at most.
@@ -89,8 +93,8 @@ impl fmt::Display for Between {
 /// How long after a span the end of a stop in it may be noticed: another thread may take the signal.
 const NOTICED_NS: u64 = 2_000_000;
 
-/// What is known of this span from windows in the order of time.
-pub fn over(windows: &[Window], span: (u64, u64)) -> Option<Seen> {
+/// What is known of this span from windows in the order of time, on a host where a page fault takes so long.
+pub fn over(windows: &[Window], span: (u64, u64), fault_ns: u64) -> Option<Seen> {
     let (from, to) = span;
     let mut sum: Option<Seen> = None;
     let first = windows.partition_point(|window| window.span.1 <= from);
@@ -98,7 +102,7 @@ pub fn over(windows: &[Window], span: (u64, u64)) -> Option<Seen> {
     for window in windows.get(first..last).unwrap_or_default() {
         let overlap_us = window.span.1.min(to).saturating_sub(window.span.0.max(from)) / 1000;
         if let Some(overlap_us) = u32::try_from(overlap_us).ok().filter(|&us| us > 0) {
-            sum.get_or_insert_default().add(&window.evidence, overlap_us);
+            sum.get_or_insert_default().add(&window.evidence, overlap_us, fault_ns);
         }
     }
     let mut sum = sum?;
@@ -117,7 +121,7 @@ pub fn over(windows: &[Window], span: (u64, u64)) -> Option<Seen> {
 
 impl Seen {
     /// One more window, of which so much lies in the span.
-    fn add(&mut self, evidence: &Evidence, overlap_us: u32) {
+    fn add(&mut self, evidence: &Evidence, overlap_us: u32, fault_ns: u64) {
         let outside_us = evidence.wall_us.saturating_sub(overlap_us);
         // Asleep on purpose is beside every trip, and neither running nor ready.
         let busy_outside_us = outside_us.saturating_sub(evidence.idle_us);
@@ -138,6 +142,10 @@ impl Seen {
         grow(&mut self.frozen_us_most, evidence.frozen_us.min(overlap_us));
         grow(&mut self.stolen_us, least(evidence.stolen_us, outside_us).min(off_us));
         grow(&mut self.control_late_us, evidence.control_late_us.min(overlap_us));
+        let faults_us = u64::from(evidence.faults_minor).saturating_mul(fault_ns) / 1000;
+        let faults_us = u32::try_from(faults_us).unwrap_or(u32::MAX);
+        grow(&mut self.faults_us, least(faults_us, busy_outside_us));
+        grow(&mut self.faults_us_most, faults_us.min(overlap_us));
         self.faults_minor = self.faults_minor.saturating_add(evidence.faults_minor);
         self.faults_major = self.faults_major.saturating_add(evidence.faults_major);
         self.switches_voluntary = self.switches_voluntary.saturating_add(evidence.switches_voluntary);
@@ -175,6 +183,8 @@ mod tests {
     use crate::sample::RESPONDER;
     use crate::scheduling::Urgency;
 
+    const FAULT_NS: u64 = 250;
+
     fn excess(message_ns: u64, stage: &str, urgency: Urgency) -> Excess<'_> {
         Excess {
             message_ns,
@@ -184,7 +194,6 @@ mod tests {
             side: Side::Responder,
             urgency,
             has_control: true,
-            fault_ns: 250,
             tracer: None,
         }
     }
@@ -196,7 +205,7 @@ mod tests {
     /// A trip of 4 ms in a window of 5 ms.
     fn named(evidence: Evidence, stage: &str, urgency: Urgency) -> Cause {
         let windows = [window(0, Evidence { wall_us: 5000, ..evidence })];
-        let seen = over(&windows, (500_000, 4_500_000));
+        let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
         cause_of(seen.as_ref(), &excess(3_900_000, stage, urgency)).0
     }
 
@@ -209,7 +218,7 @@ mod tests {
         let ran = |cpu_us, wait_us| Evidence { cpu_us, wait_us, ..Evidence::default() };
         assert_eq!(in_a_trip(ran(100, 3900), "reply.woken"), Cause::named("run_queue"));
         assert_eq!(in_a_trip(ran(3900, 0), RESPONDER), Cause::named("busy"));
-        let faults = Evidence { faults_minor: 9000, ..ran(3900, 0) };
+        let faults = Evidence { faults_minor: 14_000, ..ran(3900, 0) };
         assert_eq!(in_a_trip(faults, RESPONDER), Cause::named("faults_minor"));
         let frozen = Evidence { frozen_us: 3900, switches_voluntary: 1, ..ran(100, 0) };
         for stage in ["reply.woken", RESPONDER] {
@@ -223,7 +232,7 @@ mod tests {
         assert_eq!(cause_of(None, &excess(4_000_000, RESPONDER, Urgency::Other)), (Cause::UNEXPLAINED, 0.0));
         assert_eq!(named(ran(0, 4900), "request.woken", Urgency::Fifo(50)), Cause::named("run_queue"));
         let long = [window(0, Evidence { wall_us: 51_000, wait_us: 50_000, ..Evidence::default() })];
-        let seen = over(&long, (500_000, 50_600_000));
+        let seen = over(&long, (500_000, 50_600_000), FAULT_NS);
         let limited = cause_of(seen.as_ref(), &excess(50_000_000, "request.woken", Urgency::Fifo(50)));
         assert_eq!(limited.0, Cause::named("real_time_limit"));
     }
@@ -251,7 +260,7 @@ mod tests {
     fn who_is_traced_and_not_there_was_held() {
         let away = Evidence { cpu_us: 100, switches_voluntary: 40, ..Evidence::default() };
         let windows = [window(0, Evidence { wall_us: 5000, ..away })];
-        let seen = over(&windows, (500_000, 4_500_000));
+        let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
         let cause = |stage, tracer| {
             let excess = Excess { tracer, ..excess(3_900_000, stage, Urgency::Other) };
             cause_of(seen.as_ref(), &excess).0.name()
@@ -264,6 +273,37 @@ mod tests {
         ] {
             assert_eq!((cause(stage, Some("strace (8)")), cause(stage, None)), (with, without), "{stage}");
         }
+    }
+
+    /// Goal: faults that may all lie beside the message are not charged to it, and their time is nobody's work either. Of very many
+    /// each counts.
+    #[test]
+    fn faults_beside_the_message_are_not_its_cause() {
+        // Ten milliseconds, of which the last four are the trip.
+        let seen = |faults_minor, idle_us| {
+            let evidence = Evidence {
+                wall_us: 10_000,
+                cpu_us: 10_000 - idle_us,
+                idle_us,
+                faults_minor,
+                ..Evidence::default()
+            };
+            over(&[window(0, evidence)], (6_000_000, 10_000_000), FAULT_NS).expect("a window")
+        };
+        let cause = |seen: Seen| cause_of(Some(&seen), &excess(4_000_000, RESPONDER, Urgency::Other)).0;
+        // They take 5 ms, and there are 6 ms beside the trip.
+        let beside = seen(20_000, 0);
+        assert_eq!((beside.faults_us, beside.faults_us_most), (0, 4_000));
+        assert_eq!(cause(beside), Cause::UNEXPLAINED);
+        // It slept for all of that time.
+        let within = seen(15_000, 6_000);
+        assert_eq!((within.faults_us, within.faults_us_most), (3_750, 3_750));
+        assert_eq!(cause(within), Cause::named("faults_minor"));
+        assert_eq!(cause(seen(10, 0)), Cause::named("busy"));
+        let long =
+            Evidence { wall_us: 100_000, cpu_us: 100_000, faults_minor: 380_000, ..Evidence::default() };
+        let seen = over(&[window(0, long)], (0, 100_000_000), FAULT_NS).expect("a window");
+        assert_eq!((seen.faults_minor, seen.faults_us), (380_000, 95_000));
     }
 
     /// Goal: a quota is not the neighbour, whether the kernel counts a throttled thread as ready or as away.
@@ -288,7 +328,7 @@ mod tests {
         for age_us in [4800, 0] {
             let continued = Evidence { continued_age_us: Some(age_us), ..asleep };
             let windows = [window(0, Evidence { wall_us: 9000, ..continued })];
-            let seen = over(&windows, (4_500_000, 6_500_000)).expect("a window");
+            let seen = over(&windows, (4_500_000, 6_500_000), FAULT_NS).expect("a window");
             assert_eq!(seen.stopped_us, 0, "{age_us}: {seen:?}");
         }
     }
@@ -303,15 +343,15 @@ mod tests {
             )
         };
         let windows = [at(0, 500, 0), at(1000, 10, 990), at(2000, 900, 0)];
-        let seen = over(&windows, (1_200_000, 2_100_000)).expect("two windows");
+        let seen = over(&windows, (1_200_000, 2_100_000), FAULT_NS).expect("two windows");
         assert_eq!((seen.wall_us, seen.faults_minor), (900, 6));
         assert_eq!((seen.cpu_us, seen.cpu_us_most), (0, 10 + 100));
         assert_eq!((seen.wait_us, seen.wait_us_most), (790, 800));
-        assert_eq!(over(&windows, (5_000_000, 6_000_000)), None);
+        assert_eq!(over(&windows, (5_000_000, 6_000_000), FAULT_NS), None);
         // A rest before the trip is no room for anything.
         let rested =
             [window(0, Evidence { wall_us: 2000, wait_us: 400, idle_us: 1500, ..Evidence::default() })];
-        assert_eq!(over(&rested, (1_500_000, 2_000_000)).map(|seen| seen.wait_us), Some(400));
+        assert_eq!(over(&rested, (1_500_000, 2_000_000), FAULT_NS).map(|seen| seen.wait_us), Some(400));
     }
 
     proptest! {
@@ -332,7 +372,7 @@ mod tests {
                 start += u64::from(wall_us);
                 window
             }).collect();
-            if let Some(seen) = over(&windows, (from * 1000, (from + lasts) * 1000)) {
+            if let Some(seen) = over(&windows, (from * 1000, (from + lasts) * 1000), FAULT_NS) {
                 prop_assert!(seen.cpu_us + seen.wait_us <= seen.wall_us, "{seen:?}");
                 prop_assert!(u64::from(seen.wall_us) <= lasts);
                 for us in [seen.stopped_us, seen.throttled_us, seen.frozen_us, seen.stolen_us] {

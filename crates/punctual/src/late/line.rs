@@ -190,7 +190,7 @@ fn write_counters(text: &mut String, evidence: &Evidence) -> fmt::Result {
         ("throttled_us", throttled_us),
         ("frozen_us", frozen_us),
         ("stolen_us", stolen_us),
-        ("faults_minor", faults_minor.into()),
+        ("faults_minor", faults_minor),
         ("faults_major", faults_major.into()),
         ("switches_voluntary", switches_voluntary.into()),
         ("switches_involuntary", switches_involuntary.into()),

@@ -111,7 +111,6 @@ fn no_time_is_two_causes() {
                 side,
                 urgency,
                 has_control: true,
-                fault_ns: 500,
                 tracer: None,
             };
             for (throttled_us_most, frozen_us_most, faults_major) in
@@ -163,7 +162,6 @@ fn no_half_is_two_causes() {
             side: Side::Responder,
             urgency,
             has_control: true,
-            fault_ns: 500,
             tracer,
         };
         for bits in 0..256_u32 {
@@ -175,13 +173,13 @@ fn no_half_is_two_causes() {
                 throttled_us: us(2),
                 stolen_us: us(3),
                 continued_age_us: (us(4) > 0).then_some(0),
-                faults_minor: us(5) as u16,
+                faults_minor: us(5),
                 frozen_us: us(6),
                 switches_voluntary: u16::from(us(7) > 0),
                 ..Evidence::default()
             };
             let windows = [Window { evidence, span: (0, 50_000_000) }];
-            let seen = over(&windows, (0, 50_000_000)).expect("a window");
+            let seen = over(&windows, (0, 50_000_000), 500).expect("a window");
             let half_us = (PART_MIN * 50_000.0) as u32;
             let names: Vec<&str> = Cause::at(&Glance { seen: &seen, excess: &excess })
                 .filter(|&(_, us)| us > half_us)

@@ -100,11 +100,10 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         side,
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
         has_control: false,
-        fault_ns: head.fault_ns,
         tracer: None,
     };
     let interval = (stage.from_ns, stage.to_ns);
-    let seen = over(&record.windows(), interval);
+    let seen = over(&record.windows(), interval, head.fault_ns);
     let traced = record.account(traces, stage);
     explained.charge(traced.as_ref().map(|(trace, account)| (*trace, account)), &excess, seen.as_ref());
     if let Some(seen) = seen.filter(|_| traced.is_none()) {

@@ -20,7 +20,6 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
         side,
         urgency: Urgency::Other,
         has_control: true,
-        fault_ns: 500,
         tracer: None,
     }
 }
@@ -125,6 +124,21 @@ fn a_quota_needs_its_counter() {
     let throttled = |us| Seen { throttled_us_most: us, ..Seen::default() };
     is_named(withheld, &here, Some(&throttled(90_000)), &[(Cause::named("throttled"), 99)]);
     is_named(withheld, &here, Some(&throttled(9_000)), &[]);
+}
+
+/// Goal: page faults are charged with what they took in the stage for certain; what they may have taken beyond is nobody's work.
+#[test]
+fn faults_are_charged_by_their_least() {
+    let seen = |faults_us, faults_us_most| Seen {
+        cpu_us_most: 200_000,
+        faults_us,
+        faults_us_most,
+        ..Seen::default()
+    };
+    let (busy, faults) = (Cause::named("busy"), Cause::named("faults_minor"));
+    let here = excess("responder", Side::Responder);
+    is_named(Part::Running, &here, Some(&seen(10_000, 30_000)), &[(busy, 69), (faults, 10)]);
+    is_named(Part::Running, &here, Some(&seen(0, 60_000)), &[(busy, 39)]);
 }
 
 /// Goal: what the thread's own clock did not count is not its work; the hypervisor gets what it is known to have taken.

@@ -20,7 +20,6 @@ use super::timeline::{State, Stretch, states};
 use super::trace::Trace;
 use crate::scheduling::Urgency;
 use crate::stall::Stall;
-use punctual_machine::fault_cost::FAULT_NS_MIN;
 use wait::{Calls, Wait};
 
 /// What one of them was late in.
@@ -237,7 +236,6 @@ fn explain_one(trace: &Trace, one: &Candidate, question: &Question<'_>, began_ns
         // Which of the real-time classes it is, and how urgent, makes no difference to any cause.
         urgency: if is_urgent { Urgency::Fifo(1) } else { Urgency::Other },
         has_control: false,
-        fault_ns: FAULT_NS_MIN,
         tracer: None,
     };
     let stall =

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 4 | magic `PRSP` |
-//! | 4 | 1 | version, 4 |
+//! | 4 | 1 | version, 5 |
 //! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
 //! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
 //! | 8 | 4 | run: a random number of the trial |
@@ -36,11 +36,14 @@ pub const SIZE_MIN: usize = 120;
 pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 const MAGIC: [u8; 4] = *b"PRSP";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const CHECK_AT: usize = 116;
 
 /// The process was not continued in a window.
 const NEVER_US: u32 = u32::MAX;
+
+/// Switches of a window that are told: half a byte each.
+const SWITCHES_MAX: u8 = 15;
 
 const FLAG_STACK: u16 = 1;
 const FLAG_PREVIOUS: u16 = 2;
@@ -193,11 +196,11 @@ fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
     put32(bytes, 68, evidence.cpu_us);
     put32(bytes, 72, evidence.wait_us);
     put32(bytes, 76, evidence.control_late_us);
-    put16(bytes, 80, evidence.faults_minor);
-    put16(bytes, 82, evidence.faults_major);
-    put16(bytes, 84, evidence.switches_involuntary);
-    bytes[86] = short(evidence.migrations);
-    bytes[87] = short(evidence.switches_voluntary);
+    put32(bytes, 80, evidence.faults_minor);
+    put16(bytes, 84, evidence.faults_major);
+    bytes[86] = short(evidence.migrations, u8::MAX);
+    let [involuntary, voluntary] = [evidence.switches_involuntary, evidence.switches_voluntary];
+    bytes[87] = short(involuntary, SWITCHES_MAX) << 4 | short(voluntary, SWITCHES_MAX);
     put32(bytes, 88, evidence.idle_us);
     put32(bytes, 92, evidence.throttled_us);
     put32(bytes, 96, evidence.stolen_us);
@@ -235,8 +238,8 @@ pub fn read_header(bytes: &[u8]) -> Option<PacketHeader> {
 }
 
 /// A count of which no more is asked than whether it is more than some.
-fn short(count: u16) -> u8 {
-    u8::try_from(count).unwrap_or(u8::MAX)
+fn short(count: u16, most: u8) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX).min(most)
 }
 
 fn read_evidence(head: &[u8]) -> Option<Past> {
@@ -246,11 +249,11 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         cpu_us: get32(head, 68)?,
         wait_us: get32(head, 72)?,
         control_late_us: get32(head, 76)?,
-        faults_minor: get16(head, 80)?,
-        faults_major: get16(head, 82)?,
-        switches_involuntary: get16(head, 84)?,
+        faults_minor: get32(head, 80)?,
+        faults_major: get16(head, 84)?,
         migrations: u16::from(*head.get(86)?),
-        switches_voluntary: u16::from(*head.get(87)?),
+        switches_involuntary: u16::from(*head.get(87)? >> 4),
+        switches_voluntary: u16::from(*head.get(87)? & SWITCHES_MAX),
         idle_us: get32(head, 88)?,
         throttled_us: get32(head, 92)?,
         frozen_us: get32(head, 112)?,
@@ -293,7 +296,7 @@ mod tests {
     use super::*;
 
     fn evidence() -> impl Strategy<Value = Past> {
-        (any::<[u32; 11]>(), any::<[u16; 4]>()).prop_map(|(long, short)| Past {
+        (any::<[u32; 12]>(), any::<[u16; 3]>()).prop_map(|(long, short)| Past {
             evidence: Evidence {
                 idle_us: long[6],
                 throttled_us: long[7],
@@ -305,11 +308,11 @@ mod tests {
                 cpu_us: long[3],
                 wait_us: long[4],
                 control_late_us: long[5],
-                faults_minor: short[0],
-                faults_major: short[1],
-                switches_involuntary: short[2],
-                migrations: short[3] & 0xFF,
-                switches_voluntary: short[3] >> 8,
+                faults_minor: long[11],
+                faults_major: short[0],
+                migrations: short[1] & 0xFF,
+                switches_involuntary: short[2] >> 12,
+                switches_voluntary: short[2] & 15,
             },
             age_us: long[1],
         })
