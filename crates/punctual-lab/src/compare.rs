@@ -20,7 +20,7 @@ mod verdict;
 
 pub use calibration::{Calibration, Tally};
 pub use history::history_of;
-use value::RunValue;
+use value::{RunValue, slowest_ns};
 pub use verdict::Basis;
 use verdict::Sides;
 
@@ -52,7 +52,7 @@ pub enum Aspect {
     P99,
     /// One in a thousand is later.
     P999,
-    /// The geometric mean of the maxima of the trials.
+    /// The geometric mean of the maxima of the trials; infinite if a message was lost.
     Max,
     /// Standstills per minute.
     StallsPerMinute,
@@ -184,8 +184,9 @@ pub fn compare(
     options: &Options,
 ) -> Comparison {
     let rule = common_rule(a.iter().chain(b), options.warmup);
+    let slowest_ns = slowest_ns(a.iter().chain(b).chain(history), options.warmup);
     let of = |runs: &[Trials]| -> Vec<RunValue> {
-        let values = runs.iter().map(|trials| RunValue::of(trials, rule, options));
+        let values = runs.iter().map(|trials| RunValue::of(trials, rule, slowest_ns, options));
         values.filter(|value| value.messages > 0).collect()
     };
     judge(subject, &Sides { a: of(a), b: of(b), history: of(history) }, options)
@@ -382,7 +383,10 @@ fn phrase(measure: &Measure) -> String {
         (Aspect::StallsPerMinute, _) => {
             format!("{name} {:.1} → {:.1}", measure.a.unwrap_or(0.0), measure.b.unwrap_or(0.0))
         }
-        (_, None) => format!("{name} infinite on one side: messages are lost"),
+        (_, None) => {
+            let side = if measure.a.is_none() { "A" } else { "B" };
+            format!("{name} infinite in {side}: messages are lost")
+        }
         (_, Some(ratio)) if ratio >= 2.0 => format!("{name} ×{ratio:.1}"),
         (_, Some(ratio)) => format!("{name} {:+.0} %", (ratio - 1.0) * 100.0),
     }

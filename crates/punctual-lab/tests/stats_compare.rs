@@ -120,6 +120,71 @@ fn a_lost_message_is_infinitely_late() {
     assert!(comparison.sentence.ends_with("A lost 0, B lost 2400."), "{}", comparison.sentence);
 }
 
+/// Five runs of a side, of 2,000 messages each; `slow` says of a run how long its slow messages took, or that they were lost, and
+/// how many they are.
+fn runs(slow: impl Fn(u64) -> (Option<u64>, u64)) -> Vec<Trials> {
+    let run = |number: u64| {
+        let (slow_ns, count) = slow(number);
+        let mut samples = Samples::default();
+        for index in 0..2_000_u64 {
+            // No two runs are the same, and no two messages.
+            let ns = 8_000 + 37 * (index % 10) + 11 * number;
+            let is_slow = index >= 2_000 - count;
+            let outcome = if is_slow && slow_ns.is_none() { Outcome::Lost } else { Outcome::Answered };
+            let total_ns = if is_slow { slow_ns.unwrap_or(0) + number } else { ns };
+            samples.push(index, index * 50_000, index * 50_000, total_ns, outcome);
+        }
+        // The slowest answer of a side that loses the others.
+        samples.total_ns[500] = samples.total_ns[500].max(1_000_000);
+        vec![samples]
+    };
+    (0..5).map(run).collect()
+}
+
+fn measured(comparison: &Comparison, aspect: Aspect) -> (Option<f64>, Option<f64>, Difference) {
+    let measure = comparison.measures.iter().find(|m| m.aspect == aspect).expect("supported");
+    (measure.a, measure.b, measure.difference)
+}
+
+/// Goal: a side that loses messages is worse than one that answers each, however late that is, in its max, too.
+#[test]
+fn nothing_is_later_than_what_is_lost() {
+    let options = Options::new(Load::Closed, 10);
+    let (lossy, late) = (runs(|_| (None, 40)), runs(|_| (Some(20_000_000), 40)));
+    for (a, b, better) in [(&lossy, &late, Difference::Faster), (&late, &lossy, Difference::Slower)] {
+        let comparison = compare("lossy", a, b, &[], &options);
+        for aspect in [Aspect::P99, Aspect::Max] {
+            let (a, b, difference) = measured(&comparison, aspect);
+            assert_eq!(
+                (a.is_none(), b.is_none()),
+                (better == Difference::Faster, better == Difference::Slower)
+            );
+            assert_eq!(difference, better, "{aspect:?}: {}", comparison.sentence);
+        }
+        assert!(!comparison.sentence.contains("; but "), "{}", comparison.sentence);
+    }
+}
+
+/// Goal: of what is infinite on both sides no difference is claimed, and none of a loss in one run that may be chance.
+#[test]
+fn two_infinities_are_not_told_apart() {
+    let options = Options::new(Load::Closed, 10);
+    let (few, many) = (runs(|_| (None, 40)), runs(|_| (None, 60)));
+    let mut slower = many.clone();
+    slower.iter_mut().flatten().for_each(|trial| trial.total_ns[600] = 50_000_000);
+    for b in [&many, &slower] {
+        let comparison = compare("lossy", &few, b, &[], &options);
+        for aspect in [Aspect::P99, Aspect::Max] {
+            assert_eq!(measured(&comparison, aspect), (None, None, Difference::None), "{aspect:?}");
+        }
+    }
+    let once = runs(|number| if number == 2 { (None, 40) } else { (Some(9_000), 40) });
+    let comparison = compare("once", &runs(|_| (Some(9_000), 40)), &once, &[], &options);
+    assert_eq!(measured(&comparison, Aspect::P99).2, Difference::None, "{}", comparison.sentence);
+    let (a, b, difference) = measured(&comparison, Aspect::Max);
+    assert_eq!((a.is_some(), b, difference), (true, None, Difference::None), "{}", comparison.sentence);
+}
+
 #[test]
 fn a_seed_repeats_a_verdict() {
     let [a, b] = pairs(11, 1_500, 1.1, [3.0, 3.0]);

@@ -3,9 +3,9 @@
 
 use punctual_proto::sim::Rng;
 
-use super::value::RunValue;
+use super::value::{RunValue, slowest_ns};
 use super::verdict::Sides;
-use super::{Options, Order, PAIRS_MIN, common_rule, enough_for, judge};
+use super::{Options, Order, PAIRS_MIN, Trials, common_rule, enough_for, judge};
 use crate::sample::CellId;
 use crate::stats::Squares;
 use crate::store::{Run, StoreError};
@@ -62,7 +62,9 @@ impl Calibration {
             let options = Options { resolution_ns: 10 * step_ns.max(1), ..Options::new(cell.load, warmup) };
             let trials = runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>()?;
             let rule = common_rule(trials.iter(), warmup);
-            let values: Vec<RunValue> = trials.iter().map(|run| RunValue::of(run, rule, &options)).collect();
+            let slowest_ns = slowest_ns(trials.iter(), warmup);
+            let value = |run: &Trials| RunValue::of(run, rule, slowest_ns, &options);
+            let values: Vec<RunValue> = trials.iter().map(value).collect();
             let medians = values.iter().map(|value| value.values[0].trials.as_slice());
             let narrow = Squares::of_groups(medians).deviation() < NARROW_LN;
             cells.push((options, narrow, values));

@@ -1,11 +1,12 @@
-//! What one run says of one cell: a number per aspect, in which differences are ratios.
+//! What one run says of one cell: a number per aspect, in which differences are ratios. For a lost message, which is infinitely
+//! late, stands what is later than all that came in any of the runs that are compared.
 
-use super::{Aspect, Options};
+use super::{Aspect, Options, Trials};
 use crate::sample::{Outcome, Phase, Samples};
 use crate::stall::{StallRule, steady_ns, steady_stalls};
 use crate::stats::mean;
 
-/// What a lost message counts as, in greatest finite latencies: far, yet finite.
+/// What a lost message counts as, in greatest finite latencies of all runs that are compared: far, yet finite.
 const LOST_FACTOR: f64 = 10.0;
 /// Anscombe: the root of a Poisson count plus this has a deviation of one half.
 const ROOT_SHIFT: f64 = 0.375;
@@ -24,7 +25,7 @@ pub(super) struct Value {
 pub(super) struct RunValue {
     pub(super) messages: u64,
     pub(super) infinite: u64,
-    /// Logarithm of the slowest answer: what lies beyond it is infinite.
+    /// Logarithm of the slowest answer of all runs that are compared: what lies beyond it is infinite.
     pub(super) finite_ln: f64,
     pub(super) stalls: f64,
     pub(super) minutes: f64,
@@ -32,13 +33,18 @@ pub(super) struct RunValue {
 }
 
 impl RunValue {
-    /// Trials without a steady message are left out: they say nothing.
-    pub(super) fn of(trials: &[Samples], rule: Option<StallRule>, options: &Options) -> Self {
+    /// Trials without a steady message are left out: they say nothing. `slowest_ns` is the slowest answer of all runs that are
+    /// compared.
+    pub(super) fn of(
+        trials: &[Samples],
+        rule: Option<StallRule>,
+        slowest_ns: u64,
+        options: &Options,
+    ) -> Self {
         let warmup = options.warmup;
         let trials: Vec<&Samples> =
             trials.iter().filter(|t| t.rows(Phase::Steady, warmup).next().is_some()).collect();
-        let slowest: Vec<u64> = trials.iter().filter_map(|t| slowest_ns(t, warmup)).collect();
-        let finite_max = slowest.iter().copied().max().unwrap_or(1).max(1) as f64;
+        let finite_max = slowest_ns.max(1) as f64;
         let sorted: Vec<Vec<f64>> =
             trials.iter().map(|t| latencies(t, warmup, finite_max * LOST_FACTOR)).collect();
         let mut pooled: Vec<f64> = sorted.concat();
@@ -53,11 +59,7 @@ impl RunValue {
                 all: quantile.is_supported(count).then(|| at(&pooled, quantile.rank(count))),
                 trials: sorted.iter().map(|t| at(t, quantile.rank(t.len() as u64))).collect(),
             },
-            None if aspect == Aspect::Max => {
-                let trials: Vec<f64> = slowest.iter().map(|&ns| (ns.max(1) as f64).ln()).collect();
-                let whole = trials.len() == sorted.len() && !trials.is_empty();
-                Value { all: whole.then(|| mean(&trials)), trials }
-            }
+            None if aspect == Aspect::Max => maxima(&sorted, finite_max),
             None => rate(&stalls, &minutes),
         };
         Self {
@@ -87,6 +89,15 @@ impl RunValue {
     }
 }
 
+/// The slowest of each trial. That of a run which lost a message is infinite, however many of its trials lost none.
+fn maxima(sorted: &[Vec<f64>], finite_max: f64) -> Value {
+    let slowest = || sorted.iter().filter_map(|trial| trial.last().copied());
+    let trials: Vec<f64> = slowest().map(f64::ln).collect();
+    let lost = slowest().find(|&ns| ns > finite_max);
+    let all = lost.map(f64::ln).or_else(|| (!trials.is_empty()).then(|| mean(&trials)));
+    Value { all, trials }
+}
+
 /// The root of a rate.
 fn rate(stalls: &[f64], minutes: &[f64]) -> Value {
     let root = |stalls: f64, minutes: f64| ((stalls + ROOT_SHIFT) / minutes).sqrt();
@@ -108,7 +119,12 @@ fn is_finite(samples: &Samples, row: usize) -> bool {
     matches!(samples.outcome[row], Outcome::Answered | Outcome::Unfinished)
 }
 
-fn slowest_ns(samples: &Samples, warmup: u64) -> Option<u64> {
+/// The slowest answer of all of them.
+pub(super) fn slowest_ns<'a>(runs: impl Iterator<Item = &'a Trials>, warmup: u64) -> u64 {
+    runs.flatten().filter_map(|trial| slowest_of(trial, warmup)).max().unwrap_or(1)
+}
+
+fn slowest_of(samples: &Samples, warmup: u64) -> Option<u64> {
     let finite = samples.rows(Phase::Steady, warmup).filter(|&row| is_finite(samples, row));
     finite.map(|row| samples.total_ns[row]).max()
 }

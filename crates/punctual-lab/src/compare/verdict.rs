@@ -128,9 +128,10 @@ impl Sides {
         let matters = ratio(b - a).max(1.0 / ratio(b - a)) >= aspect.ratio_min()
             && (aspect == Aspect::StallsPerMinute
                 || (b.exp() - a.exp()).abs() >= options.resolution_ns as f64);
+        // What is infinite on both sides cannot be told apart, and nothing is slower than what is infinite.
         let difference = match (matters, high < 1.0, low > 1.0) {
-            (true, true, _) => Difference::Faster,
-            (true, _, true) => Difference::Slower,
+            (true, true, _) if shown_b.is_some() => Difference::Faster,
+            (true, _, true) if shown_a.is_some() => Difference::Slower,
             _ => Difference::None,
         };
         let finite = shown_a.is_some() && shown_b.is_some();
@@ -139,8 +140,8 @@ impl Sides {
             a: shown_a,
             b: shown_b,
             ratio: finite.then(|| ratio(b - a)),
-            low: if low.is_finite() { low } else { 0.0 },
-            high: high.is_finite().then_some(high),
+            low: if low.is_finite() && shown_a.is_some() { low } else { 0.0 },
+            high: Some(high).filter(|high| high.is_finite() && shown_b.is_some()),
             difference,
         }
     }
