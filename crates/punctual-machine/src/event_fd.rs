@@ -23,7 +23,7 @@ impl EventFd {
     }
 
     /// An eventfd that somebody else made. `None` for anything else, and for one on which ringing could wait: a peer may
-    /// send whatever it likes.
+    /// send whatever it likes. It may still make it a blocking one later.
     pub fn from_descriptor(descriptor: OwnedFd) -> Option<Self> {
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let is_event = std::fs::read_link(path).is_ok_and(|what| what.as_os_str() == "anon_inode:[eventfd]");
@@ -48,7 +48,11 @@ impl EventFd {
         let into = &mut [io::IoSliceMut::new(&mut counter)];
         // No file has a place `u64::MAX`; with it this is `readv` that may say not to wait (preadv2(2)).
         match preadv2(&self.0, into, u64::MAX, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::read(&self.0, &mut counter).is_ok(),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let mut descriptors = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+                let has_rung = poll(&mut descriptors, Some(&Timespec::default())) == Ok(1);
+                has_rung && rustix::io::read(&self.0, &mut counter).is_ok()
+            }
             read => read.is_ok(),
         }
     }

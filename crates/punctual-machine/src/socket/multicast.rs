@@ -33,8 +33,9 @@ impl MulticastInterface {
 impl UdpSocket {
     /// Joins `group` on `interface`, sends to groups through it, and hears its own host's messages too.
     ///
-    /// The socket must be bound to the group's port, on the wildcard address or on the group itself. It hears nothing of what other
-    /// sockets of this host joined, not even the same group on another interface.
+    /// The socket must be bound to the group's port, on the wildcard address or on the group itself. Of IPv4 it
+    /// hears nothing that other sockets of this host joined, not even the same group on another interface. The kernel tells IPv6 groups
+    /// by their address alone.
     pub fn join_multicast(&self, group: IpAddr, interface: MulticastInterface) -> Result<(), SystemError> {
         let joined = match group {
             IpAddr::V4(group) => self.join_v4(group, interface),
