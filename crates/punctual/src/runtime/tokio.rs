@@ -193,6 +193,7 @@ impl HostedWorker {
             if self.polling.poll_next(now) {
                 now = self.polling.ended;
                 if now >= due {
+                    self.polling.end();
                     self.paused = Some(now);
                     return Poll::Ready(Pause::Due);
                 }
