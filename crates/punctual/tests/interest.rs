@@ -13,7 +13,7 @@ use punctual::interest::{
     Repetition, Response, Running, Subscriber, Topic,
 };
 use punctual::unit::{Metre, MetrePerSecond, Quantity};
-use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions};
+use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions, Target};
 use punctual_proto::Nanos;
 
 type Position = [Quantity<Metre, f64>; 3];
@@ -126,23 +126,35 @@ fn who_is_dropped_has_withdrawn() {
     }
 }
 
-/// Goal: a subscriber that goes and comes back to its port is served at once, as any newcomer is, however long its period is. Method:
-/// one that withdraws, and one whose interest holds still.
+/// Goal: a subscriber that comes back to its port is served at once, as any newcomer is, however long its period is. Method: one that
+/// is dropped, and processes that are killed, whose interests hold still.
 #[test]
 fn who_comes_back_is_served_at_once() {
-    const PERIOD: Duration = Duration::from_secs(3_600);
-    let _alive = watchdog(60);
-    let bus = Bus::shared(&unique("back"));
-    let (publishing, subscribing) = (Node::open(&bus, "a").unwrap(), Node::open(&bus, "b").unwrap());
+    let _alive = watchdog(120);
+    let name = unique("back");
+    let publishing = Node::open(&Bus::shared(&name), "a").unwrap();
     let _running = publish_instants(&publishing, 1);
-    for withdraws in [true, false, false, true] {
-        let mut subscriber = Subscriber::new(subscribing.bind(2).unwrap(), SPEED, PERIOD).unwrap();
-        let response = subscriber.receive_timeout(PATIENCE).expect("a newcomer's value");
-        assert!(response.at_once, "{response:?}");
-        if withdraws {
-            subscriber.withdraw();
-        }
+    let mut ear = publishing.bind(EAR).unwrap();
+    for _ in 0..3 {
+        let child = Role::start("subscriber", &format!("shared {name}"));
+        // What all tell each other comes to this port, too.
+        while ear.receive_timeout(PATIENCE).expect("it was served").payload != b"served" {}
+        child.kill();
     }
+    let subscribing = Node::open(&Bus::shared(&name), "subscriber").unwrap();
+    for _ in 0..2 {
+        assert!(subscribe_for_long(&subscribing).receive_timeout(PATIENCE).unwrap().at_once);
+    }
+}
+
+/// Where a publisher's process hears that a subscriber was served.
+const EAR: u16 = 4;
+
+/// With a period and a lifetime that no test outlasts.
+fn subscribe_for_long(node: &Node) -> Subscriber<Quantity<MetrePerSecond, i64>> {
+    let repetition = Repetition { lifetime: Nanos::from_millis(60_000), ..Repetition::default() };
+    let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
+    Subscriber::with(node.bind(2).unwrap(), SPEED, Duration::from_secs(3_600), &options).unwrap()
 }
 
 /// Goal: the original's vehicle died by an assertion when it ran 200 ms late. Here it goes on.
@@ -368,11 +380,20 @@ fn faults_cost_values_and_nothing_else() {
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };
-    assert_eq!(role, "publisher");
-    let node = Node::open(&bus_of(&bus), "publisher").unwrap();
-    let running = publish_instants(&node, 1);
-    std::thread::sleep(Duration::from_secs(600));
-    running.stop();
+    let node = Node::open(&bus_of(&bus), &role).unwrap();
+    match role.as_str() {
+        "publisher" => {
+            let _running = publish_instants(&node, 1);
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        "subscriber" => {
+            let mut subscriber = subscribe_for_long(&node);
+            assert!(subscriber.receive_timeout(PATIENCE).unwrap().at_once);
+            node.bind(3).unwrap().send_timeout(Target::port("a", EAR), b"served", PATIENCE).unwrap();
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        _ => panic!("{role}: no role"),
+    }
 }
 
 fn bus_of(text: &str) -> Bus {

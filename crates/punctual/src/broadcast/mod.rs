@@ -325,7 +325,9 @@ impl Group {
     ) -> R {
         let mut driver = self.shared.visit(&mut self.sender);
         disarm(&mut driver, &self.shared);
-        let deadline = driver.now().plus(nanos(timeout));
+        // For the caretaker, which may have the lock before this call returns: the user is here.
+        driver.driven_at = driver.now();
+        let deadline = driver.driven_at.plus(nanos(timeout));
         loop {
             if self.shared.has_visitors() {
                 drop(driver);

@@ -166,6 +166,7 @@ impl Shared {
                 (driver.is_armed, driver.has_rung) = (false, true);
                 self.event.ring();
                 // The user comes to drive itself, and finds nobody in its way.
+                driver.driven_at = driver.now();
                 return true;
             }
             if self.stop.is_raised() {

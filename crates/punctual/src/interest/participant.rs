@@ -170,7 +170,7 @@ impl Participant {
 
     /// From now on everything is for the group that `membership` is in ([`crate::keyed_group::GroupMember::membership`]), and follows
     /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
-    /// and asked for there at once. Messages that are not sealed in its group are passed over. It is done by whoever drives
+    /// and asked for there at once. Messages that are not sealed in its group are passed over, but for those of its own node. It is done by whoever drives
     /// this, and needs no more than this call.
     pub fn follow(&mut self, membership: &Membership) {
         self.driver.follow(membership);

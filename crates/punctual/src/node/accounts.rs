@@ -217,7 +217,7 @@ impl Accounts {
             let gone = self.accounts.iter().position(|account| !account.public.present);
             if gone.is_none() {
                 // One too many for this table: what is not known is not there.
-                self.note(0, NodeChange::Left);
+                self.note_gone(0, false, page);
             }
             self.accounts.swap_remove(gone.unwrap_or(0));
         }
