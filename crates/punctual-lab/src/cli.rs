@@ -175,8 +175,12 @@ fn misused(error: &clap::Error, words: &[OsString]) -> Failure {
     let no_number = NO_NUMBER.iter().find_map(|text| line.strip_suffix(text));
     let line = match no_number {
         Some(start) => {
+            let otherwise = match line.ends_with(NO_NUMBER[2]) {
+                true => "the number is too large",
+                false => "a whole number is needed, 0 or more",
+            };
             let range = range_of(error, words);
-            format!("{start}{}", range.as_deref().unwrap_or("a whole number is needed, 0 or more"))
+            format!("{start}{}", range.as_deref().unwrap_or(otherwise))
         }
         None => line,
     };

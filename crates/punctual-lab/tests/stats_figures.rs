@@ -158,6 +158,6 @@ fn what_was_never_sent_is_no_late_answer() {
     let mut summary = Summary::new(&Header::new("vehicles"));
     summary.add(&CellId::new("socket", "application"), &[samples], 10);
     let doubts: Vec<&str> = summary.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
-    assert!(doubts.iter().any(|what| what.contains("1 messages were never sent")), "{doubts:?}");
+    assert!(doubts.iter().any(|what| what.contains("1 message was never sent")), "{doubts:?}");
     assert!(!doubts.iter().any(|what| what.contains("no answer yet")), "{doubts:?}");
 }

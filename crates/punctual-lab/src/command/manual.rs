@@ -6,9 +6,8 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{print, write_file};
+use super::{make_out, print, write_file};
 use crate::error::Failure;
-use crate::file::make_folder;
 
 /// Which shell.
 #[derive(Debug, Args)]
@@ -37,8 +36,7 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 pub fn man(arguments: &ManArguments, mut command: Command) -> Result<(), Failure> {
     command.build();
     let Some(directory) = &arguments.out else { return print(&page(&command)) };
-    make_folder(directory)
-        .map_err(|error| Failure::Usage(format!("--out {}: {error}", directory.display())))?;
+    make_out(directory)?;
     write_pages(&command, directory)
 }
 

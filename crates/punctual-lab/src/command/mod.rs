@@ -63,6 +63,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::error::Failure;
+use crate::file::make_folder;
 use crate::store::write_whole;
 
 /// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
@@ -90,6 +91,17 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))
 }
 
+/// Makes the directory that `--out` names, in one that is there.
+fn make_out(path: &Path) -> Result<(), Failure> {
+    make_folder(path).map_err(|error| {
+        let text = format!("--out {}: {error}", path.display());
+        match error.kind() {
+            ErrorKind::InvalidInput => Failure::Usage(text),
+            _ => Failure::Machine(text),
+        }
+    })
+}
+
 /// Writes a page whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
 fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     // What a link leads to is written, and the link stays.
@@ -99,7 +111,11 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
         Ok(there) if !there.is_file() => write_file(path, text),
         there => match write_whole(&target, text.as_bytes()) {
             // A page that may be written, in a directory that may not.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
+            // Or one that is mounted, which no other can take the place of.
+            Err(error)
+                if there.is_ok()
+                    && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ResourceBusy) =>
+            {
                 write_file(path, text)
             }
             written => written.map_err(|error| cannot_write(path, &error)),

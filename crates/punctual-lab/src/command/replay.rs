@@ -52,7 +52,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<(), Failure> {
         BusPlan::Peers { .. } | BusPlan::Ethernet { .. } => Nodes::One,
     };
     if arguments.speed != Speed::Max {
-        warnings(&contents).iter().for_each(|warning| eprintln!("{warning}"));
+        warnings(&contents, arguments.speed).iter().for_each(|warning| eprintln!("{warning}"));
     }
     let played = play(
         &Play {
@@ -85,7 +85,7 @@ const BACK_NS_MAX: u64 = 1_000_000_000;
 const GAP_NS_MAX: u64 = 60_000_000_000;
 
 /// What is to be expected of a file whose instants are unusual.
-fn warnings(contents: &Contents) -> Vec<String> {
+fn warnings(contents: &Contents, speed: Speed) -> Vec<String> {
     let seconds = |ns: u64| count(ns / 1_000_000_000);
     let back = (contents.back_ns > BACK_NS_MAX).then(|| {
         format!(
@@ -93,10 +93,12 @@ fn warnings(contents: &Contents) -> Vec<String> {
             seconds(contents.back_ns)
         )
     });
-    let gap = (contents.gap_ns > GAP_NS_MAX).then(|| {
+    let pause_ns = speed.pace(contents.gap_ns).unwrap_or(0);
+    let gap = (pause_ns > GAP_NS_MAX).then(|| {
         format!(
-            "nothing was said for {} s, or the clock was set: nothing is sent for as long (--speed makes it less)",
-            seconds(contents.gap_ns)
+            "nothing was said for {} s, or the clock was set: nothing is sent for {} s (--speed makes it less)",
+            seconds(contents.gap_ns),
+            seconds(pause_ns)
         )
     });
     back.into_iter().chain(gap).collect()

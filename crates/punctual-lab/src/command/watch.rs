@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use punctual_machine::signal::{catch_interrupts, interrupted};
 
-use super::print;
+use super::{make_out, print};
 use crate::error::Failure;
 use crate::explain::watcher::Watcher;
-use crate::file::make_folder;
 use crate::units::{count, duration};
 
 /// Options of the watch.
@@ -30,7 +29,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(2);
 pub fn watch(arguments: &WatchArguments) -> Result<(), Failure> {
     catch_interrupts()?;
     if let Some(out) = &arguments.out {
-        make_folder(out).map_err(|error| Failure::Usage(format!("--out {}: {error}", out.display())))?;
+        make_out(out)?;
     }
     let mut watcher = Watcher::start(arguments.out.as_deref()).map_err(Failure::Machine)?;
     let begin = Instant::now();

@@ -88,7 +88,7 @@ impl fmt::Display for Speed {
 
 impl Speed {
     /// Nanoseconds since the first message, at this speed.
-    fn pace(self, ns: u64) -> Option<u64> {
+    pub fn pace(self, ns: u64) -> Option<u64> {
         match self {
             Self::Max => None,
             Self::Times(times) => Some((ns as f64 / times) as u64),

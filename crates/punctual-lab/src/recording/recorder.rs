@@ -283,9 +283,10 @@ impl Eye {
         if observed.kernel_ns.is_some_and(|ns| ns.abs_diff(self.look_ns) >= KERNEL_DISTANCE_NS) {
             self.look_ns = self.instants.look();
         }
-        // What lies ahead was stamped before the clock was set back.
-        let kernel_ns = observed.kernel_ns.filter(|ns| *ns < self.look_ns + KERNEL_DISTANCE_NS);
         let clock_set_ns = std::mem::take(&mut self.instants.set_ns);
+        // What lies ahead was stamped before the clock was set back; what came with a step may have been before any.
+        let is_of_now = |ns: &u64| clock_set_ns == 0 && *ns < self.look_ns + KERNEL_DISTANCE_NS;
+        let kernel_ns = observed.kernel_ns.filter(is_of_now);
         // Where the clocks were compared again, instants of one source do not go back for it.
         let floor_ns = if is_same && clock_set_ns == 0 { self.sent_ns } else { 0 };
         let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent)).map(|ns| ns.max(floor_ns));

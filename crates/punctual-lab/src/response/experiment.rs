@@ -71,8 +71,6 @@ struct ResponseSession<'a> {
     start: Ticks,
     accounts: Vec<Totals>,
     trials: u32,
-    /// sockperf's trips so far.
-    sockperf: u64,
 }
 
 impl ResponseSession<'_> {
@@ -106,9 +104,7 @@ impl ResponseSession<'_> {
         let Some(testbed) = &mut self.testbed else {
             return Err("--against needs a responder of our own: leave out --to".to_owned().into());
         };
-        let mut samples = sockperf::measure(testbed, self.settings, share)?;
-        samples.index.iter_mut().for_each(|number| *number += self.sockperf);
-        self.sockperf = samples.index.last().map_or(self.sockperf, |last| last + 1);
+        let samples = sockperf::measure(testbed, self.settings, share)?;
         let cell = self.settings.cell_of("sockperf");
         Ok(self.store.append(&cell, round, &samples).map(drop)?)
     }
@@ -298,8 +294,27 @@ fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
     samples.facts.doubts.extend(causes.into_iter().map(Doubt::from));
 }
 
-/// Round trips of each trial that count as warm-up: it opens both ports anew, in new threads.
+/// Round trips of each trial that count as warm-up, at most: it opens both ports anew, in new threads.
 const WARMUP: u64 = 20;
+
+/// Of a short trial a part of its trips is warm-up, one in so many.
+const WARMUP_PART: u64 = 5;
+
+impl ResponseSettings {
+    /// How long a trial may take.
+    fn share(&self) -> Duration {
+        let kinds = self.choices.len() + usize::from(self.asked.against.is_some());
+        self.duration / (self.asked.rounds * kinds.max(1) as u32)
+    }
+
+    /// Round trips of each trial that count as warm-up.
+    fn warmup(&self) -> u64 {
+        let asked = self.count.div_ceil(self.asked.rounds as usize) as u64;
+        let in_time = self.share().as_nanos() / self.gap.as_nanos().max(1);
+        let trips = asked.min(u64::try_from(in_time).unwrap_or(u64::MAX));
+        WARMUP.min(trips / WARMUP_PART)
+    }
+}
 
 impl Experiment for ResponseSettings {
     type Made = ResponseOutcome;
@@ -329,7 +344,7 @@ impl Experiment for ResponseSettings {
             "receive_buffer": self.asked.receive_buffer,
         });
         let cpus = self.cpus.into_iter().flatten().collect();
-        RunPlan { name: "response", warmup: WARMUP, cpus, described }
+        RunPlan { name: "response", warmup: self.warmup(), cpus, described }
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ResponseOutcome, RunError> {
@@ -340,13 +355,12 @@ impl Experiment for ResponseSettings {
         let accounts = self.choices.iter().map(|&choice| Totals::new(choice)).collect();
         let began_ns = punctual_machine::clock::monotonic_ns();
         let start = Clock::get().now();
-        let mut session =
-            ResponseSession { settings: self, testbed, store, start, accounts, trials: 0, sockperf: 0 };
+        let mut session = ResponseSession { settings: self, testbed, store, start, accounts, trials: 0 };
         let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
         skipped.extend(session.not_traced());
         let mut kinds: Vec<Option<usize>> = (0..self.choices.len()).map(Some).collect();
         kinds.extend(self.asked.against.as_ref().map(|_| None));
-        let share = self.duration / (self.asked.rounds * kinds.len().max(1) as u32);
+        let share = self.share();
         let name = |&kind: &Option<usize>| {
             kind.map_or_else(|| "sockperf".to_owned(), |place| self.choices[place].to_string())
         };

@@ -192,14 +192,14 @@ fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
 
 /// A stall whose stage is known, as it is told by itself: how long it was; and in words its way and first trip, how long it was, whose
 /// time most of that was and how much, the cause and how much of it that has, and what was seen.
-fn told(way: &str, found: &[Explained], one: &Explained) -> Option<(u64, [String; 8])> {
+fn told((way, trial): (&str, u32), found: &[Explained], one: &Explained) -> Option<(u64, [String; 8])> {
     let first = first_of(found, one);
     let behind = one.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
     let share = first.causes.first().map_or(0.0, |cause| cause.share);
     let nothing = || "nothing is known of that thread".to_owned();
     let words = [
         way.to_owned(),
-        count(one.stall.first_index),
+        format!("{} of trial {}", count(one.stall.first_index), count(trial.into())),
         micros(one.stall.longest_ns as f64),
         side_words(one.side?, one.stage.as_deref()?),
         micros(one.stage_excess_ns as f64),
@@ -229,8 +229,9 @@ fn longest(late: &[(&CellResult, Vec<Share>)]) -> Vec<Section> {
         for OfTrial { trial, found } in found {
             trials.entry(trial).or_default().push(found);
         }
-        for found in trials.values() {
-            all.extend(found.iter().filter_map(|one| told(&result.cell.engine, found, one)));
+        for (&trial, found) in &trials {
+            let of = (result.cell.engine.as_str(), trial);
+            all.extend(found.iter().filter_map(|one| told(of, found, one)));
         }
     }
     all.sort_by_key(|(longest_ns, _)| std::cmp::Reverse(*longest_ns));
@@ -382,7 +383,7 @@ mod tests {
         );
         summary.results = vec![result];
         let terminal = page(&lateness(&summary), Screen { width: 200, colour: false });
-        for word in ["4,711", "responder's wake-up", "behind trip 77", "stopped, until"] {
+        for word in ["4,711", "responder's wake-up", "behind trip 77", "of trial 1", "stopped, until"] {
             assert!(terminal.contains(word), "{word}: {terminal}");
         }
         let line = terminal.lines().find(|line| line.contains("4,711")).unwrap_or_default();

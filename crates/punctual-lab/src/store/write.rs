@@ -176,14 +176,19 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError>
     write_whole(path, bytes).map_err(|error| StoreError::from_io(path, error))
 }
 
-/// The same for a file of no store.
+/// The same for a file of no store. Who may read and write a file of that name may do so afterwards.
 ///
 /// # Errors
 /// What the system says.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let aside = aside(path);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let allow_as_before = || match fs::metadata(path) {
+        Ok(there) => fs::set_permissions(&aside, there.permissions()),
+        Err(_) => Ok(()),
+    };
     let written = write_flushed(&aside, bytes)
+        .and_then(|()| allow_as_before())
         .and_then(|()| fs::rename(&aside, path))
         .and_then(|()| File::open(parent)?.sync_all());
     written.inspect_err(|_| {

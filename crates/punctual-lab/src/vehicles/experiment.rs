@@ -306,7 +306,10 @@ impl Experiment for VehiclesSettings {
             bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
             let MadeRun { report, samples, brought, trace } = match one_run(self, &place, began) {
                 // One that had only begun is none; a process may have ended before it could catch the signal.
-                Err(_) if interrupted() => break,
+                Err(_) if interrupted() && !runs.is_empty() => break,
+                Err(_) if interrupted() => {
+                    return Err("interrupted before anything was measured".to_owned().into());
+                }
                 made => made?,
             };
             let kept = RunKept { settings: self, brought: &brought, number, began, trace };
