@@ -19,7 +19,7 @@ fn address(number: u8) -> Address {
 fuzz_target!(|bytes: &[u8]| {
     let limits = PublicationLimits { interests_max: 16, periods_max: 4, ..PublicationLimits::default() };
     let mut publication = Publication::new(KEY, address(0), 1, limits, Nanos(0));
-    let mut subscription = Subscription::new(KEY, 1_000, Repetition::default(), Nanos(0));
+    let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
     let mut now = Nanos(0);
     // One byte says who and when, the others are the message.
     for part in bytes.chunks(1 + MESSAGE_SIZE + KEY.data.size()) {
