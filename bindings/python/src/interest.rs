@@ -342,20 +342,10 @@ impl Response {
     }
 }
 
-/// Withdraws its interest when it is closed.
-#[derive(Debug)]
-struct Subscribing(Subscribes<Untyped>);
-
-impl Drop for Subscribing {
-    fn drop(&mut self) {
-        self.0.withdraw();
-    }
-}
-
 /// Wants a value of a topic every so often. Any thread may use it, one at a time.
 #[pyclass(frozen, module = "punctual")]
 pub(crate) struct Subscriber {
-    held: Held<Subscribing>,
+    held: Held<Subscribes<Untyped>>,
     topic: TopicKey,
 }
 
@@ -370,7 +360,7 @@ impl Subscriber {
             .map_err(|error| invalid(format_args!("a period of {period} seconds: {error}")))?;
         let subscriber =
             Subscribes::untyped(communicator, topic.0, period, &options_of(reach)).map_err(not_interested)?;
-        Ok(Self { held: Held::new(Subscribing(subscriber), "subscriber"), topic: topic.0 })
+        Ok(Self { held: Held::new(subscriber, "subscriber"), topic: topic.0 })
     }
 }
 
@@ -399,7 +389,7 @@ impl Subscriber {
     /// Its own address.
     #[getter]
     fn address(&self) -> PyResult<Target> {
-        self.held.with(|subscribing| Ok(Target(subscribing.0.address().into())))
+        self.held.with(|subscribing| Ok(Target(subscribing.address().into())))
     }
 
     /// The next value; waits for it for `timeout` seconds, or for as long as it takes, without the interpreter's lock, and repeats the
@@ -410,7 +400,7 @@ impl Subscriber {
         let mut bytes = Vec::with_capacity(self.topic.data.size());
         let received = self.held.with(|subscribing| {
             wait(py, timeout, |slice| {
-                let received = subscribing.0.receive_bytes(slice).ok()?;
+                let received = subscribing.receive_bytes(slice).ok()?;
                 Some(told(received, &mut bytes))
             })
         })?;
@@ -428,7 +418,7 @@ impl Subscriber {
     /// What became of responses, and of its messages: a dictionary of counters.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (counts, traffic) =
-            self.held.with(|subscribing| Ok((subscribing.0.counts(), subscribing.0.traffic())))?;
+            self.held.with(|subscribing| Ok((subscribing.counts(), subscribing.traffic())))?;
         let all = PyDict::new(py);
         all.set_item("taken", counts.taken)?;
         all.set_item("for_others", counts.for_others)?;
@@ -444,17 +434,17 @@ impl Subscriber {
 
     /// As Publisher.fileno.
     fn fileno(&self) -> PyResult<i32> {
-        self.held.with(|subscribing| Ok(subscribing.0.as_fd().as_raw_fd()))
+        self.held.with(|subscribing| Ok(subscribing.as_fd().as_raw_fd()))
     }
 
     /// As Publisher.arm.
     fn arm(&self) -> PyResult<bool> {
-        self.held.with(|subscribing| Ok(subscribing.0.arm()))
+        self.held.with(|subscribing| Ok(subscribing.arm()))
     }
 
     /// As Publisher.time_left.
     fn time_left(&self) -> PyResult<Option<f64>> {
-        self.held.with(|subscribing| Ok(subscribing.0.time_left().as_ref().map(Duration::as_secs_f64)))
+        self.held.with(|subscribing| Ok(subscribing.time_left().as_ref().map(Duration::as_secs_f64)))
     }
 
     /// Withdraws its interest, and closes it and its communicator.

@@ -1,10 +1,10 @@
 //! The types of handles, what they name, and what a thread does with its own when it ends.
 
+use punctual::interest::{Subscriber, Untyped};
 use punctual::{Bus, Communicator, Node, Publication, Subscription};
 
 use crate::entry::{Owned, Shared};
 use crate::publisher::Publishing;
-use crate::subscriber::Subscribing;
 
 /// A medium that reaches everybody.
 #[repr(C)]
@@ -68,7 +68,7 @@ pub(crate) static COMMUNICATORS: Owned<Communicator> = Owned::new(3, "communicat
 pub(crate) static PUBLICATIONS: Owned<Publication> = Owned::new(4, "publication", note_end);
 pub(crate) static SUBSCRIPTIONS: Owned<Subscription> = Owned::new(5, "subscription", note_end);
 pub(crate) static PUBLISHERS: Owned<Publishing> = Owned::new(6, "publisher", note_end);
-pub(crate) static SUBSCRIBERS: Owned<Subscribing> = Owned::new(7, "subscriber", note_end);
+pub(crate) static SUBSCRIBERS: Owned<Subscriber<Untyped>> = Owned::new(7, "subscriber", note_end);
 
 /// When a thread ends, what was its own is nobody's.
 struct AtEnd;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use punctual::interest::{Subscriber, SubscriptionCounts, Traffic, Untyped};
+use punctual::interest::{Subscriber, SubscriptionCounts, Traffic};
 
 use crate::communicator::duration_of;
 use crate::entry::entry;
@@ -66,16 +66,6 @@ pub struct punctual_subscribed {
     pub foreign: u64,
 }
 
-/// Withdraws its interest when it is closed.
-#[derive(Debug)]
-pub(crate) struct Subscribing(Subscriber<Untyped>);
-
-impl Drop for Subscribing {
-    fn drop(&mut self) {
-        self.0.withdraw();
-    }
-}
-
 /// A subscriber to a topic at a port of a node.
 ///
 /// # Safety
@@ -96,7 +86,7 @@ pub unsafe extern "C" fn punctual_subscriber_open(
         let (communicator, options) = endpoint(node, port, options)?;
         let period = Duration::from_nanos(period_ns);
         let subscriber = Subscriber::untyped(communicator, key, period, &options).map_err(not_interested)?;
-        out.write(punctual_subscriber { value: SUBSCRIBERS.insert(Subscribing(subscriber))? });
+        out.write(punctual_subscriber { value: SUBSCRIBERS.insert(subscriber)? });
         Ok(())
     })
 }
@@ -118,7 +108,7 @@ pub unsafe extern "C" fn punctual_subscriber_receive(
         let (mut buffer, mut out) =
             unsafe { (Buffer::new(buffer, capacity)?, Out::new(response, "response")?) };
         let mut subscriber = SUBSCRIBERS.enter(subscriber.value)?;
-        let size = subscriber.0.value_size();
+        let size = subscriber.value_size();
         if capacity < size {
             out.write(punctual_response { size, ..punctual_response::default() });
             return Err(fail(
@@ -126,7 +116,7 @@ pub unsafe extern "C" fn punctual_subscriber_receive(
                 format_args!("values of {size} bytes, and a buffer of {capacity}: none was taken"),
             ));
         }
-        let received = subscriber.0.receive_bytes(duration_of(timeout_ns)).map_err(|_| Code::Empty)?;
+        let received = subscriber.receive_bytes(duration_of(timeout_ns)).map_err(|_| Code::Empty)?;
         let known = punctual_response {
             source: received.source.into(),
             offset_us: received.offset_us,
@@ -154,7 +144,7 @@ pub unsafe extern "C" fn punctual_subscriber_address(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(address, "address") }?;
-        out.write(SUBSCRIBERS.enter(subscriber.value)?.0.address().into());
+        out.write(SUBSCRIBERS.enter(subscriber.value)?.address().into());
         Ok(())
     })
 }
@@ -174,7 +164,7 @@ pub unsafe extern "C" fn punctual_subscriber_counts(
         let mut out = unsafe { Out::new(counts, "counts") }?;
         check_size::<punctual_subscribed>(struct_size)?;
         let subscriber = SUBSCRIBERS.enter(subscriber.value)?;
-        out.write(subscribed(subscriber.0.counts(), subscriber.0.traffic()));
+        out.write(subscribed(subscriber.counts(), subscriber.traffic()));
         Ok(())
     })
 }
@@ -208,7 +198,7 @@ pub unsafe extern "C" fn punctual_subscriber_descriptor(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(descriptor, "descriptor") }?;
-        out.write(SUBSCRIBERS.enter(subscriber.value)?.0.as_fd().as_raw_fd());
+        out.write(SUBSCRIBERS.enter(subscriber.value)?.as_fd().as_raw_fd());
         Ok(())
     })
 }
@@ -228,8 +218,8 @@ pub unsafe extern "C" fn punctual_subscriber_arm(
         let (mut armed, mut left) =
             unsafe { (Out::new(armed, "armed")?, Out::new(time_left_ns, "time_left_ns")?) };
         let mut subscriber = SUBSCRIBERS.enter(subscriber.value)?;
-        armed.write(subscriber.0.arm().into());
-        left.write(nanos_of(subscriber.0.time_left()));
+        armed.write(subscriber.arm().into());
+        left.write(nanos_of(subscriber.time_left()));
         Ok(())
     })
 }
