@@ -418,8 +418,8 @@ impl Driver {
                 return true;
             }
         };
-        let sealed = (received.sealed_in, received.source.node == own.node);
-        if !self.membership.as_ref().is_none_or(|followed| followed.takes(sealed, &message)) {
+        let (sealed_in, is_own) = (received.sealed_in, received.source.node == own.node);
+        if !self.membership.as_ref().is_none_or(|followed| followed.takes(sealed_in, is_own, &message)) {
             self.traffic.other_groups += 1;
             return true;
         }

@@ -38,7 +38,7 @@ impl Followed {
 
     /// Whether a message is for us: sealed in our group, or of our own node without a seal. Such a message has not left this process:
     /// a node that seals refuses whatever comes from its medium without one. A member that leaves withdraws from outside the group.
-    pub(super) fn takes(&self, (sealed_in, is_own): (Option<u32>, bool), message: &Message<'_>) -> bool {
+    pub(super) fn takes(&self, sealed_in: Option<u32>, is_own: bool, message: &Message<'_>) -> bool {
         let withdraws = matches!(message.saying, Saying::Withdrawal { .. });
         let is_local = is_own && sealed_in.is_none();
         withdraws || self.group.is_some() && (is_local || sealed_in == self.group)

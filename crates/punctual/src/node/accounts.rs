@@ -377,7 +377,7 @@ impl Accounts {
     /// Counts losses, whose causes are found at the end of the turn.
     fn lose(&mut self, index: usize, lost: u64) {
         self.accounts[index].public.lost += lost;
-        // Of a stranger on an open bus that claims to have sent 2^63 frames and more, again and again.
+        // Of a stranger on an open bus that claims 2^62 frames, again and again.
         self.uncharged = self.uncharged.saturating_add(lost);
     }
 
