@@ -124,11 +124,13 @@ fn with_negatives(command: Command, options: &[&str]) -> Command {
     command.mut_args(taking).mut_subcommands(|verb| with_negatives(verb, options))
 }
 
+const TOO_LARGE: &str = "number too large to fit in target type";
+
 /// What the standard library says of text that is no number of its type, which names no range.
 const NO_NUMBER: [&str; 4] = [
     "invalid digit found in string",
     "cannot parse integer from empty string",
-    "number too large to fit in target type",
+    TOO_LARGE,
     "number too small to fit in target type",
 ];
 
@@ -175,7 +177,7 @@ fn misused(error: &clap::Error, words: &[OsString]) -> Failure {
     let no_number = NO_NUMBER.iter().find_map(|text| line.strip_suffix(text));
     let line = match no_number {
         Some(start) => {
-            let otherwise = match line.ends_with(NO_NUMBER[2]) {
+            let otherwise = match line.ends_with(TOO_LARGE) {
                 true => "the number is too large",
                 false => "a whole number is needed, 0 or more",
             };

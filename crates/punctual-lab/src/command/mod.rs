@@ -110,8 +110,7 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
         // A device or a pipe is no page that could be put aside.
         Ok(there) if !there.is_file() => write_file(path, text),
         there => match write_whole(&target, text.as_bytes()) {
-            // A page that may be written, in a directory that may not.
-            // Or one that is mounted, which no other can take the place of.
+            // It may be written, in a directory that may not; or it is mounted, and no other file can take its place.
             Err(error)
                 if there.is_ok()
                     && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ResourceBusy) =>

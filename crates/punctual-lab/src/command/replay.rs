@@ -229,3 +229,18 @@ fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, play
         "lateness_ns": { "p50": p50, "p99": p99, "max": max },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a long pause is told as long as it is at the speed that was asked for.
+    #[test]
+    fn a_pause_is_that_of_the_speed() {
+        let contents = Contents { gap_ns: 3_600_000_000_000, ..Contents::default() };
+        let told = |speed| warnings(&contents, speed).concat();
+        assert!(told(Speed::Times(1.0)).contains("nothing is sent for 3,600 s"));
+        assert!(told(Speed::Times(10.0)).contains("nothing is sent for 360 s"));
+        assert_eq!(told(Speed::Times(100.0)), "");
+    }
+}

@@ -309,11 +309,14 @@ impl ResponseSettings {
 
     /// Round trips of each trial that count as warm-up.
     fn warmup(&self) -> u64 {
-        let asked = self.count.div_ceil(self.asked.rounds as usize) as u64;
-        let in_time = self.share().as_nanos() / self.gap.as_nanos().max(1);
-        let trips = asked.min(u64::try_from(in_time).unwrap_or(u64::MAX));
-        WARMUP.min(trips / WARMUP_PART)
+        warmup(self.count.div_ceil(self.asked.rounds as usize) as u64, self.share(), self.gap)
     }
+}
+
+/// Of a trial of so many trips at most, which lasts so long, one each gap.
+fn warmup(count: u64, lasts: Duration, gap: Duration) -> u64 {
+    let in_time = u64::try_from(lasts.as_nanos() / gap.as_nanos().max(1)).unwrap_or(u64::MAX);
+    WARMUP.min(count.min(in_time) / WARMUP_PART)
 }
 
 impl Experiment for ResponseSettings {
@@ -443,4 +446,19 @@ fn floor(settings: &ResponseSettings) -> Option<String> {
     let speed = network::link_speed(&interface)?;
     let floor = network::floor_ns(settings.asked.size, to.is_ipv6(), speed) as f64 / 1000.0;
     Some(format!("The wire alone takes {floor:.1} µs of each round trip: {interface} has {speed} Mb/s."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a short trial has trips that count.
+    #[test]
+    fn warm_up_is_a_part_of_a_trial() {
+        let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
+        assert_eq!(warmup(10_000, second, Duration::ZERO), 20);
+        assert_eq!(warmup(20, second, Duration::ZERO), 4);
+        assert_eq!(warmup(10_000, second, 50 * ms), 4);
+        assert_eq!(warmup(10_000, second, 400 * ms), 0);
+    }
 }

@@ -247,7 +247,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{Store, aside, file_name, write_flushed};
+    use super::{Store, aside, file_name, write_flushed, write_whole};
     use crate::sample::{CellId, Outcome, Samples};
     use crate::store::{Header, Run, SAMPLES_DIR, StoreError};
 
@@ -258,6 +258,21 @@ mod tests {
             (CellId::new("datagram", name), samples)
         };
         ["epoll", "poll", "spin"].map(cell).to_vec()
+    }
+
+    /// Goal: who may read a file may read it as before when it was written anew.
+    #[test]
+    fn a_file_that_is_written_anew_keeps_its_rights() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("room");
+        let page = folder.path().join("page.html");
+        write_whole(&page, b"one").expect("room");
+        for mode in [0o600, 0o640, 0o644] {
+            fs::set_permissions(&page, fs::Permissions::from_mode(mode)).expect("it is ours");
+            write_whole(&page, b"two").expect("room");
+            assert_eq!(fs::metadata(&page).expect("it is there").permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1);
     }
 
     /// Goal: cells that cannot all be stored leave nothing, neither aside nor under their names; they can be stored again, and what
