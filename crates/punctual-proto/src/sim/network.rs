@@ -104,20 +104,7 @@ impl Faulty {
             record.hit(Fault::Message { number, source, target, fate });
         }
         fates.extend(self.messages.get(&(source, target, number)).into_iter().flatten());
-        let usual = self.usual_delay(passage);
-        let mut arrivals = Arrivals { first: Some(usual), ..Arrivals::default() };
-        for fate in fates {
-            match fate {
-                Fate::Lose => arrivals.first = None,
-                Fate::Flip(bit) => arrivals.flipped = Some(bit),
-                Fate::Double(later) => arrivals.second = Some(usual.plus(later)),
-                Fate::Delay(by) => arrivals.first = arrivals.first.map(|at| at.plus(by)),
-            }
-        }
-        if arrivals.flipped.is_some() && self.network.checked {
-            (arrivals.first, arrivals.second) = (None, None);
-        }
-        arrivals
+        arrivals(&fates, self.usual_delay(passage), self.network.checked)
     }
 
     fn usual_delay(&mut self, Passage { source, target, number, now }: Passage) -> Nanos {
@@ -138,6 +125,23 @@ impl Faulty {
         let mut rng = Rng::at(&[self.seed, DELAYS + 1, node.into(), turn]);
         Nanos(rng.below(self.network.wake_max.0 + 1))
     }
+}
+
+/// What all fates of a message together come to, whatever their order: one that is lost has no copy.
+fn arrivals(fates: &[Fate], usual: Nanos, checked: bool) -> Arrivals {
+    let (mut at, mut later, mut flipped, mut is_lost) = (usual, None, None, false);
+    for &fate in fates {
+        match fate {
+            Fate::Lose => is_lost = true,
+            Fate::Flip(bit) => flipped = Some(bit),
+            Fate::Double(by) => later = later.max(Some(by)),
+            Fate::Delay(by) => at = at.plus(by),
+        }
+    }
+    if is_lost || flipped.is_some() && checked {
+        return Arrivals { flipped, ..Arrivals::default() };
+    }
+    Arrivals { first: Some(at), second: later.map(|by| at.plus(by)), flipped }
 }
 
 fn kind_of(weather: Weather) -> u64 {

@@ -127,7 +127,7 @@ pub enum Fault {
         /// What happens to it.
         fate: Fate,
     },
-    /// For some time, somebody plays back messages that chance chooses, every second one with a flipped bit.
+    /// For some time, somebody plays back messages that chance chooses, each with a flipped bit or without, by chance.
     Replays {
         /// Since when.
         since: Nanos,

@@ -222,6 +222,8 @@ fn faults_do_what_they_say() {
     assert_eq!(of("seed 1\n0ns..1s 0->* cut"), []);
     assert_eq!(of("seed 1\nmessage 19 0->1 double 3ms"), [&all[..], &[19]].concat());
     assert_eq!(of("seed 1\nmessage 5 0->1 delay 1s"), without(&[5]), "it comes after the end");
+    assert_eq!(of("seed 1\n0ns..1s 0->* cut\n0ns..1s 0->* double 1000 3ms"), [], "no copy of what is lost");
+    assert_eq!(of("seed 1\nmessage 5 0->1 double 3ms\nmessage 5 0->1 delay 1s"), without(&[5]));
     let late = of("seed 1\nmessage 5 0->1 delay 10ms");
     assert!(late != all && late.len() == 20 && late.contains(&5), "{late:?}");
     assert_eq!(of("seed 1\nmessage 5 0->1 flip 7"), without(&[5]), "the medium has check values");
@@ -235,6 +237,41 @@ fn faults_do_what_they_say() {
     assert_eq!(came.len(), 20);
     assert!(came.iter().all(|&(at, number)| number < 1 || at >= Nanos::from_millis(51)), "{came:?}");
     assert!(came.windows(2).all(|pair| pair[0].1 < pair[1].1), "what waits keeps its order: {came:?}");
+}
+
+/// Goal: who stands still says nothing, whatever its plan or its user wants of it meanwhile.
+#[test]
+fn who_stands_still_does_nothing() {
+    let plan: Plan = "seed 1\n1ms node 0 pause 50ms\n5ms node 0 act 30".parse().unwrap();
+    let (world, came) = counting(&plan, Record::counts());
+    let until = Nanos::from_millis(51);
+    assert!(came.iter().all(|&(at, number)| number < 1 || at >= until), "{came:?}");
+    assert_eq!(came.len(), 30, "afterwards it does it");
+    assert!(world.is_running(0));
+    let mut world = World::new(&plan, Network::LAN, 1, Record::counts());
+    world.add(
+        Address { node: NodeId::named("one"), port: Port::from(1) },
+        Clock::skewed(Nanos(5)),
+        true,
+        Counting::to(20),
+    );
+    world.run(Nanos::from_millis(20));
+    assert!(!world.is_running(0) && world.is_alive(0));
+}
+
+/// Goal: what a model's node can do some seeds let it do.
+#[test]
+fn every_act_is_planned() {
+    for (name, acts) in [("interest", &[0, 1, 2][..]), ("time-sync", &[0]), ("keyed-group", &[0])] {
+        let planned: Vec<u64> = (0..100)
+            .flat_map(|seed| model(name).plan(seed).faults)
+            .filter_map(|fault| match fault {
+                Fault::Node { fault: NodeFault::Act(number), .. } => Some(number),
+                _ => None,
+            })
+            .collect();
+        assert!(acts.iter().all(|act| planned.contains(act)), "{name}: {planned:?}");
+    }
 }
 
 /// Goal: a clock that is set or drifts moves a node's instants, by as much.

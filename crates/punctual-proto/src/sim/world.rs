@@ -211,6 +211,15 @@ impl<P: Participant> World<P> {
         self.nodes[usize::from(node)].is_alive
     }
 
+    /// Whether a node runs and does not stand still.
+    pub fn is_running(&self, node: u16) -> bool {
+        self.is_alive(node) && !self.is_paused(node)
+    }
+
+    fn is_paused(&self, node: u16) -> bool {
+        self.nodes.get(usize::from(node)).is_some_and(|held| held.is_alive && held.paused_until > self.now)
+    }
+
     /// What a node's clock shows.
     pub fn reading(&self, node: u16) -> Nanos {
         self.clock(node).read(self.now)
@@ -226,7 +235,8 @@ impl<P: Participant> World<P> {
         self.network.network = network;
     }
 
-    /// Lets a node's user do something; what follows from it is sent.
+    /// Lets a node's user do something; what follows from it is sent. Ask [`Self::is_running`] before: nobody keeps a user from
+    /// what a node that stands still cannot do.
     pub fn with<T>(&mut self, node: u16, act: impl FnOnce(&mut P, Nanos) -> T) -> T {
         let reading = self.reading(node);
         let result = act(&mut self.nodes[usize::from(node)].protocol, reading);
@@ -317,6 +327,10 @@ impl<P: Participant> World<P> {
         let Some((_, next)) = self.schedule.pop_first() else { return };
         match next {
             Scheduled::Arrival { target, source, bytes } => self.receive(target, source, bytes),
+            Scheduled::Node(node, fault @ NodeFault::Act(_)) if self.is_paused(node) => {
+                // Who stands still does nothing until it goes on.
+                self.schedule(self.nodes[usize::from(node)].paused_until, Scheduled::Node(node, fault));
+            }
             Scheduled::Node(node, fault) => self.suffer(node, fault),
             Scheduled::Replay { message, flip } => self.replay(message, flip),
             Scheduled::Replays { until, every, number } if self.now < until => {

@@ -45,6 +45,7 @@ pub(crate) enum InterestNode {
         repetition: Repetition,
         lives: u32,
         wants: bool,
+        has_withdrawn: bool,
         values: VecDeque<Value>,
     },
 }
@@ -56,7 +57,8 @@ impl InterestNode {
 
     pub(crate) fn subscriber(period_us: u32, repetition: Repetition, now: Nanos) -> Self {
         let subscription = Subscription::new(KEY, 0, period_us, repetition, now);
-        Self::Subscriber { subscription, repetition, lives: 0, wants: true, values: VecDeque::new() }
+        let (wants, has_withdrawn, values) = (true, false, VecDeque::new());
+        Self::Subscriber { subscription, repetition, lives: 0, wants, has_withdrawn, values }
     }
 }
 
@@ -129,22 +131,23 @@ impl Participant for InterestNode {
             Self::Publisher { own, limits, .. } => {
                 *self = Self::publisher(*own, rng.number() as u32, *limits, now);
             }
-            Self::Subscriber { subscription, repetition, lives, wants, .. } => {
-                (*lives, *wants) = (*lives + 1, true);
+            Self::Subscriber { subscription, repetition, lives, wants, has_withdrawn, .. } => {
+                (*lives, *wants, *has_withdrawn) = (*lives + 1, true, false);
                 *subscription = Subscription::new(KEY, *lives, subscription.period_us(), *repetition, now);
             }
         }
     }
 
-    /// Leaves the others (0), is among others again (1), wants no more (2).
+    /// Leaves the others (0), is among others again (1), wants no more in this life (2).
     fn act(&mut self, number: u64, now: Nanos) {
         match self {
             Self::Publisher { publication, trips, .. } => {
                 *trips += 1;
                 if number == 1 { publication.handle_group_changed() } else { publication.handle_group_left() }
             }
-            Self::Subscriber { subscription, wants, .. } => {
-                *wants = number == 1;
+            Self::Subscriber { subscription, wants, has_withdrawn, .. } => {
+                *has_withdrawn |= number == 2;
+                *wants = number == 1 && !*has_withdrawn;
                 match number {
                     0 => subscription.handle_group_left(),
                     1 => subscription.handle_group_changed(now),
@@ -342,11 +345,12 @@ impl Model for Interests {
         for _ in 0..rng.below(4) {
             let (at, node) = (Nanos(rng.below(CALM.0)), rng.below(NODES.into()) as u16);
             let later = at.plus(Nanos(rng.below(CALM.0 - at.0)));
-            match rng.below(5) {
+            match rng.below(6) {
                 0 => plan.node(at, node, NodeFault::Crash),
                 1 => plan.node(at, node, NodeFault::Restart),
                 2 => plan.node(at, node, NodeFault::Pause(Nanos(rng.below(CALM.0 - at.0)))),
                 3 => plan.weather((at, later), Link { source: Some(node), target: None }, Weather::Cut),
+                4 => plan.node(at, node.max(PUBLISHERS), NodeFault::Act(2)),
                 _ => {
                     plan.node(at, node, NodeFault::Act(0));
                     plan.node(later, node, NodeFault::Act(1));

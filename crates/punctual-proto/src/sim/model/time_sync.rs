@@ -67,6 +67,7 @@ impl Participant for TimeNode {
         *self = Self::new(self.id, self.options, now, rng);
     }
 
+    /// It is told that its clock was set.
     fn act(&mut self, _: u64, _: Nanos) {
         self.node.handle_clock_changed();
     }
@@ -270,11 +271,12 @@ impl Model for TimeSync {
         for _ in 0..rng.below(3) {
             let (at, node) = (Nanos(rng.below(CALM.0 - 600 * MS)), rng.below(NODES.into()) as u16);
             let steps = [10 * S as i64, -10 * MS as i64, 20_000, -20_000, 400_000];
-            match rng.below(5) {
+            match rng.below(6) {
                 0 => plan.node(at, node, NodeFault::Restart),
                 1 => plan.node(at, node, NodeFault::Step(steps[rng.below(5) as usize])),
                 2 => plan.node(at, node, NodeFault::Pause(Nanos(rng.below(300 * MS)))),
                 3 => plan.node(at, node, NodeFault::Crash),
+                4 => plan.node(at, node, NodeFault::Act(0)),
                 _ => {
                     let link = Link { source: Some(node), target: None };
                     plan.weather((at, at.plus(Nanos(400 * MS))), link, Weather::Cut);

@@ -246,7 +246,7 @@ impl Scene {
 
     /// A member broadcasts a message, if it is taken.
     fn broadcast(&mut self, node: u16, size: usize, guarantee: Guarantee) -> Result<(), BroadcastError> {
-        if !self.world.is_alive(node) {
+        if !self.world.is_running(node) {
             return Err(BroadcastError::NoMember);
         }
         let checker = &mut self.checker;
