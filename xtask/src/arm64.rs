@@ -233,10 +233,11 @@ fn build(arguments: &[&str]) -> Result<Vec<Program>, String> {
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("RUSTFLAGS", "-D warnings")
         .output_to(&workspace::target("arm64").join("build.json"))?;
-    match ended {
-        Some(0) => Ok(output.lines().filter_map(program).collect()),
-        _ => Err(format!("the tests do not compile for {TARGET}")),
+    if ended != Some(0) {
+        return Err(format!("the tests do not compile for {TARGET}"));
     }
+    let programs: Vec<Program> = output.lines().filter_map(program).collect();
+    if programs.is_empty() { Err("cargo names no test program".into()) } else { Ok(programs) }
 }
 
 /// The test program of one of cargo's messages.

@@ -149,12 +149,28 @@ fn wait(mut child: Child, deadline: Duration) -> Option<i32> {
             Ok(None) if started.elapsed() < deadline => thread::sleep(Duration::from_millis(20)),
             _ => {
                 // It may have ended just now: then there is nothing to kill, and its status is collected below.
+                kill_descendants(child.id());
                 let _already_ended = child.kill();
                 let _status = child.wait();
                 return None;
             }
         }
     }
+}
+
+/// What a program began does not end with it: cargo waits for the tests that it runs, and they would go on beside later steps.
+fn kill_descendants(process: u32) {
+    for child in children(process) {
+        kill_descendants(child);
+        let _ended_before = Command::new("kill").args(["-KILL", &child.to_string()]).status();
+    }
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    let lists: Vec<String> = threads.filter_map(|thread| of_thread(thread).ok()).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -165,6 +181,26 @@ mod tests {
     fn a_hang_is_a_failure() {
         let error = Run::new("sleep").arg("600").within(Duration::from_millis(50)).status().unwrap_err();
         assert!(error.starts_with("sleep 600 was killed"), "{error}");
+    }
+
+    #[test]
+    fn what_a_hanging_program_began_ends_with_it() {
+        let file = workspace::target("xtask").join("began.txt");
+        let shell = Run::new("sh").args(&["-c", "sh -c 'sleep 600 & echo $!; wait' & wait"]);
+        let (ended, began) = shell.within(Duration::from_millis(500)).output_to(&file).unwrap();
+        assert_eq!(ended, None);
+        let path = Path::new("/proc").join(began.trim());
+        assert!(!began.trim().is_empty());
+        let started = Instant::now();
+        while path.exists() {
+            // It may wait for the first process to collect it; where that never does, it is dead all the same.
+            let state = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
+            if state.contains(") Z ") {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "it goes on: {state}");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ fn all_names() -> Result<BTreeSet<String>, String> {
             }
         }
     }
+    if names.is_empty() {
+        return Err(format!("{CHECKED} has none of {NAMING:?}"));
+    }
     Ok(names)
 }
 
