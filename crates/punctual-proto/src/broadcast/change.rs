@@ -52,6 +52,11 @@ impl Acceptor {
         self.accepted.as_ref()
     }
 
+    /// Whether what was accepted last was accepted in this epoch.
+    pub(super) fn accepted_in(&self, epoch: u64) -> bool {
+        self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == epoch)
+    }
+
     /// Promises to take part in no older ballot. False if a newer one was promised.
     pub(super) fn promise(&mut self, epoch: u64, mutants: Mutants) -> bool {
         if epoch < self.promised && !mutants.has(Mutant::OldEpochTaken) {

@@ -91,14 +91,14 @@ impl Frames {
     }
 
     pub(super) fn has(&self, number: u64) -> bool {
-        self.slots[self.place(number)].number == number
+        number != NO_NUMBER && self.slots[self.place(number)].number == number
     }
 
     pub(super) fn get(&self, number: u64) -> Option<(Meta, &[u8])> {
         let place = self.place(number);
         let slot = self.slots[place];
         let from = place * self.frame_size;
-        (slot.number == number).then(|| (slot.meta, &self.bytes[from..from + slot.size as usize]))
+        self.has(number).then(|| (slot.meta, &self.bytes[from..from + slot.size as usize]))
     }
 
     /// Takes a frame. `limit` is the first number for which there is no room yet. Says whether it is new.

@@ -18,7 +18,7 @@ pub(super) struct Peer {
     pub(super) held: u64,
     /// Of how much of the order its user has taken the messages.
     pub(super) taken: u64,
-    /// When that grew, or was as much as all could take.
+    /// When that grew, or was no less than what the own user had taken.
     taken_at: Nanos,
     /// Whom it suspects; itself if it wants to leave.
     pub(super) suspects: Places,
@@ -57,15 +57,15 @@ impl Peer {
         is_new
     }
 
-    /// Its user has taken so much, of so much that could be.
-    pub(super) fn note_taken(&mut self, taken: u64, all: u64, now: Nanos) {
-        if taken > self.taken || taken >= all {
+    /// Its user has taken so much, and the own one `own`.
+    pub(super) fn note_taken(&mut self, taken: u64, own: u64, now: Nanos) {
+        if taken > self.taken || taken >= own {
             self.taken_at = now;
         }
         self.taken = self.taken.max(taken);
     }
 
-    /// Since when its user has taken nothing of what there is.
+    /// Since when its user has taken nothing, while others took more.
     pub(super) fn taken_at(&self) -> Nanos {
         self.taken_at
     }

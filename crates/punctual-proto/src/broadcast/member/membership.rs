@@ -122,21 +122,25 @@ impl Member {
     /// When this member leads a ballot, if nobody before it does.
     fn delay(&mut self) -> Nanos {
         let candidates = self.view.members().without(self.doomed());
-        let rank = candidates.iter().take_while(|&place| place != self.own).count() as u64;
-        let is_frozen = self.acceptor.promised() > 0;
-        let patience = self.patience();
-        match (is_frozen, rank) {
+        let rank = candidates.iter().take_while(|&place| place != self.own).count();
+        match (self.acceptor.promised() > 0, rank) {
             // So that those who ask to join at once are in one view.
             (false, 0) => self.gaps.round_trip(),
-            _ => {
-                let whole = Nanos(patience.0 * (2 * rank + if is_frozen { 4 } else { 0 }));
-                whole.plus(self.gaps.jitter(patience))
-            }
+            (is_frozen, _) => self.delay_of(rank, is_frozen),
         }
+    }
+
+    fn delay_of(&mut self, rank: usize, is_frozen: bool) -> Nanos {
+        let patience = self.patience();
+        let turns = 2 * rank as u64 + if is_frozen { 4 } else { 0 };
+        Nanos(patience.0.saturating_mul(turns)).plus(self.gaps.jitter(patience))
     }
 
     pub(super) fn update_membership(&mut self) {
         self.update_stopped();
+        if self.is_frozen() {
+            self.timing.frozen_at.get_or_insert(self.now);
+        }
         self.try_accept();
         self.lead_on();
         if self.closing.is_some() || self.lead.is_some() {
@@ -193,10 +197,13 @@ impl Member {
     fn lead_on(&mut self) {
         let Some(lead) = &self.lead else { return };
         let (epoch, until) = (lead.ballot.epoch, lead.until);
-        let is_over = self.epoch_seen > epoch || self.acceptor.promised() > epoch;
-        if is_over || self.now >= until.plus(Nanos(6 * self.patience().0)) {
+        let is_outbid = self.epoch_seen > epoch || self.acceptor.promised() > epoch;
+        let is_late = self.now >= until.plus(Nanos(self.patience().0.saturating_mul(6)));
+        if is_outbid || is_late {
             self.lead = None;
-            self.timing.change_at = Some(self.now.plus(self.delay()));
+            // Who did not get on is the last to try again: it may be that nobody is heard here.
+            let delay = if is_outbid { self.delay() } else { self.delay_of(self.view.size(), true) };
+            self.timing.change_at = Some(self.now.plus(delay));
             return;
         }
         if lead.ballot.proposal.is_none() {
@@ -244,15 +251,17 @@ impl Member {
         self.lead = Some(lead);
     }
 
-    /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for.
+    /// Ends the view once the proposal is decided and all who go on hold what they need, or most of them do and the others were
+    /// waited for: whoever lacks something begins a new life, and the next view needs a majority of those whom it names.
     fn confirm(&mut self) {
         let Some(lead) = &self.lead else { return };
         let Some(proposal) = &lead.ballot.proposal else { return };
         let is_enough = lead.ballot.is_decided(&self.view) || self.mutants.has(Mutant::MinorityProposes);
         let stays = |place: &usize| proposal.next.lives[*place] == self.view.lives[*place];
-        let is_complete =
-            self.view.members().iter().filter(stays).all(|place| lead.ballot.accepted.contains(place));
-        if is_enough && (is_complete || self.now >= lead.until) {
+        let staying = self.view.members().iter().filter(stays).count();
+        let ready = lead.ballot.accepted.iter().filter(stays).count();
+        let is_most = 2 * ready > staying || self.mutants.has(Mutant::MinorityProposes);
+        if is_enough && (ready == staying || is_most && self.now >= lead.until) {
             let proposal = proposal.clone();
             self.close_view(proposal);
             self.push_say(Say::InstallAll);
@@ -321,7 +330,8 @@ impl Member {
     }
 
     pub(super) fn handle_accepted(&mut self, place: usize, epoch: u64) {
-        if let Some(lead) = self.lead.as_mut().filter(|lead| lead.ballot.epoch == epoch) {
+        let is_meant = |lead: &&mut Lead| lead.ballot.epoch == epoch && lead.ballot.proposal.is_some();
+        if let Some(lead) = self.lead.as_mut().filter(is_meant) {
             lead.ballot.accepted.insert(place);
         }
     }
@@ -345,7 +355,7 @@ impl Member {
                 if is_next && goes_on && (is_held || self.mutants.has(Mutant::AcceptedUnheld)) {
                     self.close_view(proposal.clone());
                 } else {
-                    self.begin_anew();
+                    self.begin_anew(proposal.clone());
                 }
             }
         }
@@ -375,7 +385,16 @@ impl Member {
             self.installed = Some(proposal);
             self.end();
         } else {
-            self.begin_anew();
+            self.begin_anew(proposal);
+        }
+    }
+
+    /// A member of the view that this one was put out of has not heard how it ended.
+    pub(super) fn handle_left_behind(&mut self, head: &Head) {
+        let is_behind =
+            |installed: &Proposal| head.view != 0 && head.view.saturating_add(1) == installed.next.number;
+        if self.installed.as_ref().is_some_and(is_behind) {
+            self.push_say(Say::Install(head.place));
         }
     }
 
@@ -414,18 +433,19 @@ impl Member {
         self.update_stopped();
     }
 
-    /// The others go on without this life: another one begins.
-    fn begin_anew(&mut self) {
+    /// The others go on without this life, in the view that was proposed: another one begins.
+    fn begin_anew(&mut self, proposal: Proposal) {
         self.forget_view();
+        // Those who go on may know it from nobody else.
+        self.installed = Some(proposal);
         if self.is_leaving {
             return self.end();
         }
         self.account.expelled += 1;
         self.outgoing.abandon();
         self.joining.fill((0, Nanos(0)));
-        (self.phase, self.is_stopped, self.installed) = (Phase::Joining, false, None);
+        (self.phase, self.is_stopped) = (Phase::Joining, false);
         (self.view, self.timing.join_at) = (View::nobody(self.options.roster.len()), self.now);
-        self.say.clear();
         if !self.mutants.has(Mutant::LifeReused) {
             self.life = life_after(self.life);
         }

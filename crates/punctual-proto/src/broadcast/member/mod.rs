@@ -277,6 +277,7 @@ impl Protocol for Member {
             (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
             (Body::Install(proposal), _) => self.handle_install(head.place, proposal),
             (_, Phase::Member) => self.handle_member(&head, body),
+            (_, Phase::Joining) => self.handle_left_behind(&head),
             _ => {}
         }
         self.is_behind = true;

@@ -19,6 +19,8 @@ impl Member {
         if self.peers[place].hear(self.now) {
             self.timing.status_due = true;
         }
+        // Who asked to join at its place did so before: this life goes on.
+        self.joining[place].0 = 0;
         if head.view != self.view.number && !self.mutants.has(Mutant::OtherViewTaken) {
             if head.view < self.view.number {
                 self.push_say(Say::Install(place));
@@ -26,6 +28,10 @@ impl Member {
             return;
         }
         if self.closing.is_some() {
+            if matches!(body, Body::Prepare) {
+                // It has not heard how this view ends.
+                self.push_say(Say::Install(place));
+            }
             return;
         }
         self.note_head(head);
@@ -50,7 +56,7 @@ impl Member {
 
     fn note_head(&mut self, head: &Head) {
         let peer = &mut self.peers[head.place];
-        peer.note_taken(head.taken, self.progress.uniform, self.now);
+        peer.note_taken(head.taken, self.progress.taken, self.now);
         if self.counts(head) {
             let peer = &mut self.peers[head.place];
             peer.held = peer.held.max(head.held);

@@ -38,6 +38,8 @@ pub(super) struct Timing {
     pub(super) alone_at: Option<Nanos>,
     /// What the user took, or a new view, has consequences.
     pub(super) turn_due: bool,
+    /// Since when the view is frozen.
+    pub(super) frozen_at: Option<Nanos>,
 }
 
 impl Timing {
@@ -59,6 +61,7 @@ impl Timing {
             news_at: None,
             alone_at: None,
             turn_due: false,
+            frozen_at: None,
         }
     }
 
@@ -201,11 +204,13 @@ impl Member {
         self.timing.probe_at != Nanos::NEVER && self.now.since(self.timing.moved_at) >= usual
     }
 
-    /// Whether a member's user has taken nothing for too long of what there is, if such members are expelled.
+    /// Whether a member's user has taken nothing for too long while the own one took more, if such members are expelled. So those
+    /// who have taken most are accused by nobody, and the group goes on with them. Nothing can be taken of a frozen view, so
+    /// there time does not count.
     pub(super) fn is_slow(&self, place: usize) -> bool {
         let Some(after) = self.options.expel_slow_after else { return false };
-        let peer = &self.peers[place];
-        peer.taken < self.progress.uniform && self.now.since(peer.taken_at()) >= after
+        let (peer, until) = (&self.peers[place], self.timing.frozen_at.unwrap_or(self.now));
+        peer.taken < self.progress.taken && until.since(peer.taken_at()) >= after
     }
 
     pub(super) fn next_timeout(&self) -> Nanos {

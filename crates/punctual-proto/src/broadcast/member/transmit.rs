@@ -102,6 +102,8 @@ impl Member {
             Say::Join => (all, Draft::bare(buffer, &head, check, &Body::Join)),
             Say::Prepare => (all, Draft::bare(buffer, &head, check, &Body::Prepare)),
             Say::Accept => (all, Draft::proposal(buffer, &head, check, (proposed()?, false))),
+            // Of the epoch that this message names: another one may have been promised since.
+            Say::Accepted(_) if !self.acceptor.accepted_in(head.epoch) => return None,
             Say::Accepted(place) => (self.to(place), Draft::bare(buffer, &head, check, &Body::Accepted)),
             Say::Promise(place) => {
                 let marks = self.marks();

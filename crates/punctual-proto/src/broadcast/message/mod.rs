@@ -174,7 +174,8 @@ pub(super) struct Ranges<'b>(&'b [u8]);
 
 impl Ranges<'_> {
     pub(super) fn iter(self) -> impl Iterator<Item = Range> {
-        self.0.chunks_exact(RANGE_SIZE).filter_map(|bytes| Reader(bytes).range())
+        // Behind one that is not known nobody can tell where the next begins.
+        self.0.chunks_exact(RANGE_SIZE).map_while(|bytes| Reader(bytes).range())
     }
 }
 
@@ -455,14 +456,14 @@ impl<'b> Reader<'b> {
 
     fn range(&mut self) -> Option<Range> {
         let origin = usize::from(self.byte()?);
-        self.skip(3)?;
+        self.zeros(3)?;
         let count = self.word()?;
         Some(Range { origin, first: self.long()?, count }).filter(|_| origin < GROUP_MEMBERS_MAX)
     }
 
     fn missing(&mut self) -> Option<Missing<'b>> {
         let (origin, words) = (usize::from(self.byte()?), usize::from(self.byte()?));
-        self.skip(6)?;
+        self.zeros(6)?;
         let base = self.long()?;
         let bits = Words(self.skip(8 * words)?);
         Some(Missing { origin, base, bits }).filter(|_| origin < GROUP_MEMBERS_MAX)

@@ -11,6 +11,11 @@ impl<'b> Reader<'b> {
         Some(first)
     }
 
+    /// Bytes that mean nothing yet. With others it is not known what was meant.
+    pub(super) fn zeros(&mut self, size: usize) -> Option<()> {
+        self.skip(size)?.iter().all(|byte| *byte == 0).then_some(())
+    }
+
     fn take<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
         self.skip(SIZE)?.try_into().ok()
     }
