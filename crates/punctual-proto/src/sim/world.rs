@@ -61,6 +61,8 @@ struct Node<P> {
     due: Nanos,
     timeout: Option<Nanos>,
     turns: u64,
+    /// How often it was let speak.
+    settled: u64,
     /// A millisecond, and its first turn.
     busy: (u64, u64),
 }
@@ -159,7 +161,8 @@ impl<P: Participant> World<P> {
             self.schedule(self.now.plus(WANDER_EVERY), Scheduled::Wander);
         }
         let rng = Rng::at(&[self.seed, u64::MAX, node.into()]);
-        let (paused_until, due, timeout, turns, busy) = (Nanos(0), Nanos::NEVER, None, 0, (0, 0));
+        let (paused_until, due, timeout) = (Nanos(0), Nanos::NEVER, None);
+        let (turns, settled, busy) = (0, 0, (0, 0));
         self.nodes.push(Node {
             protocol,
             address,
@@ -170,6 +173,7 @@ impl<P: Participant> World<P> {
             due,
             timeout,
             turns,
+            settled,
             busy,
         });
         self.settle(node);
@@ -378,16 +382,49 @@ impl<P: Participant> World<P> {
         } else {
             self.record.note(now, Some(node), || format!("receives {}", P::describe(&bytes)));
             held.protocol.handle_message(source, &bytes, held.clock.read(now));
-            self.settle(node);
+            // Who takes several messages at once speaks after the last one.
+            if self.more_arrives(node) {
+                self.tell(node);
+            } else {
+                self.settle(node);
+            }
         }
     }
 
-    /// Sends what a node has to say, and finds out when it wants to run next.
+    /// Whether the next thing that happens is another message for this node, at this instant.
+    fn more_arrives(&self, node: u16) -> bool {
+        let next = self.schedule.first_key_value();
+        next.is_some_and(|(&(at, _), next)| {
+            at == self.now && matches!(next, Scheduled::Arrival { target, .. } if *target == node)
+        })
+    }
+
+    /// Sends what a node has to say and tells its user what there is, in either order; then finds out when it wants to run next.
     fn settle(&mut self, node: u16) {
-        let now = self.now;
         if !self.is_alive(node) {
             return;
         }
+        let held = &mut self.nodes[usize::from(node)];
+        held.settled += 1;
+        let user_is_first = Rng::at(&[self.seed, u64::MAX - 2, node.into(), held.settled]).happens(500);
+        if user_is_first {
+            self.tell(node);
+        }
+        self.say(node);
+        self.tell(node);
+        self.find_due(node);
+    }
+
+    /// Tells a node's user what there is.
+    fn tell(&mut self, node: u16) {
+        let held = &mut self.nodes[usize::from(node)];
+        while let Some(event) = held.protocol.poll_event() {
+            self.events.push_back((node, event));
+        }
+    }
+
+    fn say(&mut self, node: u16) {
+        let now = self.now;
         for burst in 0.. {
             assert!(burst < BURST_MAX, "seed {}: node {node} never ends at {now:?}", self.seed);
             let held = &mut self.nodes[usize::from(node)];
@@ -399,11 +436,6 @@ impl<P: Participant> World<P> {
             let bytes = Rc::from(&self.buffer[..size]);
             self.send(node, target, bytes);
         }
-        let held = &mut self.nodes[usize::from(node)];
-        while let Some(event) = held.protocol.poll_event() {
-            self.events.push_back((node, event));
-        }
-        self.find_due(node);
     }
 
     fn redo_due(&mut self, node: u16) {
