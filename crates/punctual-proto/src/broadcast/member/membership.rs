@@ -251,17 +251,20 @@ impl Member {
         self.lead = Some(lead);
     }
 
-    /// Ends the view once the proposal is decided and all who go on hold what they need, or most of them do and the others were
-    /// waited for: whoever lacks something begins a new life, and the next view needs a majority of those whom it names.
+    /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for. Whoever lacks something
+    /// begins a new life, and the next view needs a majority of those whom it names: while it would have none, those who are heard
+    /// are waited for longer.
     fn confirm(&mut self) {
         let Some(lead) = &self.lead else { return };
         let Some(proposal) = &lead.ballot.proposal else { return };
         let is_enough = lead.ballot.is_decided(&self.view) || self.mutants.has(Mutant::MinorityProposes);
         let stays = |place: &usize| proposal.next.lives[*place] == self.view.lives[*place];
         let staying = self.view.members().iter().filter(stays).count();
-        let ready = lead.ballot.accepted.iter().filter(stays).count();
-        let is_most = 2 * ready > staying || self.mutants.has(Mutant::MinorityProposes);
-        if is_enough && (ready == staying || is_most && self.now >= lead.until) {
+        let lacking: Vec<usize> =
+            self.view.members().without(lead.ballot.accepted).iter().filter(stays).collect();
+        let is_most = 2 * lacking.len() < staying || self.mutants.has(Mutant::MinorityProposes);
+        let are_gone = || lacking.iter().all(|&place| self.peers[place].is_suspected());
+        if is_enough && (lacking.is_empty() || self.now >= lead.until && (is_most || are_gone())) {
             let proposal = proposal.clone();
             self.close_view(proposal);
             self.push_say(Say::InstallAll);

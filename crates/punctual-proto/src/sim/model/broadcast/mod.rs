@@ -53,8 +53,9 @@ impl Broadcast {
     /// without order.
     #[cfg(test)]
     pub(crate) fn census(&self, seed: u64) -> (bool, u64, u64, u64) {
-        let mut scene = Scene::new(&self.plan(seed), Record::counts(), self);
-        let _ = scene.run_plan();
+        let plan = self.plan(seed);
+        let mut scene = Scene::new(&plan, Record::counts(), self);
+        let _ = scene.run_plan(&plan);
         let newest = scene.checker.newest().map_or(0, |view| view.number);
         (scene.is_viable(), newest, scene.checker.delivered, scene.checker.unordered)
     }
@@ -334,7 +335,7 @@ impl Scene {
         Ok(holds(self))
     }
 
-    fn run_plan(&mut self) -> Result<(), Violation> {
+    fn run_plan(&mut self, plan: &Plan) -> Result<(), Violation> {
         while self.world.now() < CALM {
             let wait = Nanos(self.rng.below(2 * EVERY.0));
             self.run(wait)?;
@@ -348,7 +349,10 @@ impl Scene {
         self.run(SUSPECTED_MAX)?;
         let is_whole = self.run_until(|scene| scene.is_whole() || !scene.is_viable())?;
         if !self.is_viable() {
-            return Ok(());
+            let is_owed = plan::takes_nobody(plan);
+            let living = self.living();
+            let text = || format!("{living:x?} live, too few of the newest view");
+            return ensure(&mut self.world.record, "the group goes on", !is_owed, text);
         }
         let living = self.living();
         let text = || format!("not all of {living:x?} are in one view");
@@ -438,7 +442,7 @@ impl Model for Broadcast {
 
     fn run(&self, plan: &Plan, record: Record) -> Report {
         let mut scene = Scene::new(plan, record, self);
-        let outcome = scene.run_plan();
+        let outcome = scene.run_plan(plan);
         Report { record: scene.world.record, outcome }
     }
 }

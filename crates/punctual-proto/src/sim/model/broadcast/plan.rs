@@ -79,3 +79,15 @@ fn nodes(plan: &mut Plan, rng: &mut Rng) {
         }
     }
 }
+
+/// Whether a plan ends no life, or lets one member leave and disturbs nobody's processor: then the group must go on, whatever the
+/// network does. What more a group may lose depends on who was heard when.
+pub(super) fn takes_nobody(plan: &Plan) -> bool {
+    let count =
+        |is_meant: fn(NodeFault) -> bool| plan.node_faults().filter(|&(_, _, fault)| is_meant(fault)).count();
+    let left = count(|fault| matches!(fault, NodeFault::Act(_)));
+    let crashed = count(|fault| matches!(fault, NodeFault::Crash));
+    let begun = count(|fault| matches!(fault, NodeFault::Restart));
+    let stood = count(|fault| matches!(fault, NodeFault::Pause(_)));
+    crashed == 0 && begun <= left && (left == 0 || left == 1 && stood == 0)
+}
