@@ -418,6 +418,7 @@ const PREPARE: u8 = 5;
 const PROMISE: u8 = 6;
 const ACCEPT: u8 = 7;
 const ACCEPTED: u8 = 8;
+const INSTALL: u8 = 9;
 
 /// The epoch that a message names; 0 of one that was lost.
 fn epoch_of(message: &[u8]) -> u64 {
@@ -616,10 +617,14 @@ fn who_is_put_out_by_its_own_ballot_says_so() {
             }
         });
     }
+    // What it says to all is lost, so that it is asked.
+    let mut installs = 0;
     for _ in 0..30_000 {
         room.run(Nanos::from_micros(100), |target, message| {
             let leads = is_kind(message, PREPARE) && !is_of(message, 0);
-            if leads || target == 3 && is_kind(message, ACCEPTED) {
+            installs += u32::from(is_kind(message, INSTALL));
+            let is_first = is_kind(message, INSTALL) && installs <= 3;
+            if leads || is_first || target == 3 && is_kind(message, ACCEPTED) {
                 message.clear();
             }
         });

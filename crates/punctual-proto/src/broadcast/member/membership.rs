@@ -392,10 +392,12 @@ impl Member {
         }
     }
 
-    /// A member of the view that this one was put out of has not heard how it ended.
+    /// A member of the view that this one was put out of goes on, and has not heard how it ended.
     pub(super) fn handle_left_behind(&mut self, head: &Head) {
-        let is_behind =
-            |installed: &Proposal| head.view != 0 && head.view.saturating_add(1) == installed.next.number;
+        let is_behind = |installed: &Proposal| {
+            let next = &installed.next;
+            head.view != 0 && head.view < next.number && next.includes(head.place, head.life)
+        };
         if self.installed.as_ref().is_some_and(is_behind) {
             self.push_say(Say::Install(head.place));
         }
