@@ -508,6 +508,20 @@ fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
     assert!(b"uv".starts_with(&rest), "{rest:?}");
 }
 
+/// Goal: who is alone has nobody to tell what it holds, and so does not wake up to do it.
+#[test]
+fn who_is_alone_rests() {
+    let mut room = Room::of(1, Mutants::NONE, |options| options);
+    room.gather();
+    for _ in 0..5 {
+        (0..4).for_each(|_| room.broadcast(0).unwrap());
+        room.run(Nanos::from_micros(100), |_, _| {});
+        assert_eq!(room.events(0).len(), 4);
+        room.run(Nanos::from_millis(3), |_, _| {});
+        assert!(room.members[0].poll_timeout() > room.now);
+    }
+}
+
 /// Goal: nobody is slow where nobody is faster: users that all do something else for a while keep their group.
 #[test]
 fn all_may_be_slow_at_once() {

@@ -100,7 +100,7 @@ impl Member {
 
     /// What is new and was not said waits for more of it from now on.
     pub(super) fn note_news(&mut self) {
-        if !self.has_news() {
+        if !self.has_news() || self.view.size() == 1 {
             self.timing.news_at = None;
         } else if self.timing.news_at.is_none() {
             self.timing.news_at = Some(self.now);
