@@ -161,9 +161,19 @@ fn wait(mut child: Child, deadline: Duration) -> Option<i32> {
 /// What a program began does not end with it: cargo waits for the tests that it runs, and they would go on beside later steps.
 fn kill_descendants(process: u32) {
     for child in children(process) {
-        kill_descendants(child);
-        let _ended_before = Command::new("kill").args(["-KILL", &child.to_string()]).status();
+        // Its own children are asked for before it goes, and end after it: else it would begin the next one.
+        let grandchildren = children(child);
+        kill(child);
+        grandchildren.into_iter().for_each(|process| {
+            kill_descendants(process);
+            kill(process);
+        });
     }
+}
+
+fn kill(process: u32) {
+    let _ended_before =
+        Command::new("kill").args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -187,7 +197,7 @@ mod tests {
     fn what_a_hanging_program_began_ends_with_it() {
         let file = workspace::target("xtask").join("began.txt");
         let shell = Run::new("sh").args(&["-c", "sh -c 'sleep 600 & echo $!; wait' & wait"]);
-        let (ended, began) = shell.within(Duration::from_millis(500)).output_to(&file).unwrap();
+        let (ended, began) = shell.within(Duration::from_secs(5)).output_to(&file).unwrap();
         assert_eq!(ended, None);
         let path = Path::new("/proc").join(began.trim());
         assert!(!began.trim().is_empty());

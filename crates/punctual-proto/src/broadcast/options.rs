@@ -37,7 +37,7 @@ pub struct GroupOptions {
     pub suspect_after: Nanos,
     /// The round trip until one was measured.
     pub round_trip: Nanos,
-    /// A member whose user takes nothing for so long, while others do, is expelled; without it the others wait.
+    /// A member whose user takes nothing for so long, while those of a majority do, is expelled; without it the others wait.
     pub expel_slow_after: Option<Nanos>,
     /// For media without a check value of their own.
     pub check: Option<Check>,

@@ -411,7 +411,6 @@ fn say(room: &mut Room, place: usize, byte: u8, size: usize, guarantee: Guarante
     assert_eq!(room.members[place].try_broadcast(&alloc::vec![byte; size], guarantee, now), Ok(()));
 }
 
-/// Whether it is a message of this kind.
 const DATA: u8 = 0;
 const JOIN: u8 = 4;
 const PREPARE: u8 = 5;
@@ -425,6 +424,7 @@ fn epoch_of(message: &[u8]) -> u64 {
     message.get(32..40).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
+/// Whether it is a message of this kind.
 fn is_kind(message: &[u8], kind: u8) -> bool {
     message.get(1) == Some(&(0x20 | kind))
 }

@@ -404,6 +404,10 @@ impl<P: Participant> World<P> {
         if !self.is_alive(node) {
             return;
         }
+        if self.is_paused(node) {
+            // Its clock may be set meanwhile.
+            return self.find_due(node);
+        }
         let held = &mut self.nodes[usize::from(node)];
         held.settled += 1;
         let user_is_first = Rng::at(&[self.seed, u64::MAX - 2, node.into(), held.settled]).happens(500);

@@ -118,7 +118,7 @@ fn others_outlive_random_kills() {
     };
     run_all(&cases, run);
     world::check_counter_pages();
-    assert!(killed.get() > 0, "all of {kills} victims ended before they were killed");
+    assert!(kills == 0 || killed.get() > 0, "all of {kills} victims ended before they were killed");
     println!("{kills} victims, {} of them killed before their end, seed {seed}", killed.get());
 }
 

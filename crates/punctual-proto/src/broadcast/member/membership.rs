@@ -252,8 +252,8 @@ impl Member {
     }
 
     /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for. Whoever lacks something
-    /// begins a new life, and the next view needs a majority of those whom it names: while it would have none, those who are heard
-    /// are waited for longer.
+    /// begins a new life, so while most of those who go on do, those who are heard are waited for longer. Whether the others come
+    /// back nobody knows; a next view without a majority tells its users that it is stopped, which a frozen one does not.
     fn confirm(&mut self) {
         let Some(lead) = &self.lead else { return };
         let Some(proposal) = &lead.ballot.proposal else { return };
@@ -263,7 +263,8 @@ impl Member {
         let lacking: Vec<usize> =
             self.view.members().without(lead.ballot.accepted).iter().filter(stays).collect();
         let is_most = 2 * lacking.len() < staying || self.mutants.has(Mutant::MinorityProposes);
-        let are_gone = || lacking.iter().all(|&place| self.peers[place].is_suspected());
+        let is_gone = |&place: &usize| self.peers[place].is_suspected() || self.joiner(place) != 0;
+        let are_gone = || lacking.iter().all(is_gone);
         if is_enough && (lacking.is_empty() || self.now >= lead.until && (is_most || are_gone())) {
             let proposal = proposal.clone();
             self.close_view(proposal);

@@ -265,7 +265,7 @@ impl Protocol for Member {
         let ignores = self.mutants.has(Mutant::CheckIgnored);
         let Some((head, body)) = parse(message, self.options.check, ignores) else { return };
         let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
-        if !is_ours || head.place == self.own || self.phase == Phase::Left {
+        if !is_ours || head.place == self.own {
             return;
         }
         // Of these many come at once, and what follows from all of them follows as well from the last.
@@ -277,8 +277,7 @@ impl Protocol for Member {
             (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
             (Body::Install(proposal), _) => self.handle_install(head.place, proposal),
             (_, Phase::Member) => self.handle_member(&head, body),
-            (_, Phase::Joining) => self.handle_left_behind(&head),
-            _ => {}
+            (_, Phase::Joining | Phase::Left) => self.handle_left_behind(&head),
         }
         self.is_behind = true;
         if !is_of_many {

@@ -28,7 +28,7 @@ impl Member {
             return;
         }
         if self.closing.is_some() {
-            if matches!(body, Body::Prepare) {
+            if matches!(body, Body::Prepare | Body::Accept(_)) {
                 // It has not heard how this view ends.
                 self.push_say(Say::Install(place));
             }
@@ -56,7 +56,9 @@ impl Member {
 
     fn note_head(&mut self, head: &Head) {
         let peer = &mut self.peers[head.place];
-        peer.note_taken(head.taken, self.progress.taken, self.now);
+        // Of a view that is frozen there its user takes nothing, however much others take who have not heard of that.
+        let own = if head.epoch == 0 { self.progress.taken } else { 0 };
+        peer.note_taken(head.taken, own, self.now);
         if self.counts(head) {
             let peer = &mut self.peers[head.place];
             peer.held = peer.held.max(head.held);

@@ -82,6 +82,8 @@ struct GroupMember {
     /// Its copy of the state, where there is one.
     copy: Option<Replication<Log>>,
     now: Nanos,
+    /// It began anew before it had left.
+    was_cut_short: bool,
 }
 
 impl GroupMember {
@@ -133,6 +135,7 @@ impl Protocol for GroupMember {
 
 impl Participant for GroupMember {
     fn restart(&mut self, now: Nanos, rng: &mut Rng) {
+        self.was_cut_short |= !self.member.has_left();
         let life = if self.mutants.has(Mutant::LifeReused) { self.member.life() } else { rng.number() };
         self.options.founds = false;
         self.member = Member::with_mutants(self.options.clone(), life, now, self.mutants)
@@ -214,7 +217,8 @@ impl Scene {
             let mutants = model.mutants;
             let copy = model.is_replicated.then(|| copies::copy(index.into(), mutants));
             let now = clock.read(Nanos(0));
-            let node = GroupMember { member, options, mutants, count: (life, 0), copy, now };
+            let node =
+                GroupMember { member, options, mutants, count: (life, 0), copy, now, was_cut_short: false };
             world.add(Address { node: self::node(index), port: Port::from(1) }, clock, true, node);
         }
         let (kinds, bursts) = (Rng::at(&[plan.seed, 74]), Rng::at(&[plan.seed, 75]));
@@ -349,7 +353,8 @@ impl Scene {
         self.run(SUSPECTED_MAX)?;
         let is_whole = self.run_until(|scene| scene.is_whole() || !scene.is_viable())?;
         if !self.is_viable() {
-            let is_owed = plan::takes_nobody(plan);
+            let was_cut_short = |node| self.world.node(node).was_cut_short;
+            let is_owed = plan::takes_nobody(plan) && !(0..self.world.size()).any(was_cut_short);
             let living = self.living();
             let text = || format!("{living:x?} live, too few of the newest view");
             return ensure(&mut self.world.record, "the group goes on", !is_owed, text);

@@ -1,6 +1,6 @@
 //! What goes wrong in the run of a seed.
 
-use crate::sim::{Link, NodeFault, Plan, Rng, Weather};
+use crate::sim::{Fault, Link, NodeFault, Plan, Rng, Weather};
 use crate::time::Nanos;
 
 /// Faults end here.
@@ -80,14 +80,14 @@ fn nodes(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-/// Whether a plan ends no life, or lets one member leave and disturbs nobody's processor: then the group must go on, whatever the
-/// network does. What more a group may lose depends on who was heard when.
+/// Whether a plan ends no life, or lets one member leave, and neither cuts anybody off nor lets anybody stand still. If that member has
+/// the time to leave, the group must go on. What more a group may lose depends on who was heard when.
 pub(super) fn takes_nobody(plan: &Plan) -> bool {
+    let is_cut = |fault: &Fault| matches!(fault, Fault::Weather { weather: Weather::Cut, .. });
     let count =
         |is_meant: fn(NodeFault) -> bool| plan.node_faults().filter(|&(_, _, fault)| is_meant(fault)).count();
     let left = count(|fault| matches!(fault, NodeFault::Act(_)));
-    let crashed = count(|fault| matches!(fault, NodeFault::Crash));
+    let disturbed = count(|fault| matches!(fault, NodeFault::Crash | NodeFault::Pause(_)));
     let begun = count(|fault| matches!(fault, NodeFault::Restart));
-    let stood = count(|fault| matches!(fault, NodeFault::Pause(_)));
-    crashed == 0 && begun <= left && (left == 0 || left == 1 && stood == 0)
+    disturbed == 0 && left <= 1 && begun <= left && !plan.faults.iter().any(is_cut)
 }
