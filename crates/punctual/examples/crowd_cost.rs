@@ -2,6 +2,10 @@
 //! do, what one more node takes of memory, and a round trip beside idle nodes. Run:
 //! `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS [NODES OF A PROCESS]]`
 //!
+//! What a node does not do when it opens it may have to do later. So nine more then open, bind and send a first message to
+//! everybody, one after the other, and say how long it took from the start of the opening. They do so beside idle nodes, and
+//! beside as many that have a communicator each.
+//!
 //! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is what
 //! `/proc/self/smaps_rollup` and `/proc/self/status` say after the opening more than before it, of a process with one node: its
 //! proportional share of all pages, all pages that it sees, and page tables. Two processes that spin, each on a CPU of its own,
@@ -11,11 +15,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use punctual::{Bus, Clock, Communicator, CommunicatorOptions, Node, Target, Wake};
+use punctual::{Bus, Clock, Communicator, CommunicatorOptions, Node, PublicationOptions, Target, Wake};
 use punctual_machine::cpu::{allowed, pin_to};
 
 const TRIPS: usize = 20_000;
 const TURNS: usize = 5;
+/// Nodes that come after the crowd and say how long their first steps take.
+const PROBES: usize = 9;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Failure = Box<dyn Error>;
@@ -24,7 +30,8 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["part", bus, first, count] => part(bus, first.parse()?, count.parse()?),
+        ["part", bus, kind, first, count] => part(bus, kind == "bound", first.parse()?, count.parse()?),
+        ["probe", bus, name] => probe(bus, name),
         ["weigh", bus] => weigh(bus),
         ["pong", alone, crowded] => pong(alone, crowded),
         ["ping", alone, crowded] => ping(alone, crowded),
@@ -35,15 +42,43 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Nodes that do nothing: says how long each took to open, microseconds.
-fn part(bus: &str, first: usize, count: usize) -> Result<(), Failure> {
-    let mut nodes = Vec::new();
+/// Nodes that do nothing, or only have a communicator: says how long each took to open, microseconds, the latter with that.
+fn part(bus: &str, is_bound: bool, first: usize, count: usize) -> Result<(), Failure> {
+    let (mut nodes, mut ends) = (Vec::new(), Vec::new());
     for number in first..first + count {
         let before = Instant::now();
-        nodes.push(Node::open(&Bus::shared(bus), &format!("node-{number}"))?);
-        println!("{:.1}", before.elapsed().as_nanos() as f64 / 1e3);
+        let node = Node::open(&Bus::shared(bus), &format!("node-{number}"))?;
+        if is_bound {
+            ends.push(node.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin))?);
+        }
+        println!("{:.1}", micros_since(before));
+        nodes.push(node);
     }
     stay()
+}
+
+/// A node's first steps: says how long it was until each was done, microseconds.
+fn probe(bus: &str, name: &str) -> Result<(), Failure> {
+    let before = Instant::now();
+    let node = Node::open(&Bus::shared(bus), name)?;
+    let opened = micros_since(before);
+    let _end = node.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin))?;
+    let bound = micros_since(before);
+    let mut publication = node.publication(Target::EVERYONE, &PublicationOptions::default())?;
+    match publication.offer(&[0; 64]) {
+        // Idle nodes read nothing. That nobody does was found out by looking at all of them.
+        Ok(()) | Err(punctual::publication::OfferError::NotConnected) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let sent = micros_since(before);
+    for figure in [opened, bound, sent] {
+        println!("{figure:.1}");
+    }
+    stay()
+}
+
+fn micros_since(before: Instant) -> f64 {
+    before.elapsed().as_nanos() as f64 / 1e3
 }
 
 /// Until whoever started it closes its standard input.
@@ -159,22 +194,71 @@ impl Other {
     }
 }
 
-fn measure(nodes: usize, rounds: usize, of_process: usize) -> Result<(), Failure> {
-    let (mut firsts, mut lasts, mut sums, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut alone_ns, mut crowded_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let bus = |what: &str| format!("crowd-{what}-{}-{round}", std::process::id());
-        let (alone, crowded) = (bus("alone"), bus("all"));
+/// Nodes of a bus that stay, and how long each took to come.
+struct Crowd {
+    parts: Vec<Other>,
+    times: Vec<f64>,
+}
+
+impl Crowd {
+    fn gather(bus: &str, kind: &str, nodes: usize, of_process: usize) -> Result<Self, Failure> {
         let (mut parts, mut times) = (Vec::new(), Vec::new());
         while times.len() < nodes {
             let count = of_process.min(nodes - times.len());
-            let mut part = Other::start(&["part", &crowded, &times.len().to_string(), &count.to_string()])?;
+            let mut part = Other::start(&["part", bus, kind, &times.len().to_string(), &count.to_string()])?;
             times.extend(part.figures()?);
             parts.push(part);
         }
-        firsts.push(times[0] / 1e3);
-        lasts.push(median(times[nodes.saturating_sub(9)..].iter().copied()) / 1e3);
-        sums.push(times.iter().sum::<f64>() / 1e3);
+        Ok(Self { parts, times })
+    }
+
+    /// Milliseconds: the first, the last nine in the middle, and all.
+    fn figures(&self) -> [f64; 3] {
+        let last = median(self.times[self.times.len().saturating_sub(9)..].iter().copied());
+        [self.times[0], last, self.times.iter().sum()].map(|micros| micros / 1e3)
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        self.parts.into_iter().try_for_each(Other::end)
+    }
+}
+
+/// Nodes that come and leave one after the other: until they were open, had bound, had sent, each in the middle; milliseconds.
+fn first_steps(bus: &str) -> Result<[f64; 3], Failure> {
+    let mut steps: [Vec<f64>; 3] = Default::default();
+    for number in 0..PROBES {
+        let mut other = Other::start(&["probe", bus, &format!("probe-{number}")])?;
+        for (step, micros) in steps.iter_mut().zip(other.figures()?) {
+            step.push(micros / 1e3);
+        }
+        other.end()?;
+    }
+    Ok(steps.map(median))
+}
+
+const ROWS: [&str; 12] = [
+    "first node, ms",
+    "last nodes (median of nine), ms",
+    "all one after the other, ms",
+    "beside idle ones: open, ms",
+    "... open and bind, ms",
+    "... and first message to all, ms",
+    "first node that binds, ms",
+    "last nodes that bind, ms",
+    "all that bind, ms",
+    "beside bound ones: open, ms",
+    "... open and bind, ms",
+    "... and first message to all, ms",
+];
+
+fn measure(nodes: usize, rounds: usize, of_process: usize) -> Result<(), Failure> {
+    let (mut rows, mut weights) = (vec![Vec::new(); ROWS.len()], Vec::new());
+    let (mut alone_ns, mut crowded_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let bus = |what: &str| format!("crowd-{what}-{}-{round}", std::process::id());
+        let (alone, crowded, bound) = (bus("alone"), bus("all"), bus("bound"));
+        let crowd = Crowd::gather(&crowded, "idle", nodes, of_process)?;
+        let idle = [crowd.figures(), first_steps(&crowded)?];
         let mut weighed = Other::start(&["weigh", &crowded])?;
         weights.push(weighed.figures()?);
         weighed.end()?;
@@ -188,12 +272,16 @@ fn measure(nodes: usize, rounds: usize, of_process: usize) -> Result<(), Failure
         }
         ping.end()?;
         pong.end()?;
-        parts.into_iter().try_for_each(Other::end)?;
+        crowd.end()?;
+        let crowd = Crowd::gather(&bound, "bound", nodes, of_process)?;
+        let bound = [crowd.figures(), first_steps(&bound)?];
+        crowd.end()?;
+        for (row, figure) in rows.iter_mut().zip([idle, bound].into_iter().flatten().flatten()) {
+            row.push(figure);
+        }
     }
     println!("{nodes} nodes, {of_process} to a process, {rounds} rounds; median (least to most)");
-    show("first node, ms", firsts);
-    show("last nodes (median of nine), ms", lasts);
-    show("all one after the other, ms", sums);
+    ROWS.iter().zip(rows).for_each(|(what, values)| show(what, values));
     for (at, what) in ["proportional share, KiB", "pages seen, KiB", "page tables, KiB"].iter().enumerate() {
         show(what, weights.iter().map(|weight| weight[at]).collect());
     }
