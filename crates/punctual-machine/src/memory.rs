@@ -27,6 +27,9 @@ pub use crate::memory_traits::SharedObject;
 /// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
 pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
 
+/// What a tmpfs calls itself.
+const TMPFS: u64 = 0x0102_1994;
+
 /// The granularity of mappings, bytes.
 const PAGE_SIZE: usize = 4096;
 
@@ -226,8 +229,8 @@ impl Mapping {
     }
 }
 
-/// Whether a file of this size could be made in a folder now: its pages are reserved, and given back without having been filled.
-/// A file system that knows no files without names is not asked.
+/// Whether a file of this size could be made in a folder now. A tmpfs says what it has left. Of another file system the pages are
+/// reserved, and given back without having been filled; one that knows no files without names is not asked.
 ///
 /// # Errors
 /// If it could not.
@@ -235,6 +238,12 @@ pub fn look_for_room(folder: &Path, size: usize) -> Result<(), SystemError> {
     let failed = |error: rustix::io::Errno| {
         SystemError::new("reserve shared memory", format!("a file in {}", folder.display()), error)
     };
+    crate::label!("memory.room");
+    match has_room(folder, size).map_err(failed)? {
+        Some(true) => return allow_size(size).map_err(failed),
+        Some(false) => return Err(failed(rustix::io::Errno::NOSPC)),
+        None => {}
+    }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
@@ -242,11 +251,22 @@ pub fn look_for_room(folder: &Path, size: usize) -> Result<(), SystemError> {
         Err(error) => return Err(failed(error)),
     };
     allow_size(size).map_err(failed)?;
-    crate::label!("memory.room");
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64) {
         Err(rustix::io::Errno::OPNOTSUPP) => reserve(&file, size).map_err(failed),
         reserved => reserved.map_err(failed),
     }
+}
+
+/// Whether a file system has room for one more file of this size, by its own count: a tenth of what it costs to try. `None` if only
+/// trying tells: of a tmpfs without a limit, and where counts may leave out what is reserved or not yet written.
+fn has_room(folder: &Path, size: usize) -> rustix::io::Result<Option<bool>> {
+    let found = rustix::fs::statfs(folder)?;
+    if u64::try_from(found.f_type) != Ok(TMPFS) || found.f_blocks == 0 {
+        return Ok(None);
+    }
+    let has_names = found.f_files == 0 || found.f_ffree > 0;
+    let block = u64::try_from(found.f_bsize).unwrap_or(0).max(1);
+    Ok(Some(has_names && found.f_bavail >= (size as u64).div_ceil(block)))
 }
 
 /// Renames a file or folder to a name that is free; an error of kind `AlreadyExists` if it is not.

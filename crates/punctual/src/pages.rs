@@ -17,8 +17,8 @@ use punctual_proto::Nanos;
 use punctual_proto::limits::NAME_SIZE_MAX;
 
 /// Pages of which who makes one asks whether their maker lives. Each costs opening a file; on a host with more, the others
-/// are for those who make pages later.
-const SWEPT_MAX: usize = 32;
+/// are for those who make pages later: who makes one leaves one behind at most.
+const SWEPT_MAX: usize = 8;
 
 /// How often the folder may vanish under who enters it: the last one out removes it.
 const FOLDER_TRIES_MAX: u32 = 10;

@@ -199,12 +199,11 @@ impl Roster {
     fn settle_room(&self) -> Result<(), OpenError> {
         let own = self.own.order();
         let undecided = |peer: &Peer| peer.segment.state() == State::Joining && peer.segment.ticket() == 0;
-        let clock = Clock::get();
-        let give_up = clock.now().plus(clock.ticks(ROOM_WAIT_MAX));
-        // Only where it matters is waited for those who are about to take theirs.
+        // Only where it matters is waited for those who are about to take theirs, and for the clock, which is still being checked.
         if self.lock().peers.len() >= NODES_MAX {
             let is_late = |peer: &Arc<Peer>| undecided(peer) && !peer.look_whether_gone(&*self.venue);
-            while self.peers().iter().any(is_late) && clock.now() < give_up {
+            let patience = Patience::new(ROOM_WAIT_MAX);
+            while self.peers().iter().any(is_late) && !patience.is_over() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -230,8 +229,7 @@ impl Roster {
     /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
     fn settle_id(&self) -> Result<(), OpenError> {
         let own = self.own.owner;
-        let clock = Clock::get();
-        let give_up = clock.now().plus(clock.ticks(TIE_WAIT_MAX));
+        let patience = OnceCell::new();
         loop {
             let peers = self.peers();
             let rival = peers
@@ -239,7 +237,8 @@ impl Roster {
                 .find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone(&*self.venue));
             let Some(rival) = rival else { return Ok(()) };
             let theirs = rival.segment.owner;
-            if rival.segment.state() == State::Ready || theirs.life < own.life || clock.now() > give_up {
+            let is_over = || patience.get_or_init(|| Patience::new(TIE_WAIT_MAX)).is_over();
+            if rival.segment.state() == State::Ready || theirs.life < own.life || is_over() {
                 let pid = theirs.process.pid_here().unwrap_or(0);
                 return Err(OpenError::NodeTaken { node: own.node, pid });
             }
@@ -472,6 +471,24 @@ impl Drop for Roster {
         punctual_machine::label!("roster.leave");
         self.venue.leave();
         punctual_machine::label!("roster.left");
+    }
+}
+
+/// How long to wait for others.
+#[derive(Debug)]
+struct Patience {
+    clock: &'static Clock,
+    give_up: Ticks,
+}
+
+impl Patience {
+    fn new(time: Duration) -> Self {
+        let clock = Clock::get();
+        Self { clock, give_up: clock.now().plus(clock.ticks(time)) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.clock.now() >= self.give_up
     }
 }
 
