@@ -13,7 +13,7 @@ use punctual_proto::limits::NODES_MAX;
 use rustix::fs::Dir;
 
 use super::paths::Paths;
-use super::segment::SUBSCRIPTIONS_MAX;
+use super::segment::SUBSCRIPTION_BELLS;
 
 /// Notes that are taken in at a time.
 const NOTES_MAX: usize = 32;
@@ -107,7 +107,7 @@ impl Mail {
             };
             let [life, node, what] = [0, 8, 16]
                 .map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-            let bell = usize::try_from(what).ok().filter(|bell| (1..=SUBSCRIPTIONS_MAX).contains(bell));
+            let bell = usize::try_from(what).ok().filter(|bell| SUBSCRIPTION_BELLS.contains(bell));
             if let Some(bell) = bell {
                 let event = note.descriptor.and_then(EventFd::from_descriptor);
                 if let (Some(event), true) = (event, self.events.len() < EVENTS_MAX) {

@@ -27,7 +27,7 @@ use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 use super::paths::Paths;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
-const LAYOUT_VERSION: u64 = 3;
+const LAYOUT_VERSION: u64 = 4;
 
 const SUBSCRIPTIONS_AT: usize = 4096;
 const STREAMS_AT: usize = 12_288;
@@ -63,13 +63,15 @@ pub(super) const WATCHER: u64 = 1 << 16;
 /// sealed ones only.
 pub(super) const OBSERVER: u64 = 1 << 33;
 
-/// Doorbells of one node. The first is the node's own.
+/// Doorbells of one node. The first is the node's own. It and the next two lie on one page: whoever comes touches all three of
+/// every node.
 const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
-/// Its visits say that readers of the node's rings have come or gone.
-pub(super) const READERS_BELL: usize = BELLS - 1;
 /// Its visits say that rings of others have come or gone.
-pub(super) const RINGS_BELL: usize = BELLS - 2;
+pub(super) const RINGS_BELL: usize = 1;
+/// Its visits say that readers of the node's rings have come or gone.
+pub(super) const READERS_BELL: usize = 2;
 /// The others are its subscriptions'.
+pub(super) const SUBSCRIPTION_BELLS: std::ops::RangeInclusive<usize> = 3..=BELLS - 1;
 pub(super) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
 const _: () = assert!(SUBSCRIPTIONS_MAX > COMMUNICATORS_MAX, "and who watches for nodes");
 const _: () = assert!(IDENTITY_WORDS * 8 <= SUBSCRIPTIONS_AT);
@@ -278,7 +280,7 @@ impl Segment {
 
     /// Of its subscriptions, the bells that were ever used.
     pub(super) fn bells_used(&self) -> std::ops::RangeInclusive<usize> {
-        1..=self.used(word::SUBSCRIPTIONS, SUBSCRIPTIONS_MAX)
+        *SUBSCRIPTION_BELLS.start()..=self.used(word::SUBSCRIPTIONS, *SUBSCRIPTION_BELLS.end())
     }
 
     /// The table of publications, as far as it was ever used: pairs of a ring's id and its target.
@@ -304,7 +306,7 @@ impl Segment {
 
     /// The bell of a free entry in our table of subscriptions, which is about to be used.
     pub(super) fn free_subscription(&self) -> Option<usize> {
-        let bell = (1..=SUBSCRIPTIONS_MAX).find(|&bell| self.subscription(bell)[0].get() == 0)?;
+        let bell = SUBSCRIPTION_BELLS.into_iter().find(|&bell| self.subscription(bell)[0].get() == 0)?;
         self.note_used(word::SUBSCRIPTIONS, bell);
         Some(bell)
     }
@@ -413,7 +415,7 @@ mod tests {
                 prop_assert_eq!(life, Life::Ended, "nobody holds it");
                 segment.state();
                 segment.name();
-                prop_assert!(segment.bells_used().all(|bell| bell <= SUBSCRIPTIONS_MAX));
+                prop_assert!(segment.bells_used().all(|bell| SUBSCRIPTION_BELLS.contains(&bell)));
                 prop_assert!(segment.streams().count() <= STREAMS_MAX && segment.rows().count() <= ROWS_MAX);
                 segment.doorbell().ring();
             }
