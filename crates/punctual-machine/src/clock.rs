@@ -79,6 +79,11 @@ impl Clock {
         }
     }
 
+    /// A reading as [`Self::now`] gives it, by who does not need the rate, and so need not wait for it.
+    pub fn reading() -> Ticks {
+        if counter_is_usable() { Ticks(read_counter()) } else { Ticks(monotonic_ns()) }
+    }
+
     fn calibrate() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         if !counter_is_usable() {
@@ -286,12 +291,17 @@ fn is_confirmed(stated: u64, measured: u64) -> bool {
     stated.abs_diff(measured) < stated / CHECK_DIVISOR
 }
 
-/// Whether the counter is constant and never stops, as the processor says, and the kernel has not given it up.
+/// Whether the counter is constant and never stops, as the processor says, and the kernel had not given it up when first asked:
+/// all readings of a process are of one clock.
 fn counter_is_usable() -> bool {
-    let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    // Under a hypervisor's clock the counter is as good if the processor says so; without /sys nothing speaks against it.
-    let given_up = current.is_ok_and(|name| matches!(name.trim(), "hpet" | "acpi_pm"));
-    arch::counter_is_invariant() && !given_up
+    static IS_USABLE: OnceLock<bool> = OnceLock::new();
+    *IS_USABLE.get_or_init(|| {
+        let current =
+            std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        // Under a hypervisor's clock the counter is as good if the processor says so; without /sys nothing speaks against it.
+        let given_up = current.is_ok_and(|name| matches!(name.trim(), "hpet" | "acpi_pm"));
+        arch::counter_is_invariant() && !given_up
+    })
 }
 
 #[cfg(test)]

@@ -155,15 +155,22 @@ impl Roster {
     }
 
     fn enter(&self) -> Result<(), OpenError> {
-        self.look_at_start()?;
         self.take_ticket();
-        // Who came before our ticket could be seen is seen now; who comes later sees it.
+        // Who took its ticket before us was there before, and is seen now.
         self.look_at_start()?;
         punctual_machine::label!("roster.settle");
         self.settle_room()?;
         self.settle_id()?;
         self.keep_the_first();
         Ok(())
+    }
+
+    /// Says when we came, once others can find us: so all agree who came before whom. Lamport's bakery (1974) would have us look
+    /// at everybody for the highest ticket first; readings of one clock come in order by themselves. Who reads another one, in a
+    /// time namespace of its own where the processor has no counter, may come too early in that order. [`Self::settle_room`]
+    /// therefore counts all who are ready.
+    fn take_ticket(&self) {
+        self.own.set_ticket(Clock::reading().0.max(1));
     }
 
     /// Everybody who is there, also those who join just now and may not come in.
@@ -189,12 +196,6 @@ impl Roster {
         Ok(())
     }
 
-    /// Takes a number behind those of all who are there, as at a baker's (Lamport 1974): so all agree who came before whom.
-    fn take_ticket(&self) {
-        let highest = self.lock().peers.iter().map(|peer| peer.segment.ticket()).max();
-        self.own.set_ticket(highest.unwrap_or(0).saturating_add(1));
-    }
-
     /// A table of fixed size has an entry for each node. Of those that join at once the first come in.
     fn settle_room(&self) -> Result<(), OpenError> {
         let own = self.own.order();
@@ -209,7 +210,7 @@ impl Roster {
         }
         let mut list = self.lock();
         self.drop_gone(&mut list);
-        if list.peers.iter().filter(|peer| peer.segment.order() < own).count() >= NODES_MAX {
+        if list.peers.iter().filter(|peer| is_before(peer, own)).count() >= NODES_MAX {
             return Err(OpenError::BusFull { nodes_max: NODES_MAX });
         }
         Ok(())
@@ -219,7 +220,7 @@ impl Roster {
     fn keep_the_first(&self) {
         let own = self.own.order();
         let mut list = self.lock();
-        list.peers.retain(|peer| peer.segment.state() == State::Ready || peer.segment.order() < own);
+        list.peers.retain(|peer| is_before(peer, own));
         // Each is asked once: others draw their tickets meanwhile, and a sort whose keys change may panic.
         list.peers.sort_by_cached_key(|peer| peer.segment.order());
         list.left_out = list.peers.len().saturating_sub(NODES_MAX - 1);
@@ -474,6 +475,11 @@ impl Drop for Roster {
     }
 }
 
+/// Whether a node is on the bus, or may come onto it, before one that joins.
+fn is_before(peer: &Peer, own: (u64, u64)) -> bool {
+    peer.segment.state() == State::Ready || peer.segment.order() < own
+}
+
 /// How long to wait for others.
 #[derive(Debug)]
 struct Patience {
@@ -620,8 +626,17 @@ mod tests {
         };
         let full = NODES_MAX as u64;
         assert!(join(&square((1..full).map(joining(1)))).is_ok());
-        // All have the ticket that we draw, or one before it, and smaller lives.
+        // All have come before us.
         let refused = join(&square((1..=full).map(joining(1)))).unwrap_err();
+        assert!(matches!(refused, OpenError::BusFull { .. }), "{refused}");
+        // Who is ready is there, whatever its clock says.
+        let ready = |node| {
+            let segment = segment(node);
+            segment.set_ticket(u64::MAX);
+            segment.set_state(State::Ready);
+            segment
+        };
+        let refused = join(&square((1..=full).map(ready))).unwrap_err();
         assert!(matches!(refused, OpenError::BusFull { .. }), "{refused}");
         // One of them has chosen nothing yet: it will come after us.
         let undecided = square((1..full).map(joining(1)).chain([segment(full)]));
@@ -629,7 +644,7 @@ mod tests {
             let ours = scope.spawn(|| join(&undecided));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!ours.is_finished(), "it waits for the one that has no ticket");
-            undecided.others[NODES_MAX - 1].set_ticket(3);
+            undecided.others[NODES_MAX - 1].set_ticket(u64::MAX);
             let roster = ours.join().unwrap().unwrap();
             assert_eq!(roster.peers().len(), NODES_MAX - 1);
             assert!(roster.peers().iter().all(|peer| peer.segment.owner.life != full));

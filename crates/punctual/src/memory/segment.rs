@@ -359,7 +359,7 @@ impl Segment {
         });
     }
 
-    /// Its place among those that join, from 1 on; 0 before it has one.
+    /// When it came, in ticks: its place among those that join; 0 before it has one.
     pub(super) fn ticket(&self) -> u64 {
         self.identity[word::TICKET].get_published()
     }
