@@ -33,7 +33,7 @@ const LOOKS_MAX: usize = 4;
 pub(super) struct Folder {
     folder: PathBuf,
     /// The same, open: a name means what it meant when we entered, whatever is mounted over it later.
-    directory: File,
+    directory: Arc<File>,
     own: Paths,
     /// Says that we live.
     _lock: LifeLock,
@@ -81,7 +81,7 @@ impl Folder {
         punctual_machine::label!("folder.segment");
         let made = Segment::create(&own, owner, name, modes);
         let entered = made.and_then(|(segment, lock)| {
-            let directory = open_folder(&folder, &own)?;
+            let directory = Arc::new(open_folder(&folder, &own)?);
             let (identity, mail) = ((owner.node, owner.life), Mutex::default());
             let venue = Self {
                 folder: folder.clone(),
@@ -154,13 +154,12 @@ impl Folder {
 
     /// Opens the files of one who is not known. `false` if they are none.
     fn look_at(&self, (node, life): (NodeId, u64), sight: &mut Sight) -> bool {
-        match Segment::open(self.directory.as_fd(), node, life) {
-            // A file that says something else than its name is somebody's forgery.
-            Ok(Some((segment, held))) if segment.owner.node == node && segment.owner.life == life => {
+        match Segment::open(&self.directory, node, life) {
+            Ok(Some((segment, held))) => {
                 sight.found.push(Found { segment, has_died: held == Life::Ended });
                 true
             }
-            Ok(_) => false,
+            Ok(None) => false,
             Err(error) => {
                 sight.failure = Some(error);
                 true

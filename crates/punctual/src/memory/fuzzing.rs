@@ -112,7 +112,7 @@ impl Venue for Alley {
         if !*self.0.is_there.lock().expect("nobody panicked") {
             return Sight { present: Some(Vec::new()), ..Sight::default() };
         }
-        let segment = Segment::read(&self.0.memory, || Some(Arc::clone(&self.0.bell)));
+        let segment = Segment::read(&self.0.memory, &self.0.bell);
         let present = segment.iter().map(|segment| segment.owner.life).collect();
         let segment = segment.filter(|segment| !is_known(segment.owner.node, segment.owner.life));
         let found = segment.map(|segment| Found { segment, has_died: false }).into_iter().collect();

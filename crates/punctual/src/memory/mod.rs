@@ -24,6 +24,7 @@ mod folder;
 pub(crate) mod fuzzing;
 mod hall;
 mod mail;
+mod pace;
 mod paths;
 mod roster;
 mod segment;

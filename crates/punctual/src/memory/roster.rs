@@ -3,31 +3,24 @@
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
-use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::limits::NODES_MAX;
 
-use super::segment::{Owner, READERS_BELL, Segment, State, WATCHER};
+use super::segment::{Bells, Owner, READERS_BELL, Segment, State, WATCHER};
 use super::venue::{Found, Scope, Sight, Venue};
 use crate::engine::OpenError;
 
-/// How long a node that joins waits for another with the same id to make up its mind.
-const TIE_WAIT_MAX: Duration = Duration::from_millis(200);
-
-/// How long a node that joins a bus that is nearly full waits for others that join just then: hundreds of processes that start at
-/// once may need seconds for it.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+mod joining;
 
 /// Peers that are looked up at a time, in turn. Each costs opening a file: two hundred nodes that looked up all others ten times a
 /// second would open 398,000 files a second. Who finds a death tells all others.
 const LOOKUPS_MAX: usize = 8;
 
-/// Nodes that one that joins considers. More are not on an honest bus, even if all that it can have join at once, and fail.
-const SEEN_MAX: usize = 4 * NODES_MAX;
+/// Looks around that who begins to send or to read takes for nodes that join just then.
+const LOOKS_MAX: usize = 64;
 
 /// Deaths that are remembered, for who asks how somebody went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
@@ -109,8 +102,12 @@ impl List {
 #[derive(Debug)]
 pub(super) struct Roster {
     pub(super) own: Segment,
+    /// Our own.
+    pub(super) bells: Bells,
     pub(super) venue: Box<dyn Venue>,
     list: Mutex<List>,
+    /// We are idle no more, and others tell us what there is.
+    attends: Flag,
     /// Changes whenever the list does.
     version: Counter,
     /// Nodes that came, went, and of those died, since we are here. Stored under the list's lock.
@@ -123,9 +120,11 @@ impl Roster {
     /// Looks around, settles who comes in and who has the id, and says hello.
     pub(super) fn join(own: Segment, venue: Box<dyn Venue>) -> Result<Self, OpenError> {
         let roster = Self {
+            bells: own.bells().expect("a node's own are mapped").clone(),
             own,
             venue,
             list: Mutex::default(),
+            attends: Flag::default(),
             version: Counter::default(),
             came: Counter::default(),
             went: Counter::default(),
@@ -138,112 +137,32 @@ impl Roster {
         }
         punctual_machine::label!("roster.ready");
         roster.own.set_state(State::Ready);
-        let peers = roster.peers();
-        roster.came.set(peers.len() as u64);
-        let introduce = |peer: &Arc<Peer>| {
-            punctual_machine::label!("roster.introduce");
-            roster.venue.introduce(&peer.segment.owner)
-        };
-        // Notes first: between the first visit and our following the visited, little is to be done.
-        let noted: Vec<bool> = peers.iter().map(introduce).collect();
-        punctual_machine::label!("roster.visit");
-        for (peer, noted) in peers.iter().zip(noted) {
-            roster.visit(peer, noted);
-        }
+        roster.came.set(roster.lock().peers.len() as u64);
+        roster.say_hello()?;
         punctual_machine::label!("roster.joined");
         Ok(roster)
     }
 
-    fn enter(&self) -> Result<(), OpenError> {
-        self.take_ticket();
-        // Who took its ticket before us was there before, and is seen now.
-        self.look_at_start()?;
-        punctual_machine::label!("roster.settle");
-        self.settle_room()?;
-        self.settle_id()?;
-        self.keep_the_first();
-        Ok(())
+    /// Everybody else who is not idle. Who is idle yet, by its memory, looks at everybody after the fence of its [`Self::attend`],
+    /// and sees what was stored before the one here.
+    fn attentive(&self) -> Vec<Arc<Peer>> {
+        sender_fence();
+        self.lock().peers.iter().filter(|peer| !peer.segment.is_idle()).cloned().collect()
     }
 
-    /// Says when we came, once others can find us: so all agree who came before whom. Lamport's bakery (1974) would have us look
-    /// at everybody for the highest ticket first; readings of one clock come in order by themselves. Who reads another one, in a
-    /// time namespace of its own where the processor has no counter, may come too early in that order. [`Self::settle_room`]
-    /// therefore counts all who are ready.
-    fn take_ticket(&self) {
-        self.own.set_ticket(Clock::reading().0.max(1));
-    }
-
-    /// Everybody who is there, also those who join just now and may not come in.
-    fn look_at_start(&self) -> Result<(), OpenError> {
-        let mut list = self.lock();
-        list.visits_seen = self.own.doorbell().visits();
-        list.visits_begun = list.visits_seen;
-        let sight = self.sight(&list, Scope::AtOnce);
-        if let Some(error) = sight.failure {
-            return Err(super::system(error));
+    /// Our table says that we send, read or watch, and a fence was passed since: others tell us from now on what there is. The
+    /// first time, looks at everybody who has come or gone before.
+    pub(super) fn attend(&self) {
+        if !self.attends.is_raised() {
+            self.bells[0].announce_visit(false);
+            self.attends.raise();
         }
-        for found in sight.found {
-            let peer = Peer::new(found);
-            if self.is_to_be_dropped(&peer) {
-                continue;
+        let mut seen = self.visits_seen();
+        for _ in 0..LOOKS_MAX {
+            if !self.is_visited(seen) {
+                break;
             }
-            if list.peers.len() == SEEN_MAX {
-                return Err(OpenError::BusFull { nodes_max: NODES_MAX });
-            }
-            list.peers.push(Arc::new(peer));
-        }
-        self.changed();
-        Ok(())
-    }
-
-    /// A table of fixed size has an entry for each node. Of those that join at once the first come in.
-    fn settle_room(&self) -> Result<(), OpenError> {
-        let own = self.own.order();
-        let undecided = |peer: &Peer| peer.segment.state() == State::Joining && peer.segment.ticket() == 0;
-        // Only where it matters is waited for those who are about to take theirs, and for the clock, which is still being checked.
-        if self.lock().peers.len() >= NODES_MAX {
-            let is_late = |peer: &Arc<Peer>| undecided(peer) && !peer.look_whether_gone(&*self.venue);
-            let patience = Patience::new(ROOM_WAIT_MAX);
-            while self.peers().iter().any(is_late) && !patience.is_over() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        let mut list = self.lock();
-        self.drop_gone(&mut list);
-        if list.peers.iter().filter(|peer| is_before(peer, own)).count() >= NODES_MAX {
-            return Err(OpenError::BusFull { nodes_max: NODES_MAX });
-        }
-        Ok(())
-    }
-
-    /// Who joins after us may not come in. If it does, it has seen us and says so.
-    fn keep_the_first(&self) {
-        let own = self.own.order();
-        let mut list = self.lock();
-        list.peers.retain(|peer| is_before(peer, own));
-        // Each is asked once: others draw their tickets meanwhile, and a sort whose keys change may panic.
-        list.peers.sort_by_cached_key(|peer| peer.segment.order());
-        list.left_out = list.peers.len().saturating_sub(NODES_MAX - 1);
-        list.peers.truncate(NODES_MAX - 1);
-    }
-
-    /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
-    fn settle_id(&self) -> Result<(), OpenError> {
-        let own = self.own.owner;
-        let patience = OnceCell::new();
-        loop {
-            let peers = self.peers();
-            let rival = peers
-                .iter()
-                .find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone(&*self.venue));
-            let Some(rival) = rival else { return Ok(()) };
-            let theirs = rival.segment.owner;
-            let is_over = || patience.get_or_init(|| Patience::new(TIE_WAIT_MAX)).is_over();
-            if rival.segment.state() == State::Ready || theirs.life < own.life || is_over() {
-                let pid = theirs.process.pid_here().unwrap_or(0);
-                return Err(OpenError::NodeTaken { node: own.node, pid });
-            }
-            std::thread::yield_now();
+            seen = self.handle_visits();
         }
     }
 
@@ -275,7 +194,7 @@ impl Roster {
     /// Whether somebody announced himself since the last look. One load of our own cache line.
     #[inline]
     pub(super) fn is_visited(&self, visits_seen: u32) -> bool {
-        self.own.doorbell().visits() != visits_seen
+        self.bells[0].visits() != visits_seen
     }
 
     /// Visits that the last look covers.
@@ -294,7 +213,11 @@ impl Roster {
         let mut list = self.lock();
         list.look_up_some(&*self.venue);
         let dead = self.drop_gone(&mut list);
-        for peer in list.peers.iter().filter(|_| !dead.is_empty()) {
+        if !dead.is_empty() {
+            // Who is idle yet, and looks at everybody later, does not find their files.
+            sender_fence();
+        }
+        for peer in list.peers.iter().filter(|peer| !dead.is_empty() && !peer.segment.is_idle()) {
             let noted = dead.iter().all(|dead| self.venue.report(&peer.segment.owner, dead));
             self.visit(peer, noted);
         }
@@ -340,7 +263,7 @@ impl Roster {
 
     /// One bounded step of a look around.
     fn look_around(&self, list: &mut List, at_everybody: bool) -> u32 {
-        let visits = self.own.doorbell().visits();
+        let visits = self.bells[0].visits();
         let noted = Doorbell::are_noted(list.visits_begun, visits);
         list.visits_begun = visits;
         let scope = if noted && !at_everybody { Scope::News } else { Scope::All };
@@ -436,14 +359,15 @@ impl Roster {
 
     /// Asks a node to look around, and wakes those of it who watch for nodes.
     fn visit(&self, peer: &Peer, noted: bool) {
-        peer.segment.doorbell().announce_visit(noted);
+        let Some(bells) = peer.segment.bells() else { return };
+        bells[0].announce_visit(noted);
         self.ring_watchers(&peer.segment);
     }
 
     fn changed(&self) {
         self.version.publish(self.version.get() + 1);
         // Publications look for their readers again.
-        self.own.bell(READERS_BELL).announce_visit(true);
+        self.bells[READERS_BELL].announce_visit(true);
         self.ring_watchers(&self.own);
     }
 
@@ -465,58 +389,13 @@ impl Drop for Roster {
         punctual_machine::label!("roster.close");
         self.own.set_state(State::Closed);
         punctual_machine::label!("roster.farewell");
-        for peer in self.peers() {
+        for peer in self.attentive() {
             // That it has left is seen in its own memory.
             self.visit(&peer, true);
         }
         punctual_machine::label!("roster.leave");
         self.venue.leave();
         punctual_machine::label!("roster.left");
-    }
-}
-
-/// Whether a node is on the bus, or may come onto it, before one that joins.
-fn is_before(peer: &Peer, own: (u64, u64)) -> bool {
-    peer.segment.state() == State::Ready || peer.segment.order() < own
-}
-
-/// How long to wait for others.
-#[derive(Debug)]
-struct Patience {
-    clock: &'static Clock,
-    give_up: Ticks,
-}
-
-impl Patience {
-    fn new(time: Duration) -> Self {
-        let clock = Clock::get();
-        Self { clock, give_up: clock.now().plus(clock.ticks(time)) }
-    }
-
-    fn is_over(&self) -> bool {
-        self.clock.now() >= self.give_up
-    }
-}
-
-/// When something was last done that has to be done from time to time.
-#[derive(Debug)]
-pub(super) struct Pace {
-    every: Ticks,
-    next: Ticks,
-}
-
-impl Pace {
-    pub(super) fn new(every: Duration) -> Self {
-        Self { every: Clock::get().ticks(every), next: Ticks(0) }
-    }
-
-    /// Whether it is time again; if so, the next time is set.
-    pub(super) fn is_due(&mut self, now: Ticks) -> bool {
-        let due = now >= self.next;
-        if due {
-            self.next = now.plus(self.every);
-        }
-        due
     }
 }
 
@@ -528,6 +407,7 @@ mod tests {
     use punctual_proto::NodeId;
 
     use super::*;
+    use std::time::Duration;
 
     /// A place with some nodes, one of which dies, that counts what is asked of it.
     #[derive(Debug, Default)]
@@ -541,7 +421,10 @@ mod tests {
     fn segment(node: u64) -> Segment {
         let process = ProcessIdentity { pid: 1, namespace: 1 };
         let owner = Owner { node: NodeId::new(node).unwrap(), life: node, process, held_back: false };
-        Segment::private(owner, "node").unwrap()
+        let segment = Segment::private(owner, "node").unwrap();
+        // It reads, and is told of others.
+        segment.free_subscription().unwrap();
+        segment
     }
 
     impl Venue for Arc<Square> {

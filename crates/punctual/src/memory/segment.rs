@@ -10,10 +10,10 @@
 //! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only. Pages that nobody needs
 //! are not there: tables are used from the first entry on, and the identity says how far.
 
-use std::fs::Permissions;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs::{File, Permissions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
@@ -124,14 +124,23 @@ impl Owner {
     }
 }
 
-/// One node's segment and doorbell.
+/// All doorbells of a node.
+pub(super) type Bells = MappedArray<Doorbell, BELLS>;
+
+/// Rung in place of a peer's that cannot be mapped: the peer looks up by itself from time to time.
+static NOBODY: LazyLock<Doorbell> = LazyLock::new(Doorbell::default);
+
+/// One node's segment and doorbells.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     identity: MappedSlice<Counter>,
     subscriptions: MappedSlice<Counter>,
     streams: MappedSlice<Counter>,
     rows: MappedSlice<Counter>,
-    bells: MappedArray<Doorbell, BELLS>,
+    /// An idle peer's are mapped when it is no longer idle, and somebody has something for it.
+    bells: OnceLock<Bells>,
+    /// Where they are to be found.
+    folder: Option<Arc<File>>,
     pub(super) owner: Owner,
 }
 
@@ -199,17 +208,20 @@ impl Segment {
         punctual_machine::label!("segment.magic");
         words[word::MAGIC].publish(MAGIC);
         punctual_machine::label!("segment.magic.done");
-        Self::assemble(memory, bell, owner).expect("the mappings were made for this layout")
+        let segment = Self::assemble(memory, owner, None).expect("the mapping was made for this layout");
+        let _first = segment.bells.set(MappedArray::new(bell, 0).expect("as above"));
+        segment
     }
 
-    /// The parts of a segment, where they lie inside of its mappings.
-    fn assemble(memory: &Arc<Mapping>, bell: &Arc<Mapping>, owner: Owner) -> Option<Self> {
+    /// The parts of a segment, where they lie inside of its mapping.
+    fn assemble(memory: &Arc<Mapping>, owner: Owner, folder: Option<Arc<File>>) -> Option<Self> {
         Some(Self {
             identity: MappedSlice::new(memory, 0, IDENTITY_WORDS)?,
             subscriptions: MappedSlice::new(memory, SUBSCRIPTIONS_AT, 2 * BELLS)?,
             streams: MappedSlice::new(memory, STREAMS_AT, 2 * STREAMS_MAX)?,
             rows: MappedSlice::new(memory, ROWS_AT, ROWS_MAX * ROW_WORDS)?,
-            bells: MappedArray::new(bell, 0)?,
+            bells: OnceLock::new(),
+            folder,
             owner,
         })
     }
@@ -220,25 +232,57 @@ impl Segment {
     /// # Errors
     /// If this process has no descriptor or no memory left for it.
     pub(super) fn open(
-        folder: BorrowedFd<'_>,
+        folder: &Arc<File>,
         node: NodeId,
         life: u64,
     ) -> Result<Option<(Self, Life)>, SystemError> {
-        let open = |ending, access| {
-            let mut name = [0; Paths::NAME_SIZE];
-            match Mapping::open_in(folder, Paths::name(node, life, ending, &mut name), access) {
-                Ok((memory, file)) => Ok(Some((Arc::new(memory), file))),
-                Err(error) if error.is_exhaustion() => Err(error),
-                Err(_) => Ok(None),
-            }
+        let name = &mut [0; Paths::NAME_SIZE];
+        let name = Paths::name(node, life, "ring", name);
+        let (memory, file) = match Mapping::open_in(folder.as_fd(), name, Access::Read) {
+            Ok((memory, file)) => (Arc::new(memory), file),
+            Err(error) if error.is_exhaustion() => return Err(error),
+            Err(_) => return Ok(None),
         };
-        let Some((memory, file)) = open("ring", Access::Read)? else { return Ok(None) };
-        // What has no identity needs no bell.
-        if !Self::has_identity(&memory) {
+        let segment = Self::identified(&memory, Some(Arc::clone(folder)));
+        let Some(segment) =
+            segment.filter(|segment| (segment.owner.node, segment.owner.life) == (node, life))
+        else {
+            return Ok(None);
+        };
+        if !segment.is_idle() && !segment.open_bells()? {
             return Ok(None);
         }
-        let Some((bell, _)) = open("bell", Access::ReadWrite)? else { return Ok(None) };
-        Ok(Self::read(&memory, || Some(bell)).map(|segment| (segment, life::look_at(file.as_fd()))))
+        let life = life::look_at(file.as_fd());
+        Ok(Some((segment, life)))
+    }
+
+    /// Maps its doorbells, if they are not yet; whether they are now.
+    ///
+    /// # Errors
+    /// If this process has no descriptor or no memory left for it.
+    pub(super) fn open_bells(&self) -> Result<bool, SystemError> {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.bells.get().is_none()) else {
+            return Ok(self.bells.get().is_some());
+        };
+        let name = &mut [0; Paths::NAME_SIZE];
+        let name = Paths::name(self.owner.node, self.owner.life, "bell", name);
+        match Mapping::open_in(folder.as_fd(), name, Access::ReadWrite) {
+            Ok((bell, _)) => {
+                let bells = MappedArray::new(&Arc::new(bell), 0);
+                // Another thread's are as good.
+                Ok(bells.map(|bells| self.bells.set(bells)).is_some())
+            }
+            Err(error) if error.is_exhaustion() => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Its doorbells, if they can be mapped.
+    pub(super) fn bells(&self) -> Option<&Bells> {
+        if self.bells.get().is_none() {
+            let _rung_later = self.open_bells();
+        }
+        self.bells.get()
     }
 
     fn has_identity(memory: &Mapping) -> bool {
@@ -247,8 +291,16 @@ impl Segment {
         })
     }
 
-    /// A segment of which only its size is known. Its bell is opened when it looks like one.
-    pub(super) fn read(memory: &Arc<Mapping>, bell: impl FnOnce() -> Option<Arc<Mapping>>) -> Option<Self> {
+    /// A segment of which only its size is known, with its doorbells.
+    #[cfg(fuzzing)]
+    pub(super) fn read(memory: &Arc<Mapping>, bell: &Arc<Mapping>) -> Option<Self> {
+        let segment = Self::identified(memory, None)?;
+        let _first = segment.bells.set(MappedArray::new(bell, 0)?);
+        Some(segment)
+    }
+
+    /// The same, before they are mapped.
+    fn identified(memory: &Arc<Mapping>, folder: Option<Arc<File>>) -> Option<Self> {
         let words = memory.objects::<Counter>(0, IDENTITY_WORDS).filter(|_| Self::has_identity(memory))?;
         let owner = Owner {
             node: NodeId::new(words[word::NODE].get())?,
@@ -259,17 +311,17 @@ impl Segment {
             },
             held_back: words[word::HELD_BACK].get() != 0,
         };
-        Self::assemble(memory, &bell()?, owner)
+        Self::assemble(memory, owner, folder)
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(super) fn doorbell(&self) -> &Doorbell {
-        &self.bells[0]
+        self.bell(0)
     }
 
-    /// One of the other doorbells.
-    #[inline]
+    /// One of the doorbells. Where messages move, [`Self::bells`] are kept.
     pub(super) fn bell(&self, index: usize) -> &Doorbell {
-        &self.bells[index]
+        self.bells().map_or(&NOBODY, |bells| &bells[index])
     }
 
     /// The table of subscriptions, by their bells: pairs of port + 1 and when they began, in ticks. 0: nobody. A time that is all
@@ -291,6 +343,12 @@ impl Segment {
     /// How far this owner's subscriptions have read, as far as the table was ever used.
     pub(super) fn rows(&self) -> impl Iterator<Item = &[Counter]> {
         self.rows.chunks(ROW_WORDS).take(self.used(word::ROWS, ROWS_MAX))
+    }
+
+    /// Whether its owner has never sent, read or watched for nodes. It need not be told of anything: once it begins to, it looks
+    /// at everybody.
+    pub(super) fn is_idle(&self) -> bool {
+        self.used(word::SUBSCRIPTIONS, 1) == 0 && self.used(word::STREAMS, 1) == 0
     }
 
     /// So many of a table's entries were ever used, by what its owner says.
@@ -406,11 +464,13 @@ mod tests {
                 content[word::MAGIC] = MAGIC;
                 content[word::VERSION] = LAYOUT_VERSION;
                 content[word::PID] >>= 32;
+                content[word::NODE] = NodeId::named("forger").get();
+                content[word::LIFE] = 7;
             }
             write_words(&paths.ring, &content);
             write_words(&paths.bell, &vec![words[0]; bell_size]);
-            let opened = std::fs::File::open(folder.path()).unwrap();
-            let found = Segment::open(opened.as_fd(), NodeId::named("forger"), 7).unwrap();
+            let opened = Arc::new(File::open(folder.path()).unwrap());
+            let found = Segment::open(&opened, NodeId::named("forger"), 7).unwrap();
             if let Some((segment, life)) = found {
                 prop_assert_eq!(life, Life::Ended, "nobody holds it");
                 segment.state();

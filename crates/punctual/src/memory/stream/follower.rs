@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_machine::event_fd::EventFd;
 
 use super::super::roster::Peer;
-use super::super::segment::row;
+use super::super::segment::{Bells, row};
 use super::ring_file::RingIdentity;
 use super::{BEGINS, Streams, port_of_subscription};
 
@@ -14,6 +14,8 @@ use super::{BEGINS, Streams, port_of_subscription};
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) peer: Arc<Peer>,
+    /// Of its node. Without them it finds messages when it next looks up.
+    pub(super) bells: Option<Bells>,
     pub(super) bell: usize,
     /// What it sleeps on, once it has slept on a descriptor.
     pub(super) event: OnceCell<Arc<EventFd>>,
@@ -66,7 +68,8 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
         });
         // One that began later, and has no row yet, reads from where it will find us.
         if row.is_some() || entry[1].get_published() < about.began || entry[1].get() == BEGINS {
-            followers.push(Follower { peer: Arc::clone(peer), bell, event: OnceCell::new(), row });
+            let bells = peer.segment.bells().cloned();
+            followers.push(Follower { peer: Arc::clone(peer), bells, bell, event: OnceCell::new(), row });
         }
     }
 }

@@ -14,7 +14,8 @@ use punctual_proto::{Address, NodeId, Port};
 use crate::ledger::Page;
 use crate::node::count_of;
 
-use super::super::roster::{Pace, Peer};
+use super::super::pace::Pace;
+use super::super::roster::Peer;
 use super::super::segment::RINGS_BELL;
 use super::Streams;
 use super::faulty::Faulty;
@@ -198,7 +199,7 @@ impl Images {
 
     /// What who sends to us rings.
     pub(crate) fn bell(&self) -> &Doorbell {
-        self.streams.own.segment.bell(self.bell)
+        &self.streams.roster.bells[self.bell]
     }
 
     /// From now on it may sleep on its descriptor, and on [`Self::post`]: tells all who may have something for it.
@@ -256,7 +257,7 @@ impl Images {
     /// Whether rings or nodes have come or gone since we looked.
     #[inline]
     fn has_changed(&self) -> bool {
-        self.streams.own.segment.bell(RINGS_BELL).visits() != self.rings_seen
+        self.streams.roster.bells[RINGS_BELL].visits() != self.rings_seen
             || self.streams.roster.is_visited(self.visits_seen)
             || self.streams.roster.version() != self.version_seen
     }
@@ -331,7 +332,7 @@ impl Images {
             }
         }
         let members = std::mem::take(&mut self.members);
-        self.rings_seen = streams.own.segment.bell(RINGS_BELL).visits();
+        self.rings_seen = streams.roster.bells[RINGS_BELL].visits();
         self.forget_ended();
         self.left_out = 0;
         let node = streams.own.segment.owner.node;

@@ -18,7 +18,7 @@ use punctual_proto::{NodeId, Port, Target};
 
 use super::Entered;
 use super::roster::{Peer, Roster};
-use super::segment::{READERS_BELL, RINGS_BELL, STREAMS_MAX, SUBSCRIPTIONS_MAX, WATCHER, row};
+use super::segment::{STREAMS_MAX, SUBSCRIPTIONS_MAX, WATCHER, row};
 use crate::engine::faulty::Faults;
 use crate::engine::tap::Capture;
 use crate::ledger::Count;
@@ -47,6 +47,7 @@ mod publication;
 pub(super) mod ring_file;
 mod run;
 mod sealing;
+mod telling;
 
 pub use claim::PublicationClaim;
 pub use image::ImageAccount;
@@ -77,9 +78,6 @@ fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
 /// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
 /// which one that waits looks up though nobody woke it.
 const LINGER_MAX: Duration = Duration::from_millis(200);
-
-/// Looks around that a new publication takes for nodes that join just then.
-const VISITS_MAX: usize = 64;
 
 /// Why a publication or a subscription could not be made.
 #[derive(Debug)]
@@ -297,13 +295,7 @@ impl Streams {
         }
         // A node that joins now either finds the entry, or its visit is seen here, and it is told below.
         sender_fence();
-        let mut seen = self.roster.visits_seen();
-        for _ in 0..VISITS_MAX {
-            if !self.roster.is_visited(seen) {
-                break;
-            }
-            seen = self.roster.handle_visits();
-        }
+        self.roster.attend();
         self.tell_of_rings();
         let sealing = seals.map(|seals| Sealing::new(seals.sealer_of_stream(), frame_size_max(size)));
         self.books().open(id, target.node, file.ring.clone());
@@ -373,17 +365,6 @@ impl Streams {
         self.roster.venue.remove_stream(id);
     }
 
-    /// Makes every subscription on the bus look at the tables of rings again.
-    fn tell_of_rings(&self) {
-        for member in self.members() {
-            punctual_machine::label!("stream.tell");
-            member.segment.bell(RINGS_BELL).announce_visit(true);
-            for bell in member.segment.bells_used() {
-                self.roster.ring(&member.segment, bell);
-            }
-        }
-    }
-
     /// A new subscription. When this returns, it follows every publication that its node can see.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
@@ -427,6 +408,7 @@ impl Streams {
         let began = Clock::get().now().0;
         entry[1].publish(began);
         punctual_machine::label!("subscription.began");
+        self.roster.attend();
         Ok((bell, began))
     }
 
@@ -435,14 +417,6 @@ impl Streams {
         self.own.segment.subscription(bell)[0].publish(0);
         punctual_machine::label!("subscription.delisted");
         self.tell_of_readers();
-    }
-
-    /// Makes every publication on the bus look for its readers again.
-    fn tell_of_readers(&self) {
-        for member in self.members() {
-            punctual_machine::label!("subscription.tell");
-            member.segment.bell(READERS_BELL).announce_visit(true);
-        }
     }
 
     /// A free row, with what never changes in it; it counts once its ring stands there.

@@ -362,7 +362,7 @@ impl Publication {
         spacing: Spacing,
     ) -> Result<(), ClaimError> {
         let Self { streams, writer, followers, readers_seen, file, .. } = self;
-        let mut slowest = || match streams.own.segment.bell(READERS_BELL).visits() == *readers_seen {
+        let mut slowest = || match streams.roster.bells[READERS_BELL].visits() == *readers_seen {
             _ if !held_back => u64::MAX,
             true => {
                 followers.iter().map(|follower| follower.position(file.about.id)).min().unwrap_or(u64::MAX)
@@ -397,7 +397,7 @@ impl Publication {
     /// Whether readers or nodes have come or gone since we looked.
     #[inline]
     fn has_visitors(&self) -> bool {
-        self.streams.own.segment.bell(READERS_BELL).visits() != self.readers_seen
+        self.streams.roster.bells[READERS_BELL].visits() != self.readers_seen
     }
 
     /// Looks for readers. Without any, nothing is written: it would be lost without an account.
@@ -417,8 +417,9 @@ impl Publication {
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: whoever does not see the message is seen here.
         sender_fence();
-        for Follower { peer, bell, event, .. } in &self.followers {
-            let notification = peer.segment.bell(*bell).ring_fenced();
+        for Follower { peer, bells, bell, event, .. } in &self.followers {
+            let Some(bells) = bells else { continue };
+            let notification = bells[*bell].ring_fenced();
             self.streams.roster.notify(notification, &peer.segment, *bell, event);
         }
         if self.has_visitors() {
@@ -483,7 +484,7 @@ impl Publication {
     fn find_followers(&mut self) {
         self.version_seen = self.streams.roster.version();
         // Before the rows: who comes while they are read is seen at the next look.
-        self.readers_seen = self.streams.own.segment.bell(READERS_BELL).visits();
+        self.readers_seen = self.streams.roster.bells[READERS_BELL].visits();
         find_followers(&self.streams, &self.file.about, &mut self.followers);
     }
 }

@@ -1,0 +1,125 @@
+//! Nodes that do nothing are told of nothing, and miss nothing once they begin.
+
+mod common;
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use common::{PATIENCE, Role, own_role, unique, watchdog};
+use punctual::node::NodeChange;
+use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
+
+/// More than are looked at in one step.
+const OTHERS: usize = 20;
+
+/// Not a test of its own: a node of another process, that does nothing until it is killed.
+#[test]
+fn role() {
+    let Some((name, bus)) = own_role() else { return };
+    let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn others(bus: &Bus) -> Vec<Node> {
+    (0..OTHERS).map(|number| Node::open(bus, &format!("other-{number}")).unwrap()).collect()
+}
+
+/// Goal: who begins to read when it has long been there has everything that is sent from then on by all who came meanwhile.
+#[test]
+fn who_begins_to_read_hears_all_who_came() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("reads")), Bus::shared(&unique("reads"))] {
+        let idle = Node::open(&bus, "idle").unwrap();
+        let others = others(&bus);
+        let publish =
+            |node: &Node| node.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap();
+        let mut publications: Vec<_> = others.iter().map(publish).collect();
+        let mut subscription = idle.subscription(7, &SubscriptionOptions::default()).unwrap();
+        for (number, publication) in publications.iter_mut().enumerate() {
+            publication.offer(&[number as u8]).unwrap_or_else(|error| panic!("{bus}, {number}: {error}"));
+        }
+        let mut heard: Vec<u8> = Vec::new();
+        let mut buffer = [0; 8];
+        while subscription.try_receive(&mut buffer).is_ok() {
+            heard.push(buffer[0]);
+        }
+        heard.sort_unstable();
+        assert_eq!(heard, (0..OTHERS as u8).collect::<Vec<_>>(), "{bus}");
+    }
+}
+
+/// Goal: who begins to send when it has long been there knows at once all who began to read meanwhile.
+#[test]
+fn who_begins_to_send_is_read_by_all_who_came() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("sends")), Bus::shared(&unique("sends"))] {
+        let idle = Node::open(&bus, "idle").unwrap();
+        let others = others(&bus);
+        let read = |node: &Node| node.subscription(7, &SubscriptionOptions::default()).unwrap();
+        let mut subscriptions: Vec<_> = others.iter().map(read).collect();
+        let mut publication = idle.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap();
+        publication.offer(b"hello").unwrap();
+        assert_eq!(publication.readers(), OTHERS, "{bus}");
+        let mut buffer = [0; 8];
+        for subscription in &mut subscriptions {
+            assert_eq!(subscription.try_receive(&mut buffer).unwrap().size, 5, "{bus}");
+        }
+    }
+}
+
+/// Goal: of two that begin at the same instant, of which one has just come or has long been there, each finds the other without
+/// looking around once more.
+#[test]
+fn of_two_that_begin_at_once_each_finds_the_other() {
+    let _alive = watchdog(120);
+    let bus = Bus::shared(&unique("begin"));
+    for round in 0..300 {
+        let idle = Node::open(&bus, "idle").unwrap();
+        let known = Node::open(&bus, "known").unwrap();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                barrier.wait();
+                let comes = (round % 2 == 0).then(|| Node::open(&bus, "comes").unwrap());
+                let node = comes.as_ref().unwrap_or(&known);
+                let publication = node.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap();
+                (publication, comes)
+            });
+            barrier.wait();
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(20 * (round % 50)));
+            }
+            let mut subscription = idle.subscription(7, &SubscriptionOptions::default()).unwrap();
+            let (mut publication, _comes) = sender.join().unwrap();
+            assert!(subscription.try_receive(&mut [0; 8]).is_err(), "nothing was sent");
+            assert_eq!(publication.readers(), 1, "round {round}");
+            publication.offer(b"hello").unwrap();
+            assert!(subscription.try_receive(&mut [0; 8]).is_ok(), "round {round}");
+        });
+    }
+}
+
+/// Goal: who begins to watch for nodes hears of those who are there, not of those who came and went, or died, before.
+#[test]
+fn who_begins_to_watch_hears_of_those_who_are_there() {
+    let _alive = watchdog(60);
+    let bus = unique("watch");
+    let idle = Node::open(&Bus::shared(&bus), "idle").unwrap();
+    let others = others(&Bus::shared(&bus));
+    let folder = format!("/dev/shm/punctual.{}.{bus}", punctual_machine::process::user());
+    let files = || std::fs::read_dir(&folder).unwrap().count();
+    let before = files();
+    let dies = Role::start("dies", &bus);
+    while files() < before + 3 {
+        std::thread::yield_now();
+    }
+    dies.kill();
+    drop(others);
+    let stays = Node::open(&Bus::shared(&bus), "stays").unwrap();
+    let mut events = idle.events(Wake::Futex).unwrap();
+    let first = events.next_timeout(PATIENCE).unwrap();
+    assert_eq!((first.change, first.node), (NodeChange::Joined, stays.id()));
+    assert_eq!(events.next_timeout(Duration::from_millis(300)), None);
+}
