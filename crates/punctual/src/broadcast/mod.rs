@@ -344,7 +344,10 @@ impl Group {
                 driver.driven_at = driver.now();
                 return result;
             }
-            driver.wait(deadline);
+            // Who came since the look above has nudged, and the turn may have taken that: nothing else would end the wait.
+            if !self.shared.has_visitors() {
+                driver.wait(deadline);
+            }
         }
     }
 }
@@ -388,5 +391,57 @@ impl Drop for Group {
             let _panicked_or_done = caretaker.join();
         }
         self.shared.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::node::Bus;
+
+    /// Ends the process if a test hangs.
+    fn watchdog() -> mpsc::Sender<()> {
+        let (alive, ended) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("nothing for 60 s: hangs");
+                std::process::exit(101);
+            }
+        });
+        alive
+    }
+
+    /// A heartbeat so long that nothing waits for it and is in time.
+    fn options(names: &[&str]) -> GroupOptions {
+        let (heartbeat, suspect_after) = (Duration::from_secs(600), Duration::from_secs(2_400));
+        GroupOptions { heartbeat, suspect_after, ..GroupOptions::new("team", names) }
+    }
+
+    /// Goal: who comes when a driver has looked for visitors, and before it waits, is let in. Method: it comes between that look and
+    /// the turn, which takes its nudge.
+    #[test]
+    fn a_nudge_that_a_turn_takes_is_no_loss() {
+        let _alive = watchdog();
+        let node = Node::open(&Bus::loopback("nudged"), "anne").unwrap();
+        let mut group = Group::join(&node, &options(&["anne"]).founding()).unwrap();
+        while group.try_deliver().is_ok() {}
+        let (broadcaster, shared) = (group.broadcaster(), Arc::clone(&group.shared));
+        let mut visitor = None;
+        group.drive_until(Duration::from_secs(600), |driver, _| {
+            if visitor.is_none() {
+                let mut broadcaster = broadcaster.clone();
+                visitor = Some(std::thread::spawn(move || broadcaster.try_broadcast(b"here")));
+                while !shared.has_visitors() {
+                    std::thread::yield_now();
+                }
+                // It nudges when it has said so.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            driver.has_event().then_some(())
+        });
+        visitor.unwrap().join().unwrap().unwrap();
+        assert!(matches!(group.try_deliver(), Ok(Delivery::Message(message)) if message.payload == b"here"));
     }
 }

@@ -3,7 +3,8 @@
 //! 1. Who holds the lock drives.
 //! 2. Who finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields ends that
 //!    when it has a processor again.
-//! 3. A driver that waits looks for visitors after each wait. If there is one it lets go of the lock until that one has had it.
+//! 3. A driver that waits looks for visitors right before each wait: what it did since the last one may have taken a nudge. If there
+//!    is one it lets go of the lock until that one has had it.
 //! 4. The caretaker begins to drive only if the lock is free, and the user was away for a while or waits for the descriptor. It goes on
 //!    behind visitors until the user was among them.
 
