@@ -272,7 +272,13 @@ impl Group {
         let mut driver = self.shared.visit(&mut self.sender);
         driver.turn();
         driver.driven_at = driver.now();
-        driver.has_event() || driver.member().has_left()
+        let (is_armed, is_ready) = (driver.is_armed, driver.has_event() || driver.member().has_left());
+        drop(driver);
+        if is_armed {
+            // The caretaker rests if it found this thread driving.
+            self.shared.call();
+        }
+        is_ready
     }
 
     /// What broadcasts from this member on another thread, while this one delivers.
@@ -398,6 +404,8 @@ impl Drop for Group {
 mod tests {
     use std::sync::mpsc;
 
+    use punctual_machine::event_fd::wait_readable;
+
     use super::*;
     use crate::node::Bus;
 
@@ -443,5 +451,40 @@ mod tests {
         });
         visitor.unwrap().join().unwrap().unwrap();
         assert!(matches!(group.try_deliver(), Ok(Delivery::Message(message)) if message.payload == b"here"));
+    }
+
+    /// Goal: looks at a group that is armed leave its caretaker at work: the descriptor tells of what comes afterwards. Method: the
+    /// caretaker finds the lock taken, and the heartbeat is so long that one that rests for a part of it is not there in time.
+    #[test]
+    fn looks_leave_the_caretaker_at_work() {
+        let _alive = watchdog();
+        let names = ["anne", "bob"];
+        let bus = Bus::loopback("looked-at");
+        let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+        let options = options(&names);
+        let mut anne = Group::join(&nodes[0], &options.clone().founding()).unwrap();
+        let mut bob = Group::join(&nodes[1], &options).unwrap();
+        while anne.view().members.len() != 2 || bob.view().members.len() != 2 {
+            for group in [&mut anne, &mut bob] {
+                while group.deliver(Duration::from_millis(1)).is_ok() {}
+            }
+        }
+        for number in 0..20_u8 {
+            while bob.try_deliver().is_ok() {}
+            // As `arm` does, but for the lock.
+            let mut busy = bob.shared.visit(&mut bob.sender);
+            busy.is_armed = true;
+            bob.shared.call();
+            std::thread::sleep(Duration::from_millis(10));
+            drop(busy);
+            assert!((0..100).all(|_| !bob.is_ready()));
+            anne.broadcast(&[number], Duration::from_secs(10)).unwrap();
+            let is_told = wait_readable(bob.as_fd(), Some(Duration::from_secs(10))).unwrap();
+            assert!(is_told, "nobody tells of message {number}");
+            assert!(
+                matches!(bob.try_deliver(), Ok(Delivery::Message(message)) if message.payload == [number])
+            );
+            while anne.deliver(Duration::from_millis(1)).is_ok() {}
+        }
     }
 }

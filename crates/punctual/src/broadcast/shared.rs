@@ -6,7 +6,7 @@
 //! 3. A driver that waits looks for visitors right before each wait: what it did since the last one may have taken a nudge. If there
 //!    is one it lets go of the lock until that one has had it.
 //! 4. The caretaker begins to drive only if the lock is free, and the user was away for a while or waits for the descriptor. It goes on
-//!    behind visitors until the user was among them.
+//!    behind visitors until the user was among them, but for one that waits for the descriptor and only looks.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -131,8 +131,11 @@ impl Shared {
 
     /// Wakes the caretaker.
     pub(super) fn call(&self) {
-        *unpoisoned(self.called.lock()) = true;
-        self.call.notify_one();
+        let was_called = std::mem::replace(&mut *unpoisoned(self.called.lock()), true);
+        // Who looks again and again pays for a call of the kernel once.
+        if !was_called {
+            self.call.notify_one();
+        }
     }
 
     pub(super) fn stop(&self) {
@@ -178,7 +181,8 @@ impl Shared {
                 drop(driver);
                 self.let_visitors_in();
                 driver = self.lock();
-                if driver.driven_at != driven_at {
+                // A user that waits for the descriptor only looked.
+                if driver.driven_at != driven_at && !driver.is_armed {
                     return true;
                 }
                 continue;
