@@ -12,6 +12,9 @@ use crate::node::Node;
 /// The largest part of a snapshot, bytes: some tens of frames.
 const PART_SIZE: usize = 64 << 10;
 
+/// Events that tell the user nothing and are still taken once its time is over, so that who never waits gets ahead with a transfer.
+const SILENT_LATE_MAX: u32 = 64;
+
 /// A member of a group with its copy of a state. All copies apply the same commands in the same order. Who joins, or comes back,
 /// gets a snapshot from a member that has the state, and what came after, while all others go on.
 ///
@@ -102,7 +105,7 @@ pub enum Change<'a, O> {
 /// Why nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaError {
-    /// Nothing came until the deadline.
+    /// Nothing that changes this copy came until the deadline. Parts of a transfer may be left: [`Replica::arm`] says so.
     Empty,
     /// This member has left.
     Left,
@@ -186,12 +189,18 @@ impl<S: State> Replica<S> {
     /// See [`ReplicaError`].
     pub fn deliver(&mut self, timeout: Duration) -> Result<Change<'_, S::Output>, ReplicaError> {
         let deadline = Instant::now().checked_add(timeout);
+        let mut silent_late = 0;
         let (event, view, outcome) = loop {
             self.transfer();
             let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             let Next { event, view } = self.group.next_within(rest)?;
             match (&event, self.copy.handle(&event, &self.group.message)) {
-                (Event::Delivered(_), Outcome::Nothing) => {}
+                (Event::Delivered(_), Outcome::Nothing) => {
+                    silent_late += u32::from(rest == Duration::ZERO);
+                    if silent_late == SILENT_LATE_MAX {
+                        return Err(ReplicaError::Empty);
+                    }
+                }
                 (_, Outcome::Overrun) => {
                     self.group.leave();
                     return Err(ReplicaError::Overrun);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::broadcast::{
-    Change, Command, GroupOptions, Guarantee, JoinError, Replica, ReplicaError, State,
+    Change, Command, DeliverError, Group, GroupOptions, Guarantee, JoinError, Replica, ReplicaError, State,
 };
 use punctual::{Bus, Node};
 
@@ -197,4 +197,37 @@ fn what_has_no_order_is_no_command() {
     }
     settle(&mut replicas);
     assert_eq!(replicas[0].state(), Some(&Pages::new(3)));
+}
+
+/// Goal: commands that are not for this copy, however many there are, keep nobody beyond its deadline; and none is left unseen.
+/// Method: a member without a copy gives all of them before the first is taken, and never the state.
+#[test]
+fn what_is_not_applied_keeps_nobody() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("late"));
+    let names = ["anne", "bob"];
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let options = GroupOptions {
+        suspect_after: Duration::from_secs(3),
+        window: Some(512),
+        ..GroupOptions::new("pages", &names)
+    };
+    let mut giver = Group::join(&nodes[0], &options.clone().founding()).unwrap();
+    let mut replica = join(&nodes[1], &options, false, 1);
+    while giver.view().members.len() < 2 || replica.group().view().members.len() < 2 {
+        while giver.deliver(Duration::from_millis(1)).is_ok() {}
+        while replica.deliver(Duration::from_millis(1)).is_ok() {}
+    }
+    let (given, mut delivered) = (400, 0);
+    for _ in 0..given {
+        giver.broadcast(&[0, 0, 1], Duration::from_secs(10)).unwrap();
+        while giver.try_deliver() != Err(DeliverError::Empty) {}
+    }
+    while delivered < given {
+        let change = replica.deliver(Duration::ZERO);
+        assert!(matches!(change, Err(ReplicaError::Empty)), "{change:?}");
+        let before = std::mem::replace(&mut delivered, replica.group().account().delivered);
+        assert!(delivered - before <= 64, "{delivered} after {before} in a call that never waits");
+        giver.deliver(Duration::from_millis(1)).ok();
+    }
 }
