@@ -156,6 +156,11 @@ impl<S: State> Replication<S> {
         (self.phase == Phase::Current).then_some(&self.state)
     }
 
+    /// What a message must have room for in a group of so many places: the beginning of a transfer names all who have the state.
+    pub const fn message_size_min(places: usize) -> usize {
+        1 + places * size_of::<u64>()
+    }
+
     /// The message that a command is, in a buffer.
     pub fn put_command(command: &[u8], buffer: &mut Vec<u8>) {
         buffer.clear();

@@ -167,6 +167,13 @@ pub enum JoinError {
     },
     /// A replicated state whose commands have no order: choose [`Guarantee::Uniform`] or [`Guarantee::Agreed`].
     Unordered,
+    /// Messages so small carry no transfer of a replicated state: allow larger ones, at all members.
+    MessageSize {
+        /// What the options say, bytes.
+        size_max: usize,
+        /// What it takes for this roster, bytes.
+        least: usize,
+    },
     /// The group's port, most likely because the node is in a group at this port already.
     Bind(BindError),
     /// The machine has no thread or no descriptor left.
@@ -191,6 +198,11 @@ impl fmt::Display for JoinError {
             ),
             Self::Unordered => f.write_str(
                 "a replicated state needs commands in one order: choose the guarantee uniform or agreed",
+            ),
+            Self::MessageSize { size_max, least } => write!(
+                f,
+                "messages of at most {size_max} bytes: to give a replicated state to a member of this roster takes {least}, \
+                 at all members alike"
             ),
             Self::Bind(BindError::PortTaken(port)) => write!(
                 f,

@@ -147,9 +147,14 @@ impl<S: State> Replica<S> {
         if !options.guarantee.is_ordered() {
             return Err(JoinError::Unordered);
         }
+        let (size_max, least) =
+            (options.message_size_max, Replication::<S>::message_size_min(options.roster.len()));
+        if size_max < least {
+            return Err(JoinError::MessageSize { size_max, least });
+        }
         let mut group = Group::join(node, options)?;
         let place = group.drive(|driver| driver.member().place());
-        let part_size = PART_SIZE.min(options.message_size_max.saturating_sub(1));
+        let part_size = PART_SIZE.min(size_max - 1);
         let copy = Replication::new(state, place, part_size);
         Ok(Self { group, copy, buffer: Vec::new() })
     }

@@ -199,6 +199,30 @@ fn what_has_no_order_is_no_command() {
     assert_eq!(replicas[0].state(), Some(&Pages::new(3)));
 }
 
+/// Goal: where messages are too small for a transfer, that is said at once; the smallest that are said to do carry one.
+#[test]
+fn messages_too_small_for_a_transfer_are_refused() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("small"));
+    let names = ["anne", "bob", "carl"];
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let of = |message_size_max| GroupOptions {
+        suspect_after: Duration::from_secs(3),
+        message_size_max,
+        ..GroupOptions::new("pages", &names)
+    };
+    let refused = Replica::join(&nodes[0], &of(24), Pages::new(1)).unwrap_err();
+    assert!(matches!(refused, JoinError::MessageSize { size_max: 24, least: 25 }), "{refused:?}");
+    assert!(refused.to_string().contains("takes 25"), "{refused}");
+    let mut replicas = [0, 1, 2].map(|place| join(&nodes[place], &of(25), place == 0, 1));
+    while !have_all_the_state(&mut replicas) {
+        for replica in &mut replicas {
+            replica.deliver(Duration::from_millis(1)).ok();
+        }
+    }
+    settle(&mut replicas);
+}
+
 /// Goal: commands that are not for this copy, however many there are, keep nobody beyond its deadline; and none is left unseen.
 /// Method: a member without a copy gives all of them before the first is taken, and never the state.
 #[test]
