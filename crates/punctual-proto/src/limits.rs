@@ -113,7 +113,7 @@ pub const BROADCAST_REPAIRS_MAX: usize = 1024;
 /// Memory for the frames of one broadcast group at one member, bytes.
 pub const BROADCAST_MEMORY_MAX: usize = 1 << 30;
 
-/// Commands that a copy of a replicated state keeps while it is restored, bytes.
+/// Commands that a copy of a replicated state keeps while it is restored, bytes: their own, and what it notes of each.
 pub const REPLICA_BACKLOG_SIZE_MAX: usize = 1 << 30;
 
 /// Parts of a snapshot that are broadcast and not delivered yet: enough to keep the order busy, too few to fill anybody's window.

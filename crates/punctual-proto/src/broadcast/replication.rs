@@ -98,6 +98,13 @@ struct Kept {
     payload: Vec<u8>,
 }
 
+impl Kept {
+    /// What a command takes while it is kept: without its own part, any number of empty ones would fit.
+    fn size(command: &Command<'_>) -> usize {
+        size_of::<Self>() + command.payload.len()
+    }
+}
+
 /// One member's copy of a state. It is fed with all events of its member, and says what is to be broadcast.
 #[derive(Debug)]
 pub struct Replication<S: State> {
@@ -297,14 +304,14 @@ impl<S: State> Replication<S> {
     fn obey(&mut self, command: Command<'_>) -> Outcome<S::Output> {
         match self.phase {
             Phase::Current => return Outcome::Applied(self.state.apply(command)),
-            Phase::Restoring if self.backlog_size + command.payload.len() > self.backlog_size_max => {
+            Phase::Restoring if self.backlog_size + Kept::size(&command) > self.backlog_size_max => {
                 self.phase = Phase::Lacking;
                 self.drop_backlog();
                 return Outcome::Overrun;
             }
             Phase::Restoring => {
+                self.backlog_size += Kept::size(&command);
                 let Command { sender, life, payload } = command;
-                self.backlog_size += payload.len();
                 self.backlog.push_back(Kept { sender, life, payload: payload.to_vec() });
             }
             Phase::Lacking => {}
@@ -460,7 +467,7 @@ mod tests {
     #[test]
     fn who_is_overrun_says_so() {
         let mut copies = two();
-        copies[1].backlog_size_max = 3;
+        copies[1].backlog_size_max = 3 + size_of::<Kept>();
         pass_on(&mut copies);
         assert_eq!(copies[1].handle(&told(0), b"\0bcd"), Outcome::Nothing);
         assert_eq!(copies[1].handle(&told(0), b"\0e"), Outcome::Overrun);
@@ -468,6 +475,16 @@ mod tests {
             pass_on(&mut copies);
         }
         assert!(copies[1].state().is_none());
+    }
+
+    /// Goal: commands without bytes take memory, too.
+    #[test]
+    fn empty_commands_overrun_a_copy() {
+        let mut copies = two();
+        copies[1].backlog_size_max = 1_000;
+        pass_on(&mut copies);
+        let taken = (0..1_000).find(|_| copies[1].handle(&told(0), b"\0") == Outcome::Overrun);
+        assert_eq!(taken, Some(1_000 / size_of::<Kept>()));
     }
 
     /// Goal: at most so many parts are under way.
