@@ -264,6 +264,7 @@ impl<S: State> Replication<S> {
             // Who never heard of a view that it was in comes back in the same life, and has nothing of it.
             transfer.targets.retain(|life| view.lives.contains(life));
         }
+        self.give_up_for_nobody();
         let is_left_alone = |transfer: &Transfer| !view.lives.contains(&transfer.donor);
         if self.transfer.as_ref().is_some_and(is_left_alone) && !self.mutants.has(Mutant::DonorForgotten) {
             self.transfer = None;
@@ -271,6 +272,15 @@ impl<S: State> Replication<S> {
                 self.phase = Phase::Lacking;
                 self.drop_backlog();
             }
+        }
+    }
+
+    /// Nobody is left who is given the state: what is under way of it is nothing to anybody.
+    fn give_up_for_nobody(&mut self) {
+        let Some(transfer) = self.transfer.take_if(|transfer| transfer.targets.is_empty()) else { return };
+        if transfer.donor == self.life {
+            self.snapshot = None;
+            self.outgoing.clear();
         }
     }
 
@@ -460,6 +470,27 @@ mod tests {
         for nonsense in [&[][..], &[9], &[2, 7], &[3], &[1, 5]] {
             assert_eq!(command(&mut copies, nonsense)[0], Outcome::Nothing, "{nonsense:?}");
         }
+        assert_eq!(copies[0].state(), copies[1].state());
+    }
+
+    /// Goal: a transfer to a member that went ends with it, and one that comes later is given all of it.
+    #[test]
+    fn nobody_is_given_nothing() {
+        let mut copies = two();
+        pass_on(&mut copies);
+        let part = copies[0].poll_broadcast().expect("it gives its state").to_vec();
+        copies[0].note_taken();
+        assert!(copies[0].poll_broadcast().is_some(), "it would go on");
+        let alone = Event::View(View { number: 3, lives: [LIVES[0], 0].into() });
+        copies[0].handle(&alone, &[]);
+        assert_eq!(copies[0].poll_broadcast(), None, "nobody is there");
+        assert_eq!(copies[0].handle(&told(0), &part), Outcome::Nothing, "it is late");
+        copies[1].handle(&Event::Expelled, &[]);
+        let view = Event::View(View { number: 4, lives: LIVES.into() });
+        copies.iter_mut().for_each(|copy| _ = copy.handle(&view, &[]));
+        pass_on(&mut copies);
+        assert_eq!(pass_on(&mut copies), [Outcome::Nothing; 2], "the part");
+        assert_eq!(pass_on(&mut copies), [Outcome::Nothing, Outcome::Restored]);
         assert_eq!(copies[0].state(), copies[1].state());
     }
 
