@@ -53,6 +53,10 @@ const CHECK: Duration = Duration::from_micros(300);
 /// clock that is being set runs up to one in 2,000 too fast or too slow (`adjtimex(2)`).
 const CHECK_DIVISOR: u64 = 1_000;
 
+/// By how much a calibrated clock may be faster or slower than true time, parts in 10⁹: a stated rate by what is believed of it, its
+/// check by 50 ns in 300 µs and by what the kernel slews, and both clocks' oscillators by 100 in a million.
+pub const RATE_ERROR_MAX_PPB: u64 = 1_000_000_000 / CHECK_DIVISOR + 167_000 + 500_000 + 100_000;
+
 /// Fraction bits of the scale from ticks to nanoseconds.
 const SCALE_BITS: u32 = 32;
 

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::{Clock, ClockSource, RATE_ERROR_MAX_PPB, Ticks};
 use punctual_machine::counter::Flag;
 use punctual_machine::process::random;
 use punctual_proto::time_sync::Synchroniser;
@@ -49,10 +49,14 @@ pub const TIME_PORT: u16 = 65_534;
 /// Bound of a one-way time between two readings of one clock, nanoseconds: clocks grow in steps of 41 ns at the most.
 const ONE_CLOCK_BOUND_NS: u64 = 82;
 
+// The drift that the protocol starts from is what two calibrations leave.
+const _: () = assert!(2 * RATE_ERROR_MAX_PPB <= ClockModel::CALIBRATED.drift_max_ppb.cast_unsigned());
+
 /// How a node keeps time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeOptions {
-    /// Its part in the protocol.
+    /// Its part in the protocol. A node whose clock is `CLOCK_MONOTONIC` knows that it is [slewed](ClockModel::SLEWED); others must be
+    /// told by `model`, where such a node may be master.
     pub sync: SyncOptions,
     /// How its thread waits. The sooner it notices a message, the tighter the bound, unless the kernel stamps messages itself.
     pub wake: Wake,
@@ -64,6 +68,16 @@ pub struct TimeOptions {
 impl Default for TimeOptions {
     fn default() -> Self {
         Self { sync: SyncOptions::default(), wake: Wake::default(), trust_domain: true }
+    }
+}
+
+impl TimeOptions {
+    fn of_clock(&self, source: ClockSource) -> SyncOptions {
+        let mut sync = self.sync;
+        if source == ClockSource::Monotonic {
+            sync.model.wander_max_ppb_per_s = ClockModel::SLEWED.wander_max_ppb_per_s;
+        }
+        sync
     }
 }
 
@@ -136,7 +150,8 @@ impl TimeKeeper {
         let life = random() as u32;
         let own_clock = (clock.domain(), clock.scale());
         let now = Nanos(clock.nanos(clock.now()));
-        let synchroniser = Synchroniser::new(node.id(), life, own_clock, options.sync, now);
+        let sync = options.of_clock(clock.source());
+        let synchroniser = Synchroniser::new(node.id(), life, own_clock, sync, now);
         let shared = Arc::new(Shared { node: Mutex::new(synchroniser), clock, stop: Flag::default() });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("time keeper".to_owned());
@@ -198,5 +213,18 @@ impl Drop for TimeKeeper {
         if let Some(thread) = self.thread.take() {
             let _panicked_or_done = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: where the kernel slews the clock, nothing is taken from its rate before; elsewhere options stay as they are.
+    #[test]
+    fn a_slewed_clock_is_known() {
+        let options = TimeOptions::default();
+        assert_eq!(options.of_clock(ClockSource::Monotonic).model, ClockModel::SLEWED);
+        assert_eq!(options.of_clock(ClockSource::TimeStampCounter), options.sync);
     }
 }

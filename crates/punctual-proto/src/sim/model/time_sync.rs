@@ -190,7 +190,7 @@ const OPTIONS: SyncOptions = SyncOptions {
     priority: 128,
     every: Nanos::from_millis(40),
     silence: Nanos::from_millis(160),
-    model: ClockModel { drift_max_ppb: 210_000, wander_max_ppb_per_s: 300 },
+    model: ClockModel::CALIBRATED,
 };
 
 const NODES: u16 = 3;
