@@ -144,8 +144,8 @@ struct Class {
     due: Nanos,
     /// Its tasks that run and are not charged yet.
     running: u32,
-    /// How far it is on its stride.
-    pass: u64,
+    /// How far it is on its stride. A second of the last class is 2⁶¹: 64 bits would be over soon.
+    pass: u128,
     /// What a task takes, as a moving average.
     usual: Nanos,
 }
@@ -167,7 +167,7 @@ pub struct Scheduler {
     waiting: u32,
     number: u64,
     /// How far the class that ran last is on its stride.
-    pass: u64,
+    pass: u128,
     /// No class that waits is due before this.
     first_due: Nanos,
     /// When a task was chosen last.
@@ -259,11 +259,11 @@ impl Scheduler {
     fn choose(&mut self, last: usize, now: Nanos) -> Option<(usize, Why)> {
         let waiting = Bits(self.waiting & u32::MAX >> (u32::BITS - 1).saturating_sub(last as u32));
         let first = waiting.clone().next()?;
-        let first_by =
-            |by: &dyn Fn(&Class) -> u64| waiting.clone().min_by_key(|&index| by(&self.classes[index]));
         let chosen = match self.policy {
-            Policy::Fifo | Policy::Deadline | Policy::Aging(_) => first_by(&|class| class.queue.first_key()),
-            Policy::Stride => first_by(&|class| class.pass),
+            Policy::Fifo | Policy::Deadline | Policy::Aging(_) => {
+                waiting.min_by_key(|&index| self.classes[index].queue.first_key())
+            }
+            Policy::Stride => waiting.min_by_key(|&index| self.classes[index].pass),
             Policy::Strict => Some(first),
             // Mostly no class is due: then none is asked.
             Policy::Floors if now <= self.first_due => Some(first),
@@ -305,7 +305,7 @@ impl Scheduler {
             Nanos(usual) => Nanos((usual * (USUAL_PARTS - 1) + ran.0) / USUAL_PARTS),
         };
         // The last class's stride is the longest: each has twice the share of the next one.
-        class.pass = class.pass.saturating_add(ran.0 << index.min(CLASSES_MAX));
+        class.pass = class.pass.saturating_add(u128::from(ran.0) << index);
         class.take_off(ran, (next.why != Why::Floor).then_some(chosen));
     }
 
@@ -392,3 +392,5 @@ impl Iterator for Bits {
 }
 
 const _: () = assert!(CLASSES_MAX <= u32::BITS as usize);
+// A stride of the last class, however long it ran, has room.
+const _: () = assert!(u64::BITS as usize + CLASSES_MAX <= u128::BITS as usize);

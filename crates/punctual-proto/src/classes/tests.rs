@@ -90,6 +90,28 @@ fn a_policy_is_changed_while_tasks_wait() {
     assert_eq!((scheduler.next(Nanos(5)), scheduler.oldest(0), scheduler.waiting(0)), (None, None, 0));
 }
 
+/// Goal: strides count on, however long the last of all classes ran: afterwards each of two neighbours gets twice the time of the next.
+#[test]
+fn strides_are_never_over() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default(); CLASSES_MAX], Policy::Stride, 8).unwrap();
+    let last = CLASSES_MAX as u8 - 1;
+    let mut run = |classes: &[u8], ran: Nanos| {
+        classes.iter().for_each(|&class| scheduler.push(ready(class.into(), class, 0), Nanos(0)).unwrap());
+        let mut runs = [0_u64; 2];
+        for _ in 0..3_000 {
+            let next = scheduler.next(Nanos(0)).expect("tasks are there");
+            scheduler.charge(&next, ran);
+            runs[usize::from(next.ready.class == last)] += 1;
+            scheduler.push(next.ready, Nanos(0)).unwrap();
+        }
+        classes.iter().for_each(|_| _ = scheduler.next(Nanos(0)));
+        runs
+    };
+    assert_eq!(run(&[last], Nanos::from_millis(1_000)), [0, 3_000]);
+    let runs = run(&[last - 1, last], Nanos::from_millis(1_000));
+    assert!(runs[0].abs_diff(2_000) < 3, "{runs:?}");
+}
+
 #[test]
 fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     let classes = [ClassOptions { sheds: true, ..ClassOptions::default() }, ClassOptions::default()];
