@@ -17,12 +17,15 @@ const ANSWERS_MAX: usize = NODES_MAX;
 /// Added to a one-way time for the stamps themselves, nanoseconds: clocks grow in steps, of 41 ns at the most.
 const STAMP_ERROR_NS: u64 = 41;
 
+/// The least time between two exchanges or statuses: with none at all there would always be one more to send.
+const EVERY_MIN: Nanos = Nanos::from_millis(1);
+
 /// How a node takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncOptions {
     /// The lower, the rather it is master; [`PRIORITY_NEVER`] never. Of equals, the smaller node id is.
     pub priority: u8,
-    /// How often the master begins an exchange, and how often everybody says where its clock is.
+    /// How often the master begins an exchange, and how often everybody says where its clock is. Less than a millisecond is one.
     pub every: Nanos,
     /// How long a node must be silent to be no candidate any more: several times `every`.
     pub silence: Nanos,
@@ -142,6 +145,7 @@ impl Synchroniser {
         options: SyncOptions,
         now: Nanos,
     ) -> Self {
+        let options = SyncOptions { every: options.every.max(EVERY_MIN), ..options };
         Self {
             own,
             life,

@@ -200,6 +200,19 @@ fn a_master_that_restarts_has_another_clock() {
     }
 }
 
+/// Goal: at one instant there is an end to what is sent, however often that is to be.
+#[test]
+fn what_is_sent_at_an_instant_ends() {
+    let options = SyncOptions { every: Nanos(0), ..SyncOptions::default() };
+    let mut node = Synchroniser::new(NodeId::new(1).unwrap(), 1, (1, 1), options, Nanos(0));
+    let now = Nanos(2 * S);
+    node.handle_timeout(now);
+    assert_eq!(node.role(), Role::Master);
+    let sent = (0..1_000).take_while(|_| node.poll_transmit(now).is_some()).count();
+    assert_eq!(sent, 3, "a sync, its follow-up, and a status");
+    assert!(node.next_timeout() > now);
+}
+
 /// Goal: what is late, doubled or of a former master changes nothing.
 #[test]
 fn what_belongs_to_no_exchange_is_counted() {
