@@ -2,24 +2,40 @@
 //!
 //! The kernel stamps by `CLOCK_REALTIME`, which people and their daemons set. A stamp is believed if that clock was not set
 //! between two looks around it; it is then nearer to the arrival than anything that a thread reads after waking.
+//!
+//! The look before may not be the last one: a message may have come before that and be read behind it. Looks are as far apart as
+//! stamps may be old, so that the one before the last is always before the stamp.
 
 use punctual_machine::clock::{Clock, monotonic_ns, realtime_ns};
 use punctual_proto::Nanos;
 
-/// What two readings in a row may lie apart, and what slewing may make of the age of a stamp, nanoseconds.
+/// What two readings in a row may lie apart, nanoseconds.
 const LOOK_ERROR_NS: u64 = 2_000;
 
-/// A clock that moved by more than this during a wait was set, nanoseconds. Slewing is 500 parts in a million at most.
+/// A clock that moved by more than this between two looks was set, nanoseconds.
 const MOVED_MAX_NS: u64 = 100_000;
 
-/// Stamps older than this are not believed: slewing would make more of them than [`LOOK_ERROR_NS`].
+/// Stamps older than this are not believed, nanoseconds.
 const AGE_MAX_NS: u64 = 2_000_000;
+
+/// One part in so many of a stamp's age may come from slewing, which moves `CLOCK_MONOTONIC` as well and shows in no look. Daemons
+/// slew by a twelfth (`maxslewrate` of chrony).
+const SLEW_DIVISOR: u64 = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// By the node's clock.
+    at: Nanos,
+    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`.
+    difference: i128,
+}
 
 #[derive(Debug)]
 pub(super) struct KernelTime {
     clock: &'static Clock,
-    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC` before the wait.
-    before: i128,
+    /// At least [`AGE_MAX_NS`] before the last.
+    before: Look,
+    last: Look,
 }
 
 fn difference() -> i128 {
@@ -28,12 +44,20 @@ fn difference() -> i128 {
 
 impl KernelTime {
     pub(super) fn new(clock: &'static Clock) -> Self {
-        Self { clock, before: difference() }
+        let look = Look { at: Nanos(clock.nanos(clock.now())), difference: difference() };
+        Self { clock, before: look, last: look }
     }
 
     /// Looks at the clocks before a wait.
     pub(super) fn note(&mut self) {
-        self.before = difference();
+        let at = Nanos(self.clock.nanos(self.clock.now()));
+        if at.since(self.last.at).0 >= AGE_MAX_NS {
+            self.note_look(Look { at, difference: difference() });
+        }
+    }
+
+    fn note_look(&mut self, look: Look) {
+        self.before = std::mem::replace(&mut self.last, look);
     }
 
     /// When a message came that the kernel stamped, in nanoseconds of the node's clock: not before it did, and by little
@@ -47,11 +71,12 @@ impl KernelTime {
     /// The same by these readings: both clocks', and `CLOCK_REALTIME` less `CLOCK_MONOTONIC` behind them.
     fn arrival_by(&self, kernel_ns: u64, real: u64, here: Nanos, after: i128) -> Option<Nanos> {
         let age = real.checked_sub(kernel_ns).filter(|&age| age <= AGE_MAX_NS)?;
-        // Whatever the clock was set or slewed by since the wait began may lie between the stamp and now.
-        let moved = u64::try_from((after - self.before).unsigned_abs()).unwrap_or(u64::MAX);
+        // A clock that was set forwards between the stamp and the look before would put it before that look.
+        let arrived = here.0.checked_sub(age).filter(|&arrived| arrived >= self.before.at.0)?;
+        // Whatever the clock was set by since may lie between the stamp and now.
+        let moved = u64::try_from((after - self.before.difference).unsigned_abs()).unwrap_or(u64::MAX);
         let error = moved.saturating_add(LOOK_ERROR_NS);
-        (error <= MOVED_MAX_NS).then_some(())?;
-        Some(Nanos(here.0.saturating_sub(age).saturating_add(error)))
+        (error <= MOVED_MAX_NS).then(|| Nanos(arrived.saturating_add(error + age / SLEW_DIVISOR)))
     }
 }
 
@@ -64,25 +89,57 @@ mod tests {
     #[test]
     fn a_stamp_across_a_step_is_not_believed() {
         const HOUR: i128 = 3_600_000_000_000;
-        let kernel_time = KernelTime { clock: Clock::get(), before: 100 * HOUR };
+        let look = Look { at: Nanos(4_000_000), difference: 100 * HOUR };
+        let kernel_time = KernelTime { clock: Clock::get(), before: look, last: look };
         let (here, stamp, age) = (Nanos(5_000_000), 1_000 * HOUR, 700_u64);
         let arrival = |step_before_stamp: i128, step_after_stamp: i128| {
             let stamp = stamp + step_before_stamp;
             let real = stamp + i128::from(age) + step_after_stamp;
             let [stamp, real] = [stamp, real].map(|ns| u64::try_from(ns).expect("after 1970"));
-            kernel_time.arrival_by(
-                stamp,
-                real,
-                here,
-                kernel_time.before + step_before_stamp + step_after_stamp,
-            )
+            kernel_time.arrival_by(stamp, real, here, look.difference + step_before_stamp + step_after_stamp)
         };
-        assert_eq!(arrival(0, 0), Some(Nanos(here.0 - age + LOOK_ERROR_NS)));
+        let slewed = age / SLEW_DIVISOR;
+        assert_eq!(arrival(0, 0), Some(Nanos(here.0 - age + LOOK_ERROR_NS + slewed)));
         for step in [HOUR, -HOUR] {
             assert_eq!(arrival(step, 0), None, "{step} before the stamp");
             assert_eq!(arrival(0, step), None, "{step} after it");
         }
-        // Slewing is believed within its bound.
-        assert_eq!(arrival(0, 500), Some(Nanos(here.0 - (age + 500) + 500 + LOOK_ERROR_NS)));
+        // A little is believed, and may lie on either side of the stamp.
+        let slewed = (age + 500) / SLEW_DIVISOR;
+        assert_eq!(arrival(0, 500), Some(Nanos(here.0 - (age + 500) + 500 + LOOK_ERROR_NS + slewed)));
+    }
+
+    /// Goal: a message that came before the last look moves no arrival forwards in time, though the clock was set between the two.
+    #[test]
+    fn a_stamp_before_the_last_look_is_checked() {
+        let look = |at, difference| Look { at: Nanos(at), difference };
+        let mut kernel_time = KernelTime { clock: Clock::get(), before: look(0, 50), last: look(0, 50) };
+        kernel_time.note_look(look(10_000_000, 50));
+        // It came at 12.9 ms. At 13 ms the clock was set ahead by 1 ms, which the look behind that does not show.
+        let (stamp, step) = (900_000_000, 1_000_000);
+        kernel_time.note_look(look(13_100_000, 50 + i128::from(step)));
+        let by = |here: u64| (stamp + here - 12_900_000 + step, Nanos(here), 50 + i128::from(step));
+        let (real, here, after) = by(13_200_000);
+        assert_eq!(kernel_time.arrival_by(stamp, real, here, after), None);
+        // Two looks later nothing of it is left, and one that came before them is not believed either.
+        kernel_time.note_look(look(15_200_000, 50 + i128::from(step)));
+        let (real, here, after) = by(13_850_000);
+        assert_eq!(kernel_time.arrival_by(stamp, real, here, after), None);
+        let came = kernel_time.arrival_by(real, real + 80_000, Nanos(15_300_000), after);
+        assert_eq!(came, Some(Nanos(15_300_000 - 80_000 + LOOK_ERROR_NS + 10_000)));
+    }
+
+    /// Goal: a clock that is slewed as fast as daemons do puts no arrival before it was.
+    #[test]
+    fn slewing_puts_no_arrival_too_early() {
+        let look = Look { at: Nanos(0), difference: 50 };
+        let kernel_time = KernelTime { clock: Clock::get(), before: look, last: look };
+        let (stamp, arrived) = (900_000_000, 5_000_000_u64);
+        for age in [0, 1_000, 100_000, 1_800_000] {
+            // `CLOCK_MONOTONIC` runs as fast: the difference stays.
+            let real = stamp + age + age / 12;
+            let found = kernel_time.arrival_by(stamp, real, Nanos(arrived + age), 50).expect("a young one");
+            assert!(found.0 >= arrived, "{age}: {found:?}");
+        }
     }
 }
