@@ -43,18 +43,19 @@ pub enum ClockSource {
     Monotonic,
 }
 
-/// How long a calibration against `CLOCK_MONOTONIC` takes. Two readings err by some 50 ns in all: 5 in a million.
+/// How long a calibration against `CLOCK_MONOTONIC_RAW` takes. Two readings err by some 50 ns in all: 5 in a million. Nobody slews that
+/// clock. Daemons slew `CLOCK_MONOTONIC` by up to a twelfth (`maxslewrate` of chrony), which would stay for the life of the process.
 const CALIBRATION: Duration = Duration::from_millis(10);
 
-/// How long the rate that the kernel states is checked against `CLOCK_MONOTONIC`.
+/// How long the rate that the kernel states is checked.
 const CHECK: Duration = Duration::from_micros(300);
 
-/// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs, and a
-/// clock that is being set runs up to one in 2,000 too fast or too slow (`adjtimex(2)`).
+/// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs, and the kernel
+/// finds its rate by another clock to one in 2,000 at first (`quick_pit_calibrate`), which is the one it states.
 const CHECK_DIVISOR: u64 = 1_000;
 
 /// By how much a calibrated clock may be faster or slower than true time, parts in 10⁹: a stated rate by what is believed of it, its
-/// check by 50 ns in 300 µs and by what the kernel slews, and both clocks' oscillators by 100 in a million.
+/// check by 50 ns in 300 µs, the kernel's own calibration by 500 in a million, and the oscillator by 100.
 pub const RATE_ERROR_MAX_PPB: u64 = 1_000_000_000 / CHECK_DIVISOR + 167_000 + 500_000 + 100_000;
 
 /// Fraction bits of the scale from ticks to nanoseconds.
@@ -219,7 +220,7 @@ static START: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Sleeps until so long has passed since a paired reading.
 fn sleep_until((_, start_ns): (u64, u64), distance: Duration) {
-    let passed = Duration::from_nanos(monotonic_ns().saturating_sub(start_ns));
+    let passed = Duration::from_nanos(raw_ns().saturating_sub(start_ns));
     if let Some(rest) = distance.checked_sub(passed) {
         std::thread::sleep(rest);
     }
@@ -229,12 +230,17 @@ fn sleep_until((_, start_ns): (u64, u64), distance: Duration) {
 fn paired_reading() -> (u64, u64) {
     let attempt = || {
         let before = read_counter();
-        let ns = monotonic_ns();
+        let ns = raw_ns();
         let after = read_counter();
         (after - before, before + (after - before) / 2, ns)
     };
     let (_, ticks, ns) = (0..16).map(|_| attempt()).min_by_key(|&(width, ..)| width).unwrap_or_else(attempt);
     (ticks, ns)
+}
+
+/// `CLOCK_MONOTONIC_RAW`, nanoseconds.
+fn raw_ns() -> u64 {
+    nanos_of(clock_gettime(ClockId::MonotonicRaw))
 }
 
 /// `CLOCK_MONOTONIC`, nanoseconds.

@@ -34,7 +34,7 @@ pub struct ClockModel {
 impl ClockModel {
     /// Of clocks that nodes calibrate by themselves. Until exchanges have told the drift, which takes a few, it may be any that
     /// calibrations leave: 1 in 1,000 that a stated rate may be off, 167 in a million by which the check of it errs, 500 by which the
-    /// kernel slews the clock that it is checked against, and 100 that IEEE 1588 and 802.3 allow to every clock, for each of two. A
+    /// kernel may have mistaken the clock that it is checked against, and 100 that IEEE 1588 and 802.3 allow to every clock, for each of two. A
     /// quartz drifts by some parts in 10⁷ per kelvin, and the temperature of a machine changes by less than a kelvin a second.
     pub const CALIBRATED: Self = Self { drift_max_ppb: 3_600_000, wander_max_ppb_per_s: 300 };
 
