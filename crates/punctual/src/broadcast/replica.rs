@@ -4,9 +4,13 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use punctual_proto::NodeId;
 use punctual_proto::broadcast::{Event, Outcome, Replication, State};
 
-use super::{BroadcastError, DeliverError, Group, GroupOptions, Guarantee, JoinError, Message, Next, View};
+use super::{
+    BroadcastError, DeliverError, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Message, Next,
+    View,
+};
 use crate::node::Node;
 
 /// The largest part of a snapshot, bytes: some tens of frames.
@@ -139,7 +143,7 @@ impl From<DeliverError> for ReplicaError {
 
 impl<S: State> Replica<S> {
     /// Asks to join, or founds the group. The state is that of a group that begins, and equal at all members. Commands have an order:
-    /// messages without one, which [`Self::group`] can broadcast, are no commands, and reach nobody.
+    /// messages without one, which a [`Group`] of the same name can broadcast, are no commands, and reach nobody.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -164,9 +168,19 @@ impl<S: State> Replica<S> {
         self.copy.state()
     }
 
-    /// The member, for its view and account.
-    pub fn group(&mut self) -> &mut Group {
-        &mut self.group
+    /// This node.
+    pub fn node(&self) -> NodeId {
+        self.group.node()
+    }
+
+    /// As [`Group::view`].
+    pub fn view(&mut self) -> View {
+        self.group.view()
+    }
+
+    /// As [`Group::account`].
+    pub fn account(&mut self) -> GroupAccount {
+        self.group.account()
     }
 
     /// Takes a command to be applied by all copies, this one included, or says why not; never waits.

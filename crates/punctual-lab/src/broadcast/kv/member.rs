@@ -118,7 +118,7 @@ impl Serving {
         };
         member.grow(kv.clients);
         member.run()?;
-        let frame = member.replica.group().account().frame_size;
+        let frame = member.replica.account().frame_size;
         Ok((member, Joined { frame }))
     }
 
