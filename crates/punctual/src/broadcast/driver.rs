@@ -52,7 +52,7 @@ pub(super) struct Driver {
     held_max: Nanos,
     /// What was taken from the member and not by the user yet, each with the bytes of its message.
     kept: VecDeque<(Event, Vec<u8>)>,
-    /// All their bytes.
+    /// All their bytes, and what it takes to keep each: a view has none of its own.
     kept_size: usize,
     /// With so many of them, the next view waits for the user.
     kept_size_max: usize,
@@ -69,6 +69,10 @@ pub(super) struct Driver {
     pub(super) has_rung: bool,
     /// When the user drove last.
     pub(super) driven_at: Nanos,
+}
+
+fn kept_size(bytes: &[u8]) -> usize {
+    size_of::<(Event, Vec<u8>)>() + bytes.len()
 }
 
 impl Driver {
@@ -140,7 +144,7 @@ impl Driver {
         }
         self.is_from_kept = !self.kept.is_empty();
         if let Some((event, bytes)) = self.kept.pop_front() {
-            self.kept_size -= bytes.len();
+            self.kept_size -= kept_size(&bytes);
             self.bytes = bytes;
             return Some(event);
         }
@@ -180,7 +184,7 @@ impl Driver {
         if let Event::Delivered(_) = event {
             self.member.take_message(&mut bytes);
         }
-        self.kept_size += bytes.len();
+        self.kept_size += kept_size(&bytes);
         self.kept.push_back((event, bytes));
         true
     }
@@ -291,5 +295,26 @@ impl Driver {
             }
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::broadcast::{Delivery, Group, GroupOptions};
+    use crate::node::{Bus, Node};
+
+    /// Goal: events without bytes count among what is kept for a user that is away, and no longer once it took them.
+    #[test]
+    fn views_are_not_kept_for_nothing() {
+        let node = Node::open(&Bus::loopback("kept"), "anne").unwrap();
+        let mut group = Group::join(&node, &GroupOptions::new("alone", &["anne"]).founding()).unwrap();
+        let mut size = || {
+            let mut driver = group.shared.visit(&mut group.sender);
+            (driver.has_event(), driver.kept_size > 0)
+        };
+        assert_eq!(size(), (true, true));
+        assert!(matches!(group.try_deliver(), Ok(Delivery::View(_))));
+        let mut driver = group.shared.visit(&mut group.sender);
+        assert_eq!((driver.has_event(), driver.kept_size), (false, 0));
     }
 }
