@@ -183,7 +183,8 @@ impl<S: State> Replica<S> {
         self.group.account()
     }
 
-    /// Takes a command to be applied by all copies, this one included, or says why not; never waits.
+    /// Takes a command to be applied by all copies, this one included, or says why not; never waits. Where no copy has the state,
+    /// because the last that had it went, a command is taken and applied by none.
     ///
     /// # Errors
     /// See [`BroadcastError`].
