@@ -32,6 +32,8 @@ pub(crate) fn ask<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<Vec<u64
         message.fill(fill);
         let start = clock.now();
         pair.send(&message)?;
+        // What is not received must not look like the answer.
+        message[plan.size - 1] = !fill;
         pair.receive(&mut message)?;
         *latency = clock.nanos(clock.now().since(start));
         if message[plan.size - 1] != fill {
@@ -105,4 +107,32 @@ fn is_right(message: &[u8], pattern: &[u8], expected: u64) -> bool {
     number_of(message) == expected
         && message.last() == pattern.last()
         && (!expected.is_multiple_of(WHOLE_EVERY) || message[8..] == pattern[8..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes everything, and says that something came.
+    struct Deaf;
+
+    impl Pair for Deaf {
+        fn send(&mut self, _: &[u8]) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, _: &mut [u8]) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn wait_for_peer(&mut self) -> Outcome<()> {
+            Ok(())
+        }
+    }
+
+    /// Goal: a mechanism that brings nothing has no latencies.
+    #[test]
+    fn what_was_not_received_is_no_answer() {
+        assert!(ask(&mut Deaf, Plan { size: 8, warmup: 1, messages: 3 }).is_err());
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::{Pair, Temporary, path, patiently};
+use super::{Pair, Temporary, is_whole, path, patiently};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
@@ -29,8 +29,7 @@ impl Pair for Datagram {
     }
 
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
-        self.socket.recv(message)?;
-        Ok(())
+        is_whole(self.socket.recv(message)?, message)
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {

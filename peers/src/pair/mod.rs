@@ -69,6 +69,12 @@ pub(crate) trait Pair {
     }
 }
 
+/// What was received has the size that was agreed.
+#[inline]
+fn is_whole(size: usize, message: &[u8]) -> Outcome<()> {
+    if size == message.len() { Ok(()) } else { Err(format!("a message of {size} B").into()) }
+}
+
 /// Opens this process's end. `held`: whether a writer must wait for its reader, so that a stream loses nothing.
 pub(crate) fn open(kind: &str, size: usize, meeting: &Meeting, held: bool) -> Outcome<Box<dyn Pair>> {
     Ok(match (kind, size) {

@@ -3,7 +3,7 @@
 use punctual_machine::packet::{BROADCAST, PacketOptions, PacketSocket};
 use punctual_machine::socket::{UdpOptions, UdpSocket};
 
-use super::Pair;
+use super::{Pair, is_whole};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
@@ -38,13 +38,14 @@ impl Pair for Udp {
     #[inline]
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
         if self.blocking {
-            self.socket.recv_bare_blocking(message)?;
-            return Ok(());
+            return is_whole(self.socket.recv_bare_blocking(message)?, message);
         }
-        while self.socket.recv_bare(message).is_err() {
+        loop {
+            if let Ok(size) = self.socket.recv_bare(message) {
+                return is_whole(size, message);
+            }
             std::hint::spin_loop();
         }
-        Ok(())
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {

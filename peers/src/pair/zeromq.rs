@@ -1,6 +1,6 @@
 //! libzmq: a PAIR of sockets over a Unix socket (its `ipc`), with its own I/O thread at each end.
 
-use super::{Pair, Temporary, path};
+use super::{Pair, Temporary, is_whole, path};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
@@ -36,10 +36,7 @@ impl Pair for Zmq {
     }
 
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
-        match self.socket.recv_into(message, 0)? {
-            size if size == message.len() => Ok(()),
-            size => Err(format!("a message of {size} B").into()),
-        }
+        is_whole(self.socket.recv_into(message, 0)?, message)
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {
