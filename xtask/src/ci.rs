@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::command::Run;
 use crate::step::{Outcome, Step};
 use crate::{
-    arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, python_package, rejoin, release,
-    smoke, soak, tidy, tutorial, vehicles, zenoh,
+    apart, arm64, bench, c_library, deny, fuzz, http, kill, loom, miri, package, python_package, rejoin,
+    release, smoke, soak, tidy, tutorial, vehicles, zenoh,
 };
 
 /// What to run, and how long.
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "arm64", run: |plan| arm64::run(plan.arm64) },
     Step { name: "fuzz", run: |plan| fuzz::run(plan.fuzz_time, &plan.fuzz_only) },
     Step { name: "python", run: |_| python_package::run() },
+    Step { name: "apart", run: |_| apart::run() },
     Step { name: "vehicles", run: |_| vehicles::run() },
     Step { name: "rejoin", run: |_| rejoin::run() },
     Step { name: "bench", run: |_| bench::quick() },
@@ -73,7 +74,7 @@ const IN_TURN: &[&str] = &["tutorial", "c", "arm64", "fuzz", "python"];
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
 /// Steps that only a night has time for.
-const NIGHTLY: &[&str] = &["vehicles", "rejoin", "bench", "http", "zenoh", "miri"];
+const NIGHTLY: &[&str] = &["apart", "vehicles", "rejoin", "bench", "http", "zenoh", "miri"];
 
 pub(crate) fn all() -> Vec<Step> {
     STEPS.to_vec()

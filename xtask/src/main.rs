@@ -1,5 +1,6 @@
 //! What CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
 
+mod apart;
 mod arm64;
 mod bench;
 mod c_library;

@@ -52,7 +52,7 @@ impl Street {
         let address = SocketAddrUnix::new(self.folder.path().join("box")).expect("a short path");
         sendmsg_addr(&self.sender, &address, &[IoSlice::new(text)], &mut ancillary, SendFlags::DONTWAIT)
             .expect("there is room");
-        (!chosen.is_empty()).then_some(which.trailing_zeros() % 4 == 0)
+        (!chosen.is_empty()).then_some(which.trailing_zeros().is_multiple_of(4))
     }
 }
 

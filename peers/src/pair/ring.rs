@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use punctual_machine::counter::Counter;
 use punctual_machine::memory::{Access, Mapping};
 use punctual_machine::ring::{Next, RingMemory, RingReader, RingWriter};
-use punctual_machine::sync::{AtomicU64, Ordering, spin_hint};
+use punctual_machine::sync::spin_hint;
 
 use super::{Pair, Temporary, path, patiently};
 use crate::Outcome;
@@ -53,7 +54,7 @@ impl Ring {
 }
 
 /// How far the reader of a ring has got.
-fn cursor(memory: &Mapping, ring: usize) -> &AtomicU64 {
+fn cursor(memory: &Mapping, ring: usize) -> &Counter {
     memory.object(CURSORS_AT + 64 * ring).expect("the mapping has both")
 }
 
@@ -61,8 +62,7 @@ impl Pair for Ring {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Outcome<()> {
         let Self { writer, memory, own, .. } = self;
-        while writer.claim_held(message.len(), &mut || cursor(memory, *own).load(Ordering::Acquire)).is_err()
-        {
+        while writer.claim_held(message.len(), &mut || cursor(memory, *own).get_published()).is_err() {
             spin_hint();
         }
         writer.write(0, message);
@@ -86,7 +86,7 @@ impl Pair for Ring {
         self.reader.consume();
         if self.reader.position() - self.told >= CURSOR_STEP {
             self.told = self.reader.position();
-            cursor(&self.memory, 1 - self.own).store(self.told, Ordering::Release);
+            cursor(&self.memory, 1 - self.own).publish(self.told);
         }
         Ok(())
     }
