@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
@@ -67,15 +68,23 @@ where
     }
 }
 
-/// Accepts connections, and serves each in a task of its own.
-///
-/// # Errors
-/// The listener fails.
-pub async fn serve(listener: TcpListener, host: Host) -> std::io::Result<()> {
+/// How long nobody is accepted where there is no descriptor left: others must close theirs first.
+const FULL_WAIT: Duration = Duration::from_millis(10);
+
+/// Accepts connections, and serves each in a task of its own, for ever: what befalls one connection, or lasts until others end, ends
+/// no server.
+pub async fn serve(listener: TcpListener, host: Host) -> Infallible {
     loop {
-        let (stream, _from) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        host.start(CONNECTION, connection(host.clone(), stream));
+        match listener.accept().await {
+            Ok((stream, _from)) => {
+                // Without it answers may wait for more to send; one whose client went on is served to its end.
+                let _gone = stream.set_nodelay(true);
+                host.start(CONNECTION, connection(host.clone(), stream));
+            }
+            // Its client was gone before it was accepted.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => tokio::time::sleep(FULL_WAIT).await,
+        }
     }
 }
 

@@ -115,3 +115,44 @@ async fn tonic_serves_in_classes() {
     .await
     .expect("no hang");
 }
+
+/// Goal: where no descriptor is left, a server goes on once there is one again. Method: this test again, in a process that may have few.
+#[test]
+fn a_server_outlives_want_of_descriptors() {
+    let own = std::env::current_exe().expect("this program");
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(own)
+        .args(["want_of_descriptors", "--exact", "--nocapture"])
+        .env("PUNCTUAL_TEST_ROLE", "few")
+        .output()
+        .expect("a shell");
+    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
+}
+
+/// Not a test of its own: what the process with few descriptors does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn want_of_descriptors() {
+    if std::env::var_os("PUNCTUAL_TEST_ROLE").is_none() {
+        return;
+    }
+    tokio::time::timeout(PATIENCE, async {
+        let (listener, address) = listener().await;
+        let accepting = tokio::spawn(serve(listener, Host::Tokio));
+        let mut taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        // One for the client's end, and none for the server's.
+        drop(taken.pop());
+        let stream = TcpStream::connect(&address).await.expect("it listens");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(taken);
+        let (mut client, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
+        tokio::spawn(connection);
+        let request =
+            Request::get("/urgent").header("host", "here").body(Empty::<Bytes>::new()).expect("text");
+        assert_eq!(client.send_request(request).await.expect("an answer").status(), StatusCode::OK);
+        accepting.abort();
+    })
+    .await
+    .expect("no hang");
+}
