@@ -160,9 +160,28 @@ fn policies() -> Section {
         .note("All policies serve the same number of requests: compare classes.")
 }
 
+/// A seed that runs. If the protocol panics, which no model catches, it says which one that was.
+struct Running<'m> {
+    model: &'m dyn sim::Model,
+    seed: u64,
+    tell: fn(String),
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { model, seed, tell } = self;
+            let name = model.name();
+            let plan = model.plan(*seed);
+            tell(format!("{name}, seed {seed}: its plan, for punctual sim {name} --replay FILE:\n\n{plan}"));
+        }
+    }
+}
+
 fn run_seeds(model: &dyn sim::Model, seeds: &Range<u64>) -> Result<String, Box<Failed>> {
     let mut all = Record::counts();
     for seed in seeds.clone() {
+        let _running = Running { model, seed, tell: |text| eprintln!("{text}") };
         let record = sim::check(model, seed)?;
         (all.messages, all.checks) = (all.messages + record.messages, all.checks + record.checks);
     }
@@ -358,6 +377,43 @@ mod tests {
         for wrong in ["", "3", "3..", "3..3", "4..3", "a..b", "3..=4"] {
             assert!(seeds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Fails in a way that no check sees.
+    struct Broken;
+
+    impl sim::Model for Broken {
+        fn name(&self) -> &'static str {
+            "broken"
+        }
+
+        fn about(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn plan(&self, seed: u64) -> Plan {
+            format!("seed {seed}\nmessage 7 0->1 lose\n").parse().expect("a plan")
+        }
+
+        fn run(&self, _: &Plan, _: Record) -> sim::Report {
+            panic!("by the protocol")
+        }
+    }
+
+    /// Goal: a protocol that panics leaves the seed and the plan by which anybody can see it again; who does not panic says nothing.
+    #[test]
+    fn a_panic_says_which_seed_it_was() {
+        static TOLD: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+        let tell = |text: String| TOLD.lock().expect("nobody panics with it").push_str(&text);
+        drop(Running { model: &Broken, seed: 4, tell });
+        let panics = std::panic::catch_unwind(|| {
+            let _running = Running { model: &Broken, seed: 5, tell };
+            sim::check(&Broken, 5).is_ok()
+        });
+        assert!(panics.is_err());
+        let told = TOLD.lock().expect("nobody panics with it").clone();
+        assert!(told.starts_with("broken, seed 5"), "{told}");
+        assert!(told.ends_with("seed 5\nmessage 7 0->1 lose\n"), "{told}");
     }
 
     #[test]
