@@ -1,7 +1,7 @@
 //! Communicators: bound to a port, they send and receive.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::publication::TakeError;
 use punctual::{Communicator as Endpoint, SendError, Target as Meant};
@@ -13,6 +13,13 @@ use crate::buffer::{with_bytes, with_bytes_mut};
 use crate::error::{not_sent, not_taken};
 use crate::held::{Deadline, Held, timeout_of, wait};
 use crate::message::{Known, Message, Target};
+
+/// How long a frame of a message waits for room where the message may take as long as it will: after that signals are looked after, and
+/// all of it is sent again.
+const FRAME_WAIT: Duration = Duration::from_secs(5);
+
+/// How often is looked whether something may be sent.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// An endpoint at a port of a node. Any thread may use it, one at a time.
 #[pyclass(frozen, module = "punctual")]
@@ -55,6 +62,48 @@ fn copied(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     }
 }
 
+/// Sends what is cut into frames. Its target is waited for before, in slices: nothing is sent then. Tried in slices itself, a part of it
+/// would be sent again and again.
+fn send_cut(
+    py: Python<'_>,
+    endpoint: &mut Endpoint,
+    target: Meant,
+    data: &[u8],
+    timeout: Option<Duration>,
+) -> PyResult<()> {
+    loop {
+        let mut refusal = SendError::Unreachable;
+        let found = wait(py, timeout, |slice| match await_target(endpoint, target, slice) {
+            Err(last @ (SendError::Full | SendError::Unreachable)) => {
+                refusal = last;
+                None
+            }
+            found => Some(found),
+        })?;
+        found.unwrap_or(Err(refusal)).map_err(not_sent)?;
+        let sent = py.detach(|| endpoint.send_timeout(target, data, timeout.unwrap_or(FRAME_WAIT)));
+        match sent {
+            // Nobody has all of it: it begins anew, unless a signal ends the wait.
+            Err(SendError::Full | SendError::Unreachable) if timeout.is_none() => py.check_signals()?,
+            sent => return sent.map_err(not_sent),
+        }
+    }
+}
+
+/// Waits for at most so long until something may be sent there.
+fn await_target(endpoint: &mut Endpoint, target: Meant, timeout: Duration) -> Result<(), SendError> {
+    let begun = Instant::now();
+    loop {
+        // A claim that is dropped sends nothing.
+        match endpoint.claim(target, 1).map(drop) {
+            Err(SendError::Full | SendError::Unreachable) if begun.elapsed() < timeout => {
+                std::thread::sleep(LOOK_EVERY.min(timeout));
+            }
+            found => return found,
+        }
+    }
+}
+
 fn try_receive(py: Python<'_>, endpoint: &mut Endpoint) -> PyResult<Option<Message>> {
     Message::take(py, |bytes| endpoint.try_receive_into(bytes).map(Known::from))
 }
@@ -86,7 +135,8 @@ impl Communicator {
         self.0.with(|endpoint| try_send(py, endpoint, target.0, data)?.map_err(not_sent))
     }
 
-    /// Sends; waits for room, and for a target that is not there yet, for `timeout` seconds; with a message that is cut, at each frame.
+    /// Sends; waits for room, and for a target that is not there yet, for `timeout` seconds, or for as long as it takes; with a message
+    /// that is cut, at each frame.
     #[pyo3(signature = (target, data, timeout=Some(1.0)))]
     fn send(
         &self,
@@ -98,9 +148,7 @@ impl Communicator {
         self.0.with(|endpoint| {
             let timeout = timeout_of(timeout)?;
             if size_of(data)? > endpoint.payload_size_max() {
-                // Tried in slices, a part of it would be sent again and again.
-                let (copied, longest) = (copied(py, data)?, timeout.unwrap_or(Duration::MAX));
-                return py.detach(|| endpoint.send_timeout(target.0, &copied, longest)).map_err(not_sent);
+                return send_cut(py, endpoint, target.0, &copied(py, data)?, timeout);
             }
             let first = match try_send(py, endpoint, target.0, data)? {
                 Err(refusal @ (SendError::Full | SendError::Unreachable)) => refusal,

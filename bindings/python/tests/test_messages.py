@@ -335,6 +335,31 @@ except KeyboardInterrupt:
             waits.kill()
 
 
+@pytest.mark.parametrize("bus", ["loopback('nobody')", "peers('127.0.0.1:{}', ['127.0.0.1:{}'])"])
+def test_an_interrupt_ends_a_large_message_to_nobody(bus):
+    """Method: nobody is there, in memory and on a wire, where that is not known; and the message may take as long as it will."""
+    text = f"""
+import signal
+import punctual
+signal.signal(signal.SIGINT, signal.default_int_handler)
+node = punctual.Node(punctual.Bus.{bus.format(free_port(), free_port())}, "node", message_size_max=1 << 20)
+communicator = node.bind(1)
+print("waits", flush=True)
+try:
+    communicator.send(punctual.Target("nobody", 1), bytes(1 << 20), timeout=None)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as sends:
+        assert sends.stdout.readline() == "waits\n"
+        time.sleep(0.05)
+        sends.send_signal(signal.SIGINT)
+        try:
+            assert sends.communicate(timeout=PATIENCE)[0] == "interrupted\n"
+        finally:
+            sends.kill()
+
+
 def test_processes_share_a_bus_and_a_ledger_that_sums_after_kills():
     """Method: writers that are killed under load; of each life everything arrived or stands as lost."""
     name = unique("killed")
