@@ -142,15 +142,15 @@ impl Track {
 
 /// One exchange's two bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub(super) struct Exchange {
     /// The reference's clock before its sync left.
-    pub sync_sent: Nanos,
+    pub(super) sync_sent: Nanos,
     /// The own clock after it came.
-    pub sync_received: Nanos,
+    pub(super) sync_received: Nanos,
     /// The own clock before the request left.
-    pub request_sent: Nanos,
+    pub(super) request_sent: Nanos,
     /// The reference's clock after it came.
-    pub request_received: Nanos,
+    pub(super) request_received: Nanos,
 }
 
 /// A bound of the offset at an instant of the own clock.
@@ -169,11 +169,6 @@ impl Exchange {
     fn upper(&self) -> Point {
         let offset = (self.request_received - self.request_sent).saturating_add(READING_ERROR_NS);
         Point { at: self.request_sent, offset }
-    }
-
-    /// Time on both ways together, nanoseconds, apart from what clocks drift in between.
-    pub fn round_trip(&self) -> i64 {
-        (self.request_received - self.request_sent).saturating_sub(self.sync_sent - self.sync_received)
     }
 }
 

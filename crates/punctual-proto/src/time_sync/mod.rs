@@ -15,7 +15,7 @@ mod estimate;
 mod message;
 mod synchroniser;
 
-pub use estimate::{ClockModel, Estimate, Exchange, Track};
+pub use estimate::{ClockModel, Estimate, Track};
 pub use message::{STATUS_SIZE, Saying, Status, TimeMessage, TimeMessageError};
 pub use synchroniser::{OneWay, PRIORITY_NEVER, Role, SyncCounts, SyncOptions, Synchroniser, Transmit};
 
