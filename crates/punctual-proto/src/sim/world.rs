@@ -1,5 +1,7 @@
 //! Nodes, their clocks and the network between them, in a time of their own. One seed and one plan give one run.
 
+mod replay;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::rc::Rc;
@@ -15,6 +17,7 @@ use super::rng::Rng;
 use crate::address::{Address, Target};
 use crate::protocol::{Protocol, Transmit};
 use crate::time::Nanos;
+use replay::flipped;
 
 /// Messages that a node may have to say at one instant. More is a protocol that never ends.
 const BURST_MAX: usize = 10_000;
@@ -353,24 +356,6 @@ impl<P: Participant> World<P> {
         }
     }
 
-    fn replay_any(&mut self, number: u64) {
-        let mut rng = Rng::at(&[self.seed, u64::MAX - 1, number]);
-        let message = rng.below(self.sent().len() as u64);
-        let flip = rng.happens(500).then(|| rng.below(1 << 16) as u32);
-        self.record.hit(Fault::Replay { at: self.now, message, flip });
-        self.replay(message, flip);
-    }
-
-    fn replay(&mut self, message: u64, flip: Option<u32>) {
-        let Some(sent) = self.sent().get(message as usize).cloned() else { return };
-        let bytes = flip.map_or(sent.bytes.clone(), |bit| flipped(&sent.bytes, bit));
-        self.record.note(self.now, None, || {
-            let how = flip.map_or(String::new(), |bit| format!(", bit {bit} flipped"));
-            format!("somebody plays back message {message}, {}{how}", P::describe(&sent.bytes))
-        });
-        self.show(sent.source, sent.target, &bytes);
-    }
-
     fn receive(&mut self, node: u16, source: Address, bytes: Rc<[u8]>) {
         let now = self.now;
         let held = &mut self.nodes[usize::from(node)];
@@ -504,13 +489,4 @@ impl<P: Participant> World<P> {
 
 fn includes(target: Target, address: Address) -> bool {
     target.includes_node(address.node) && target.includes_port(address.port)
-}
-
-fn flipped(bytes: &[u8], bit: u32) -> Rc<[u8]> {
-    let mut bytes = Vec::from(bytes);
-    if let Some(bits) = (bytes.len() as u64 * 8).checked_sub(1) {
-        let at = u64::from(bit) % (bits + 1);
-        bytes[(at / 8) as usize] ^= 1 << (at % 8);
-    }
-    Rc::from(bytes)
 }
