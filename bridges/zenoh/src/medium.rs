@@ -105,7 +105,7 @@ impl ZenohBus {
         };
         let to_own = subscribe(self.key(&format!("to/{}", own.node)))?;
         let to_all = subscribe(self.key("all"))?;
-        let there = There::default();
+        let there = There::new();
         let tokens = self.watch(&session, own, &there, &inlet)?;
         // After the subscriptions: who sees it can reach them.
         let key = self.key(&format!("here/{}/{:04x}", own.node, own.incarnation));
@@ -152,9 +152,10 @@ impl ZenohBus {
         for reply in replies.map_err(|error| words("who is there", &error))? {
             let other = reply.result().ok().and_then(|sample| presence_of(sample.key_expr().as_str()));
             if let Some(other) = other.filter(|other| other.node != own.node) {
-                there.note(other, true);
+                there.note_answer(other);
             }
         }
+        there.end_answers();
         Ok(())
     }
 }
@@ -182,21 +183,49 @@ fn presence_of(key: &str) -> Option<Presence> {
 }
 
 /// Who can be reached: those whose tokens are there.
-#[derive(Clone, Debug, Default)]
-struct There(Arc<Mutex<BTreeSet<(NodeId, u16)>>>);
+#[derive(Clone, Debug)]
+struct There(Arc<Mutex<Tokens>>);
+
+#[derive(Debug)]
+struct Tokens {
+    there: BTreeSet<(NodeId, u16)>,
+    /// Those that went while answers to the first question may come, which may be older than that; none afterwards.
+    gone: Option<BTreeSet<(NodeId, u16)>>,
+}
 
 impl There {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<(NodeId, u16)>> {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Tokens { there: BTreeSet::new(), gone: Some(BTreeSet::new()) })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tokens> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A token comes or goes.
     fn note(&self, Presence { node, incarnation }: Presence, is_there: bool) {
-        let mut there = self.lock();
-        if is_there {
-            there.insert((node, incarnation));
-        } else {
-            there.remove(&(node, incarnation));
+        let mut tokens = self.lock();
+        let Tokens { there, gone } = &mut *tokens;
+        let (to, from) = if is_there { (Some(there), gone.as_mut()) } else { (gone.as_mut(), Some(there)) };
+        to.map(|set| set.insert((node, incarnation)));
+        from.map(|set| set.remove(&(node, incarnation)));
+    }
+
+    /// An answer to the question who is there, which may have waited while its node went: nothing orders answers and farewells.
+    fn note_answer(&self, Presence { node, incarnation }: Presence) {
+        let mut tokens = self.lock();
+        if !tokens.gone.as_ref().is_some_and(|gone| gone.contains(&(node, incarnation))) {
+            tokens.there.insert((node, incarnation));
         }
+    }
+
+    /// All answers have come.
+    fn end_answers(&self) {
+        self.lock().gone = None;
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.lock().there.range((node, 0)..=(node, u16::MAX)).next().is_some()
     }
 }
 
@@ -215,7 +244,7 @@ impl AdapterTransmit for Transmit {
     }
 
     fn is_there(&self, node: NodeId) -> bool {
-        self.there.lock().range((node, 0)..=(node, u16::MAX)).next().is_some()
+        self.there.has(node)
     }
 
     fn send(&mut self, target: Option<NodeId>, frame: &[u8]) -> bool {
@@ -254,5 +283,30 @@ impl AdapterReceive for Receive {
 
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         Some(self.outlet.drops())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an answer that was under way while its node went does not bring that back, and nothing of it is kept afterwards.
+    #[test]
+    fn an_answer_is_older_than_a_farewell() {
+        let node = NodeId::new(7).expect("a number of a node");
+        let presence = |incarnation| Presence { node, incarnation };
+        let there = There::new();
+        there.note_answer(presence(1));
+        assert!(there.has(node));
+        there.note(presence(1), false);
+        there.note_answer(presence(1));
+        assert!(!there.has(node));
+        there.note(presence(2), false);
+        there.note(presence(2), true);
+        there.note_answer(presence(2));
+        assert!(there.has(node), "it came again");
+        there.end_answers();
+        there.note(presence(2), false);
+        assert!(!there.has(node) && there.lock().gone.is_none());
     }
 }
