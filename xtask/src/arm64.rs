@@ -65,6 +65,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
         &[
             "memory_model",
             "following",
+            "idle",
             "groups",
             "interest",
             "kills",
