@@ -159,6 +159,12 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_slot_has_no_frame() {
+        let frames = Frames::new(8, 8);
+        assert!(!frames.has(NO_NUMBER) && frames.get(NO_NUMBER).is_none());
+    }
+
+    #[test]
     fn a_window_later_the_slot_has_the_other_frame() {
         let mut frames = Frames::new(4, 8);
         (0..6).for_each(|number| assert!(insert(&mut frames, number)));

@@ -562,6 +562,33 @@ fn a_frozen_view_makes_nobody_slow() {
     assert_eq!([1, 2].map(|place| room.members[place].view().size()), [2, 2]);
 }
 
+/// Goal: nor is a user slow whose member alone is frozen, because nobody else heard of the ballot.
+#[test]
+fn who_is_frozen_alone_is_not_slow() {
+    let after = Some(Nanos::from_millis(50));
+    let mut room = Room::new(|options| GroupOptions { expel_slow_after: after, ..options });
+    room.gather();
+    let mut prepare = Vec::new();
+    room.run(Nanos::from_millis(30), |_, message| {
+        if message.get(2) == Some(&0) {
+            prepare = message[..64].to_vec();
+        }
+    });
+    prepare[1] = 2 << 4 | PREPARE;
+    prepare[32..40].copy_from_slice(&256_u64.to_le_bytes());
+    room.hear(2, 0, &prepare);
+    assert_eq!(room.members[2].epoch(), 256);
+    for _ in 0..80 {
+        // What is not taken was said so.
+        let _ = room.broadcast(0);
+        room.run(Nanos::from_millis(1), |_, _| {});
+        (0..3).for_each(|place| drop(room.events(place)));
+    }
+    room.run_and_take(Nanos::from_millis(600));
+    assert_eq!(room.expelled(), 0);
+    assert!(room.is_whole());
+}
+
 /// Goal: whoever accepts a proposal says so of the ballot that it accepted it in, whatever it promises before it speaks.
 #[test]
 fn what_was_accepted_in_one_ballot_counts_in_no_other() {
@@ -613,6 +640,33 @@ fn who_leaves_does_not_decide_for_who_stays() {
     assert!(views[0].size() == 2 && !room.members[0].is_stopped());
 }
 
+/// Goal: who was to go on and is known to have begun anew is not waited for, though it is not suspected yet: whoever is left in the
+/// next view is told that it is stopped.
+#[test]
+fn who_has_begun_anew_is_not_waited_for() {
+    let mut room = Room::new(|options| GroupOptions { suspect_after: Nanos::from_millis(10_000), ..options });
+    room.run_and_take(Nanos::from_millis(8_000));
+    assert!(room.is_whole());
+    room.broadcast(0).unwrap();
+    // 1 promises, and lacks a frame.
+    let lacks = |target: usize, message: &mut Vec<u8>| {
+        if target == 1 && is_kind(message, DATA) {
+            message.clear();
+        }
+    };
+    room.run(Nanos::from_millis(1), lacks);
+    let now = room.now;
+    room.members[2].leave(now);
+    room.run(Nanos::from_millis(100), lacks);
+    assert!(room.members[0].epoch() > 0);
+    let anew = GroupOptions { suspect_after: Nanos::from_millis(10_000), ..options(1) };
+    room.members[1] = Member::new(anew, 99, room.now).unwrap();
+    room.run_and_take(Nanos::from_millis(4_000));
+    assert_eq!(room.members[0].view().size(), 2);
+    room.run_and_take(Nanos::from_millis(12_000));
+    assert!(room.members[0].is_stopped());
+}
+
 /// Goal: a leader that its own decision puts out says it to those who go on, though its user takes the end of the view first.
 #[test]
 fn who_is_put_out_by_its_own_ballot_says_so() {
@@ -649,6 +703,55 @@ fn who_is_put_out_by_its_own_ballot_says_so() {
     let views = [1, 2, 3].map(|place| room.members[place].view().clone());
     assert!(views[0].number > 2 && views.iter().all(|view| *view == views[0]), "{views:?}");
     assert!(!room.members[1].is_stopped());
+}
+
+/// Goal: who leaves, and alone knows that the view has ended, says so until the others know it.
+#[test]
+fn who_has_left_answers() {
+    let mut room = Room::of(2, Mutants::NONE, |options| options);
+    room.gather();
+    let now = room.now;
+    room.members[1].leave(now);
+    // 1 decides that itself, and what it says to all is lost.
+    let (mut installs, mut has_left) = (0, false);
+    for _ in 0..400 {
+        room.run(Nanos::from_millis(5), |_, message| {
+            installs += u32::from(is_kind(message, INSTALL));
+            let leads = message.get(2) == Some(&0) && is_kind(message, PREPARE);
+            if leads || is_kind(message, INSTALL) && installs == 1 {
+                message.clear();
+            }
+        });
+        has_left |= room.events(1).contains(&Event::Left);
+        drop(room.events(0));
+    }
+    assert!(has_left && installs > 1);
+    assert_eq!(room.members[0].view().size(), 1);
+}
+
+/// Goal: a member whose user has not taken the end of the view yet answers who leads on because it has not heard of that end.
+#[test]
+fn who_closes_the_view_answers_who_leads_on() {
+    for kind in [PREPARE, ACCEPT] {
+        let mut room = Room::new(|options| options);
+        room.gather();
+        // Something is left for 1 to take, so that it goes on closing.
+        (0..3).for_each(|_| room.broadcast(0).unwrap());
+        room.run(Nanos::from_millis(5), |_, _| {});
+        let now = room.now;
+        room.members[2].leave(now);
+        let mut led = Vec::new();
+        room.run(Nanos::from_millis(30), |target, message| {
+            if target == 1 && is_kind(message, kind) {
+                led = message.clone();
+            }
+        });
+        assert!(room.members[1].is_finishing_view());
+        room.said_by(1);
+        room.hear(1, 0, &led);
+        let answers = room.said_by(1).iter().filter(|message| is_kind(message, INSTALL)).count();
+        assert_eq!(answers, 1, "kind {kind}");
+    }
 }
 
 /// Goal: a leader that nobody's promise reaches lets another one lead.

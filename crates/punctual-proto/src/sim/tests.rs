@@ -268,6 +268,9 @@ fn who_stands_still_does_nothing() {
     );
     world.run(Nanos::from_millis(20));
     assert!(!world.is_running(0) && world.is_alive(0));
+    assert_eq!(world.node(0).last, 20, "its plan waits, too");
+    world.run(Nanos::from_millis(40));
+    assert_eq!(world.node(0).last, 30);
 }
 
 /// Goal: what a model's node can do some seeds let it do.

@@ -109,6 +109,26 @@ fn what_is_written_reads_back() {
 }
 
 /// Goal: flags say which guarantee it is; those of ordered messages are as they were before there were others.
+/// Goal: where one range of an order is not known, none behind it is given a place.
+#[test]
+fn an_unknown_range_ends_the_order() {
+    let ranges = |message: &[u8]| match parse(message, None, false) {
+        Some((_, Body::Order(_, ranges))) => ranges.iter().count(),
+        other => panic!("{other:?}"),
+    };
+    let message = written(1, None);
+    let first_at = message.len() - 2 * RANGE_SIZE;
+    assert_eq!(ranges(&message), 2);
+    for (at, byte) in [(0, GROUP_MEMBERS_MAX as u8), (1, 1), (3, 1)] {
+        let mut unknown = message.clone();
+        unknown[first_at + at] = byte;
+        assert_eq!(ranges(&unknown), 0, "byte {at}");
+        unknown = message.clone();
+        unknown[first_at + RANGE_SIZE + at] = byte;
+        assert_eq!(ranges(&unknown), 1, "byte {at} of the second");
+    }
+}
+
 #[test]
 fn every_guarantee_has_its_flags() {
     for (guarantee, flags) in [
