@@ -5,7 +5,7 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{PATIENCE, Role, own_role, unique, watchdog};
+use common::{PATIENCE, Role, be_a_node_that_idles, unique, watchdog};
 use punctual::node::NodeChange;
 use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 
@@ -15,11 +15,7 @@ const OTHERS: usize = 20;
 /// Not a test of its own: a node of another process, that does nothing until it is killed.
 #[test]
 fn role() {
-    let Some((name, bus)) = own_role() else { return };
-    let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
-    loop {
-        std::thread::park();
-    }
+    be_a_node_that_idles();
 }
 
 fn others(bus: &Bus) -> Vec<Node> {

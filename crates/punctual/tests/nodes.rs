@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, free_ports, own_role, unique, watchdog};
+use common::{PATIENCE, Role, be_a_node_that_idles, free_ports, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::publication::OfferError;
@@ -14,11 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Not a test of its own: a node of another process, that does nothing until it is killed.
 #[test]
 fn role() {
-    let Some((name, bus)) = own_role() else { return };
-    let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
-    loop {
-        std::thread::park();
-    }
+    be_a_node_that_idles();
 }
 
 /// Goal: who watches for nodes reads no messages: it holds no writer back, and is nobody's reader.

@@ -71,7 +71,8 @@ pub(super) struct Driver {
     pub(super) driven_at: Nanos,
 }
 
-fn kept_size(bytes: &[u8]) -> usize {
+/// What it takes to keep an event with these bytes.
+fn room_of(bytes: &[u8]) -> usize {
     size_of::<(Event, Vec<u8>)>() + bytes.len()
 }
 
@@ -144,7 +145,7 @@ impl Driver {
         }
         self.is_from_kept = !self.kept.is_empty();
         if let Some((event, bytes)) = self.kept.pop_front() {
-            self.kept_size -= kept_size(&bytes);
+            self.kept_size -= room_of(&bytes);
             self.bytes = bytes;
             return Some(event);
         }
@@ -184,7 +185,7 @@ impl Driver {
         if let Event::Delivered(_) = event {
             self.member.take_message(&mut bytes);
         }
-        self.kept_size += kept_size(&bytes);
+        self.kept_size += room_of(&bytes);
         self.kept.push_back((event, bytes));
         true
     }

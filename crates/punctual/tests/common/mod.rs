@@ -23,7 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (own_role, ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
+    let _ =
+        (own_role, be_a_node_that_idles, ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
     let _ = (Reachable::new, Reachable::path);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
@@ -231,6 +232,15 @@ pub(crate) fn own_role() -> Option<(String, String)> {
     let own = of("PUNCTUAL_TEST_ROLE").zip(of("PUNCTUAL_TEST_BUS"))?;
     end_with_parent();
     Some(own)
+}
+
+/// In a role: a node that does nothing until its process is killed.
+pub(crate) fn be_a_node_that_idles() {
+    let Some((name, bus)) = own_role() else { return };
+    let _node = Node::open(&Bus::shared(&bus), &name).unwrap();
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Another process in a role, this binary's test `role`; it ends with us.
