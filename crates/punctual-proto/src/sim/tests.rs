@@ -260,15 +260,15 @@ fn who_stands_still_does_nothing() {
     assert_eq!(came.len(), 30, "afterwards it does it");
     assert!(world.is_running(0));
     let mut world = World::new(&plan, Network::LAN, 1, Record::counts());
-    world.add(
-        Address { node: NodeId::named("one"), port: Port::from(1) },
-        Clock::skewed(Nanos(5)),
-        true,
-        Counting::to(20),
-    );
+    for (last, name) in [(20, "sender"), (0, "receiver")] {
+        let place = Address { node: NodeId::named(name), port: Port::from(1) };
+        world.add(place, Clock::skewed(Nanos(5)), true, Counting::to(last));
+    }
     world.run(Nanos::from_millis(20));
     assert!(!world.is_running(0) && world.is_alive(0));
     assert_eq!(world.node(0).last, 20, "its plan waits, too");
+    world.with(0, |node, _| node.is_due = true);
+    assert_eq!(world.poll(Nanos::from_millis(25)), None, "what it has to say waits");
     world.run(Nanos::from_millis(40));
     assert_eq!(world.node(0).last, 30);
 }
