@@ -31,7 +31,7 @@ pub(super) struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Linearizable,
-    /// There is no such order. The operation at this place fits nowhere.
+    /// There is no such order. The answer of the operation at this place is the first that leaves none.
     Broken(usize),
     /// The search was given up.
     Undecided,
@@ -39,6 +39,15 @@ pub(super) enum Verdict {
 
 /// Searches for an order. Each value is put once.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
+    match has_order(operations) {
+        Some(true) => Verdict::Linearizable,
+        Some(false) => Verdict::Broken(first_wrong(operations)),
+        None => Verdict::Undecided,
+    }
+}
+
+/// Whether there is an order; `None` if the search was given up.
+fn has_order(operations: &[Operation]) -> Option<bool> {
     let mut history = History::default();
     for operation in operations {
         if let Action::Put(value) = operation.action {
@@ -47,10 +56,45 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
             history.readers.push(Vec::new());
         }
     }
-    match history.read(operations) {
-        Ok(()) => Search::new(history.bounded(operations)).run(),
-        Err(place) => Verdict::Broken(place),
+    if !history.read(operations) {
+        return Some(false);
     }
+    Search::new(history.bounded(operations)).run()
+}
+
+/// The place of the operation whose answer could not be given: up to that instant there was an order, and with it there is none.
+/// What began before an instant of a linearizable history is linearizable, too (Herlihy and Wing, 1990), so the instant is bisected.
+fn first_wrong(operations: &[Operation]) -> usize {
+    let mut answers: Vec<(u64, usize)> = operations
+        .iter()
+        .enumerate()
+        .filter_map(|(place, one)| one.answered_ns.map(|ns| (ns.max(one.invoked_ns), place)))
+        .collect();
+    answers.sort_unstable();
+    let (mut sound, mut broken) = (0, answers.len());
+    while broken - sound > 1 {
+        let middle = sound + (broken - sound) / 2;
+        match has_order(&answered(operations, &answers[..middle])) {
+            Some(false) => broken = middle,
+            Some(true) | None => sound = middle,
+        }
+    }
+    answers[sound].1
+}
+
+/// The history as it stood when the last of these answers had been given. What a get will answer is not known before.
+fn answered(operations: &[Operation], answers: &[(u64, usize)]) -> Vec<Operation> {
+    let now_ns = answers.last().map_or(0, |answer| answer.0);
+    let known: HashSet<usize> = answers.iter().map(|answer| answer.1).collect();
+    let as_known = |(place, one): (usize, &Operation)| Operation {
+        answered_ns: one.answered_ns.filter(|_| known.contains(&place)),
+        ..*one
+    };
+    let has_begun = |one: &Operation| match one.action {
+        Action::Put(_) => one.invoked_ns <= now_ns,
+        Action::Get(_) => one.answered_ns.is_some(),
+    };
+    operations.iter().enumerate().map(as_known).filter(has_begun).collect()
 }
 
 /// The list's head.
@@ -74,25 +118,24 @@ struct Bounded {
     value: usize,
     invoked_ns: u64,
     answered_ns: u64,
-    place: usize,
 }
 
 impl History {
-    /// Notes who read which value. A value that nobody put is an error: the place of the get.
-    fn read(&mut self, operations: &[Operation]) -> Result<(), usize> {
-        for (place, operation) in operations.iter().enumerate() {
+    /// Notes who read which value. False if nobody put one of them.
+    fn read(&mut self, operations: &[Operation]) -> bool {
+        for operation in operations {
             if let (Action::Get(Some(value)), Some(ns)) = (operation.action, operation.answered_ns) {
-                let number = self.numbers.get(&value).ok_or(place)?;
+                let Some(number) = self.numbers.get(&value) else { return false };
                 self.readers[number - 1].push(ns);
             }
         }
-        Ok(())
+        true
     }
 
     /// All operations that matter, by their invocation. A put that nobody answered happened before the first answer that has its
     /// value; if there is none, it may as well have happened last. A get that nobody answered says nothing.
     fn bounded(&self, operations: &[Operation]) -> Vec<Bounded> {
-        let bounded = operations.iter().enumerate().filter_map(|(place, operation)| {
+        let bounded = operations.iter().filter_map(|operation| {
             let Operation { action, invoked_ns, answered_ns } = *operation;
             let (is_put, value) = match action {
                 Action::Put(value) => (true, self.numbers[&value]),
@@ -100,7 +143,7 @@ impl History {
             };
             let seen_ns = || is_put.then(|| self.readers[value - 1].iter().copied().min()).flatten();
             let answered_ns = answered_ns.or_else(seen_ns)?.max(invoked_ns);
-            Some(Bounded { is_put, value, invoked_ns, answered_ns, place })
+            Some(Bounded { is_put, value, invoked_ns, answered_ns })
         });
         let mut bounded: Vec<Bounded> = bounded.collect();
         bounded.sort_by_key(|operation| operation.invoked_ns);
@@ -162,22 +205,20 @@ impl Search {
         }
     }
 
-    fn run(&mut self) -> Verdict {
+    fn run(&mut self) -> Option<bool> {
         let mut seen: HashSet<Box<[u64]>> = HashSet::new();
         // Invocations that were taken out, each with the value before.
         let mut chosen: Vec<(usize, usize)> = Vec::new();
-        let mut farthest = HEAD;
         let mut at = self.next[HEAD];
         while seen.len() < WAYS_MAX {
             if at == HEAD {
-                return Verdict::Linearizable;
+                return Some(true);
             }
             let Event { operation, is_answer } = self.events[at];
             if is_answer {
-                farthest = farthest.max(at);
                 match self.go_back(&mut chosen) {
                     Some(put) => at = self.next[put],
-                    None => return Verdict::Broken(self.culprit(self.events[farthest].operation)),
+                    None => return Some(false),
                 }
             } else if self.may_happen(operation)
                 && seen.insert(self.linearized.with(operation, self.operations[operation].value))
@@ -190,25 +231,7 @@ impl Search {
                 at = self.next[at];
             }
         }
-        Verdict::Undecided
-    }
-
-    /// The place of what is to be named where no search got past an operation: of a put the first get that did not see it though it
-    /// came later, if there is one.
-    fn culprit(&self, operation: usize) -> usize {
-        let blocked = self.operations[operation];
-        let is_before = |value: usize| {
-            let put = self.operations.iter().find(|one| one.is_put && one.value == value);
-            put.is_none_or(|put| put.answered_ns < blocked.invoked_ns)
-        };
-        let is_stale = |one: &&Bounded| {
-            !one.is_put
-                && one.invoked_ns > blocked.answered_ns
-                && one.value != blocked.value
-                && is_before(one.value)
-        };
-        let stale = self.operations.iter().filter(|_| blocked.is_put).find(is_stale);
-        stale.map_or(blocked.place, |stale| stale.place)
+        None
     }
 
     /// Whether an operation can stand next in the order: a get that answered the value; or a put, once nobody reads the value any
