@@ -9,7 +9,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -71,6 +71,12 @@ impl Mapping {
     ///
     /// Its pages are reserved, so that a full file system is an error here and not a signal later.
     pub fn create(path: &Path, size: usize, mode: u32) -> Result<Self, SystemError> {
+        Self::create_partly(path, size, size, mode)
+    }
+
+    /// The same, but only its first `reserved` bytes are reserved and present. The others are zeroes that [`reserve_in`] reserves
+    /// before they are written to.
+    pub fn create_partly(path: &Path, size: usize, reserved: usize, mode: u32) -> Result<Self, SystemError> {
         let object = || path.display().to_string();
         let failed = |error| SystemError::new("create shared memory", object(), error);
         crate::label!("memory.create");
@@ -82,8 +88,10 @@ impl Mapping {
             .open(path)
             .map_err(failed)?;
         crate::label!("memory.reserve");
-        let reserved = reserve(&file, size);
-        if let Err(error) = reserved {
+        let filled = allow_size(size)
+            .and_then(|()| rustix::fs::ftruncate(&file, size as u64))
+            .and_then(|()| reserve(&file, 0..reserved));
+        if let Err(error) = filled {
             let _already_failing = std::fs::remove_file(path);
             return Err(SystemError::new("reserve shared memory", object(), error));
         }
@@ -93,7 +101,7 @@ impl Mapping {
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         crate::label!("memory.map");
         let mapping = Self::of_file(&file, size, Access::ReadWrite, path)?;
-        mapping.populate(0, size);
+        mapping.populate(0, reserved);
         Ok(mapping)
     }
 
@@ -105,7 +113,8 @@ impl Mapping {
         let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("create shared memory", object(), error))?;
         crate::label!("memory.unnamed");
-        reserve(&file, size).map_err(|error| SystemError::new("reserve shared memory", object(), error))?;
+        reserve(&file, 0..size)
+            .map_err(|error| SystemError::new("reserve shared memory", object(), error))?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
             .map_err(|error| SystemError::new("set permissions of", object(), error))?;
         let file = File::from(file);
@@ -252,7 +261,7 @@ pub fn look_for_room(folder: &Path, size: usize) -> Result<(), SystemError> {
     };
     allow_size(size).map_err(failed)?;
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size as u64) {
-        Err(rustix::io::Errno::OPNOTSUPP) => reserve(&file, size).map_err(failed),
+        Err(rustix::io::Errno::OPNOTSUPP) => reserve(&file, 0..size).map_err(failed),
         reserved => reserved.map_err(failed),
     }
 }
@@ -363,13 +372,32 @@ impl<T: SharedObject, const N: usize> Deref for MappedArray<T, N> {
     }
 }
 
-/// Reserves the pages of a new file, by filling them: a page that is only reserved is zeroed when it is first touched, alone,
-/// while pages with content are mapped sixteen at a time.
-fn reserve(file: impl AsFd, size: usize) -> rustix::io::Result<()> {
-    allow_size(size)?;
-    let mut filled = 0;
-    while filled < size {
-        let part = &ZEROES[..ZEROES.len().min(size - filled)];
+/// Reserves a part of a file of ours that nobody has written to, by its name in an open folder, which is at `path`.
+///
+/// # Errors
+/// If there is no room, or no such file.
+pub fn reserve_in(
+    folder: BorrowedFd<'_>,
+    name: &CStr,
+    path: &Path,
+    part: Range<usize>,
+) -> Result<(), SystemError> {
+    let failed = |error: rustix::io::Errno| {
+        SystemError::new("reserve shared memory", path.display().to_string(), error)
+    };
+    crate::label!("memory.reserve.in");
+    let file =
+        rustix::fs::openat(folder, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    reserve(&file, part).map_err(failed)
+}
+
+/// Reserves pages of a file that nobody has written to, by filling them: a page that is only reserved is zeroed when it is first
+/// touched, alone, while pages with content are mapped sixteen at a time.
+fn reserve(file: impl AsFd, part: Range<usize>) -> rustix::io::Result<()> {
+    allow_size(part.end)?;
+    let mut filled = part.start;
+    while filled < part.end {
+        let part = &ZEROES[..ZEROES.len().min(part.end - filled)];
         match rustix::io::pwrite(&file, part, filled as u64) {
             Ok(count) => filled += count,
             Err(rustix::io::Errno::INTR) => {}
@@ -436,6 +464,24 @@ mod tests {
         let error = look_for_room(folder.path(), 1 << 60).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
         assert!(look_for_room(&folder.path().join("missing"), 4096).is_err());
+    }
+
+    /// Goal: what is not reserved takes no room, until it is.
+    #[test]
+    fn a_part_is_reserved_when_it_is_asked_for() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("partly");
+        let ours = Mapping::create_partly(&path, 16_384, 4096, 0o600).unwrap();
+        let taken = || std::fs::metadata(&path).map(|found| (found.size(), found.blocks() * 512)).unwrap();
+        assert_eq!((ours.size(), taken()), (16_384, (16_384, 4096)));
+        let directory = File::open(folder.path()).unwrap();
+        let reserve = |name: &CStr, part| reserve_in(directory.as_fd(), name, Path::new("the file"), part);
+        reserve(c"partly", 4096..12_288).unwrap();
+        assert_eq!(taken(), (16_384, 12_288));
+        let error = reserve(c"missing", 0..4096).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("the file"), "{error}");
     }
 
     /// Goal: who truncates a file that we map gives us zeroes, not a signal that ends us.

@@ -75,6 +75,7 @@ fn role() {
         "idler" => idle(&bus),
         "reuser" => use_again(&bus),
         "refused" => be_refused(&bus),
+        "crowded" => be_crowded(&bus),
         _ => panic!("{role}: no role"),
     }
 }
@@ -230,6 +231,36 @@ fn be_refused(directory: &str) {
     let error = Node::open(&bus, "node").expect_err("nobody could tell that it lives").to_string();
     assert!(error.contains("shows no locks") && error.contains("tmpfs"), "{error}");
     assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0, "nothing is left");
+}
+
+/// Goal: who begins to read where the memory file system is full is told so, and reads once there is room.
+#[test]
+fn who_begins_to_read_on_a_full_file_system_is_told() {
+    let _alive = watchdog(30);
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let at = place.path().to_str().unwrap();
+    let script = format!("mount -t tmpfs -o size=512k none {at} && exec \"$0\" \"$@\"");
+    let way = ["unshare", "--mount", "sh", "-c", &script];
+    if may(&way) {
+        Role::start_by(&way, &std::env::current_exe().unwrap(), "crowded", at).end();
+    }
+}
+
+fn be_crowded(directory: &str) {
+    let directory = PathBuf::from(directory);
+    let options = SharedOptions { ring_size: 4096, ..SharedOptions::new("full") };
+    let bus = Bus::Shared(SharedOptions { directory: directory.clone(), ..options });
+    let node = Node::open(&bus, "node").unwrap();
+    let filler = directory.join("filler");
+    assert!(std::fs::write(&filler, vec![1; 1 << 20]).is_err(), "it has 512 KiB");
+    for _ in 0..2 {
+        let error = node.bind(1).expect_err("nothing could be read").to_string();
+        assert!(error.contains("reserve shared memory") && error.contains(".ring"), "{error}");
+    }
+    std::fs::remove_file(filler).unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    communicator.send_timeout(Target::port("node", 1), b"to myself", PATIENCE).unwrap();
+    assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"to myself");
 }
 
 /// Goal: a process with the pid of a dead peer is not taken for it.

@@ -15,7 +15,7 @@ use punctual_proto::NodeId;
 
 use super::mail::{Mail, note_of_bell, note_of_death, note_of_node, note_that_wakes};
 use super::paths::Paths;
-use super::segment::{Modes, Owner, Segment};
+use super::segment::{Modes, Owner, ROWS, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 
@@ -370,6 +370,16 @@ impl Venue for Folder {
             self.paths_of(owner).remove();
         }
         self.mail().forget(owner.life);
+    }
+
+    fn reserve_rows(&self) -> Result<(), SystemError> {
+        let name = &mut [0; Paths::NAME_SIZE];
+        let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
+        match punctual_machine::memory::reserve_in(self.directory.as_fd(), name, &self.own.ring, ROWS) {
+            // Somebody wiped the folder. Who has mapped the file sees what is written there.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            reserved => reserved,
+        }
     }
 
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {

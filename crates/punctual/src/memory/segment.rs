@@ -8,7 +8,8 @@
 //! | 16,384 | 131,072 | rows: how far its subscriptions have read, 2,048 × 64 bytes | owner |
 //!
 //! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only. Pages that nobody needs
-//! are not there: tables are used from the first entry on, and the identity says how far.
+//! are not there: tables are used from the first entry on, and the identity says how far. The rows' are reserved when the node first
+//! reads.
 
 use std::fs::{File, Permissions};
 use std::os::fd::AsFd;
@@ -33,6 +34,8 @@ const SUBSCRIPTIONS_AT: usize = 4096;
 const STREAMS_AT: usize = 12_288;
 const ROWS_AT: usize = 16_384;
 pub(super) const SEGMENT_SIZE: usize = ROWS_AT + ROWS_MAX * ROW_WORDS * 8;
+/// Where the rows are in the file.
+pub(super) const ROWS: std::ops::Range<usize> = ROWS_AT..SEGMENT_SIZE;
 pub(super) const BELL_SIZE: usize = 20_480;
 
 const IDENTITY_WORDS: usize = 16;
@@ -164,7 +167,8 @@ impl Segment {
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
         punctual_machine::label!("segment.ring");
         // Closed to everybody else until it is held: who may read it could keep us from that.
-        let memory = Mapping::create(&unfinished, SEGMENT_SIZE, 0o600).inspect_err(|_| paths.remove())?;
+        let memory = Mapping::create_partly(&unfinished, SEGMENT_SIZE, ROWS_AT, 0o600)
+            .inspect_err(|_| paths.remove())?;
         let lock = LifeLock::hold(&unfinished)?;
         punctual_machine::label!("segment.permissions");
         std::fs::set_permissions(&unfinished, Permissions::from_mode(modes.ring)).map_err(|error| {
@@ -382,6 +386,11 @@ impl Segment {
         let index = rows.position(|words| words[row::RING].get() == 0)?;
         self.note_used(word::ROWS, index + 1);
         Some(index)
+    }
+
+    /// Makes the rows' pages present in this process, once they are reserved.
+    pub(super) fn populate_rows(&self) {
+        self.rows.mapping().populate(ROWS.start, ROWS.len());
     }
 
     /// One of the rows.

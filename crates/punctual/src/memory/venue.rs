@@ -79,6 +79,11 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Forgets a node that is gone; removes what it left behind if it died.
     fn forget(&self, owner: &Owner, died: bool);
 
+    /// Sees to it that our table of rows can be written to: it is not there before something is read.
+    fn reserve_rows(&self) -> Result<(), SystemError> {
+        Ok(())
+    }
+
     /// Memory for the ring of a publication of ours, zeroed.
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError>;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
+use punctual_machine::counter::Flag;
 use punctual_machine::doorbell::sender_fence;
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::process::random;
@@ -133,6 +134,8 @@ pub(crate) struct Streams {
     pub(crate) ring_size: usize,
     /// Held while one of our places in the tables is taken or given back, never while messages move.
     places: Mutex<()>,
+    /// Our table of rows can be written to. Raised under the lock of the places.
+    has_rows: Flag,
     /// Publications that have closed before all whom they were for had found them, oldest first.
     lingering: Mutex<Vec<RingIdentity>>,
     books: Mutex<Books>,
@@ -151,6 +154,7 @@ impl Streams {
             layers,
             ring_size,
             places: Mutex::default(),
+            has_rows: Flag::default(),
             lingering: Mutex::default(),
             books: Mutex::default(),
         })
@@ -395,6 +399,12 @@ impl Streams {
     /// one.
     fn list(&self, word: u64) -> Result<(usize, u64), StreamError> {
         let alone = self.places();
+        if word != WATCHER && !self.has_rows.is_raised() {
+            punctual_machine::label!("subscription.rows");
+            self.roster.venue.reserve_rows().map_err(StreamError::System)?;
+            self.own.segment.populate_rows();
+            self.has_rows.raise();
+        }
         let free = self.own.segment.free_subscription();
         let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
         let entry = self.own.segment.subscription(bell);
