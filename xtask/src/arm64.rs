@@ -66,6 +66,7 @@ const NIGHTLY: &[(&str, &[&str])] = &[
             "memory_model",
             "following",
             "idle",
+            "joining",
             "groups",
             "interest",
             "kills",

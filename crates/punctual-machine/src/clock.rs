@@ -126,6 +126,12 @@ impl Clock {
         self.now()
     }
 
+    /// The reading once every store before it can be seen by all. A fence alone does not order it.
+    pub fn now_after_stores(&self) -> Ticks {
+        crate::arch::await_stores();
+        self.now()
+    }
+
     /// A distance in nanoseconds.
     #[inline]
     pub fn nanos(&self, distance: Ticks) -> u64 {

@@ -77,8 +77,7 @@ impl Mapping {
     /// The same, but only its first `reserved` bytes are reserved and present. The others are zeroes that [`reserve_in`] reserves
     /// before they are written to.
     pub fn create_partly(path: &Path, size: usize, reserved: usize, mode: u32) -> Result<Self, SystemError> {
-        let object = || path.display().to_string();
-        let failed = |error| SystemError::new("create shared memory", object(), error);
+        let failed = |error| SystemError::new("create shared memory", path.display().to_string(), error);
         crate::label!("memory.create");
         let file = OpenOptions::new()
             .read(true)
@@ -87,20 +86,30 @@ impl Mapping {
             .mode(mode)
             .open(path)
             .map_err(failed)?;
-        crate::label!("memory.reserve");
-        let filled = allow_size(size)
-            .and_then(|()| rustix::fs::ftruncate(&file, size as u64))
-            .and_then(|()| reserve(&file, 0..reserved));
-        if let Err(error) = filled {
+        Self::fill(&file, (size, reserved), mode, path).inspect_err(|_| {
             let _already_failing = std::fs::remove_file(path);
-            return Err(SystemError::new("reserve shared memory", object(), error));
-        }
+        })
+    }
+
+    /// Reserves and maps a new file.
+    fn fill(
+        file: &File,
+        (size, reserved): (usize, usize),
+        mode: u32,
+        path: &Path,
+    ) -> Result<Self, SystemError> {
+        let failed = |what, error| SystemError::new(what, path.display().to_string(), error);
+        crate::label!("memory.reserve");
+        allow_size(size)
+            .and_then(|()| rustix::fs::ftruncate(file, size as u64))
+            .and_then(|()| reserve(file, 0..reserved))
+            .map_err(|error| failed("reserve shared memory", error))?;
         // The permissions asked for are those meant, whatever the umask.
         crate::label!("memory.permissions");
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
-            .map_err(|error| SystemError::new("set permissions of", object(), error))?;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+            .map_err(|error| failed("set permissions of", error))?;
         crate::label!("memory.map");
-        let mapping = Self::of_file(&file, size, Access::ReadWrite, path)?;
+        let mapping = Self::of_file(file, size, Access::ReadWrite, path)?;
         mapping.populate(0, reserved);
         Ok(mapping)
     }
@@ -464,6 +473,15 @@ mod tests {
         let error = look_for_room(folder.path(), 1 << 60).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
         assert!(look_for_room(&folder.path().join("missing"), 4096).is_err());
+    }
+
+    /// Goal: a file that is made and cannot be mapped is not left behind. Method: nothing can be mapped of an empty one.
+    #[test]
+    fn what_cannot_be_mapped_leaves_no_file() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("empty");
+        assert!(Mapping::create(&path, 0, 0o600).is_err());
+        assert!(!path.exists());
     }
 
     /// Goal: what is not reserved takes no room, until it is.

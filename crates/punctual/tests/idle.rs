@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{PATIENCE, Role, be_a_node_that_idles, unique, watchdog};
 use punctual::node::NodeChange;
 use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
+use punctual_machine::process::user;
 
 /// More than are looked at in one step.
 const OTHERS: usize = 20;
@@ -44,6 +45,34 @@ fn who_begins_to_read_hears_all_who_came() {
         heard.sort_unstable();
         assert_eq!(heard, (0..OTHERS as u8).collect::<Vec<_>>(), "{bus}");
     }
+}
+
+/// Goal: the same in a folder with many names, which takes many steps to list.
+#[test]
+fn who_begins_to_read_in_a_full_folder_hears_all() {
+    let _alive = watchdog(60);
+    let name = unique("junk");
+    let bus = Bus::shared(&name);
+    let idle = Node::open(&bus, "idle").unwrap();
+    let folder = std::path::Path::new("/dev/shm").join(format!("punctual.{}.{name}", user()));
+    let junk = |part: u32| {
+        for number in 0..9_000 {
+            std::fs::write(folder.join(format!("junk-{part}-{number}")), b"").unwrap();
+        }
+    };
+    junk(0);
+    let others = others(&bus);
+    junk(1);
+    let mut publications: Vec<_> = others
+        .iter()
+        .map(|node| node.publication(Target::EVERYONE, &PublicationOptions::default()).unwrap())
+        .collect();
+    let mut subscription = idle.subscription(7, &SubscriptionOptions::default()).unwrap();
+    let sent: Vec<_> = publications.iter_mut().map(|publication| publication.offer(b"one")).collect();
+    let heard = std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum();
+    std::fs::remove_dir_all(folder).unwrap();
+    assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+    assert_eq!(OTHERS, heard);
 }
 
 /// Goal: who begins to send when it has long been there knows at once all who began to read meanwhile.

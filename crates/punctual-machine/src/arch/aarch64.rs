@@ -29,6 +29,13 @@ pub(crate) fn await_loads() {
     unsafe { asm!("dsb ld", "isb", options(nostack, preserves_flags)) };
 }
 
+/// What is read of the counter after this is read after all can see the stores before it.
+#[cfg(not(loom))]
+pub(crate) fn await_stores() {
+    // SAFETY: barriers; they change neither registers nor memory.
+    unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
 /// Whether the counter has one rate, never stops and is one for all processors: every generic timer is
 /// (Arm Architecture Reference Manual, "The Generic Timer").
 #[cfg(not(loom))]

@@ -17,6 +17,10 @@ pub(crate) fn read_counter() -> u64 {
 #[cfg(not(loom))]
 pub(crate) fn await_loads() {}
 
+/// The same.
+#[cfg(not(loom))]
+pub(crate) fn await_stores() {}
+
 /// No counter is known.
 #[cfg(not(loom))]
 pub(crate) fn counter_is_invariant() -> bool {

@@ -29,6 +29,16 @@ pub(crate) fn await_loads() {
     unsafe { core::arch::x86_64::_mm_lfence() };
 }
 
+/// What is read of the counter after this is read after all can see the stores before it (Intel SDM vol. 2B, RDTSC).
+#[cfg(not(loom))]
+pub(crate) fn await_stores() {
+    // SAFETY: MFENCE and LFENCE belong to SSE2, which every x86-64 processor has, and touch no memory.
+    unsafe {
+        core::arch::x86_64::_mm_mfence();
+        core::arch::x86_64::_mm_lfence();
+    }
+}
+
 /// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): what Linux makes `constant_tsc` and
 /// `nonstop_tsc` of. Asked here because a container may have no `/proc/cpuinfo`.
 #[cfg(not(loom))]

@@ -13,8 +13,15 @@ use super::{Communicator, Message, Sender};
 #[derive(Debug)]
 pub struct Observer {
     thread: Option<JoinHandle<Communicator>>,
-    stop: Arc<Flag>,
+    stop: Arc<Stop>,
     sender: Sender,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    is_wanted: Flag,
+    /// The nudge that wakes for it has been sent.
+    is_told: Flag,
 }
 
 impl Communicator {
@@ -48,12 +55,16 @@ impl Communicator {
         mut self,
         mut callback: impl FnMut(&Message<'_>) + Send + 'static,
     ) -> Result<Observer, SystemError> {
-        let (stop, sender) = (Arc::new(Flag::default()), self.sender());
+        let (stop, sender) = (Arc::new(Stop::default()), self.sender());
         let stopped = Arc::clone(&stop);
         let name = format!("observer {}", self.address().port);
         let work = move || {
-            while !stopped.is_raised() {
+            while !stopped.is_wanted.is_raised() {
                 self.hand_next(&mut callback);
+            }
+            // Otherwise the nudge comes later, and is the next message of whoever has the communicator then.
+            while !stopped.is_told.is_raised() {
+                std::thread::yield_now();
             }
             self.hand_rest(&mut callback);
             self
@@ -116,8 +127,9 @@ impl Observer {
     }
 
     fn tell_to_stop(&self) {
-        self.stop.raise();
+        self.stop.is_wanted.raise();
         self.sender.clone().nudge();
+        self.stop.is_told.raise();
     }
 }
 

@@ -212,8 +212,12 @@ impl Outlet {
         let publication = loop {
             match self.streams.publish(target, &self.options()) {
                 Ok(publication) => break publication,
-                Err(StreamError::TooMany { .. }) if !self.routes.is_empty() => self.close_oldest(),
-                Err(StreamError::TooMany { .. }) => return Err(SendError::TooManyNodes),
+                Err(StreamError::TooMany { .. }) if self.routes.is_empty() => {
+                    return Err(SendError::TooManyNodes);
+                }
+                Err(StreamError::TooMany { .. }) if self.close_oldest() => {}
+                // A ring goes once its readers have found it.
+                Err(StreamError::TooMany { .. }) => return Err(SendError::Full),
                 Err(_) => return Err(SendError::NoMemory),
             }
         };
@@ -230,11 +234,12 @@ impl Outlet {
         }
     }
 
-    fn close_oldest(&mut self) {
-        let oldest = self.routes.iter().enumerate().min_by_key(|(_, route)| route.used);
-        if let Some((index, _)) = oldest {
-            self.routes.swap_remove(index);
-        }
+    /// Closes what was not used for longest, of those whose ring gives its place back at once. Whether there is one.
+    fn close_oldest(&mut self) -> bool {
+        let mut oldest: Vec<usize> = (0..self.routes.len()).collect();
+        oldest.sort_unstable_by_key(|&index| self.routes[index].used);
+        let settled = oldest.into_iter().find(|&index| self.routes[index].publication.is_settled());
+        settled.map(|index| self.routes.swap_remove(index)).is_some()
     }
 }
 

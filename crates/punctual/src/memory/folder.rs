@@ -334,8 +334,8 @@ impl Venue for Folder {
         self.post.post(&self.post_of(to), &note_of_death(dead.life, dead.node), None).is_ok()
     }
 
-    fn introduce_bell(&self, to: &Owner, bell: usize, event: &EventFd) -> bool {
-        let text = note_of_bell(self.identity.1, self.identity.0, bell);
+    fn introduce_bell(&self, to: &Owner, place: (usize, u64), event: &EventFd) -> bool {
+        let text = note_of_bell(self.identity.1, self.identity.0, place);
         self.post.post(&self.paths_of(to).post, &text, Some(event.as_fd())).is_ok()
     }
 
@@ -347,13 +347,13 @@ impl Venue for Folder {
         };
     }
 
-    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>> {
+    fn event_of(&self, owner: &Owner, place: (usize, u64)) -> Option<Arc<EventFd>> {
         let mut mail = self.mail();
         if owner.life == self.identity.1 {
-            return mail.own_events.get(&bell).cloned();
+            return mail.own_events.get(&place.0).cloned();
         }
         self.take_in(&mut mail, None);
-        mail.event_of(owner.life, bell)
+        mail.event_of(owner.life, place)
     }
 
     fn wake(&self, owner: &Owner) {
@@ -440,9 +440,9 @@ mod tests {
         });
         let woken = || events.each_ref().map(|event| event.drain());
         there.wake(&here_owner);
-        assert!(here.event_of(&there_owner, 1).is_none(), "nobody has introduced himself");
+        assert!(here.event_of(&there_owner, (1, 0)).is_none(), "nobody has introduced himself");
         assert_eq!(woken(), [true; 3], "the sleepers were to be woken, and their box is empty");
-        here.event_of(&there_owner, 1);
+        here.event_of(&there_owner, (1, 0));
         assert_eq!(woken(), [false; 3], "nothing has come");
         // But for the one that has emptied the box itself.
         there.wake(&here_owner);

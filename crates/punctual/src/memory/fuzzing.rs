@@ -50,6 +50,7 @@ impl Stranger {
             target,
             capacity: CAPACITY,
             began: u64::MAX >> 1,
+            entered: u64::MAX >> 1,
             sealed: false,
         };
         let file = RingFile::fill(&ring, about);

@@ -75,7 +75,7 @@ impl Venue for Hall {
         };
     }
 
-    fn event_of(&self, owner: &Owner, bell: usize) -> Option<Arc<EventFd>> {
+    fn event_of(&self, owner: &Owner, (bell, _): (usize, u64)) -> Option<Arc<EventFd>> {
         halls().get(&self.name)?.events.get(&(owner.life, bell)).cloned()
     }
 

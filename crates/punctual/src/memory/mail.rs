@@ -45,8 +45,9 @@ struct Listing {
 
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// Descriptors that others sent, by their life and which of their bells it is.
-    events: HashMap<(u64, usize), Arc<EventFd>>,
+    /// Descriptors that others sent, by their life and which of their bells it is. A bell is one subscription's after the other's,
+    /// so each says of which.
+    events: HashMap<(u64, usize), (Began, Arc<EventFd>)>,
     /// Those of our own subscriptions that sleep on them, by their bells.
     pub(super) own_events: HashMap<usize, Arc<EventFd>>,
     subjects: VecDeque<Subject>,
@@ -82,9 +83,19 @@ pub(super) fn note_that_wakes(life: u64) -> [u8; NOTE_SIZE] {
     write(life, None, HAS_COME)
 }
 
-/// A note with the descriptor of one of a node's bells.
-pub(super) fn note_of_bell(life: u64, node: NodeId, bell: usize) -> [u8; NOTE_SIZE] {
-    write(life, Some(node), bell as u64)
+/// A note with the descriptor of one of a node's bells, whose subscription began then, in ticks.
+pub(super) fn note_of_bell(life: u64, node: NodeId, (bell, began): (usize, u64)) -> [u8; NOTE_SIZE] {
+    write(life, Some(node), bell as u64 | began << BELL_BITS)
+}
+
+/// Bits of a bell in a note. Those above are the lowest ones of when its subscription began.
+const BELL_BITS: u32 = 16;
+
+/// These bits: of subscriptions that one bell had within a day, no two have the same.
+type Began = u64;
+
+fn began_bits(began: u64) -> Began {
+    began << BELL_BITS >> BELL_BITS
 }
 
 fn write(life: u64, node: Option<NodeId>, what: u64) -> [u8; NOTE_SIZE] {
@@ -107,11 +118,11 @@ impl Mail {
             };
             let [life, node, what] = [0, 8, 16]
                 .map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-            let bell = usize::try_from(what).ok().filter(|bell| SUBSCRIPTION_BELLS.contains(bell));
-            if let Some(bell) = bell {
-                let event = note.descriptor.and_then(EventFd::from_descriptor);
-                if let (Some(event), true) = (event, self.events.len() < EVENTS_MAX) {
-                    self.events.insert((life, bell), Arc::new(event));
+            let bell = usize::from(what as u16);
+            if SUBSCRIPTION_BELLS.contains(&bell) {
+                let has_room = self.events.len() < EVENTS_MAX || self.events.contains_key(&(life, bell));
+                if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), has_room) {
+                    self.events.insert((life, bell), (what >> BELL_BITS, Arc::new(event)));
                 }
                 continue;
             }
@@ -198,8 +209,10 @@ impl Mail {
         self.has_more_notes || self.has_more_names()
     }
 
-    pub(super) fn event_of(&self, life: u64, bell: usize) -> Option<Arc<EventFd>> {
-        self.events.get(&(life, bell)).cloned()
+    /// What the subscription sleeps on that began then at a bell, if that was sent here.
+    pub(super) fn event_of(&self, life: u64, (bell, began): (usize, u64)) -> Option<Arc<EventFd>> {
+        let (of, event) = self.events.get(&(life, bell))?;
+        (*of == began_bits(began)).then(|| Arc::clone(event))
     }
 
     pub(super) fn forget(&mut self, life: u64) {

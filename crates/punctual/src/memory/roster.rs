@@ -19,8 +19,9 @@ mod joining;
 /// second would open 398,000 files a second. Who finds a death tells all others.
 const LOOKUPS_MAX: usize = 8;
 
-/// Looks around that who begins to send or to read takes for nodes that join just then.
-const LOOKS_MAX: usize = 64;
+/// Steps that who begins to send or to read takes to see everybody, a few names or nodes each. Only a folder with half a million
+/// names needs more.
+pub(super) const LOOKS_MAX: usize = 4096;
 
 /// Deaths that are remembered, for who asks how somebody went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
@@ -273,6 +274,10 @@ impl Roster {
         let sight = self.sight(list, scope);
         list.failed |= sight.failure.is_some();
         list.unfinished = sight.incomplete;
+        if sight.incomplete {
+            // A writer that readers hold back writes over nothing while readers may be among those who are left.
+            self.bells[READERS_BELL].announce_visit(true);
+        }
         let mut has_news = false;
         for found in sight.found {
             let peer = Peer::new(found);
@@ -335,14 +340,15 @@ impl Roster {
         match notification {
             None => {}
             Some(Notification::Futex) => node.bell(bell).wake_futex(),
-            Some(Notification::Descriptor) => self.ring_descriptor(&node.owner, bell, event),
+            Some(Notification::Descriptor) => self.ring_descriptor(node, bell, event),
         }
     }
 
     #[cold]
-    fn ring_descriptor(&self, owner: &Owner, bell: usize, event: &OnceCell<Arc<EventFd>>) {
+    fn ring_descriptor(&self, node: &Segment, bell: usize, event: &OnceCell<Arc<EventFd>>) {
+        let owner = &node.owner;
         if event.get().is_none()
-            && let Some(found) = self.venue.event_of(owner, bell)
+            && let Some(found) = self.venue.event_of(owner, (bell, node.subscription(bell)[1].get()))
         {
             let _nobody_else_sets_it = event.set(found);
         }

@@ -28,7 +28,7 @@ use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 use super::paths::Paths;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
-const LAYOUT_VERSION: u64 = 4;
+const LAYOUT_VERSION: u64 = 5;
 
 const SUBSCRIPTIONS_AT: usize = 4096;
 const STREAMS_AT: usize = 12_288;

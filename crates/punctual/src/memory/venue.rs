@@ -57,16 +57,16 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Tells a node to look whether another has died. Whether that reached it.
     fn report(&self, to: &Owner, dead: &Owner) -> bool;
 
-    /// Gives a node the descriptor of one of our subscriptions' bells. Whether that reached it.
-    fn introduce_bell(&self, _to: &Owner, _bell: usize, _event: &EventFd) -> bool {
+    /// Gives a node the descriptor of one of our subscriptions, by its bell and when it began. Whether that reached it.
+    fn introduce_bell(&self, _to: &Owner, _place: (usize, u64), _event: &EventFd) -> bool {
         true
     }
 
     /// One of our subscriptions sleeps on this descriptor from now on; on none, once it has gone.
     fn keep_bell(&self, _bell: usize, _event: Option<&Arc<EventFd>>) {}
 
-    /// The descriptor of one of a node's bells, which that sent since it was found.
-    fn event_of(&self, _owner: &Owner, _bell: usize) -> Option<Arc<EventFd>> {
+    /// The descriptor of one of a node's subscriptions, by its bell and when it began, which that sent since it was found.
+    fn event_of(&self, _owner: &Owner, _place: (usize, u64)) -> Option<Arc<EventFd>> {
         None
     }
 

@@ -57,10 +57,11 @@ struct Sum {
 
 /// What a row says.
 fn of_row(words: &[Counter]) -> Sum {
-    let [sequence, begin, lost, refused] =
-        [row::SEQUENCE, row::BEGIN, row::LOST, row::REFUSED].map(|index| words[index].get());
+    // First what is stored last: a row that is just taken, and stands where another ended, says nothing yet.
+    let sequence = words[row::SEQUENCE].get_published();
+    let [begin, lost, refused] = [row::BEGIN, row::LOST, row::REFUSED].map(|index| words[index].get());
     let missing = lost + refused;
-    Sum { arrived: (sequence - begin).saturating_sub(missing), lost: missing }
+    Sum { arrived: sequence.saturating_sub(begin).saturating_sub(missing), lost: missing }
 }
 
 /// What several subscriptions of a node had of one ring: as much as that one that had most.

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use punctual_machine::counter::Counter;
 use punctual_machine::event_fd::EventFd;
 
 use super::super::roster::Peer;
@@ -53,6 +54,13 @@ pub(super) fn find_followers(streams: &Streams, about: &RingIdentity, followers:
     streams.roster.for_each(|peer| add_followers(peer, about, followers));
 }
 
+/// Whether a subscription began before a ring could be found, or is about to begin. Each of the two is listed, passes a fence and
+/// then takes the time: who came later was shown the other.
+pub(super) fn began_before(entry: &[Counter], about: &RingIdentity) -> bool {
+    let began = entry[1].get_published();
+    began < about.entered || began == BEGINS
+}
+
 fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Follower>) {
     if !about.target.includes_node(peer.segment.owner.node) || peer.has_left() {
         return;
@@ -67,7 +75,7 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
             words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
         });
         // One that began later, and has no row yet, reads from where it will find us.
-        if row.is_some() || entry[1].get_published() < about.began || entry[1].get() == BEGINS {
+        if row.is_some() || began_before(entry, about) {
             let bells = peer.segment.bells().cloned();
             followers.push(Follower { peer: Arc::clone(peer), bells, bell, event: OnceCell::new(), row });
         }

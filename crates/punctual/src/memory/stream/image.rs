@@ -78,7 +78,7 @@ impl Image {
         (bell, began): (usize, u64),
         belief: &mut Belief,
     ) -> Option<Self> {
-        let is_known = began < file.about.began;
+        let is_known = began < file.about.entered;
         let memory = file.ring.clone();
         let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
         if let Some(opening) = &mut belief.opening {
@@ -93,7 +93,7 @@ impl Image {
         let begin = reader.sequence();
         let words = streams.own.segment.row(row);
         words[row::BEGIN].set(begin);
-        words[row::SEQUENCE].set(begin);
+        words[row::SEQUENCE].publish(begin);
         punctual_machine::label!("row.position");
         words[row::POSITION].publish(reader.position());
         punctual_machine::label!("row.position.done");

@@ -220,7 +220,7 @@ impl Images {
         let owner = &member.segment.owner;
         if owner.life != self.streams.own.segment.owner.life
             && !introduced.contains(&owner.life)
-            && self.streams.roster.venue.introduce_bell(owner, self.bell, &self.event)
+            && self.streams.roster.venue.introduce_bell(owner, (self.bell, self.began), &self.event)
         {
             introduced.insert(owner.life);
         }

@@ -27,7 +27,7 @@ use crate::node::{About, PeerAccount};
 use crate::wake::Wake;
 use books::Books;
 use follower::{Follower, followers_of};
-use ring_file::{RingFile, RingIdentity, target_word};
+use ring_file::{ENTERS, RingFile, RingIdentity, target_word};
 
 mod books;
 mod claim;
@@ -286,19 +286,21 @@ impl Streams {
             source: Port::from(options.source),
             target,
             capacity: size,
-            // Before its readers are looked for: one that is not seen then began later.
             began: Clock::get().now().0,
+            entered: ENTERS,
             sealed: seals.is_some(),
         };
         let memory =
             self.roster.venue.create_stream(id, RingFile::size(size)).map_err(StreamError::System)?;
-        let file = RingFile::fill(&memory, identity);
+        let mut file = RingFile::fill(&memory, identity);
         if let Err(error) = self.enter(id, target) {
             self.roster.venue.remove_stream(id);
             return Err(error);
         }
-        // A node that joins now either finds the entry, or its visit is seen here, and it is told below.
+        // A node that joins now either finds the entry, or its visit is seen here, and it is told below. A subscription that was not
+        // listed before this fence looks for rings after the time below, and finds the entry.
         sender_fence();
+        file.enter(Clock::get().now_after_stores().0);
         self.roster.attend();
         self.tell_of_rings();
         let sealing = seals.map(|seals| Sealing::new(seals.sealer_of_stream(), frame_size_max(size)));
@@ -309,7 +311,7 @@ impl Streams {
     /// Puts a ring into the table of those that others find.
     fn enter(&self, id: u64, target: Target) -> Result<(), StreamError> {
         if self.own.segment.streams().filter(|entry| entry[0].get() != 0).count() == STREAMS_MAX {
-            self.end_lingering(|_| true);
+            self.housekeep();
         }
         let _alone = self.places();
         let entry = self.own.segment.free_stream();
@@ -326,11 +328,16 @@ impl Streams {
     /// for somebody who has not found it yet, it stays.
     fn withdraw(&self, about: &RingIdentity, sent: u64) {
         self.books().close(about.id, about.target.node, sent);
-        if sent == 0 || self.is_found(about) {
+        if self.is_settled(about, sent) {
             self.remove(about.id);
         } else {
             self.lingering().push(*about);
         }
+    }
+
+    /// Whether nobody misses anything if a ring goes from which so many messages were sent.
+    fn is_settled(&self, about: &RingIdentity, sent: u64) -> bool {
+        sent == 0 || self.is_found(about)
     }
 
     /// Whether all whom the ring is for, and all who observe the bus, have found it.
@@ -413,9 +420,9 @@ impl Streams {
         entry[0].publish(word);
         punctual_machine::label!("subscription.listed");
         drop(alone);
-        // A publication that looked before this fence was made before the time below.
+        // A publication that could not be found before this fence takes its time later, and sees the entry.
         sender_fence();
-        let began = Clock::get().now().0;
+        let began = Clock::get().now_after_stores().0;
         entry[1].publish(began);
         punctual_machine::label!("subscription.began");
         self.roster.attend();
@@ -433,9 +440,9 @@ impl Streams {
     fn take_row(&self, ring: u64, peer: &Peer, bell: usize, position: u64) -> Option<usize> {
         let _alone = self.places();
         let index = self.own.segment.free_row()?;
-        self.books().read(index, ring, (peer.segment.owner.node, peer.segment.owner.life));
         let words = self.own.segment.row(index);
         words.iter().for_each(|word| word.set(0));
+        self.books().read(index, ring, (peer.segment.owner.node, peer.segment.owner.life));
         words[row::BELL].set(bell as u64);
         words[row::POSITION].set(position);
         punctual_machine::label!("row.ring");

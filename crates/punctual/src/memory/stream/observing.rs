@@ -6,10 +6,11 @@ use punctual_machine::event_fd::EventFd;
 
 use super::super::roster::Peer;
 use super::super::segment::{OBSERVER, row};
+use super::follower::began_before;
 use super::images::{Images, Reads};
 use super::ring_file::RingIdentity;
 use super::sealing::Opening;
-use super::{BEGINS, StreamError, Streams};
+use super::{StreamError, Streams};
 
 /// What the table of subscriptions says of who observes the bus, opening sealed messages or taking all as they are.
 fn observer_word(opens: bool) -> u64 {
@@ -39,12 +40,11 @@ fn is_found_at(member: &Peer, about: &RingIdentity) -> bool {
         let word = entry[0].get_published();
         let observes = word == observer_word(false) || about.sealed && word == observer_word(true);
         // Who began later reads from where it finds the ring.
-        let began_before = || entry[1].get_published() < about.began || entry[1].get() == BEGINS;
         let has_row = || {
             segment.rows().any(|words| {
                 words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
             })
         };
-        !observes || has_row() || !began_before()
+        !observes || has_row() || !began_before(entry, about)
     })
 }

@@ -10,6 +10,7 @@ use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Header, Target};
 
 use super::super::WhenFull;
+use super::super::roster::LOOKS_MAX;
 use super::super::segment::READERS_BELL;
 use super::Streams;
 use super::claim::PublicationClaim;
@@ -85,7 +86,7 @@ impl Publication {
             looks: Looks::new(),
             gaps: Gaps::new(Clock::get()),
         };
-        publication.find_followers();
+        publication.find_followers(publication.reader_visits());
         publication
     }
 
@@ -190,6 +191,11 @@ impl Publication {
         // Who flushes may be another thread.
         self.writer.await_stores();
         taken
+    }
+
+    /// Whether its ring goes as soon as it closes: nobody has yet to find it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.streams.is_settled(&self.file.about, self.writer.sequence())
     }
 
     /// Tells of all that was taken.
@@ -397,13 +403,18 @@ impl Publication {
     /// Whether readers or nodes have come or gone since we looked.
     #[inline]
     fn has_visitors(&self) -> bool {
-        self.streams.roster.bells[READERS_BELL].visits() != self.readers_seen
+        self.reader_visits() != self.readers_seen
     }
 
     /// Looks for readers. Without any, nothing is written: it would be lost without an account.
     #[cold]
     fn connect(&mut self) -> Result<(), OfferError> {
-        self.look_at_readers();
+        for _ in 0..LOOKS_MAX {
+            self.look_at_readers();
+            if !self.followers.is_empty() || !self.has_visitors() {
+                break;
+            }
+        }
         if self.followers.is_empty() {
             self.look_who_lives();
         }
@@ -417,19 +428,27 @@ impl Publication {
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: whoever does not see the message is seen here.
         sender_fence();
-        for Follower { peer, bells, bell, event, .. } in &self.followers {
-            let Some(bells) = bells else { continue };
-            let notification = bells[*bell].ring_fenced();
-            self.streams.roster.notify(notification, &peer.segment, *bell, event);
-        }
+        self.ring_followers();
         if self.has_visitors() {
             self.look_around();
+            // Who joined since the message was claimed may sleep already, and has not seen it.
+            self.ring_followers();
         }
         if self.gaps.are_there() {
             self.writer.clear_ahead();
         }
         if self.writer.sequence().is_multiple_of(LOOK_EVERY) {
             self.look_now_and_then();
+        }
+    }
+
+    /// Wakes who sleeps, behind a fence.
+    #[inline(always)]
+    fn ring_followers(&self) {
+        for Follower { peer, bells, bell, event, .. } in &self.followers {
+            let Some(bells) = bells else { continue };
+            let notification = bells[*bell].ring_fenced();
+            self.streams.roster.notify(notification, &peer.segment, *bell, event);
         }
     }
 
@@ -460,15 +479,21 @@ impl Publication {
         self.look_who_lives();
     }
 
-    /// Finds who reads, if that has changed.
+    /// Finds who reads, if that has changed. What comes meanwhile, and what a look at nodes leaves for the next, is seen at the next
+    /// call.
     fn look_at_readers(&mut self) {
+        let visits = self.reader_visits();
         let roster = &self.streams.roster;
         if roster.is_visited(roster.visits_seen()) {
             roster.handle_visits();
         }
-        if self.has_visitors() || roster.version() != self.version_seen {
-            self.find_followers();
+        if visits != self.readers_seen || roster.version() != self.version_seen {
+            self.find_followers(visits);
         }
+    }
+
+    fn reader_visits(&self) -> u32 {
+        self.streams.roster.bells[READERS_BELL].visits()
     }
 
     fn look_who_lives(&mut self) {
@@ -476,15 +501,15 @@ impl Publication {
             self.streams.keep_house();
             self.look_at_readers();
             if self.looks.is_search_due(self.clock.now()) {
-                self.find_followers();
+                self.find_followers(self.reader_visits());
             }
         }
     }
 
-    fn find_followers(&mut self) {
+    /// `visits` were counted before: who comes while rows are read is seen at the next look.
+    fn find_followers(&mut self, visits: u32) {
         self.version_seen = self.streams.roster.version();
-        // Before the rows: who comes while they are read is seen at the next look.
-        self.readers_seen = self.streams.roster.bells[READERS_BELL].visits();
+        self.readers_seen = visits;
         find_followers(&self.streams, &self.file.about, &mut self.followers);
     }
 }

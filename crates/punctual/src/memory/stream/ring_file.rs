@@ -2,7 +2,7 @@
 //!
 //! | offset | size | what |
 //! |---|---|---|
-//! | 0 | 96 | identity: magic, layout, whose it is, for whom |
+//! | 0 | 104 | identity: magic, layout, whose it is, for whom |
 //! | 1,024 | 128 | control words of the ring |
 //! | 4,096 | capacity | the ring |
 
@@ -14,13 +14,13 @@ use punctual_machine::ring::{RING_CONTROL_SIZE, RingMemory};
 use punctual_proto::{NodeId, Port, Target};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCRING");
-const LAYOUT_VERSION: u64 = 3;
+const LAYOUT_VERSION: u64 = 4;
 
 const CONTROL_AT: usize = 1024;
 const RECORDS_AT: usize = 4096;
 const _: () = assert!(IDENTITY_WORDS * 8 <= CONTROL_AT && CONTROL_AT + RING_CONTROL_SIZE <= RECORDS_AT);
 
-const IDENTITY_WORDS: usize = 12;
+const IDENTITY_WORDS: usize = 13;
 
 /// Words of the identity, by index.
 mod word {
@@ -36,9 +36,13 @@ mod word {
     pub(super) const CLOSED: usize = 9;
     pub(super) const BEGAN: usize = 10;
     pub(super) const SEALED: usize = 11;
+    pub(super) const ENTERED: usize = 12;
 }
 
-/// What never changes of a publication.
+/// In place of the time since when a ring can be found: that comes only now, after everything there is.
+pub(in crate::memory) const ENTERS: u64 = u64::MAX;
+
+/// What never changes of a publication, once it can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::memory) struct RingIdentity {
     pub(in crate::memory) id: u64,
@@ -47,8 +51,10 @@ pub(in crate::memory) struct RingIdentity {
     pub(in crate::memory) source: Port,
     pub(in crate::memory) target: Target,
     pub(in crate::memory) capacity: usize,
-    /// When it was made, in ticks. Whoever subscribed before reads it from its beginning.
+    /// When it was made, in ticks.
     pub(in crate::memory) began: u64,
+    /// Since when it can be found, in ticks. Whoever subscribed before reads it from its beginning. [`ENTERS`]: not yet known.
+    pub(in crate::memory) entered: u64,
     /// Its messages are sealed.
     pub(in crate::memory) sealed: bool,
 }
@@ -109,6 +115,7 @@ impl RingFile {
         set(word::CAPACITY, about.capacity as u64);
         set(word::BEGAN, about.began);
         set(word::SEALED, about.sealed.into());
+        set(word::ENTERED, about.entered);
         words[word::MAGIC].publish(MAGIC);
         punctual_machine::label!("stream.filled");
         file
@@ -131,6 +138,7 @@ impl RingFile {
             target: Target { node, port: Some(port).filter(|port| !port.is_reserved()) },
             capacity: usize::try_from(words[word::CAPACITY].get()).ok()?,
             began: words[word::BEGAN].get(),
+            entered: words[word::ENTERED].get_published(),
             sealed: words[word::SEALED].get() != 0,
         };
         Self::assemble(memory, about)
@@ -142,6 +150,14 @@ impl RingFile {
             ring: RingMemory::in_mapping(Arc::clone(memory), CONTROL_AT, RECORDS_AT, about.capacity)?,
             about,
         })
+    }
+
+    /// It can be found since this time, in ticks.
+    pub(in crate::memory) fn enter(&mut self, now: u64) {
+        punctual_machine::label!("stream.time");
+        self.about.entered = now;
+        self.identity[word::ENTERED].publish(now);
+        punctual_machine::label!("stream.timed");
     }
 
     /// Nothing will be written any more.

@@ -184,6 +184,7 @@ mod tests {
         let (a, b) = (NodeId::named("a"), NodeId::named("b"));
         let target = Target { node: Some(b), port: Some(Port::from(4)) };
         let ring = RingIdentity {
+            entered: 7,
             id: 1,
             node: a,
             life: 2,
