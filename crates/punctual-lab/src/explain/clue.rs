@@ -59,6 +59,32 @@ pub enum Kind {
     Stolen,
 }
 
+/// What a counter says that a thread could not do anything for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// Its group's quota had run out.
+    Throttled,
+    /// Its process was stopped.
+    Stopped,
+    /// Its group was frozen.
+    Frozen,
+}
+
+impl Withheld {
+    /// All of them. What is stopped leaves nothing for who is frozen.
+    pub const ALL: [Self; 3] = [Self::Throttled, Self::Stopped, Self::Frozen];
+
+    /// How long, at most, by the counter.
+    pub(super) fn ns(self, seen: &Seen) -> u64 {
+        let us = match self {
+            Self::Throttled => seen.throttled_us_most,
+            Self::Stopped => seen.stopped_us,
+            Self::Frozen => seen.frozen_us_most,
+        };
+        u64::from(us) * 1000
+    }
+}
+
 /// Some time of a thread, with all that is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Clue<'a> {
@@ -70,6 +96,8 @@ pub struct Clue<'a> {
     pub waits: usize,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
     pub passed_over_ns: u64,
+    /// A counter of its group or process says that it was withheld meanwhile.
+    pub withheld: Option<Withheld>,
     /// If it waited, whom for.
     pub chain: &'a Chain,
     /// Who let the thread go on that was held as by a debugger.
@@ -151,15 +179,25 @@ impl Clue<'_> {
         self.absence().filter(|_| !self.is_throttled())
     }
 
-    /// It was not there, or an ordinary thread ran, and the group's own counter says that its quota had run out for half of that
-    /// time: who has no quota is not run, whoever else is.
+    /// The group's own counter says that its quota had run out for half of this time: who has no quota is not run, whoever else is.
     pub fn is_throttled(&self) -> bool {
+        self.withheld == Some(Withheld::Throttled)
+    }
+
+    /// Whether it may have been withheld like that: it was not there, or an ordinary thread ran; or it waited until another thread
+    /// let it go on. Who was stopped while it slept left its CPU long before.
+    pub(super) fn may_be(&self, how: Withheld) -> bool {
         let is_held = |absence| [Absence::Stopped, Absence::Traced].contains(&absence);
-        let is_absent = self.absence().is_some_and(|absence| !is_held(absence));
-        let is_passed_over =
-            self.neighbour().is_some_and(|thread| self.is_ordinary(thread) && !self.is_limited());
-        (is_absent || is_passed_over)
-            && self.seen.is_some_and(|seen| u64::from(seen.throttled_us_most) * 2000 >= self.ns)
+        match how {
+            Withheld::Throttled => {
+                let is_absent = self.absence().is_some_and(|absence| !is_held(absence));
+                let is_passed_over = |thread| self.is_ordinary(thread) && !self.is_limited();
+                is_absent || self.neighbour().is_some_and(is_passed_over)
+            }
+            Withheld::Stopped | Withheld::Frozen => {
+                matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread))
+            }
+        }
     }
 
     /// It waited, and not for its packet to come over the wire: for what.
@@ -178,22 +216,11 @@ impl Clue<'_> {
             (true, _) => Awaited::Device,
             (false, true) => Awaited::Interrupt,
             (false, false) if self.is_tracer(waker) => Awaited::Tracer,
-            (false, false) if self.is_stopped() => Awaited::Continuation,
-            (false, false) if self.is_frozen() => Awaited::Thaw,
+            (false, false) if self.withheld == Some(Withheld::Stopped) => Awaited::Continuation,
+            (false, false) if self.withheld == Some(Withheld::Frozen) => Awaited::Thaw,
             (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
             (false, false) => Awaited::Thread,
         })
-    }
-
-    /// The control group's own counter says that it was frozen for half of that time.
-    fn is_frozen(&self) -> bool {
-        self.seen.is_some_and(|seen| u64::from(seen.frozen_us_most) * 2000 >= self.ns)
-    }
-
-    /// Half of that time it neither ran nor was ready, and then its process was continued. Who was stopped while it slept left its CPU
-    /// long before.
-    fn is_stopped(&self) -> bool {
-        self.seen.is_some_and(|seen| u64::from(seen.stopped_us) * 2000 >= self.ns)
     }
 
     /// It waited no more than twice as often as it had page faults with the disk.
@@ -224,7 +251,8 @@ impl Clue<'_> {
         }
     }
 
-    fn neighbour(&self) -> Option<u32> {
+    /// Who ran while it was ready.
+    pub(super) fn neighbour(&self) -> Option<u32> {
         if let Kind::Part(Part::Ready { instead }) = self.kind { Some(instead) } else { None }
     }
 

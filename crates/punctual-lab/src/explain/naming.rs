@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Absence, Account, Interruption, Part};
 use super::cause::Cause;
 pub use super::clue::Excess;
-use super::clue::{Clue, Kind, passed_over_ns};
+use super::clue::{Clue, Kind, Withheld, passed_over_ns};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
 use super::waker::Chain;
@@ -56,6 +56,7 @@ pub fn from_account(
         ns,
         waits,
         passed_over_ns,
+        withheld: None,
         chain: &nobody,
         tracers,
         trace,
@@ -66,6 +67,7 @@ pub fn from_account(
     let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
+        Withheld::ALL.into_iter().for_each(|how| mark_withheld(&mut clues, how, seen));
         let faulting_ns = charge_faults(&mut clues, seen);
         let stolen_ns = charge_steal(&mut clues, seen);
         clues.push(clue(Kind::Faulting, faulting_ns));
@@ -105,6 +107,20 @@ fn order_of_use(part: Part) -> usize {
         Part::NotThere(Absence::CpuAsleep) => 2,
         Part::Blocked { .. } => 3,
         _ => 4,
+    }
+}
+
+/// Whom a counter holds back: what it counted at least half of, first while the thread was not there, then the longest. Each part
+/// uses up what it took, so that no counter explains more than twice what it counted.
+pub(super) fn mark_withheld(clues: &mut [Clue<'_>], how: Withheld, seen: &Seen) {
+    let mut left_ns = how.ns(seen);
+    let mut may_be: Vec<&mut Clue<'_>> = clues.iter_mut().filter(|clue| clue.may_be(how)).collect();
+    may_be.sort_by_key(|clue| (clue.neighbour().is_some(), std::cmp::Reverse(clue.ns)));
+    for clue in may_be.into_iter().filter(|clue| clue.ns > 0 && clue.withheld.is_none()) {
+        if left_ns.saturating_mul(2) >= clue.ns {
+            clue.withheld = Some(how);
+            left_ns = left_ns.saturating_sub(clue.ns);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The causes together: each is told from every other, and where one is not known its time is nobody else's.
 use super::*;
 use crate::explain::account::{Absence, Interruption, Part, account};
-use crate::explain::clue::{Excess, Kind};
+use crate::explain::clue::{Excess, Kind, Withheld};
 use crate::explain::injection::How;
+use crate::explain::naming::mark_withheld;
 use crate::explain::seen::{PART_MIN, Seen, over};
 use crate::explain::stage::Side;
 use crate::explain::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
@@ -121,17 +122,21 @@ fn no_time_is_two_causes() {
                     let times = [1_000_000, 50_000_000].map(|ns| (kind, ns));
                     times.into_iter().flat_map(|one| chains.iter().map(move |chain| (one, chain)))
                 }) {
-                    let clue = Clue {
+                    let mut clue = Clue {
                         kind,
                         ns,
                         waits: 4,
                         passed_over_ns: ns,
+                        withheld: None,
                         chain,
                         tracers: &[TRACER],
                         trace: &trace,
                         excess: &excess,
                         seen: Some(&seen),
                     };
+                    for how in Withheld::ALL {
+                        mark_withheld(std::slice::from_mut(&mut clue), how, &seen);
+                    }
                     let names: Vec<&str> = KNOWN
                         .iter()
                         .filter(|one| (one.in_trace)(&clue).is_some())

@@ -66,6 +66,39 @@ fn parts_have_their_causes() {
     }
 }
 
+/// Goal: a counter explains no more than twice what it counted, however many parts there are of which each might be that.
+#[test]
+fn a_counter_is_used_once() {
+    let here = excess("responder", Side::Responder);
+    let waited =
+        |waker| Part::Blocked { woken_by: Some(waker), is_interrupt: false, is_uninterruptible: false };
+    let throttled = Seen { throttled_us_most: 3_000, ..Seen::default() };
+    let frozen = Seen { frozen_us_most: 3_000, ..Seen::default() };
+    let stopped = Seen { stopped_us: 3_000, ..Seen::default() };
+    let ready = |instead| Part::Ready { instead };
+    let cases: [(&dyn Fn(u32) -> Part, Seen, &str, &str); 3] = [
+        (&ready, throttled, "throttled", "run_queue"),
+        (&waited, frozen, "frozen", "waited"),
+        (&waited, stopped, "stopped", "waited"),
+    ];
+    for (part, seen, counted, other) in cases {
+        let pieces = (0..20).map(|number| {
+            let from_ns = number * 5 * MS;
+            Piece { from_ns, to_ns: from_ns + 5 * MS, part: part(20 + number as u32) }
+        });
+        let account = Account { pieces: pieces.collect(), ..Account::default() };
+        let found = from_account(&account, &trace(120), &here, Some(&seen));
+        let ms = |name: &str| {
+            found
+                .iter()
+                .filter(|cause| cause.name == Cause::named(name))
+                .map(|cause| cause.ns / MS)
+                .sum::<u64>()
+        };
+        assert!((3..=6).contains(&ms(counted)) && ms(counted) + ms(other) == 99, "{counted}: {found:#?}");
+    }
+}
+
 /// Goal: a thread that each system call stops for a moment was held by its tracer for the sum: while it stood still, while the tracer
 /// ended its wait, and while the tracer had its CPU. Another who runs there is a neighbour still.
 #[test]
