@@ -23,6 +23,12 @@ pub const STAGES: [&str; 11] =
 /// The stage of a round trip that the other side spends between delivery and reply.
 pub const RESPONDER: &str = "responder";
 
+/// The stage of both ways on the wire together, where the two ends' clocks differ and cannot split it.
+pub const WIRE: &str = "wire";
+
+/// The same with the responder, where the packets carry no stamps.
+pub const WIRE_AND_RESPONDER: &str = "wire_and_responder";
+
 /// How a message ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

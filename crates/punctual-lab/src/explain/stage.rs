@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{ABSENT_NS, Load, Outcome, Samples};
+use crate::sample::{ABSENT_NS, Load, Outcome, Samples, WIRE, WIRE_AND_RESPONDER};
 use crate::stall::StallRule;
 
 /// Whose time it was.
@@ -116,12 +116,25 @@ pub fn worst_stage(samples: &Samples, usual: &[u64], row: usize) -> Option<(usiz
     worst.filter(|&(_, excess)| is_told(excess))
 }
 
+/// Columns stand in the order of time but for the way there and back as one: that lies before the client's part of the reply.
+fn lies_before(samples: &Samples, one: usize, other: usize) -> bool {
+    let name = |place: usize| samples.stages[place].name.as_str();
+    let is_both_ways = |place| [WIRE, WIRE_AND_RESPONDER].contains(&name(place));
+    let is_behind = |place| ["reply.elsewhere", "reply.woken", "reply.read"].contains(&name(place));
+    match (is_both_ways(one), is_both_ways(other)) {
+        (true, false) => is_behind(other),
+        (false, true) => !is_behind(one),
+        _ => one < other,
+    }
+}
+
 /// When a stage of a message began and ended, by the stages before it.
 pub fn interval(samples: &Samples, row: usize, load: Load, place: usize) -> (u64, u64) {
     let ns = |place: usize| match samples.stages[place].ns[row] {
         ABSENT_NS => 0,
         ns => ns,
     };
-    let begin = samples.start_ns(row, load) + (0..place).map(ns).sum::<u64>();
+    let before = (0..samples.stages.len()).filter(|&other| lies_before(samples, other, place));
+    let begin = samples.start_ns(row, load) + before.map(ns).sum::<u64>();
     (begin, begin + ns(place))
 }

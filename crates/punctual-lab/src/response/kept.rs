@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::option::Variant;
 use super::settings::ResponseSettings;
-use super::trips::{RoundTrips, STAGES, Trip, TripStage, WIRE};
+use super::trips::{RoundTrips, STAGES, Trip, TripStage};
 use crate::explain::evidence::EvidenceThread;
 use crate::explain::kept::ThreadWindows;
 use crate::explain::stage::{Side, StageOwner};
 use crate::load::testbed::ROLES;
-use crate::sample::{Outcome, Samples};
+use crate::sample::{Outcome, Samples, WIRE};
 use punctual::Clock;
 use punctual_machine::window::Window;
 

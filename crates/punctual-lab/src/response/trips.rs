@@ -8,7 +8,7 @@ use crate::explain::stage::Side;
 use crate::load::echo::Verdict;
 use crate::load::echo::wire::Record;
 use crate::load::recording::{Recording, Row};
-use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples, StageColumn};
+use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples, StageColumn, WIRE, WIRE_AND_RESPONDER};
 
 /// What the client itself saw of an answer; an instant of 0 is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,9 +109,6 @@ pub struct Frame {
     pub domain: u32,
 }
 
-/// The stage of both ways on the wire together, where the two ends' clocks differ and cannot split it.
-pub const WIRE: &str = "wire";
-
 /// A stage of a trip, named after the instant that ends it.
 #[derive(Clone, Copy, Debug)]
 pub struct TripStage {
@@ -129,7 +126,7 @@ const fn stage(name: &'static str, words: &'static str, side: Side, role: Option
     TripStage { name, words, side, role }
 }
 
-/// All of them, in the order of time.
+/// All of them, in the order of time but for the last two: those lie before the client's part of the reply.
 pub const STAGES: [TripStage; 14] = [
     stage("request.sent", "client late", Side::Client, Some(0)),
     stage("request.tx", "client's stack, sending", Side::Client, Some(0)),
@@ -144,8 +141,7 @@ pub const STAGES: [TripStage; 14] = [
     stage("reply.woken", "client's wake-up", Side::Client, Some(0)),
     stage("reply.read", "client's read", Side::Client, Some(0)),
     stage(WIRE, "wire, both ways", Side::Wire, None),
-    // Where the packets carry no stamps.
-    stage("wire_and_responder", "wire and responder", Side::WireOrResponder, None),
+    stage(WIRE_AND_RESPONDER, "wire and responder", Side::WireOrResponder, None),
 ];
 
 const SENT: usize = 0;
@@ -273,6 +269,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::explain::stage::interval;
+
+    /// Goal: where the way there and back is one stage, the client's part of the reply lies at its end.
+    #[test]
+    fn the_clients_stages_end_with_the_trip() {
+        let clock = Clock::get();
+        let ticks = |us: u64| Ticks(1 << 40).plus(clock.ticks(std::time::Duration::from_micros(us)));
+        for record in [None, Some(Record { domain: 8, stack_ns: Some(900), ..Record::default() })] {
+            let mut trips = RoundTrips::new(1, 1);
+            trips.note_sent(ticks(0), ticks(0));
+            let seen = Seen { kernel: ticks(500), listened: ticks(400), woken: ticks(1_100) };
+            trips.note_arrival(&Verdict::Answer { sequence: 0, record }, seen, ticks(1_110));
+            let frame = Frame { start: ticks(0), load: Load::Closed, domain: 7 };
+            let samples = trips.with_stages(clock, &frame);
+            let woken = samples.stages.iter().position(|stage| stage.name == "reply.woken").expect("stamped");
+            let (from, to) = interval(&samples, 0, Load::Closed, woken);
+            assert!(from.abs_diff(500_000) < 10 && to.abs_diff(1_100_000) < 10, "{from} to {to}: {record:?}");
+        }
+    }
 
     proptest! {
         /// Goal: stages add up to the total, whatever the stamps say, on one clock and on two.
