@@ -36,20 +36,29 @@ pub(super) struct TracerLook {
     /// Absent where /proc is.
     status: Option<File>,
     found: Vec<Attached>,
+    /// The last look found the last of them.
+    is_attached: bool,
 }
 
 impl TracerLook {
     pub(super) fn of_this_thread() -> Self {
-        Self { status: File::open("/proc/thread-self/status").ok(), found: Vec::new() }
+        Self { status: File::open("/proc/thread-self/status").ok(), found: Vec::new(), is_attached: false }
     }
 
     /// Looks at the end of a span.
     pub(super) fn look(&mut self, span: (u64, u64)) {
         let mut text = [0; STATUS_SIZE];
         let size = self.status.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        let Some(tracer) = tracer_in(&text[..size]) else { return };
+        self.note(span, tracer_in(&text[..size]));
+    }
+
+    /// Who came back was not there meanwhile.
+    fn note(&mut self, span: (u64, u64), tracer: Option<u32>) {
+        let was_attached = std::mem::replace(&mut self.is_attached, tracer.is_some());
+        let Some(tracer) = tracer else { return };
         let ends_with = format!("({tracer})");
-        match self.found.last_mut().filter(|last| last.tracer.ends_with(&ends_with)) {
+        let last = self.found.last_mut().filter(|last| was_attached && last.tracer.ends_with(&ends_with));
+        match last {
             Some(last) => last.span.1 = span.1,
             None => self.found.push(Attached { span, tracer: name_of(tracer) }),
         }
@@ -84,6 +93,18 @@ mod tests {
         assert_eq!(tracer_in(status(812).as_bytes()), Some(812));
         assert_eq!(tracer_in(status(0).as_bytes()), None);
         assert_eq!(tracer_in(b"Name:\tTracerPid:\n\xff"), None);
+    }
+
+    /// Goal: a tracer that went and came back traced nobody in between.
+    #[test]
+    fn who_went_is_not_attached() {
+        let mut look = TracerLook::of_this_thread();
+        let looks = [Some(7), Some(7), None, Some(7)];
+        for (number, tracer) in (0..).zip(looks) {
+            look.note((10 * number, 10 * number + 10), tracer);
+        }
+        let spans: Vec<_> = look.finish().iter().map(|one| one.span).collect();
+        assert_eq!(spans, [(0, 20), (30, 40)]);
     }
 
     /// Goal: who is traced by nobody notes nobody, and a time touches only what overlaps it.
