@@ -34,6 +34,8 @@ struct Look {
 struct Shared {
     /// Looks so far.
     count: Counter,
+    /// When it was to begin, ticks: 0 if nobody looks.
+    begun: Counter,
     looks: Vec<Look>,
     late_ns_max: Counter,
     late_count: Counter,
@@ -44,6 +46,7 @@ impl Shared {
         let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
         Self {
             count: Counter::default(),
+            begun: Counter::default(),
             looks: looks.collect(),
             late_ns_max: Counter::default(),
             late_count: Counter::default(),
@@ -67,6 +70,8 @@ impl Control {
     /// Starts it on this CPU, as urgent as who it stands for.
     pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
         let shared = Arc::new(Shared::new());
+        // Until its first look it is as late as that is: it may have no CPU, as who it stands for.
+        shared.begun.set(Clock::get().now().0);
         let watched = Arc::clone(&shared);
         let job = Job::start("control", move |stop| {
             if let Some(cpu) = cpu {
@@ -78,7 +83,7 @@ impl Control {
             }
             watch(&watched, stop);
         });
-        // Without a thread there is no second witness; the first goes on.
+        // Without a thread there is no second witness: nobody says that the CPU was to be had.
         Self { shared, _job: job.ok() }
     }
 
@@ -91,7 +96,8 @@ impl Control {
         let looks = newest.map(|number| &self.shared.looks[(number as usize) % LOOKS]);
         let after = looks.take_while(|look| look.at.get() >= begin.0);
         let late_ns: u64 = after.map(|look| late_within(look, begin, clock)).sum();
-        let last = count.checked_sub(1).map(|number| self.shared.looks[(number as usize) % LOOKS].at.get());
+        let newest = count.checked_sub(1).map(|number| self.shared.looks[(number as usize) % LOOKS].at.get());
+        let last = newest.or(Some(self.shared.begun.get()).filter(|&begun| begun > 0));
         let overdue_ns = last.map_or(0, |last| {
             let due = Ticks(last).plus(clock.ticks(PERIOD));
             clock.nanos(clock.now().since(due.max(begin)))
@@ -147,5 +153,18 @@ mod tests {
         let (_, _, latest_us) = control.totals();
         assert!(u64::from(control.late_us_since(begin)) <= latest_us + 100_000);
         assert_eq!(Control::start(None, Urgency::Other).late_us_since(Clock::get().now()), 0);
+    }
+
+    /// Goal: a thread that has no CPU from its start, or that could not be started, is late; where nobody looks, nobody is.
+    #[test]
+    fn who_never_looked_is_late() {
+        let clock = Clock::get();
+        let begin = clock.now();
+        let shared = Arc::new(Shared::new());
+        shared.begun.set(begin.0);
+        let never = Control { shared, _job: None };
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(never.late_us_since(begin) >= 40_000);
+        assert_eq!(Control::absent().late_us_since(begin), 0);
     }
 }
