@@ -11,6 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::arch::{self, read_counter};
 
+/// Tries to read two clocks at one instant. Eight in a row are hardly all interrupted.
+const PAIR_TRIES: usize = 8;
+
 mod skew;
 
 pub use skew::{Skew, skew_between};
@@ -130,6 +133,23 @@ impl Clock {
     pub fn now_after_stores(&self) -> Ticks {
         crate::arch::await_stores();
         self.now()
+    }
+
+    /// Its reading and another clock's at one instant, as nearly as a few tries allow: who is interrupted between them reads two
+    /// instants.
+    pub fn beside(&self, other_ns: impl Fn() -> u64) -> (Ticks, u64) {
+        let pair = |_| {
+            let (before, other, after) = (self.now(), other_ns(), self.now());
+            let width = after.since(before);
+            (width, (Ticks(before.0 + width.0 / 2), other))
+        };
+        let (mut narrowest, mut found) = pair(0);
+        for (width, one) in (1..PAIR_TRIES).map(pair) {
+            if width < narrowest {
+                (narrowest, found) = (width, one);
+            }
+        }
+        found
     }
 
     /// A distance in nanoseconds.

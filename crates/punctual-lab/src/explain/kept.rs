@@ -26,7 +26,8 @@ pub struct ClockPair {
 impl ClockPair {
     /// Both now.
     pub fn now() -> Self {
-        Self { monotonic_ns: punctual_machine::clock::monotonic_ns(), ticks: Clock::get().now() }
+        let (ticks, monotonic_ns) = Clock::get().beside(punctual_machine::clock::monotonic_ns);
+        Self { monotonic_ns, ticks }
     }
 
     /// An instant of ours as one of `CLOCK_MONOTONIC`.

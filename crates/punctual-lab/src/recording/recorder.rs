@@ -46,9 +46,8 @@ const LAST_LOOKS: usize = 256;
 /// An instant that a sender stamps is believed if it lies no further away.
 const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
 
-/// How often the wall clock is compared with ours, and of how many tries the best counts.
+/// How often the wall clock is compared with ours.
 const PAIR_AGE_MAX: Duration = Duration::from_secs(1);
-const PAIR_TRIES: usize = 8;
 
 /// A wall clock that is off by as much was set, nanoseconds: what is less is followed, as a clock that runs a little slower or faster.
 const SET_NS_MIN: u64 = 10_000_000;
@@ -201,13 +200,8 @@ impl Instants {
     /// Both clocks as near to one instant as a few tries allow.
     fn now() -> Self {
         let clock = Clock::get();
-        let attempt = || {
-            let (before, realtime_ns, after) = (clock.now(), realtime_ns(), clock.now());
-            let width = after.since(before);
-            (width, Self { clock, ticks: Ticks(before.0 + width.0 / 2), realtime_ns, set_ns: 0 })
-        };
-        let tries = (0..PAIR_TRIES).map(|_| attempt());
-        tries.min_by_key(|(width, _)| *width).map_or_else(|| attempt().1, |(_, instants)| instants)
+        let (ticks, realtime_ns) = clock.beside(realtime_ns);
+        Self { clock, ticks, realtime_ns, set_ns: 0 }
     }
 
     /// The instant of a look, nanoseconds since 1970. The wall clock may be set: then it is compared again, as it is now and then.

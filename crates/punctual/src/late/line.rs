@@ -56,7 +56,8 @@ struct Instants {
 impl Instants {
     fn read() -> Self {
         let clock = Clock::get();
-        Self { clock, now: clock.now(), now_ns: monotonic_ns() }
+        let (now, now_ns) = clock.beside(monotonic_ns);
+        Self { clock, now, now_ns }
     }
 
     fn ns(&self, instant: Ticks) -> u64 {
