@@ -211,6 +211,24 @@ mod tests {
         port.send(Target::port("here", 1), b"late").expect("room");
     }
 
+    /// Goal: a late message is that of the thread which received it, also if another looks next.
+    #[test]
+    fn a_message_is_its_receivers() {
+        let (mut port, log, file) = port("moves");
+        send(&mut port);
+        let receiver = std::thread::scope(|scope| {
+            let receives = scope.spawn(|| {
+                port.try_receive().expect("it was sent");
+                thread_id()
+            });
+            receives.join().expect("it ends")
+        });
+        assert!(port.try_receive().is_err(), "nothing more was sent");
+        assert_eq!(log.account().written, 1);
+        let text = std::fs::read_to_string(file.path()).expect("text");
+        assert!(text.contains(&format!("\"thread\":{receiver}")) && receiver != thread_id(), "{text}");
+    }
+
     /// Goal: who never finds its port empty still learns what was late; what it cannot remember until then is counted.
     #[test]
     fn a_port_that_is_never_empty_is_looked_away_from() {

@@ -39,7 +39,8 @@ pub(crate) struct Watch {
     sampler: Option<SchedSampler>,
     /// The newest, in the order of time; spans are ticks.
     windows: Vec<Window>,
-    pending: Vec<Record>,
+    /// With the thread that each was delivered to.
+    pending: Vec<(Record, u32)>,
     usual: Vec<Stages>,
     /// Place of the oldest of those.
     oldest: usize,
@@ -101,7 +102,7 @@ impl Watch {
         self.note_idle(&record.stages);
         if took(&record.stages) > self.threshold {
             if self.pending.len() < PENDING_MAX {
-                self.pending.push(*record);
+                self.pending.push((*record, thread_id()));
             } else {
                 self.skipped += 1;
             }
@@ -149,17 +150,14 @@ impl Watch {
         if self.skipped > 0 {
             self.log.lock().account.skipped += std::mem::take(&mut self.skipped);
         }
-        for record in &self.pending {
-            let thread = self.sampler.as_ref().map_or(0, SchedSampler::thread);
+        let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
+        for &(ref record, thread) in &self.pending {
+            // What this thread saw of itself says nothing of another.
+            let windows = if looked_at == Some(thread) { &self.windows[..] } else { &[] };
             let (from_ns, to_ns) = line::span_ns(&record.stages);
             self.log.lock().add(LateSpan { from_ns, to_ns, thread }, |text, account| {
-                let late = LateMessage {
-                    receiver: &self.receiver,
-                    record,
-                    thread,
-                    usual: &self.usual,
-                    windows: &self.windows,
-                };
+                let late =
+                    LateMessage { receiver: &self.receiver, record, thread, usual: &self.usual, windows };
                 line::write(text, &late, account);
             });
         }
