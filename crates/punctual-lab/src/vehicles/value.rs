@@ -115,7 +115,8 @@ impl Record {
     pub fn new(value: Value, component: u16, received: Ticks, stages: Option<&Stages>) -> Self {
         let kept = |stage: Stage| {
             let ticks = stages.and_then(|stages| stages.time_in(stage));
-            ticks.map_or(UNKNOWN, |ticks| u32::try_from(ticks.0).unwrap_or(UNKNOWN))
+            // A stage of seconds is a long one, not an unknown one.
+            ticks.map_or(UNKNOWN, |ticks| u32::try_from(ticks.0).unwrap_or(UNKNOWN).min(UNKNOWN - 1))
         };
         Self { value, component, received, stages: STAGES_KEPT.map(kept) }
     }
