@@ -6,7 +6,6 @@ use punctual::broadcast::{BroadcastError, Delivery, Group, GroupAccount, GroupOp
 use punctual::engine::faulty::Faults;
 use punctual::{Clock, Ledger, Node, NodeId, NodeOptions};
 use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
-use punctual_machine::namespace::{add_address, bring_up};
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_proto::broadcast::DATA_PREFIX_SIZE;
 use punctual_proto::sim::Rng;
@@ -21,7 +20,6 @@ use super::other::OtherMember;
 use super::protocol::{
     Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
 };
-use super::testbed::{INTERFACE, PREFIX};
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
 use crate::load::watch::SLOW;
 use crate::run::Requests;
@@ -50,11 +48,6 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
     let (mut running, mut floor, mut lasting) = (None::<Member>, None::<Floor>, None::<Alive>);
     while let Some(request) = requests.recv() {
         match request {
-            MemberRequest::Settle { address } => {
-                let address = format!("{address}/{PREFIX}");
-                let settled = bring_up(INTERFACE).and_then(|()| add_address(INTERFACE, &address));
-                requests.answer(&settled.map_err(|error| error.to_string()))?;
-            }
             MemberRequest::Open(plan) => {
                 let opened = Member::open(*plan);
                 let joined = opened.map(|(opened, joined)| (running.insert(opened), joined).1);

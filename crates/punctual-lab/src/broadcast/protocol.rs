@@ -96,8 +96,6 @@ pub(super) struct FloorPlan {
 /// What a member is asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum MemberRequest {
-    /// Take this address on the interface that was put here.
-    Settle { address: Ipv4Addr },
     /// Open a node, join, and wait until all have.
     Open(Box<MemberPlan>),
     /// From this instant of `CLOCK_MONOTONIC` on, broadcast and deliver until all messages are there.

@@ -18,13 +18,13 @@ use super::protocol::{
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ClockPair;
 use crate::explain::run_trace::RunRecorder;
-use crate::run::{HeldNamespace, Prepare, Worker, leave, make_bridge, plug_in};
+use crate::run::{HeldNamespace, Prepare, Worker, leave, make_bridge};
 
 /// The bridge, and the interface that each member has.
 const BRIDGE: &str = "hall";
 pub(super) const INTERFACE: &str = "seat";
 /// Bits of an address that all members share.
-pub(super) const PREFIX: u8 = 24;
+const PREFIX: u8 = 24;
 /// Largest packet of these interfaces, bytes.
 pub(super) const MTU: usize = 1_500;
 /// Multicast group, of the block for local use (RFC 2365), and its port. Bare datagrams have another port.
@@ -91,9 +91,9 @@ impl BroadcastTestbed {
         let mut testbed = Self { workers: Vec::new(), namespaces: Vec::new(), without_network, number: 0 };
         for place in 0..count {
             if testbed.without_network.is_none() {
-                let namespace = HeldNamespace::new()?;
-                plug_in(BRIDGE, &format!("hall{place}"), INTERFACE, namespace.thread())?;
-                testbed.namespaces.push(namespace);
+                let plug = format!("hall{place}");
+                let seat = HeldNamespace::plugged((BRIDGE, &plug), INTERFACE, (address(place), PREFIX))?;
+                testbed.namespaces.push(seat);
             }
             let worker = testbed.start_worker(place)?;
             testbed.workers.push(worker);
@@ -101,9 +101,6 @@ impl BroadcastTestbed {
         for (place, worker) in testbed.workers.iter_mut().enumerate() {
             let cpu = if pins { cpu_of(place) } else { None };
             worker.ask::<u32>(&Prepare { apart: false, cpu })?;
-            if !testbed.namespaces.is_empty() {
-                worker.ask::<()>(&MemberRequest::Settle { address: address(place) })?;
-            }
         }
         Ok(testbed)
     }

@@ -12,7 +12,6 @@ pub use experiment::{Experiment, RunPlan};
 pub use options::{Common, LoadArgument, processor};
 pub use place::{
     HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
-    plug_in,
 };
 pub use thread_of::ThreadOf;
 pub use turns::{Turns, cut_short};

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use punctual_machine::namespace::{
-    bring_up, create_bridge, create_veth, join_bridge, thread_id, unshare_network,
+    add_address, bring_up, create_bridge, create_veth, join_bridge, thread_id, unshare_network,
 };
 use punctual_machine::process::random;
 
@@ -32,7 +32,7 @@ pub fn make_bridge(bridge: &str) -> Result<(), String> {
 }
 
 /// A new port of a bridge of this namespace, up; its other end is an interface of the namespace that this thread is in.
-pub fn plug_in(bridge: &str, port: &str, interface: &str, thread: u32) -> Result<(), String> {
+fn plug_in(bridge: &str, port: &str, interface: &str, thread: u32) -> Result<(), String> {
     let made = create_veth(port, interface, thread);
     made.and_then(|()| join_bridge(port, bridge))
         .and_then(|()| bring_up(port))
@@ -53,6 +53,24 @@ impl HeldNamespace {
             leave().and_then(|()| bring_up("lo").map_err(|error| error.to_string()))
         })?;
         Ok(Self { id: holder.run(|()| thread_id())?, holder })
+    }
+
+    /// A new namespace with one interface, which has this address and length of prefix. The interface's other end is a new port
+    /// of a bridge of the calling thread's namespace.
+    pub fn plugged(
+        (bridge, port): (&str, &str),
+        interface: &'static str,
+        (address, prefix): (Ipv4Addr, u8),
+    ) -> Result<Self, String> {
+        let held = Self::new()?;
+        plug_in(bridge, port, interface, held.id)?;
+        let settle = move || {
+            let address = format!("{address}/{prefix}");
+            let settled = bring_up(interface).and_then(|()| add_address(interface, &address));
+            settled.map_err(|error| error.to_string())
+        };
+        held.run(settle)??;
+        Ok(held)
     }
 
     /// The thread that holds it: interfaces may be moved there.

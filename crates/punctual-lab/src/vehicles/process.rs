@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use punctual::{Clock, Node, NodeOptions, Ticks};
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::namespace::{add_address, bring_up};
 use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
@@ -79,10 +78,6 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     let took = clock.ticks(Duration::from_nanos(opening.clock_ns));
     opening.looks = [calibrated; 5];
     opening.looks[0] = Look { at: Ticks(calibrated.at).since(took).0, ..queued };
-    if let Some(port) = &assignment.port {
-        let settled = bring_up(&port.interface).and_then(|()| add_address(&port.interface, &port.address));
-        settled.map_err(|error| error.to_string())?;
-    }
     // Threads that are started from now on stay there too, and are as urgent.
     if let Some(cpu) = assignment.cpu {
         punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;

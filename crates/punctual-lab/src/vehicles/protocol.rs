@@ -33,15 +33,6 @@ impl Part {
     }
 }
 
-/// An interface that a process was given, and the address it is to have there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Port {
-    /// Its name.
-    pub interface: String,
-    /// Address with prefix length.
-    pub address: String,
-}
-
 /// One run, as one process sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
@@ -49,8 +40,6 @@ pub struct Assignment {
     pub part: Part,
     /// Where the probe stands.
     pub mode: Mode,
-    /// The interface to bring up, if it was given one.
-    pub port: Option<Port>,
     /// What carries the messages.
     pub bus: BusPlan,
     /// What to seal with.

@@ -6,15 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use punctual_machine::namespace::{
-    bring_up, create_veth, join_bridge, network_namespace_id, reflect, thread_id, unshare_network,
-};
+use punctual_machine::namespace::{bring_up, create_veth, join_bridge, reflect, thread_id};
 
 use super::option::{Interfaces, VehiclesSettings};
-use super::protocol::{Account, Assignment, Opening, Part, Port, VehicleRequest, WorkloadResult};
+use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
-use crate::run::{Prepare, Worker, free_addresses, make_bridge, plug_in};
+use crate::run::{HeldNamespace, Prepare, Worker, free_addresses, leave, make_bridge};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,9 +21,8 @@ const BRIDGE: &str = "road";
 const INTERFACE: &str = "car";
 /// The other end of the one interface that all share: the bridge's port, which sends everything back.
 const REFLECTOR: &str = "back";
-/// Addresses on our testbed: the third number counts two hundred processes, the fourth the process.
-const NETWORK: [u8; 2] = [10, 78];
-const PER_NET: usize = 200;
+/// Bits of an address that all processes of our testbed share.
+const PREFIX: u8 = 16;
 /// Multicast group of a UDP bus, of the block for local use (RFC 2365), and its port.
 const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 78, 5, 15)), 9_935);
 
@@ -59,7 +56,7 @@ impl VehiclesPlace {
             (Medium::Shared, None) => Ok(Self::Memory),
             (Medium::Packet, Some(name)) => lent_bridge(name),
             (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface),
-            (medium, None) => match make_road() {
+            (medium, None) => match leave().and_then(|()| make_bridge(BRIDGE)) {
                 Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
                 }
@@ -93,15 +90,6 @@ impl VehiclesPlace {
             _ => None,
         }
     }
-}
-
-fn make_road() -> Result<(), String> {
-    // Asked once per thread: a second experiment in it finds its testbed there.
-    let before = network_namespace_id().map_err(|error| error.to_string())?;
-    unshare_network().map_err(|error| error.to_string())?;
-    let after = network_namespace_id().map_err(|error| error.to_string())?;
-    debug_assert_ne!(before, after, "this thread left");
-    make_bridge(BRIDGE)
 }
 
 /// The one interface of all, up; the testbed is there.
@@ -152,6 +140,8 @@ struct NodeProcess {
 #[derive(Debug)]
 pub struct VehiclesTestbed {
     processes: Vec<NodeProcess>,
+    /// Of each process, where each has one. They end after the processes.
+    namespaces: Vec<HeldNamespace>,
     /// Names of those that died.
     pub died: Vec<String>,
 }
@@ -159,18 +149,20 @@ pub struct VehiclesTestbed {
 impl VehiclesTestbed {
     /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
     pub fn start(settings: &VehiclesSettings, place: &VehiclesPlace, tag: u16) -> Result<Self, String> {
-        let mut testbed = Self { processes: Vec::new(), died: Vec::new() };
-        for part in parts(settings) {
-            let worker = Worker::start("vehicle")?;
+        let mut testbed = Self { processes: Vec::new(), namespaces: Vec::new(), died: Vec::new() };
+        for (number, part) in parts(settings).into_iter().enumerate() {
+            if let Some(bridge) = place.bridge() {
+                let plug = format!("pc{tag:04x}{number}");
+                let site = HeldNamespace::plugged((bridge, &plug), INTERFACE, (address(number), PREFIX))?;
+                testbed.namespaces.push(site);
+            }
+            let site = testbed.namespaces.last();
+            let worker = site.map_or_else(|| Worker::start("vehicle"), |site| site.start("vehicle"))?;
             testbed.processes.push(NodeProcess { part, worker: Some(worker) });
         }
-        testbed.tell_all(&Prepare { apart: place.bridge().is_some(), cpu: None });
-        for (number, process) in testbed.processes.iter_mut().enumerate() {
-            let thread = process.recv()?;
-            if let Some(bridge) = place.bridge() {
-                let port = format!("pc{tag:04x}{number}");
-                plug_in(bridge, &port, INTERFACE, thread)?;
-            }
+        testbed.tell_all(&Prepare { apart: false, cpu: None });
+        for process in &mut testbed.processes {
+            process.recv::<u32>()?;
         }
         Ok(testbed)
     }
@@ -186,12 +178,11 @@ impl VehiclesTestbed {
         let others = self.processes.len() - 1;
         let keys = settings.is_sealed().then(KeyLine::random);
         let cpus = punctual_machine::cpu::allowed();
-        for (number, (process, (bus, port))) in self.processes.iter_mut().zip(buses).enumerate() {
+        for (number, (process, bus)) in self.processes.iter_mut().zip(buses).enumerate() {
             debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
             let assignment = Assignment {
                 part: process.part,
                 mode: settings.asked.mode,
-                port,
                 bus,
                 keys: keys.clone(),
                 wake: settings.wake,
@@ -322,38 +313,35 @@ fn parts(settings: &VehiclesSettings) -> Vec<Part> {
     parts
 }
 
-/// The bus of each process, and the port it was given.
+/// Of a process of our testbed.
+fn address(number: usize) -> Ipv4Addr {
+    // No address ends in 0 or 255.
+    Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200 + 1) as u8)
+}
+
+/// The bus of each process.
 fn buses(
     settings: &VehiclesSettings,
     place: &VehiclesPlace,
     count: usize,
     tag: u16,
-) -> Result<Vec<(BusPlan, Option<Port>)>, String> {
+) -> Result<Vec<BusPlan>, String> {
     let loopback = match place {
         VehiclesPlace::Loopback { .. } => free_addresses(count)?,
         _ => Vec::new(),
     };
-    let plan = |number: usize| {
-        let host =
-            Ipv4Addr::new(NETWORK[0], NETWORK[1], (number / PER_NET) as u8, (number % PER_NET + 1) as u8);
-        let port = Port { interface: INTERFACE.to_owned(), address: format!("{host}/16") };
-        match (place, settings.asked.engine) {
-            (VehiclesPlace::Memory, _) | (_, Medium::Shared) => {
-                (BusPlan::Shared(format!("vehicles-{tag:04x}-{}", std::process::id())), None)
-            }
-            (VehiclesPlace::Loopback { .. }, _) => {
-                let local = loopback[number];
-                (BusPlan::Peers { local, peers: loopback.clone() }, None)
-            }
-            (&VehiclesPlace::Interface(interface), _) => {
-                (BusPlan::Multicast { group: GROUP, interface }, None)
-            }
-            (_, Medium::Packet) => (
-                BusPlan::Ethernet { interface: INTERFACE.to_owned(), frames: Some(settings.ring_frames()) },
-                (*place != VehiclesPlace::Segment).then_some(port),
-            ),
-            (_, Medium::Datagram) => (BusPlan::Multicast { group: GROUP, interface: host }, Some(port)),
+    let plan = |number: usize| match (place, settings.asked.engine) {
+        (VehiclesPlace::Memory, _) | (_, Medium::Shared) => {
+            BusPlan::Shared(format!("vehicles-{tag:04x}-{}", std::process::id()))
         }
+        (VehiclesPlace::Loopback { .. }, _) => {
+            BusPlan::Peers { local: loopback[number], peers: loopback.clone() }
+        }
+        (&VehiclesPlace::Interface(interface), _) => BusPlan::Multicast { group: GROUP, interface },
+        (_, Medium::Packet) => {
+            BusPlan::Ethernet { interface: INTERFACE.to_owned(), frames: Some(settings.ring_frames()) }
+        }
+        (_, Medium::Datagram) => BusPlan::Multicast { group: GROUP, interface: address(number) },
     };
     Ok((0..count).map(plan).collect())
 }
