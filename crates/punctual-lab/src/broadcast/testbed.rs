@@ -18,7 +18,7 @@ use super::protocol::{
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ClockPair;
 use crate::explain::run_trace::RunRecorder;
-use crate::run::{HeldNamespace, Prepare, Worker, leave, make_bridge};
+use crate::run::{Crew, HeldNamespace, Prepare, Worker, leave, make_bridge};
 
 /// The bridge, and the interface that each member has.
 const BRIDGE: &str = "hall";
@@ -66,7 +66,7 @@ pub(super) fn cpu_of(place: usize) -> Option<usize> {
 /// All processes.
 #[derive(Debug)]
 pub(super) struct BroadcastTestbed {
-    workers: Vec<Worker>,
+    crew: Crew,
     /// Of each member, where there is a network. They end after the workers.
     namespaces: Vec<HeldNamespace>,
     /// Why there is no network, if there is none.
@@ -88,7 +88,7 @@ impl BroadcastTestbed {
         };
         let without_network =
             made.err().map(|reason| format!("members need network namespaces: {reason}; run it as root"));
-        let mut testbed = Self { workers: Vec::new(), namespaces: Vec::new(), without_network, number: 0 };
+        let mut testbed = Self { crew: Crew::default(), namespaces: Vec::new(), without_network, number: 0 };
         for place in 0..count {
             if testbed.without_network.is_none() {
                 let plug = format!("hall{place}");
@@ -96,9 +96,9 @@ impl BroadcastTestbed {
                 testbed.namespaces.push(seat);
             }
             let worker = testbed.start_worker(place)?;
-            testbed.workers.push(worker);
+            testbed.crew.0.push(worker);
         }
-        for (place, worker) in testbed.workers.iter_mut().enumerate() {
+        for (place, worker) in testbed.crew.0.iter_mut().enumerate() {
             let cpu = if pins { cpu_of(place) } else { None };
             worker.ask::<u32>(&Prepare { apart: false, cpu })?;
         }
@@ -197,15 +197,15 @@ impl BroadcastTestbed {
 
     /// The process at a place.
     pub(super) fn worker(&mut self, place: usize) -> &mut Worker {
-        &mut self.workers[place]
+        &mut self.crew.0[place]
     }
 
     /// Ends the process at a place, if it has not ended, and starts another one there.
     pub(super) fn replace(&mut self, place: usize) -> Result<(), String> {
-        self.workers[place].kill();
+        self.crew.0[place].kill();
         let mut worker = self.start_worker(place)?;
         worker.ask::<u32>(&Prepare { apart: false, cpu: None })?;
-        self.workers[place] = worker;
+        self.crew.0[place] = worker;
         Ok(())
     }
 
@@ -216,13 +216,10 @@ impl BroadcastTestbed {
         let before = ClockPair::now();
         let at_ns = monotonic_ns() + START_AFTER_NS;
         let recorder = traced.map(|paced| RunRecorder::start(at_ns, paced.period_ns));
-        self.tell_all(members, |_| MemberRequest::Go { at_ns })?;
-        let mut ends = Vec::new();
-        for worker in &mut self.workers[..members] {
-            // All are heard, also after one that failed: their answers would meet the next question.
-            ends.push(end_of(worker));
-        }
+        let told = self.crew.tell(members, |_| MemberRequest::Go { at_ns });
+        let ends = self.crew.hear(members, end_of);
         let clocks = [before, ClockPair::now()];
+        told?;
         let members = ends.into_iter().collect::<Result<Vec<_>, String>>()?;
         Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }
@@ -246,20 +243,15 @@ impl BroadcastTestbed {
         Ok((at_ns, self.ask_all(members, |_| MemberRequest::Go { at_ns })?))
     }
 
-    fn tell_all(&mut self, members: usize, what: impl Fn(usize) -> MemberRequest) -> Result<(), String> {
-        let mut workers = self.workers[..members].iter_mut().enumerate();
-        workers.try_for_each(|(place, worker)| worker.send(&what(place)))
-    }
-
     /// Asks the first so many at once.
     fn ask_all<T: DeserializeOwned>(
         &mut self,
         members: usize,
         what: impl Fn(usize) -> MemberRequest,
     ) -> Result<Vec<T>, String> {
-        self.tell_all(members, what)?;
-        let answers: Vec<Result<T, String>> = self.workers[..members].iter_mut().map(Worker::recv).collect();
-        answers.into_iter().collect()
+        let told = self.crew.tell(members, what);
+        let answers = self.crew.hear(members, Worker::recv);
+        told.and_then(|()| answers.into_iter().collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What every experiment is made with: trials in turn, workers, and where both ends of a trial stand.
 
+mod crew;
 mod experiment;
 pub mod network;
 mod options;
@@ -8,6 +9,7 @@ mod thread_of;
 mod turns;
 mod worker;
 
+pub use crew::Crew;
 pub use experiment::{Experiment, RunPlan};
 pub use options::{Common, LoadArgument, processor};
 pub use place::{

@@ -4,17 +4,17 @@
 //! The bridge and its ports are in a namespace that only this experiment's thread and processes hold: whichever way they
 //! end, nothing is left behind.
 
+use std::mem::take;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::namespace::{bring_up, create_veth, join_bridge, reflect, thread_id};
+use serde::Serialize;
 
 use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
-use crate::run::{HeldNamespace, Prepare, Worker, free_addresses, leave, make_bridge};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use crate::run::{Crew, HeldNamespace, Prepare, Worker, free_addresses, leave, make_bridge};
 
 /// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -128,18 +128,12 @@ fn address_of(name: &str) -> Result<Ipv4Addr, String> {
     })
 }
 
-/// A process of the run.
-#[derive(Debug)]
-struct NodeProcess {
-    part: Part,
-    /// `None` once it died.
-    worker: Option<Worker>,
-}
-
 /// All processes of one run.
 #[derive(Debug)]
 pub struct VehiclesTestbed {
-    processes: Vec<NodeProcess>,
+    /// Parts that are played, and who plays them.
+    parts: Vec<Part>,
+    crew: Crew,
     /// Of each process, where each has one. They end after the processes.
     namespaces: Vec<HeldNamespace>,
     /// Names of those that died.
@@ -149,8 +143,9 @@ pub struct VehiclesTestbed {
 impl VehiclesTestbed {
     /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
     pub fn start(settings: &VehiclesSettings, place: &VehiclesPlace, tag: u16) -> Result<Self, String> {
-        let mut testbed = Self { processes: Vec::new(), namespaces: Vec::new(), died: Vec::new() };
-        for (number, part) in parts(settings).into_iter().enumerate() {
+        let (parts, crew) = (parts(settings), Crew::default());
+        let mut testbed = Self { parts, crew, namespaces: Vec::new(), died: Vec::new() };
+        for number in 0..testbed.parts.len() {
             if let Some(bridge) = place.bridge() {
                 let plug = format!("pc{tag:04x}{number}");
                 let site = HeldNamespace::plugged((bridge, &plug), INTERFACE, (address(number), PREFIX))?;
@@ -158,13 +153,11 @@ impl VehiclesTestbed {
             }
             let site = testbed.namespaces.last();
             let worker = site.map_or_else(|| Worker::start("vehicle"), |site| site.start("vehicle"))?;
-            testbed.processes.push(NodeProcess { part, worker: Some(worker) });
+            testbed.crew.0.push(worker);
         }
-        testbed.tell_all(&Prepare { apart: false, cpu: None });
-        for process in &mut testbed.processes {
-            process.recv::<u32>()?;
-        }
-        Ok(testbed)
+        testbed.tell(|_| Prepare { apart: false, cpu: None });
+        let prepared = testbed.crew.hear(testbed.parts.len(), Worker::recv::<u32>);
+        prepared.into_iter().collect::<Result<Vec<_>, _>>().map(|_| testbed)
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
@@ -174,128 +167,78 @@ impl VehiclesTestbed {
         place: &VehiclesPlace,
         tag: u16,
     ) -> Result<Vec<(Part, Opening)>, String> {
-        let buses = buses(settings, place, self.processes.len(), tag)?;
-        let others = self.processes.len() - 1;
+        let buses = buses(settings, place, self.parts.len(), tag)?;
         let keys = settings.is_sealed().then(KeyLine::random);
         let cpus = punctual_machine::cpu::allowed();
-        for (number, (process, bus)) in self.processes.iter_mut().zip(buses).enumerate() {
-            debug_assert!(number < usize::from(u16::MAX), "the number of processes is limited");
-            let assignment = Assignment {
-                part: process.part,
+        let parts = self.parts.clone();
+        self.tell(|number| {
+            VehicleRequest::Open(Box::new(Assignment {
+                part: parts[number],
                 mode: settings.asked.mode,
-                bus,
+                bus: buses[number].clone(),
                 keys: keys.clone(),
                 wake: settings.wake,
                 cpu: settings.asked.pin.then(|| cpus[number % cpus.len()]),
                 urgency: settings.asked.sched,
                 inbox_size: settings.inbox_size(),
-                others,
+                others: parts.len() - 1,
                 vehicles: settings.asked.vehicles,
                 components: settings.asked.components,
                 period_ns: settings.period_ns(),
                 count: settings.count,
                 phase_ns: settings.phase_ns(),
                 barrier: !settings.asked.no_barrier,
-            };
-            process.send(&VehicleRequest::Open(Box::new(assignment)))?;
-        }
-        let all = 0..self.processes.len();
-        all.map(|number| {
-            let process = self.awaited(number);
-            Ok((process.part, process.recv()?))
-        })
-        .collect()
-    }
-
-    /// The process of that number, once it answers. An interrupt goes on to all at once: in turn, each would go on until those
-    /// before it have ended.
-    fn awaited(&mut self, number: usize) -> &mut NodeProcess {
-        if let Some(worker) = &self.processes[number].worker {
-            worker.wait_for_answer();
-        }
-        self.processes
-            .iter_mut()
-            .filter_map(|process| process.worker.as_mut())
-            .for_each(Worker::pass_on_interrupt);
-        &mut self.processes[number]
+            }))
+        });
+        let opened = parts.iter().zip(self.crew.hear(parts.len(), Worker::recv));
+        let named = |(&part, opening): (&Part, Result<Opening, String>)| match opening {
+            Ok(opening) => Ok((part, opening)),
+            Err(reason) if is_of_the_pipe(&reason) => Err(format!("{} died", part.name())),
+            Err(reason) => Err(format!("{}: {reason}", part.name())),
+        };
+        opened.map(named).collect()
     }
 
     /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
     /// parts.
     pub fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
         if let Some(at_ns) = barrier_ns {
-            self.tell_all(&VehicleRequest::Go { at_ns });
+            self.tell(|_| VehicleRequest::Go { at_ns });
         }
-        let mut all = Vec::new();
-        for number in 0..self.processes.len() {
-            let process = self.awaited(number);
-            let died = match process.done() {
-                Ok(result) => {
-                    all.push((process.part, result));
-                    None
-                }
-                Err(reason) => Some(process.reap(&reason)),
-            };
-            self.died.extend(died);
-        }
-        all
+        self.hear_living(|worker| {
+            let (result, size): (WorkloadResult, usize) = worker.recv()?;
+            Ok(WorkloadResult { records: Record::read_all(&worker.recv_bytes(size)?), ..result })
+        })
     }
 
     /// What became of everything, by those that live.
     pub fn account(&mut self) -> Vec<(Part, Account)> {
-        self.tell_all(&VehicleRequest::Account);
+        self.tell(|_| VehicleRequest::Account);
+        self.hear_living(Worker::recv)
+    }
+
+    fn tell<T: Serialize>(&mut self, what: impl Fn(usize) -> T) {
+        // Who does not listen any more is found when it is asked.
+        let _heard = self.crew.tell(self.parts.len(), what);
+    }
+
+    /// What all say that live; those that do not are noted, and no longer asked.
+    fn hear_living<T>(&mut self, hear: impl Fn(&mut Worker) -> Result<T, String>) -> Vec<(Part, T)> {
+        let heard = self.crew.hear(self.parts.len(), hear);
+        let processes = take(&mut self.parts).into_iter().zip(take(&mut self.crew.0));
         let mut all = Vec::new();
-        for process in self.processes.iter_mut().filter(|process| process.worker.is_some()) {
-            match process.recv() {
-                Ok(account) => all.push((process.part, account)),
-                Err(reason) => self.died.push(process.reap(&reason)),
+        for ((part, worker), said) in processes.zip(heard) {
+            match said {
+                Ok(said) => {
+                    all.push((part, said));
+                    self.parts.push(part);
+                    self.crew.0.push(worker);
+                }
+                Err(reason) if is_of_the_pipe(&reason) => self.died.push(part.name()),
+                Err(reason) => self.died.push(format!("{}: {reason}", part.name())),
             }
         }
         all
-    }
-
-    fn tell_all(&mut self, request: &impl Serialize) {
-        for process in &mut self.processes {
-            // Who does not listen any more is found when it is asked.
-            let _heard = process.send(request);
-        }
-    }
-}
-
-impl Drop for VehiclesTestbed {
-    fn drop(&mut self) {
-        // All leave at once: one after the other, each would take its time.
-        self.processes.iter_mut().filter_map(|process| process.worker.as_mut()).for_each(Worker::dismiss);
-    }
-}
-
-impl NodeProcess {
-    fn worker(&mut self) -> Result<&mut Worker, String> {
-        self.worker.as_mut().ok_or_else(|| format!("{} died", self.part.name()))
-    }
-
-    fn send(&mut self, request: &impl Serialize) -> Result<(), String> {
-        self.worker()?.send(request)
-    }
-
-    fn recv<T: DeserializeOwned>(&mut self) -> Result<T, String> {
-        let answer = self.worker()?.recv();
-        // Of a process that died, it is said elsewhere who that was.
-        answer.map_err(|text: String| match is_of_the_pipe(&text) {
-            true => text,
-            false => format!("{}: {text}", self.part.name()),
-        })
-    }
-
-    fn done(&mut self) -> Result<WorkloadResult, String> {
-        let (result, size): (WorkloadResult, usize) = self.recv()?;
-        let bytes = self.worker()?.recv_bytes(size)?;
-        Ok(WorkloadResult { records: Record::read_all(&bytes), ..result })
-    }
-
-    fn reap(&mut self, reason: &str) -> String {
-        self.worker = None;
-        if is_of_the_pipe(reason) { self.part.name() } else { reason.to_owned() }
     }
 }
 
