@@ -8,11 +8,11 @@ use punctual::{Clock, Ticks};
 use super::judge::Delivered;
 use super::option::Paced;
 use super::protocol::{MemberEnd, Row};
-use super::testbed::cpu_of;
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
 use crate::explain::kept::{ClockPair, Kept, late_spans, run_ns, with_idle};
 use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
+use crate::run::cpu_of;
 use crate::sample::{Load, Outcome, Samples, StageColumn};
 
 /// The stages of a message to one member: until it was sent; until the first member delivered it; until this one did.

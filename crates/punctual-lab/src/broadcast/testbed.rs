@@ -4,7 +4,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::cpu::allowed;
 use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
@@ -18,7 +17,7 @@ use super::protocol::{
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ClockPair;
 use crate::explain::run_trace::RunRecorder;
-use crate::run::{Crew, HeldNamespace, Prepare, Worker, leave, make_bridge};
+use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, leave, make_bridge};
 
 /// The bridge, and the interface that each member has.
 const BRIDGE: &str = "hall";
@@ -56,11 +55,6 @@ pub(super) struct Travelled {
     pub(super) recorder: Option<Result<RunRecorder, String>>,
     /// Before the first message, and after the last.
     pub(super) clocks: [ClockPair; 2],
-}
-
-/// The processor of a member that has one: one after the other.
-pub(super) fn cpu_of(place: usize) -> Option<usize> {
-    allowed().into_iter().cycle().nth(place)
 }
 
 /// All processes.

@@ -48,6 +48,11 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
     [allowed.first().copied(), allowed.last().copied()]
 }
 
+/// The processor of a thread or process that stays on one: one after the other.
+pub fn cpu_of(place: usize) -> Option<usize> {
+    punctual_machine::cpu::allowed().into_iter().cycle().nth(place)
+}
+
 /// Room for so many of these in memory that is there already, so that noting one faults no page. `blank` has a bit that is set: of
 /// nothing but zeroes the kernel gives pages when they are written.
 pub fn room_for<T: Clone>(count: usize, blank: T) -> Vec<T> {

@@ -215,16 +215,13 @@ fn start_up(
     mut first: Vec<u64>,
     firsts: &Firsts,
 ) -> RunStartUp {
-    let most = |of: fn(&Opening) -> u64| {
-        let ns = openings.iter().map(|(_, opening)| of(opening)).max().unwrap_or(0);
-        (ns as f64 / 1e4).round() / 100.0
-    };
+    let [clock_ms_max, node_ms_max, bind_ms_max, joined_ms_max] = first::slowest_steps_ms(openings);
     RunStartUp {
         all_ready_ms: all_ready_ms.round(),
-        clock_ms_max: most(|opening| opening.clock_ns),
-        node_ms_max: most(|opening| opening.node_ns),
-        bind_ms_max: most(|opening| opening.bind_ns),
-        joined_ms_max: most(|opening| opening.joined_ns),
+        clock_ms_max,
+        node_ms_max,
+        bind_ms_max,
+        joined_ms_max,
         all_heard_ms: firsts.all_heard_ms,
         first_ns_max: first.iter().max().copied(),
         first_ns_median: upper_median(&mut first),

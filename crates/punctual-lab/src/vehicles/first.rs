@@ -46,17 +46,12 @@ impl Looking {
         Self { schedstat: File::open("/proc/thread-self/schedstat").ok() }
     }
 
-    pub(super) fn look(&self, at: Ticks) -> Look {
+    pub(super) fn now(&self) -> Look {
         let mut text = [0; 64];
         let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
         let text = std::str::from_utf8(&text[..read]).unwrap_or("");
         let queued = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
-        Look { at: at.0, queued_ns: queued.unwrap_or(0) }
-    }
-
-    pub(super) fn now(&self) -> Look {
-        let look = self.look(Ticks(0));
-        Look { at: Clock::get().now().0, ..look }
+        Look { at: Clock::get().now().0, queued_ns: queued.unwrap_or(0) }
     }
 }
 
@@ -229,6 +224,21 @@ fn firsts_of(part: Part, brought: &WorkloadResult) -> Vec<&Record> {
     firsts.into_values().collect()
 }
 
+/// Milliseconds with two digits behind the point.
+fn rounded_ms(ns: u64) -> f64 {
+    (ns as f64 / 1e4).round() / 100.0
+}
+
+/// What the slowest process took for each step of its opening, ms.
+pub(super) fn slowest_steps_ms(openings: &[(Part, Opening)]) -> [f64; 4] {
+    let step_ns = |step: usize| {
+        let of_one =
+            |(_, Opening { looks }): &(Part, Opening)| looks[step + 1].at.saturating_sub(looks[step].at);
+        Clock::get().nanos(Ticks(openings.iter().map(of_one).max().unwrap_or(0)))
+    };
+    [0, 1, 2, 3].map(|step| rounded_ms(step_ns(step)))
+}
+
 /// The first messages of a run, by what its processes said of their opening and brought.
 pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) -> (Firsts, Vec<u64>) {
     let clock = Clock::get();
@@ -251,8 +261,7 @@ pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) 
     let mean = mean.map(|(step, name)| Share { step: (*name).to_owned(), ns: mean_of(step) }).collect();
     all.sort_by_key(|first| std::cmp::Reverse(first.ns));
     all.truncate(KEPT_MAX);
-    let all_heard_ms = (all_heard_ns as f64 / 1e4).round() / 100.0;
-    (Firsts { count, mean, slowest: all, all_heard_ms }, latencies)
+    (Firsts { count, mean, slowest: all, all_heard_ms: rounded_ms(all_heard_ns) }, latencies)
 }
 
 #[cfg(test)]
@@ -286,7 +295,7 @@ mod tests {
     fn a_first_message_waits_through_the_steps_that_were_left() {
         // Clock 0 to 100, bus to 300, bind to 350, no discovery, thread to 400 (30 waiting), listening.
         let looks = [look(0, 0), look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
-        let opening = Opening { looks, ..Opening::default() };
+        let opening = Opening { looks };
         let looks = vec![look(400, 70), look(460, 90)];
         let beginning = Beginning { looks, ..Beginning::default() };
         let records = vec![record(7, 250, 460), record(9, 450, 480), record(7, 500, 510), record(0, 1, 2)];
@@ -307,7 +316,7 @@ mod tests {
     #[test]
     fn who_listens_waits_for_no_step() {
         let looks = [look(0, 0), look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
-        let opening = Opening { looks, ..Opening::default() };
+        let opening = Opening { looks };
         let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
         let records = vec![record(1, 240, 600)];
         let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use punctual::{Clock, Node, NodeOptions, Ticks};
+use punctual::{Node, NodeOptions};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
 use super::components::Components;
-use super::first::{Look, Looking};
+use super::first::Looking;
 use super::observed::Observed;
 use super::option::Mode;
 use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
@@ -68,46 +68,28 @@ fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, Str
 }
 
 fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
-    let mut opening = Opening::default();
-    let looking = Looking::of_this_thread();
-    // There are no ticks before there is a clock: they are counted back from it.
-    let (queued, began) = (looking.look(Ticks(0)), Instant::now());
-    let clock = Clock::get();
-    opening.clock_ns = since(began);
-    let calibrated = looking.now();
-    let took = clock.ticks(Duration::from_nanos(opening.clock_ns));
-    opening.looks = [calibrated; 5];
-    opening.looks[0] = Look { at: Ticks(calibrated.at).since(took).0, ..queued };
-    // Threads that are started from now on stay there too, and are as urgent.
-    if let Some(cpu) = assignment.cpu {
-        punctual_machine::cpu::pin_to(cpu).map_err(|error| error.to_string())?;
-    }
+    // Threads that are started from now on are as urgent.
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
-    if !assignment.mode.is_mutual() && !matches!(assignment.part, Part::Roadside(_)) {
-        let began = Instant::now();
+    let looking = Looking::of_this_thread();
+    // The clock is there since the process was prepared.
+    let mut looks = [looking.now(); 5];
+    if !assignment.mode.is_mutual() {
         let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
         let opened: Box<dyn Workload> = match (assignment.mode, assignment.part) {
             (Mode::Async, Part::Listener) if !is_plain => Box::new(Observed::open(assignment)?),
             _ => Box::new(Alone::open(assignment)?),
         };
-        opening.node_ns = since(began);
-        opening.looks[2..].fill(looking.now());
-        return Ok((opened, opening));
+        looks[2..].fill(looking.now());
+        return Ok((opened, Opening { looks }));
     }
-    let began = Instant::now();
-    let options = NodeOptions::new(&assignment.part.name());
-    let bus = assignment.bus.stamped_bus();
-    let bus = match &assignment.keys {
-        Some(keys) => keys.seal(bus)?,
-        None => bus,
-    };
-    let node = options.open(&bus).map_err(|error| error.to_string())?;
-    opening.node_ns = since(began);
-    opening.looks[2] = looking.now();
-    let began = Instant::now();
+    let mut bus = assignment.bus.stamped_bus();
+    if let Some(keys) = &assignment.keys {
+        bus = keys.seal(bus)?;
+    }
+    let node = NodeOptions::new(&assignment.part.name()).open(&bus).map_err(|error| error.to_string())?;
+    looks[2] = looking.now();
     let components = Components::start(&node, assignment)?;
-    opening.bind_ns = since(began);
-    opening.looks[3] = looking.now();
+    looks[3] = looking.now();
     let began = Instant::now();
     while assignment.barrier
         && (node.ledger().joined as usize) < assignment.others
@@ -116,14 +98,8 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     {
         std::thread::sleep(Duration::from_millis(2));
     }
-    opening.joined_ns = since(began);
-    opening.looks[4] = looking.now();
-    opening.joined = node.ledger().joined;
-    Ok((Box::new(components), opening))
-}
-
-fn since(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    looks[4] = looking.now();
+    Ok((Box::new(components), Opening { looks }))
 }
 
 /// What a node's ledger says.

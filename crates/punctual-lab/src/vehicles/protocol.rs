@@ -47,8 +47,6 @@ pub struct Assignment {
     /// How to wait.
     #[serde(with = "by_name")]
     pub wake: Wake,
-    /// The processor on which its threads stay.
-    pub cpu: Option<usize>,
     /// How urgent its threads are.
     pub urgency: Urgency,
     /// Size of each inbox, bytes.
@@ -81,21 +79,10 @@ pub enum VehicleRequest {
     Account,
 }
 
-/// How long opening took, and what the process needed.
+/// How long opening took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// The clock's calibration.
-    pub clock_ns: u64,
-    /// Joining the bus: memory mapped and touched, sockets bound.
-    pub node_ns: u64,
-    /// Communicators bound and threads started.
-    pub bind_ns: u64,
-    /// Until all others on the bus were heard.
-    pub joined_ns: u64,
-    /// Others that were heard.
-    pub joined: u64,
-    /// When opening began; when there were the clock, the bus, communicators and their threads, all others; ready.
-    #[serde(default)]
+    /// When opening began; when there were the clock, the bus, communicators and their threads, all others.
     pub looks: [Look; 5],
 }
 

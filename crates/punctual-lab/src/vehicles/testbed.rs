@@ -14,7 +14,7 @@ use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
-use crate::run::{Crew, HeldNamespace, Prepare, Worker, free_addresses, leave, make_bridge};
+use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, free_addresses, leave, make_bridge};
 
 /// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -155,7 +155,8 @@ impl VehiclesTestbed {
             let worker = site.map_or_else(|| Worker::start("vehicle"), |site| site.start("vehicle"))?;
             testbed.crew.0.push(worker);
         }
-        testbed.tell(|_| Prepare { apart: false, cpu: None });
+        let is_pinned = settings.asked.pin;
+        testbed.tell(|number| Prepare { apart: false, cpu: cpu_of(number).filter(|_| is_pinned) });
         let prepared = testbed.crew.hear(testbed.parts.len(), Worker::recv::<u32>);
         prepared.into_iter().collect::<Result<Vec<_>, _>>().map(|_| testbed)
     }
@@ -169,7 +170,6 @@ impl VehiclesTestbed {
     ) -> Result<Vec<(Part, Opening)>, String> {
         let buses = buses(settings, place, self.parts.len(), tag)?;
         let keys = settings.is_sealed().then(KeyLine::random);
-        let cpus = punctual_machine::cpu::allowed();
         let parts = self.parts.clone();
         self.tell(|number| {
             VehicleRequest::Open(Box::new(Assignment {
@@ -178,7 +178,6 @@ impl VehiclesTestbed {
                 bus: buses[number].clone(),
                 keys: keys.clone(),
                 wake: settings.wake,
-                cpu: settings.asked.pin.then(|| cpus[number % cpus.len()]),
                 urgency: settings.asked.sched,
                 inbox_size: settings.inbox_size(),
                 others: parts.len() - 1,
