@@ -6,6 +6,7 @@ use std::time::Duration;
 use punctual::{Clock, Ticks};
 
 use super::value::{Origin, Record};
+use crate::stats::middle;
 
 /// By how much the mean period of a component deviates from `period`, parts per million; the largest of all. Between the
 /// first quarter of its values and the last, by the medians of their lateness: one value that is late is not a drift.
@@ -41,20 +42,14 @@ fn deviation_ppm(instants: &[Option<Ticks>], period: Duration) -> f64 {
         return 0.0;
     }
     let quarter = lateness.len().div_ceil(4);
-    let (from, to) = (middle(&lateness[..quarter]), middle(&lateness[lateness.len() - quarter..]));
+    let (from, to) = (medians(&lateness[..quarter]), medians(&lateness[lateness.len() - quarter..]));
     (to.1 - from.1) / (to.0 - from.0) * 1e6
 }
 
 /// Medians of when values were due, and of how late they were.
-fn middle(values: &[(f64, f64)]) -> (f64, f64) {
-    let median = |mut all: Vec<f64>| {
-        all.sort_by(f64::total_cmp);
-        f64::midpoint(all[(all.len() - 1) / 2], all[all.len() / 2])
-    };
-    (
-        median(values.iter().map(|value| value.0).collect()),
-        median(values.iter().map(|value| value.1).collect()),
-    )
+fn medians(values: &[(f64, f64)]) -> (f64, f64) {
+    let median = |of: fn(&(f64, f64)) -> f64| middle(values.iter().map(of).collect()).unwrap_or(0.0);
+    (median(|value| value.0), median(|value| value.1))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::components::Shared;
 use super::first::{Beginning, Watch};
 use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
 use crate::endpoint::VALUE_SIZE;
+use crate::run::room_for;
 
 /// What a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);
@@ -32,16 +33,14 @@ impl Notes {
         count: u32,
         capacity: usize,
     ) -> Self {
-        // Touched now: what grows afterwards is not the notes.
         let blank = Record {
             value: Value { sent: Ticks(1), ..Value::default() },
             component,
             received: Ticks(1),
             stages: [UNKNOWN; STAGES_KEPT.len()],
         };
-        let mut records = vec![blank; capacity];
-        records.clear();
-        Self { shared, component, count, records, watch: Watch::new(component, true), to }
+        let (records, watch) = (room_for(capacity, blank), Watch::new(component, true));
+        Self { shared, component, count, records, watch, to }
     }
 
     /// The calling thread listens from now on.
