@@ -10,50 +10,34 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use super::option::VehiclesSettings;
 use crate::scheduling::Job;
 
-/// When to be awake.
-#[derive(Clone, Copy, Debug)]
-struct Windows {
-    first_ns: u64,
-    /// From one instant to the next.
-    step_ns: u64,
-    /// Before and after each.
-    half_ns: u64,
-    last_ns: u64,
-}
-
 /// Keeps processors awake from the barrier's opening on, if that was asked for, until the job is dropped.
 pub(super) fn keep_all_awake(settings: &VehiclesSettings, start_ns: u64) -> Job<()> {
     let step_ns = match settings.phase_ns() {
         0 => settings.period_ns(),
         phase_ns => phase_ns,
     };
-    let windows = Windows {
-        first_ns: start_ns,
-        step_ns,
-        half_ns: settings.asked.awake.as_nanos() as u64,
-        last_ns: start_ns + settings.lasts().as_nanos() as u64,
-    };
-    let cpus = if windows.half_ns > 0 { allowed() } else { Vec::new() };
+    let instants = (start_ns..=start_ns + settings.lasts().as_nanos() as u64).step_by(step_ns as usize);
+    let half_ns = settings.asked.awake.as_nanos() as u64;
+    let cpus = if half_ns > 0 { allowed() } else { Vec::new() };
     // Where there is no room for a thread its processor sleeps as usual.
-    Job::on_each("awake", &cpus, move |cpu, stop| keep_awake(cpu, windows, stop))
+    Job::on_each("awake", &cpus, move |cpu, stop| keep_awake(cpu, instants.clone(), half_ns, stop))
 }
 
-fn keep_awake(cpu: usize, windows: Windows, stop: &Flag) {
+/// So long before and after each of these instants.
+fn keep_awake(cpu: usize, instants: impl Iterator<Item = u64>, half_ns: u64, stop: &Flag) {
     // One that took time from others would be worse than none.
     if pin_to(cpu).is_err() || set_scheduling_class(SchedulingClass::Idle).is_err() {
         return;
     }
     sleep_precisely();
     let clock = Clock::get();
-    let mut due_ns = windows.first_ns;
-    while due_ns <= windows.last_ns && !stop.is_raised() {
-        sleep_until(due_ns - windows.half_ns);
-        while monotonic_ns() < due_ns + windows.half_ns && !stop.is_raised() {
+    for due_ns in instants.take_while(|_| !stop.is_raised()) {
+        sleep_until(due_ns - half_ns);
+        while monotonic_ns() < due_ns + half_ns && !stop.is_raised() {
             // No pause instruction: hosts take the processor away from who gives too many.
             (0..64).for_each(|_| {
                 std::hint::black_box(clock.now());
             });
         }
-        due_ns += windows.step_ns;
     }
 }
