@@ -221,7 +221,7 @@ impl From<Cause> for Doubt {
 const MESSAGES_PER_FAULT_MIN: u64 = 100;
 
 /// The doubt that page faults raise, if there were enough of them.
-pub fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
+fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
     let is_many = faults.saturating_mul(MESSAGES_PER_FAULT_MIN) > messages;
     is_many.then(|| Cause::PageFaults { subject: subject.to_owned(), count: faults })
 }

@@ -9,11 +9,11 @@ use super::judge::Delivered;
 use super::option::Paced;
 use super::protocol::{MemberEnd, Row};
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
-use crate::explain::kept::{ClockPair, Kept, late_spans, run_ns, with_idle};
+use crate::explain::kept::{ClockPair, Kept, run_ns, with_idle};
 use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
 use crate::run::cpu_of;
-use crate::sample::{Load, Outcome, Samples, StageColumn};
+use crate::sample::{Outcome, Samples, StageColumn};
 
 /// The stages of a message to one member: until it was sent; until the first member delivered it; until this one did.
 const STAGES: [&str; 3] = ["sent", "medium", "woken"];
@@ -178,10 +178,8 @@ impl PacedTrial<'_> {
         let own = threads[place][2].clone();
         let threads = of_role(0).chain(of_role(1)).chain(own).collect();
         let kept = Kept { threads, recorder: None, clocks: self.clocks };
-        let evidence = kept.evidence(samples, Load::Open, owners(self.is_ordered), self.start);
-        let late = late_spans(samples, Load::Open, None);
-        let (recording, dumps) = self.trace.around(&late, self.paced.period_ns, TRACED_MAX);
-        TrialEvidence { recording, dumps, ..evidence }
+        let stages = owners(self.is_ordered);
+        self.trace.evidence(kept, (samples, stages), self.start, (self.paced.period_ns, TRACED_MAX))
     }
 }
 

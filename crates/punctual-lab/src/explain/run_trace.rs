@@ -4,9 +4,11 @@ use punctual::Ticks;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Flag;
 
-use super::evidence::{EvidenceDump, Recording, most_of};
-use super::kept::{ClockPair, joined, run_ns};
+use super::evidence::{EvidenceDump, Recording, TrialEvidence, most_of};
+use super::kept::{ClockPair, Kept, joined, late_spans, run_ns};
 use super::recorder::LateRecorder;
+use super::stage::StageOwner;
+use crate::sample::{Load, Samples};
 use crate::scheduling::Job;
 
 /// The kernel's trace of a run.
@@ -81,8 +83,22 @@ fn dumping(mut recorder: LateRecorder, (start_ns, period_ns): (u64, u64), over: 
 const AROUND_NS: u64 = 20_000_000;
 
 impl RunTrace {
+    /// The evidence of a trial of such a run, whose messages are due at fixed instants, with what of the trace was around late ones:
+    /// the longest of them, whose period is so long.
+    pub fn evidence(
+        &self,
+        kept: Kept,
+        (samples, stages): (&Samples, Vec<StageOwner>),
+        start: Ticks,
+        (period_ns, most): (u64, usize),
+    ) -> TrialEvidence {
+        let evidence = kept.evidence(samples, Load::Open, stages, start);
+        let (recording, dumps) = self.around(&late_spans(samples, Load::Open, None), period_ns, most);
+        TrialEvidence { recording, dumps, ..evidence }
+    }
+
     /// What of it was around late messages, the longest of them, whose period is so long; and how many late ones no dump covers.
-    pub fn around(&self, late: &[(u64, u64)], period_ns: u64, most: usize) -> (Recording, Vec<EvidenceDump>) {
+    fn around(&self, late: &[(u64, u64)], period_ns: u64, most: usize) -> (Recording, Vec<EvidenceDump>) {
         if !matches!(self.recording, Recording::On { .. }) {
             return (self.recording.clone(), Vec::new());
         }

@@ -20,7 +20,7 @@ use super::protocol::{Facts, Opening, Part, WorkloadResult};
 use super::published::standings;
 use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
-use crate::doubt;
+use crate::doubt::Disturbances;
 use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::{RunRecorder, RunTrace};
@@ -395,13 +395,9 @@ fn all_sums(made: &MadeRuns) -> Sums {
 fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
     let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
+    let disturbances = Disturbances { throttled, faults, ..Disturbances::default() };
     let messages: u64 = rows(made).map(|row| row.count).sum();
-    if throttled > 0 {
-        summary.doubt(doubt::Cause::Throttled { subject: "vehicles".to_owned(), times: throttled });
-    }
-    if let Some(cause) = doubt::page_faults("vehicles", faults, messages) {
-        summary.doubt(cause);
-    }
+    disturbances.causes("vehicles", messages).into_iter().for_each(|cause| summary.doubt(cause));
 }
 
 /// Those that the steady state leaves out.

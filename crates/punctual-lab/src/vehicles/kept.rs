@@ -9,10 +9,10 @@ use super::protocol::{Part, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::Medium;
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
-use crate::explain::kept::{ClockPair, Kept, late_spans, with_idle};
+use crate::explain::kept::{ClockPair, Kept, with_idle};
 use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
-use crate::sample::{Load, Samples};
+use crate::sample::Samples;
 use punctual::Wake;
 
 const ROLES: [&str; 2] = ["sender", "receiver"];
@@ -70,11 +70,9 @@ impl RunKept<'_> {
         let now = ClockPair::now();
         let kept = Kept { threads, recorder: None, clocks: [now, now] };
         let stages = owners(self.settings.asked.engine, samples);
-        let evidence = kept.evidence(samples, Load::Open, stages, self.began);
-        let late = late_spans(samples, Load::Open, None);
-        let (recording, dumps) = self.trace.around(&late, self.settings.period_ns(), TRACED_MAX);
+        let around = (self.settings.period_ns(), TRACED_MAX);
         let place = Some(format!("{} in run {}", receiver.name(), self.number));
-        TrialEvidence { recording, dumps, place, ..evidence }
+        TrialEvidence { place, ..self.trace.evidence(kept, (samples, stages), self.began, around) }
     }
 
     /// With the time in which the thread had nothing to do: no value was due that it had not sent or received.
