@@ -9,10 +9,9 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::figures::{Row, RunEvidence, RunFigures, RunSamples};
+use super::figures::{MadeRun, Row, RunFigures, RunSamples};
 use super::first::{self, Firsts};
 use super::idle_inhibitor::keep_all_awake;
-use super::kept::RunKept;
 use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
@@ -23,7 +22,7 @@ use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt::Disturbances;
 use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
-use crate::explain::run_trace::{RunRecorder, RunTrace};
+use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::CellId;
 use crate::scheduling::{Control, Urgency};
@@ -113,21 +112,19 @@ pub struct MadeRuns {
     pub place: VehiclesPlace,
 }
 
-/// One run.
-struct MadeRun {
-    report: RunReport,
+fn store_samples(
+    run: &MadeRun<'_>,
+    number: u32,
     samples: RunSamples,
-    brought: Vec<(Part, WorkloadResult)>,
-    trace: RunTrace,
-}
-
-fn store_samples(kept: &RunKept<'_>, samples: RunSamples, store: &mut Store) -> Result<(), StoreError> {
-    let (settings, first) = (kept.settings, kept.number * kept.settings.receivers() as u32);
-    for ((trial, part), rows) in (first..).zip(kept.receivers()).zip(samples) {
-        let cells: Vec<_> = rows.into_iter().map(|(row, samples)| (settings.cell(&row), samples)).collect();
+    store: &mut Store,
+) -> Result<(), StoreError> {
+    let first = number * run.settings.receivers() as u32;
+    for ((trial, (part, _)), rows) in (first..).zip(run.receivers()).zip(samples) {
+        let cells: Vec<_> =
+            rows.into_iter().map(|(row, samples)| (run.settings.cell(&row), samples)).collect();
         let paths = store.append_all(trial, &cells)?;
         for (path, (_, samples)) in paths.iter().zip(&cells) {
-            store.append_evidence(path, &kept.evidence(part, samples))?;
+            store.append_evidence(path, &run.evidence(number, *part, samples))?;
         }
     }
     Ok(())
@@ -148,7 +145,11 @@ fn sums(testbed: &mut VehiclesTestbed, settings: &VehiclesSettings, is_cut: bool
     }
 }
 
-fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> Result<MadeRun, String> {
+fn one_run<'a>(
+    settings: &'a VehiclesSettings,
+    place: &VehiclesPlace,
+    began: Ticks,
+) -> Result<(MadeRun<'a>, RunSamples, RunReport), String> {
     let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
     let mut testbed = VehiclesTestbed::start(settings, place, tag)?;
@@ -172,8 +173,9 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
     drop(awake);
     let control_late_us = controls.iter().map(|control| control.totals().2).max().unwrap_or(0);
     controls.clear();
-    let (figures, samples) = RunEvidence { settings, brought: &brought, began, opened, is_cut }.figures();
-    let (firsts, first_ns) = first::firsts(&openings, &brought);
+    let run = MadeRun { settings, brought, began, opened, is_cut, trace };
+    let (figures, samples) = run.figures();
+    let (firsts, first_ns) = first::firsts(&openings, &run.brought);
     let mut account = sums(&mut testbed, settings, is_cut);
     if !settings.asked.mode.is_mutual() {
         // No node counts losses there: the numbers of what came do.
@@ -189,13 +191,13 @@ fn one_run(settings: &VehiclesSettings, place: &VehiclesPlace, began: Ticks) -> 
         died: std::mem::take(&mut testbed.died),
         startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
         firsts,
-        absences: absences(settings, &brought),
+        absences: absences(settings, &run.brought),
         figures,
-        facts: sum_of_facts(&brought),
-        growth_kib_max: growth(&brought),
+        facts: sum_of_facts(&run.brought),
+        growth_kib_max: growth(&run.brought),
         control_late_us,
     };
-    Ok(MadeRun { report, samples, brought, trace })
+    Ok((run, samples, report))
 }
 
 /// A thread on each processor that only looks how late it is.
@@ -301,7 +303,7 @@ impl Experiment for VehiclesSettings {
         let (began, mut runs) = (Clock::get().now(), Vec::new());
         for (number, _) in Turns::new(self.asked.rounds, 1, bar) {
             bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
-            let MadeRun { report, samples, brought, trace } = match one_run(self, &place, began) {
+            let (run, samples, report) = match one_run(self, &place, began) {
                 // One that had only begun is none; a process may have ended before it could catch the signal.
                 Err(_) if interrupted() && !runs.is_empty() => break,
                 Err(_) if interrupted() => {
@@ -309,8 +311,7 @@ impl Experiment for VehiclesSettings {
                 }
                 made => made?,
             };
-            let kept = RunKept { settings: self, brought: &brought, number, began, trace };
-            store_samples(&kept, samples, store)?;
+            store_samples(&run, number, samples, store)?;
             runs.push(report);
         }
         Ok(MadeRuns { runs, place })
@@ -323,6 +324,7 @@ impl Experiment for VehiclesSettings {
             summary.skipped.push(Skipped { what, reason: reason.clone() });
         }
         cut_short(&mut summary, made.runs.len());
+        let run = Run::open(store.path())?;
         for result in &mut summary.results {
             // First messages have their own figures; one each would be a long list.
             result.first_ns.clear();
@@ -331,13 +333,12 @@ impl Experiment for VehiclesSettings {
             let rows = rows(made).filter(|row| (row.name == OWN_ROW) == is_own);
             let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
             result.ledger = Some(Ledger {
-                taken: result.figures.count + first_messages(store, &result.cell)?,
+                taken: result.figures.count + first_messages(&run, &result.cell)?,
                 delivered,
                 counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
             });
         }
         doubt_circumstances(&mut summary, made);
-        let run = Run::open(store.path())?;
         add_findings(&mut summary, &run)?;
         let (stall_count, mut stalls) = stalls::all(&run, self.receivers())?;
         stalls::add_causes(&mut stalls, &summary, self.receivers());
@@ -401,8 +402,7 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
 }
 
 /// Those that the steady state leaves out.
-fn first_messages(store: &Store, cell: &CellId) -> Result<u64, StoreError> {
-    let run = Run::open(store.path())?;
+fn first_messages(run: &Run, cell: &CellId) -> Result<u64, StoreError> {
     let trials = run.load(cell)?;
     Ok(trials.iter().flat_map(|trial| &trial.index).filter(|&&index| index == 0).count() as u64)
 }

@@ -10,6 +10,7 @@ use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
 use super::protocol::{Part, Skipped, WorkloadResult};
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
+use crate::explain::run_trace::RunTrace;
 use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
 use crate::stats::{Distribution, Quantile, upper_median};
 
@@ -63,12 +64,18 @@ pub struct SenderRow {
     pub max_ns: u64,
 }
 
-/// Messages that a receiver was to get, and those it got.
+/// What one receiver got.
 struct Reception<'a> {
-    /// Number of the receiver.
+    /// Its number.
     receiver: u16,
-    own: Vec<&'a Record>,
-    others: Vec<&'a Record>,
+    /// Messages of others, and its own.
+    records: [Vec<&'a Record>; 2],
+}
+
+impl<'a> Reception<'a> {
+    fn of(&self, is_own: bool) -> &[&'a Record] {
+        &self.records[usize::from(is_own)]
+    }
 }
 
 /// The figures of one run.
@@ -94,45 +101,40 @@ pub struct RunFigures {
 /// Per receiver, in order: the row's name and its sample.
 pub type RunSamples = Vec<Vec<(String, Samples)>>;
 
-/// Everything of one run that the figures need.
+/// What one run brought.
 #[derive(Debug)]
-pub struct RunEvidence<'a> {
+pub struct MadeRun<'a> {
     /// What was asked for.
     pub settings: &'a VehiclesSettings,
     /// What each process brought.
-    pub brought: &'a [(Part, WorkloadResult)],
+    pub brought: Vec<(Part, WorkloadResult)>,
     /// When the experiment began.
     pub began: Ticks,
     /// When the barrier opened.
     pub opened: Ticks,
     /// It was interrupted: what was on its way then is not part of it.
     pub is_cut: bool,
+    /// What the kernel did meanwhile.
+    pub trace: RunTrace,
 }
 
-impl RunEvidence<'_> {
+impl MadeRun<'_> {
     /// Makes the figures, and the samples of which they are.
     pub fn figures(&self) -> (RunFigures, RunSamples) {
         let receptions = self.receptions();
         let (offers, is_mutual) = (self.offers(&receptions), self.settings.asked.mode.is_mutual());
-        let row_of_others = row_of_others(self.settings.asked.engine);
-        let mut samples = Vec::new();
-        for Reception { receiver, own, others } in &receptions {
-            let of_others = self.samples(others, false, &offers, |vehicle| vehicle != *receiver);
-            let mut rows = vec![(row_of_others.to_owned(), of_others)];
-            if is_mutual {
-                let of_own = self.samples(own, true, &offers, |vehicle| vehicle == *receiver);
-                rows.push((OWN_ROW.to_owned(), of_own));
-            }
-            samples.push(rows);
-        }
-        let mut rows = vec![row(row_of_others, &receptions, &samples, |reception| &reception.others)];
-        if is_mutual {
-            rows.push(row(OWN_ROW, &receptions, &samples, |reception| &reception.own));
-        }
+        let names = [(row_of_others(self.settings.asked.engine), false), (OWN_ROW, true)];
+        let names = &names[..if is_mutual { 2 } else { 1 }];
+        let of_one = |reception: &Reception<'_>| {
+            let samples =
+                |&(name, is_own): &(&str, bool)| (name.to_owned(), self.samples(reception, is_own, &offers));
+            names.iter().map(samples).collect()
+        };
+        let samples: RunSamples = receptions.iter().map(of_one).collect();
         let arrivals = if is_mutual { Vec::new() } else { arrivals(&receptions) };
         let drift_ppm = drift_ppm(all(&receptions), self.settings.asked.period, self.settings.count);
         let figures = RunFigures {
-            rows,
+            rows: names.iter().map(|&(name, is_own)| row(name, is_own, &receptions, &samples)).collect(),
             fan_out_ns: fan_out(&receptions),
             arrivals_ns: arrivals.iter().map(|record| latency_ns(record)).collect(),
             arrival_senders: arrivals.iter().map(|record| record.value.origin.vehicle).collect(),
@@ -142,17 +144,23 @@ impl RunEvidence<'_> {
         (figures, samples)
     }
 
+    /// The parts that receive, in the order of the trials, and what they brought.
+    pub(super) fn receivers(&self) -> impl Iterator<Item = &(Part, WorkloadResult)> {
+        let is_mutual = self.settings.asked.mode.is_mutual();
+        self.brought.iter().filter(move |(part, _)| match part {
+            Part::Vehicle(_) => is_mutual,
+            Part::Listener => true,
+            Part::Roadside(_) => false,
+        })
+    }
+
     fn receptions(&self) -> Vec<Reception<'_>> {
-        let receivers = self.brought.iter().filter_map(|(part, brought)| match part {
-            Part::Vehicle(number) if self.settings.asked.mode.is_mutual() => Some((*number, brought)),
-            // It is no vehicle, so no message is its own.
-            Part::Listener => Some((u16::MAX, brought)),
-            _ => None,
-        });
-        let sorted = receivers.map(|(receiver, brought)| {
+        let sorted = self.receivers().map(|(part, brought)| {
+            // A listener is no vehicle, so no message is its own.
+            let receiver = if let Part::Vehicle(number) = *part { number } else { u16::MAX };
             let (own, others) =
                 brought.records.iter().partition(|record| record.value.origin.vehicle == receiver);
-            Reception { receiver, own, others }
+            Reception { receiver, records: [others, own] }
         });
         sorted.collect()
     }
@@ -172,7 +180,7 @@ impl RunEvidence<'_> {
                 offer.first_due_ns = Some(due_ns.saturating_sub(before_ns));
             }
         }
-        for (part, brought) in self.brought {
+        for (part, brought) in &self.brought {
             let Part::Vehicle(vehicle) = *part else { continue };
             for &Skipped { component, first, count } in &brought.skipped {
                 let offer = offers.entry((vehicle, component)).or_default();
@@ -189,89 +197,85 @@ impl RunEvidence<'_> {
         offers
     }
 
-    /// A row per message that was sent to this receiver by those that `from` chooses: itself, or the others.
-    fn samples(
-        &self,
-        records: &[&Record],
-        is_own: bool,
-        offers: &Offers,
-        from: impl Fn(u16) -> bool,
-    ) -> Samples {
+    /// A row per message that was sent to this receiver by itself, or by others.
+    fn samples(&self, reception: &Reception<'_>, is_own: bool, offers: &Offers) -> Samples {
         let clock = Clock::get();
         let at = |instant: Ticks| clock.nanos(instant.since(self.began));
+        let records = reception.of(is_own);
         let mut samples = Samples::with_capacity(records.len());
         samples.stages = stage_columns(records.len());
-        let mut seen: HashMap<(u16, u16), BTreeSet<u32>> = HashMap::new();
+        let mut seen = Seen::new();
         for record in records {
             let Record { value, received, .. } = record;
-            let origin = value.origin;
-            let seen = seen.entry((origin.vehicle, origin.component)).or_default();
-            let is_late = seen.last().is_some_and(|&newest| origin.number < newest);
-            if !seen.insert(origin.number) {
+            let Origin { vehicle, component, number } = value.origin;
+            let seen = seen.entry((vehicle, component)).or_default();
+            if seen.contains_key(&number) {
                 samples.facts.duplicated += 1;
                 continue;
             }
+            let is_late = seen.last_key_value().is_some_and(|(&newest, _)| number < newest);
             samples.facts.reordered += u64::from(is_late);
+            seen.insert(number, *received);
             let total = clock.nanos(received.since(value.due));
-            samples.push(origin.number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
-            samples.sender.push(origin.vehicle.into());
+            samples.push(number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
+            samples.sender.push(vehicle.into());
             push_stages(clock, &mut samples, record, is_own);
         }
-        self.push_absent(&mut samples, offers, records, &seen, from);
+        let nothing = BTreeMap::new();
+        for (of, offer) in
+            offers.iter().filter(|((vehicle, _), _)| (*vehicle == reception.receiver) == is_own)
+        {
+            self.push_absent(&mut samples, of.0, offer, seen.get(of).unwrap_or(&nothing));
+        }
         samples
     }
 
-    /// What did not come: lost, or never sent, which ends when a younger value comes.
-    fn push_absent(
-        &self,
-        samples: &mut Samples,
-        offers: &Offers,
-        records: &[&Record],
-        seen: &HashMap<(u16, u16), BTreeSet<u32>>,
-        from: impl Fn(u16) -> bool,
-    ) {
+    /// What did not come of a vehicle's component: lost, or never sent, which ends when a younger value comes.
+    fn push_absent(&self, samples: &mut Samples, vehicle: u16, offer: &Offer, seen: &BTreeMap<u32, Ticks>) {
         let (settings, clock) = (self.settings, Clock::get());
         let opened_ns = clock.nanos(self.opened.since(self.began));
         let end = opened_ns + settings.lasts().as_nanos() as u64;
-        let nobody = BTreeSet::new();
-        for (&(vehicle, component), offer) in offers.iter().filter(|((vehicle, _), _)| from(*vehicle)) {
-            let seen = seen.get(&(vehicle, component)).unwrap_or(&nobody);
-            // Its interest was not known before: what was published until then was not for it.
-            let first_heard = seen.first().copied().filter(|&number| number < offer.count).unwrap_or(0);
-            let cut = seen.last().map_or(0, |&newest| newest.saturating_add(1).min(offer.count));
-            let count = if self.is_cut { cut } else { offer.count };
-            for number in (0..count).filter(|number| !seen.contains(number)) {
-                let is_skipped = offer.skipped.contains(&number);
-                let phase = || opened_ns + u64::from(vehicle) * settings.phase_ns();
-                let due = offer.first_due_ns.unwrap_or_else(phase) + u64::from(number) * settings.period_ns();
-                let (outcome, known) = if is_skipped || number < first_heard {
-                    let younger = |record: &&&Record| {
-                        let origin = record.value.origin;
-                        (origin.vehicle, origin.component) == (vehicle, component) && origin.number > number
-                    };
-                    samples.facts.skipped += 1;
-                    let next = records.iter().filter(younger).map(|record| record.received).min();
-                    (Outcome::Unfinished, next.map(|next| clock.nanos(next.since(self.began))))
-                } else {
-                    (Outcome::Lost, None)
-                };
-                let age = known.unwrap_or(end).saturating_sub(due);
-                samples.push(number.into(), due, due, age, outcome);
-                samples.sender.push(vehicle.into());
-                samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
-                // Its sender was not there to send it, until it sent a younger one.
-                if let Some(sent) = samples.stages.first_mut().filter(|_| is_skipped) {
-                    sent.ns.pop();
-                    sent.ns.push(age);
-                }
+        let first_due_ns =
+            offer.first_due_ns.unwrap_or_else(|| opened_ns + u64::from(vehicle) * settings.phase_ns());
+        // Its interest was not known before: what was published until then was not for it.
+        let first_heard = seen.keys().next().copied().filter(|&number| number < offer.count).unwrap_or(0);
+        let cut = seen.keys().next_back().map_or(0, |&newest| newest.saturating_add(1).min(offer.count));
+        let count = if self.is_cut { cut } else { offer.count };
+        for number in (0..count).filter(|number| !seen.contains_key(number)) {
+            let is_skipped = offer.skipped.contains(&number);
+            let due = first_due_ns + u64::from(number) * settings.period_ns();
+            let (outcome, known) = if is_skipped || number < first_heard {
+                samples.facts.skipped += 1;
+                let younger = seen.range(number..).map(|(_, &received)| received).min();
+                (Outcome::Unfinished, younger.map(|received| clock.nanos(received.since(self.began))))
+            } else {
+                (Outcome::Lost, None)
+            };
+            let age = known.unwrap_or(end).saturating_sub(due);
+            samples.push(number.into(), due, due, age, outcome);
+            samples.sender.push(vehicle.into());
+            samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
+            // Its sender was not there to send it, until it sent a younger one.
+            if let Some(sent) = samples.stages.first_mut().and_then(|sent| sent.ns.last_mut())
+                && is_skipped
+            {
+                *sent = age;
             }
         }
     }
 }
 
+/// When a receiver first had each number, by vehicle and component.
+type Seen = HashMap<(u16, u16), BTreeMap<u32, Ticks>>;
+
 /// Every record.
 fn all<'a>(receptions: &'a [Reception<'_>]) -> impl Iterator<Item = &'a Record> {
-    receptions.iter().flat_map(|reception| reception.own.iter().chain(&reception.others)).copied()
+    receptions.iter().flat_map(|reception| reception.of(true).iter().chain(reception.of(false))).copied()
+}
+
+/// Every record of another's message.
+fn all_of_others<'a>(receptions: &[Reception<'a>]) -> impl Iterator<Item = &'a Record> {
+    receptions.iter().flat_map(|reception| reception.of(false)).copied()
 }
 
 /// What a component was to send.
@@ -308,20 +312,14 @@ fn latency_ns(record: &Record) -> u64 {
     Clock::get().nanos(record.received.since(record.value.sent))
 }
 
-fn row<'a>(
-    name: &str,
-    receptions: &'a [Reception<'a>],
-    samples: &RunSamples,
-    choose: impl Fn(&'a Reception<'a>) -> &'a Vec<&'a Record>,
-) -> Row {
+fn row(name: &str, is_own: bool, receptions: &[Reception<'_>], samples: &RunSamples) -> Row {
     let clock = Clock::get();
     let mut pooled = Samples::default();
     let (mut means, mut late_ns) = (Vec::new(), 0_u128);
-    for reception in receptions {
-        let records = choose(reception);
-        let latencies = records.iter().map(|record| latency_ns(record));
+    for records in receptions.iter().map(|reception| reception.of(is_own)) {
         let mut sum = 0_u128;
-        for (record, latency) in records.iter().zip(latencies) {
+        for record in records {
+            let latency = latency_ns(record);
             sum += u128::from(latency);
             late_ns += u128::from(clock.nanos(record.value.sent.since(record.value.due)));
             pooled.push(1, 0, 0, latency, Outcome::Answered);
@@ -355,15 +353,21 @@ fn row<'a>(
     }
 }
 
+/// Latencies of others' messages by what they have in common.
+fn latencies_by<K: Ord>(receptions: &[Reception<'_>], key: impl Fn(&Record) -> K) -> BTreeMap<K, Vec<u64>> {
+    let mut all: BTreeMap<K, Vec<u64>> = BTreeMap::new();
+    for record in all_of_others(receptions) {
+        all.entry(key(record)).or_default().push(latency_ns(record));
+    }
+    all.values_mut().for_each(|latencies| latencies.sort_unstable());
+    all
+}
+
 /// Median latency by place: of all that one message reaches, who had it first, second, ….
 fn fan_out(receptions: &[Reception<'_>]) -> Vec<u64> {
-    let mut by_message: HashMap<(Origin, u16), Vec<u64>> = HashMap::new();
-    for record in receptions.iter().flat_map(|reception| &reception.others) {
-        by_message.entry((record.value.origin, record.component)).or_default().push(latency_ns(record));
-    }
     let mut by_place: Vec<Vec<u64>> = Vec::new();
-    for mut latencies in by_message.into_values() {
-        latencies.sort_unstable();
+    for latencies in latencies_by(receptions, |record| (record.value.origin, record.component)).into_values()
+    {
         by_place.resize(by_place.len().max(latencies.len()), Vec::new());
         by_place.iter_mut().zip(latencies).for_each(|(place, latency)| place.push(latency));
     }
@@ -371,22 +375,17 @@ fn fan_out(receptions: &[Reception<'_>]) -> Vec<u64> {
 }
 
 fn arrivals<'a>(receptions: &[Reception<'a>]) -> Vec<&'a Record> {
-    let mut all: Vec<&Record> = receptions.iter().flat_map(|reception| reception.others.clone()).collect();
+    let mut all: Vec<&Record> = all_of_others(receptions).collect();
     all.sort_by_key(|record| record.received);
     all
 }
 
 fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
-    let mut by_sender: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
-    for record in receptions.iter().flat_map(|reception| &reception.others) {
-        by_sender.entry(record.value.origin.vehicle).or_default().push(latency_ns(record));
-    }
-    let row = |(sender, mut all): (u16, Vec<u64>)| {
-        all.sort_unstable();
+    let row = |(sender, all): (u16, Vec<u64>)| {
         let (count, p50_ns) = (all.len() as u64, all[all.len() / 2]);
         SenderRow { sender, count, min_ns: all[0], p50_ns, max_ns: all[all.len() - 1] }
     };
-    by_sender.into_iter().map(row).collect()
+    latencies_by(receptions, |record| record.value.origin.vehicle).into_iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -425,9 +424,17 @@ mod tests {
         }
     }
 
-    fn evidence(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
-        RunEvidence { settings, brought, began: Ticks(1 << 40), opened: Ticks(1 << 40), is_cut: false }
-            .figures()
+    fn made_run<'a>(
+        brought: &[(Part, WorkloadResult)],
+        settings: &'a VehiclesSettings,
+        is_cut: bool,
+    ) -> MadeRun<'a> {
+        let (began, opened) = (Ticks(1 << 40), Ticks(1 << 40));
+        MadeRun { settings, brought: brought.to_vec(), began, opened, is_cut, trace: RunTrace::default() }
+    }
+
+    fn figures(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
+        made_run(brought, settings, false).figures()
     }
 
     /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and all samples beside.
@@ -457,7 +464,7 @@ mod tests {
                 },
             ),
         ];
-        let (figures, samples) = evidence(&brought, &settings);
+        let (figures, samples) = figures(&brought, &settings);
         let socket = &figures.rows[0];
         // 43 / 4 and 159 / 4, each truncated.
         assert_eq!((socket.name.as_str(), socket.mean_us), ("socket", f64::midpoint(10.0, 39.0)));
@@ -480,7 +487,7 @@ mod tests {
             (Part::Vehicle(1), quiet.clone()),
             (Part::Vehicle(2), quiet),
         ];
-        let samples = &evidence(&brought, &settings).1[0][0].1;
+        let samples = &figures(&brought, &settings).1[0][0].1;
         samples.assert_aligned();
         // Of eight that two others sent three came.
         assert_eq!((samples.len(), samples.count_of(Outcome::Lost)), (8, 5));
@@ -499,10 +506,8 @@ mod tests {
             (Part::Vehicle(1), WorkloadResult::default()),
             (Part::Vehicle(2), brought(&[0, 1, 2, 3])),
         ];
-        let (began, opened) = (Ticks(1 << 40), Ticks(1 << 40));
         let lost = |is_cut: bool| {
-            let evidence = RunEvidence { settings: &settings, brought: &all, began, opened, is_cut };
-            let row = &evidence.figures().0.rows[0];
+            let row = &made_run(&all, &settings, is_cut).figures().0.rows[0];
             (row.count, row.lost)
         };
         assert_eq!((lost(false), lost(true)), ((6, 2), (6, 1)));
@@ -518,7 +523,7 @@ mod tests {
             (Part::Vehicle(0), WorkloadResult { records, facts, ..WorkloadResult::default() }),
             (Part::Vehicle(1), WorkloadResult { facts, ..WorkloadResult::default() }),
         ];
-        let row = &evidence(&brought, &settings).0.rows[0];
+        let row = &figures(&brought, &settings).0.rows[0];
         // Vehicle 1 heard nothing of vehicle 0, which sent four.
         assert_eq!((row.count, row.skipped, row.lost), (2, 1, 1 + 4));
     }
@@ -539,7 +544,7 @@ mod tests {
             ),
             (Part::Vehicle(1), WorkloadResult { facts, skipped, ..WorkloadResult::default() }),
         ];
-        let (figures, samples) = evidence(&brought, &settings);
+        let (figures, samples) = figures(&brought, &settings);
         let (row, samples) = (&figures.rows[0], &samples[0][0].1);
         assert_eq!((row.count, row.skipped, row.lost), (2, 2, 0));
         assert_eq!(samples.facts.skipped, 2);
@@ -559,7 +564,7 @@ mod tests {
             (Part::Vehicle(1), WorkloadResult { facts, records: from(30), ..WorkloadResult::default() }),
             (Part::Vehicle(2), WorkloadResult { facts, records: from(10), ..WorkloadResult::default() }),
         ];
-        let places = evidence(&brought, &settings).0.fan_out_ns;
+        let places = figures(&brought, &settings).0.fan_out_ns;
         assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);
     }
 }

@@ -4,45 +4,21 @@
 use punctual::{Clock, Ticks};
 use punctual_machine::window::Window;
 
-use super::option::VehiclesSettings;
+use super::figures::MadeRun;
 use super::protocol::{Part, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::Medium;
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
 use crate::explain::kept::{ClockPair, Kept, with_idle};
-use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::Samples;
 use punctual::Wake;
 
 const ROLES: [&str; 2] = ["sender", "receiver"];
 
-/// A run, and what its processes brought.
-#[derive(Debug)]
-pub(super) struct RunKept<'a> {
-    pub(super) settings: &'a VehiclesSettings,
-    pub(super) brought: &'a [(Part, WorkloadResult)],
-    pub(super) number: u32,
-    pub(super) began: Ticks,
-    pub(super) trace: RunTrace,
-}
-
-impl RunKept<'_> {
-    /// The parts that receive, in the order of the trials.
-    pub(super) fn receivers(&self) -> Vec<Part> {
-        let mutual = self.settings.asked.mode.is_mutual();
-        let parts = self.brought.iter().map(|(part, _)| *part);
-        parts
-            .filter(|part| match part {
-                Part::Vehicle(_) => mutual,
-                Part::Listener => true,
-                Part::Roadside(_) => false,
-            })
-            .collect()
-    }
-
-    /// The evidence of what one of them received.
-    pub(super) fn evidence(&self, receiver: Part, samples: &Samples) -> TrialEvidence {
+impl MadeRun<'_> {
+    /// The evidence of what a receiver got in the run of this number.
+    pub(super) fn evidence(&self, number: u32, receiver: Part, samples: &Samples) -> TrialEvidence {
         let mut threads: Vec<EvidenceThread> = Vec::new();
         // Of several components the samples do not say whose a value is.
         for (part, brought) in self.brought.iter().filter(|_| self.settings.asked.components == 1) {
@@ -71,7 +47,7 @@ impl RunKept<'_> {
         let kept = Kept { threads, recorder: None, clocks: [now, now] };
         let stages = owners(self.settings.asked.engine, samples);
         let around = (self.settings.period_ns(), TRACED_MAX);
-        let place = Some(format!("{} in run {}", receiver.name(), self.number));
+        let place = Some(format!("{} in run {}", receiver.name(), number));
         TrialEvidence { place, ..self.trace.evidence(kept, (samples, stages), self.began, around) }
     }
 
