@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::run::rows::rows_of;
+
 /// A file of this name says that nobody gives the group anything more.
 pub(super) const STOP: &str = "stop";
 /// A file of this name says that all processes end.
@@ -117,8 +119,7 @@ impl<R: Record> LogReader<R> {
     pub(super) fn follow(&mut self) -> Result<(), String> {
         let read = self.file.read_to_end(&mut self.rest);
         read.map_err(|error| format!("the log of a member: {error}"))?;
-        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
-        let words: Vec<u64> = self.rest.chunks_exact(8).map(word).collect();
+        let words: Vec<u64> = rows_of(&self.rest);
         let mut taken = 0;
         while let Some((record, size)) = R::read(&words[taken..]) {
             self.records.push(record);

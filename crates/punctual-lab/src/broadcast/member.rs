@@ -23,6 +23,7 @@ use super::protocol::{
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
 use crate::load::watch::SLOW;
 use crate::run::Requests;
+use crate::run::rows::bytes_of;
 
 /// How long all may take to meet, and how long nothing may come while messages are missing.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -342,9 +343,7 @@ impl Running {
         let mut end = self.end(&mut progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
         let damaged_now = KernelFaults::counts(self.faults.as_ref())?;
         end.packets_damaged = [0, 1, 2].map(|place| damaged_now[place] - damaged[place]);
-        let mut bytes = Vec::with_capacity(64 * progress.rows.len());
-        progress.rows.iter().for_each(|row| row.write(&mut bytes));
-        progress.hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
+        let bytes = [bytes_of(&progress.rows), bytes_of(&progress.hashes)].concat();
         Ok(((end, log.map(WindowLog::finish)), bytes))
     }
 

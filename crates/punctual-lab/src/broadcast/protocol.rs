@@ -10,6 +10,7 @@ use super::kv::option::KvPlan;
 use super::option::{BroadcastKind, Datagrams, FaultProfile, FrameSize, OtherSystem, Paced, Planted};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
+use crate::run::rows::{self, Row as _, rows_of};
 
 /// One trial, as one member sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -172,35 +173,26 @@ pub(super) struct Row {
     pub(super) at_ns: u64,
 }
 
-/// Bytes of a row.
-const ROW_SIZE: usize = 40;
-
 /// Messages of which rows are kept: the digests are of all.
 pub(super) const ROWS_MAX: usize = 50_000;
 
-impl Row {
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
-        for word in [self.sender, self.number, self.hash, self.sent_ns, self.at_ns] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+impl rows::Row<5> for Row {
+    fn words(&self) -> [u64; 5] {
+        [self.sender, self.number, self.hash, self.sent_ns, self.at_ns]
+    }
+
+    fn of_words([sender, number, hash, sent_ns, at_ns]: [u64; 5]) -> Self {
+        Self { sender, number, hash, sent_ns, at_ns }
     }
 }
 
-/// The words of what follows an answer: rows, then hashes. `None` if there are not so many.
+/// What follows an answer: rows, then hashes. `None` if there are not so many.
 pub(super) fn read_rows(bytes: &[u8], rows: usize) -> Option<(Vec<Row>, Vec<u64>)> {
-    let (rows, hashes) = bytes.split_at_checked(rows * ROW_SIZE)?;
-    let words = |bytes: &[u8]| -> Vec<u64> {
-        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
-        bytes.chunks_exact(8).map(word).collect()
-    };
-    let row = |row: &[u8]| {
-        let words = words(row);
-        Row { sender: words[0], number: words[1], hash: words[2], sent_ns: words[3], at_ns: words[4] }
-    };
-    Some((rows.chunks_exact(ROW_SIZE).map(row).collect(), words(hashes)))
+    let (rows, hashes) = bytes.split_at_checked(rows * Row::SIZE)?;
+    Some((rows_of(rows), rows_of(hashes)))
 }
 
 /// Bytes that follow an end.
 pub(super) fn size_behind(end: &MemberEnd) -> usize {
-    end.rows * ROW_SIZE + end.hashes * 8
+    end.rows * Row::SIZE + end.hashes * u64::SIZE
 }

@@ -5,6 +5,7 @@ mod experiment;
 pub mod network;
 mod options;
 mod place;
+pub mod rows;
 mod thread_of;
 mod turns;
 mod worker;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::kept::{ThreadWindows, WindowLog};
 use crate::load::watch::SLOW;
+use crate::run::rows::{Row, bytes_of, rows_of};
 
 /// When a request passed the stages of its server. All processes of a host read one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,27 +27,21 @@ pub(super) struct Passed {
     pub(super) replied: Ticks,
 }
 
-/// Bytes of one.
-const PASSED_SIZE: usize = 40;
-
 impl Passed {
     /// How long it waited for the work, and its reply for who writes it.
     pub(super) fn waited(&self) -> [Ticks; 2] {
         [self.begun.since(self.received), self.replying.since(self.done)]
     }
+}
 
-    fn write(&self, bytes: &mut Vec<u8>) {
-        for instant in [self.received, self.begun, self.done, self.replying, self.replied] {
-            bytes.extend_from_slice(&instant.0.to_le_bytes());
-        }
+impl Row<5> for Passed {
+    fn words(&self) -> [u64; 5] {
+        [self.received, self.begun, self.done, self.replying, self.replied].map(|instant| instant.0)
     }
 
-    fn read(bytes: &[u8]) -> Self {
-        let word = |place: usize| {
-            let word = &bytes[8 * place..8 * (place + 1)];
-            Ticks(u64::from_le_bytes(word.try_into().expect("eight bytes")))
-        };
-        Self { received: word(0), begun: word(1), done: word(2), replying: word(3), replied: word(4) }
+    fn of_words(words: [u64; 5]) -> Self {
+        let [received, begun, done, replying, replied] = words.map(Ticks);
+        Self { received, begun, done, replying, replied }
     }
 }
 
@@ -169,7 +164,7 @@ impl Journal {
         let mut bytes = Vec::new();
         let mut write = |(port, requests): (u16, Requests)| {
             let requests = std::mem::take(&mut *lock(&requests.0));
-            requests.iter().for_each(|passed| passed.write(&mut bytes));
+            bytes.extend(bytes_of(&requests));
             (port, requests.len())
         };
         let connections = connections.into_iter().map(&mut write).collect();
@@ -207,12 +202,12 @@ pub(super) struct JournalEnd {
 impl JournalEnd {
     /// Bytes that follow.
     pub(super) fn size_behind(&self) -> usize {
-        self.connections.iter().map(|(_, count)| count * PASSED_SIZE).sum()
+        self.connections.iter().map(|(_, count)| count * Passed::SIZE).sum()
     }
 
     /// The requests of each connection, by the client's port.
     pub(super) fn requests(&self, bytes: &[u8]) -> Vec<(u16, Vec<Passed>)> {
-        let mut all = bytes.chunks_exact(PASSED_SIZE).map(Passed::read);
+        let mut all = rows_of(bytes).into_iter();
         self.connections.iter().map(|&(port, count)| (port, all.by_ref().take(count).collect())).collect()
     }
 }

@@ -7,10 +7,11 @@ use clap::{Args, ValueEnum};
 use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
-use super::value::RECORD_SIZE;
+use super::value::Record;
 use crate::endpoint::{Medium, VALUE_SIZE};
 use crate::error::Failure;
 use crate::run::Common;
+use crate::run::rows::Row;
 use crate::sample::{CellId, Kind, Load};
 use crate::scheduling::Urgency;
 use crate::units::{duration, gap};
@@ -200,7 +201,7 @@ impl VehiclesSettings {
             asked: arguments.clone(),
         };
         let (vehicles, components, count) = (arguments.vehicles, arguments.components, settings.count);
-        let bytes = vehicles.saturating_mul(components).saturating_mul(count) * RECORD_SIZE;
+        let bytes = vehicles.saturating_mul(components).saturating_mul(count) * Record::SIZE;
         if bytes > RECORDS_MAX {
             let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
             return usage(format!(

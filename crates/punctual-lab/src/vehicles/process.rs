@@ -14,6 +14,7 @@ use super::option::Mode;
 use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::BusPlan;
 use crate::run::Requests;
+use crate::run::rows::bytes_of;
 use punctual_machine::withheld::Quotas;
 
 /// How long the others on the bus are waited for before the barrier.
@@ -59,10 +60,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 }
 
 fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, String>) -> Result<(), String> {
-    let mut bytes = Vec::new();
-    for record in travelled.iter().flat_map(|travelled| &travelled.records) {
-        record.write(&mut bytes);
-    }
+    let bytes = bytes_of(travelled.iter().flat_map(|travelled| &travelled.records));
     requests.answer(&travelled.map(|travelled| (travelled, bytes.len())))?;
     requests.send_bytes(&bytes)
 }

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
-use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine, Medium};
+use crate::run::rows::rows_of;
 use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, free_addresses, leave, make_bridge};
 
 /// The bridge of a testbed of our own, and the interface that each process has.
@@ -206,7 +206,7 @@ impl VehiclesTestbed {
         }
         self.hear_living(|worker| {
             let (result, size): (WorkloadResult, usize) = worker.recv()?;
-            Ok(WorkloadResult { records: Record::read_all(&worker.recv_bytes(size)?), ..result })
+            Ok(WorkloadResult { records: rows_of(&worker.recv_bytes(size)?), ..result })
         })
     }
 

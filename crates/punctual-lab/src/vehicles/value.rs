@@ -12,6 +12,7 @@
 use punctual::{Stage, Stages, Ticks};
 
 use crate::endpoint::VALUE_SIZE;
+use crate::run::rows::Row;
 
 const PATTERN_AT: usize = 24;
 
@@ -106,9 +107,6 @@ pub struct Record {
     pub stages: [u32; STAGES_KEPT.len()],
 }
 
-/// Bytes of a record: three instants, a number, three short numbers, eight stages; padded to words.
-pub const RECORD_SIZE: usize = 72;
-
 impl Record {
     /// Of a value that reached the probe at this instant.
     #[inline]
@@ -120,47 +118,39 @@ impl Record {
         };
         Self { value, component, received, stages: STAGES_KEPT.map(kept) }
     }
+}
 
-    /// Adds it to a stream of bytes.
-    pub fn write(&self, bytes: &mut Vec<u8>) {
-        let start = bytes.len();
-        for instant in [self.value.due, self.value.sent, self.received] {
-            bytes.extend_from_slice(&instant.0.to_le_bytes());
-        }
-        let Origin { vehicle, component, number } = self.value.origin;
-        bytes.extend_from_slice(&number.to_le_bytes());
-        for number in [vehicle, component, self.component, 0] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        for ticks in self.stages {
-            bytes.extend_from_slice(&ticks.to_le_bytes());
-        }
-        bytes.resize(start + RECORD_SIZE, 0);
+/// Words of a record: three instants, who sent it and its number, who received it, and a word for two stages.
+pub const RECORD_WORDS: usize = 5 + STAGES_KEPT.len() / 2;
+
+impl Row<RECORD_WORDS> for Record {
+    fn words(&self) -> [u64; RECORD_WORDS] {
+        let Value { origin: Origin { vehicle, component, number }, due, sent } = self.value;
+        let sender = u64::from(number) | u64::from(vehicle) << 32 | u64::from(component) << 48;
+        let [a, b, c, d, e, f, g, h] = self.stages;
+        let [a, b, c, d] = [[a, b], [c, d], [e, f], [g, h]].map(|[a, b]| u64::from(a) | u64::from(b) << 32);
+        [due.0, sent.0, self.received.0, sender, self.component.into(), a, b, c, d]
     }
 
-    /// The inverse of [`Record::write`].
-    pub fn read(bytes: &[u8; RECORD_SIZE]) -> Self {
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
-        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let origin = Origin { number: word(24), vehicle: short(28), component: short(30) };
+    fn of_words([due, sent, received, sender, component, stages @ ..]: [u64; RECORD_WORDS]) -> Self {
+        let origin = Origin {
+            vehicle: (sender >> 32) as u16,
+            component: (sender >> 48) as u16,
+            number: sender as u32,
+        };
         Self {
-            value: Value { origin, due: Ticks(long(0)), sent: Ticks(long(8)) },
-            component: short(32),
-            received: Ticks(long(16)),
-            stages: std::array::from_fn(|place| word(36 + 4 * place)),
+            value: Value { origin, due: Ticks(due), sent: Ticks(sent) },
+            component: component as u16,
+            received: Ticks(received),
+            stages: std::array::from_fn(|place| (stages[place / 2] >> (32 * (place % 2))) as u32),
         }
-    }
-
-    /// All records of a stream.
-    pub fn read_all(bytes: &[u8]) -> Vec<Self> {
-        bytes.as_chunks::<RECORD_SIZE>().0.iter().map(Self::read).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::rows::{bytes_of, rows_of};
 
     fn value() -> Value {
         let origin = Origin { vehicle: 14, component: 9, number: 70_000 };
@@ -189,10 +179,6 @@ mod tests {
             received: Ticks((1 << 40) + 999),
             stages: [1, 2, UNKNOWN, 4, 5, 6, 7, 8],
         };
-        let mut bytes = Vec::new();
-        record.write(&mut bytes);
-        record.write(&mut bytes);
-        assert_eq!(Record::read_all(&bytes), [record, record]);
-        assert_eq!(bytes.len(), 2 * RECORD_SIZE);
+        assert_eq!(rows_of::<RECORD_WORDS, Record>(&bytes_of(&[record, record])), [record, record]);
     }
 }
