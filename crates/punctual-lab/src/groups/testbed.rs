@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -18,7 +18,7 @@ use punctual_machine::signal::interrupted;
 use super::clear::Secrets;
 use super::outcome::{GroupsOutcome, Passage, VehicleEnd};
 use super::scenario::{MapCell, Move, Scenario};
-use crate::run::{OwnFolder, free_addresses};
+use crate::run::{OwnFolder, free_addresses, lock};
 
 /// What a post publishes: the number of its cell's group.
 type Value = Quantity<Metre, i64>;
@@ -125,10 +125,6 @@ struct Note {
     first: Option<Instant>,
     taken: u64,
     wrong: u64,
-}
-
-fn lock(note: &Mutex<Note>) -> MutexGuard<'_, Note> {
-    note.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Note {

@@ -20,6 +20,8 @@ pub use thread_of::ThreadOf;
 pub use turns::{Turns, cut_short};
 pub use worker::{Answer, Prepare, Program, Requests, Worker, by_name, look_for};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use crate::store::StoreError;
 
 /// Why a run ended early.
@@ -52,6 +54,11 @@ pub fn choose_cpus() -> [Option<usize>; 2] {
 /// The processor of a thread or process that stays on one: one after the other.
 pub fn cpu_of(place: usize) -> Option<usize> {
     punctual_machine::cpu::allowed().into_iter().cycle().nth(place)
+}
+
+/// What is behind a lock, also after a thread failed that held it: that failure is told elsewhere.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Room for so many of these in memory that is there already, so that noting one faults no page. `blank` has a bit that is set: of

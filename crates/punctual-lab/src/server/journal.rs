@@ -1,7 +1,7 @@
 //! What a server notes of a trial: when each request passed each of its stages, and what the threads that did it went through.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use punctual::runtime::{self, Request};
 use punctual::{Clock, Ticks};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::kept::{ThreadWindows, WindowLog};
 use crate::load::watch::SLOW;
+use crate::run::lock;
 use crate::run::rows::{Row, bytes_of, rows_of};
 
 /// When a request passed the stages of its server. All processes of a host read one counter.
@@ -170,10 +171,6 @@ impl Journal {
         let connections = connections.into_iter().map(&mut write).collect();
         (JournalEnd { threads, connections }, bytes)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What threads of a connection do.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::journal::{Journal, Staged};
 use super::model::ServerModel;
 use super::setup::Setup;
 use super::work::{REFUSAL, Splitter, serve};
+use crate::run::lock;
 use crate::scheduling::Urgency;
 
 /// Deadline of class 0; each class has twice that of the one before.
@@ -46,7 +47,7 @@ impl Pipe {
     }
 
     fn change(&self, change: impl FnOnce(&mut PipeState)) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         change(&mut state);
         let reader = state.reader.take();
         drop(state);
@@ -63,13 +64,13 @@ impl Pipe {
 
     /// What is known of the next message, if there is one.
     fn next_request(&self) -> Option<Option<Request>> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0);
         state.messages.front().map(|message| message.request)
     }
 
     async fn next(&self) -> Option<Staged> {
         poll_fn(|context| {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.0);
             match state.messages.pop_front() {
                 Some(message) => Poll::Ready(Some(message)),
                 None if state.is_closed => Poll::Ready(None),

@@ -7,7 +7,7 @@
 //! A component that has sent and received all goes on to listen, so that every frame of the others ends in a counter.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use super::protocol::{Account, Assignment, Facts, Part, Skipped, WorkloadResult}
 use super::publication::Schedule;
 use super::quiet::{self, ComponentWindows, QuietLog, QuietPlan, look, until_look};
 use crate::endpoint::VALUE_SIZE;
+use crate::run::lock;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
 const SUBSCRIBERS_AT: u16 = 1_000;
@@ -91,16 +92,12 @@ pub(super) struct Shared {
     stop: Flag,
 }
 
-fn open<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Waits at the barrier, and sees to the node meanwhile; `None` if there is to be no start. What comes before is not for
     /// us: interests are told again to whoever begins to publish.
     fn wait_for_start(&self, communicator: &mut Communicator) -> Option<u64> {
         while !self.stop.is_raised() {
-            let start = *open(&self.start);
+            let start = *lock(&self.start);
             if start.is_some() {
                 return start;
             }
@@ -111,7 +108,7 @@ impl Shared {
 
     /// Opens the barrier, unless it is open; says at which instant it is.
     fn start(&self, at_ns: u64) -> u64 {
-        *open(&self.start).get_or_insert(at_ns)
+        *lock(&self.start).get_or_insert(at_ns)
     }
 
     /// Records are not asked for yet, and nothing is over.
@@ -128,7 +125,7 @@ impl Shared {
     }
 
     fn note_windows(&self, windows: Option<ComponentWindows>) {
-        open(&self.windows).extend(windows);
+        lock(&self.windows).extend(windows);
     }
 
     fn note_traffic(&self, traffic: Traffic) {
@@ -168,7 +165,7 @@ impl Source {
     fn skip_until(&mut self, number: u32) {
         if number > self.next {
             let (component, first) = (self.schedule.component, self.next);
-            open(&self.shared.skipped).push(Skipped { component, first, count: number - first });
+            lock(&self.shared.skipped).push(Skipped { component, first, count: number - first });
             self.next = number;
         }
     }
@@ -219,7 +216,7 @@ impl Components {
     fn is_complete(&self) -> bool {
         let (shared, expected) = (&self.shared, self.assignment.components * self.assignment.capacity());
         shared.finished.get() == self.publishers() as u64 && shared.received.get() >= expected as u64
-            || open(&shared.failed).is_some()
+            || lock(&shared.failed).is_some()
     }
 
     /// Waits for what is still on its way. After an interrupt that is little: the others were at the same terminal.
@@ -263,7 +260,7 @@ impl Workload for Components {
             ..Facts::since(&before)
         };
         shared.hand_over.raise();
-        if let Some(text) = open(&shared.failed).take() {
+        if let Some(text) = lock(&shared.failed).take() {
             return Err(text);
         }
         let (mut records, mut beginnings) = (Vec::new(), Vec::new());
@@ -273,8 +270,8 @@ impl Workload for Components {
             records.extend(more);
             beginnings.push(beginning);
         }
-        let skipped = std::mem::take(&mut *open(&shared.skipped));
-        let windows = std::mem::take(&mut *open(&shared.windows));
+        let skipped = std::mem::take(&mut *lock(&shared.skipped));
+        let windows = std::mem::take(&mut *lock(&shared.windows));
         Ok(WorkloadResult { facts, records, skipped, beginnings, windows })
     }
 
@@ -340,7 +337,7 @@ impl Components {
             let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
             match work(&shared, communicator, start_ns) {
                 Ok(mut communicator) => shared.hear_out(&mut communicator),
-                Err(error) => *open(&shared.failed) = Some(error.to_string()),
+                Err(error) => *lock(&shared.failed) = Some(error.to_string()),
             }
         });
         self.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
