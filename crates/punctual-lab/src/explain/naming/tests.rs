@@ -76,7 +76,8 @@ fn a_counter_is_used_once() {
     let frozen = Seen { frozen_us_most: 3_000, ..Seen::default() };
     let stopped = Seen { stopped_us: 3_000, ..Seen::default() };
     let ready = |instead| Part::Ready { instead };
-    let cases: [(&dyn Fn(u32) -> Part, Seen, &str, &str); 3] = [
+    type PartOf<'a> = &'a dyn Fn(u32) -> Part;
+    let cases: [(PartOf<'_>, Seen, &str, &str); 3] = [
         (&ready, throttled, "throttled", "run_queue"),
         (&waited, frozen, "frozen", "waited"),
         (&waited, stopped, "stopped", "waited"),

@@ -10,11 +10,10 @@ use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Header, Target};
 
 use super::super::WhenFull;
-use super::super::roster::LOOKS_MAX;
 use super::super::segment::READERS_BELL;
 use super::Streams;
 use super::claim::PublicationClaim;
-use super::follower::{Follower, find_followers};
+use super::follower::Follower;
 use super::gaps::{Gaps, LOOK_EVERY};
 use super::looks::Looks;
 use super::options::{OfferError, PublicationOptions};
@@ -24,6 +23,8 @@ use super::run::Run;
 use super::sealing::Sealing;
 use crate::engine::tap::Direction;
 use crate::node::sending::Timing;
+
+mod readers;
 
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
 const LIVENESS_MESSAGES: u64 = 1 << 16;
@@ -400,27 +401,6 @@ impl Publication {
         self.claim_frame(frame_size, true, spacing).map_err(|_| OfferError::Full)
     }
 
-    /// Whether readers or nodes have come or gone since we looked.
-    #[inline]
-    fn has_visitors(&self) -> bool {
-        self.reader_visits() != self.readers_seen
-    }
-
-    /// Looks for readers. Without any, nothing is written: it would be lost without an account.
-    #[cold]
-    fn connect(&mut self) -> Result<(), OfferError> {
-        for _ in 0..LOOKS_MAX {
-            self.look_at_readers();
-            if !self.followers.is_empty() || !self.has_visitors() {
-                break;
-            }
-        }
-        if self.followers.is_empty() {
-            self.look_who_lives();
-        }
-        if self.followers.is_empty() { Err(OfferError::NotConnected) } else { Ok(()) }
-    }
-
     /// Tells of all that was committed, and wakes who sleeps.
     #[inline]
     pub(super) fn hand_over(&mut self) {
@@ -471,46 +451,6 @@ impl Publication {
             self.look_around();
         }
         self.gaps.begin(self.clock.now());
-    }
-
-    #[cold]
-    fn look_around(&mut self) {
-        self.look_at_readers();
-        self.look_who_lives();
-    }
-
-    /// Finds who reads, if that has changed. What comes meanwhile, and what a look at nodes leaves for the next, is seen at the next
-    /// call.
-    fn look_at_readers(&mut self) {
-        let visits = self.reader_visits();
-        let roster = &self.streams.roster;
-        if roster.is_visited(roster.visits_seen()) {
-            roster.handle_visits();
-        }
-        if visits != self.readers_seen || roster.version() != self.version_seen {
-            self.find_followers(visits);
-        }
-    }
-
-    fn reader_visits(&self) -> u32 {
-        self.streams.roster.bells[READERS_BELL].visits()
-    }
-
-    fn look_who_lives(&mut self) {
-        if self.looks.is_liveness_due(self.clock.now()) {
-            self.streams.keep_house();
-            self.look_at_readers();
-            if self.looks.is_search_due(self.clock.now()) {
-                self.find_followers(self.reader_visits());
-            }
-        }
-    }
-
-    /// `visits` were counted before: who comes while rows are read is seen at the next look.
-    fn find_followers(&mut self, visits: u32) {
-        self.version_seen = self.streams.roster.version();
-        self.readers_seen = visits;
-        find_followers(&self.streams, &self.file.about, &mut self.followers);
     }
 }
 
