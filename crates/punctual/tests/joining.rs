@@ -176,9 +176,8 @@ fn messages_to_many_ports_all_arrive() {
         let clock = Clock::get();
         let give_up = clock.now().plus(clock.ticks(PATIENCE));
         while sent.iter().any(|is_sent| !is_sent) {
-            for at in 0..readers.len() {
-                let target = Target::port("there", 100 + at as u16);
-                sent[at] = sent[at] || sender.try_send(target, b"one").is_ok();
+            for (port, is_sent) in (100..).zip(&mut sent) {
+                *is_sent = *is_sent || sender.try_send(Target::port("there", port), b"one").is_ok();
             }
             let taken = sent.iter().filter(|is_sent| **is_sent).count();
             assert!(taken >= 256, "{bus}: {taken}");
