@@ -69,10 +69,12 @@ impl OfRun {
     fn of(run: &Run) -> Result<Self, StoreError> {
         let mut of_run = Self::default();
         for trial in &run.trials {
-            let samples = trial.load()?;
             // Evidence that is damaged explains nothing, and the stalls are there.
             let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
-            of_run.add(&samples, trial.cell.load, evidence.as_ref());
+            // What was late on a part of the way counts with the whole way.
+            if !evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+                of_run.add(&trial.load()?, trial.cell.load, evidence.as_ref());
+            }
         }
         Ok(of_run)
     }
@@ -201,8 +203,12 @@ pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
 
 #[cfg(test)]
 mod tests {
+    use punctual_machine::fault_cost::FAULT_NS_MIN;
+
     use super::*;
-    use crate::sample::Outcome;
+    use crate::explain::evidence::Recording;
+    use crate::sample::{CellId, Kind, Outcome};
+    use crate::store::{Header, Store};
 
     /// Goal: a trial lasts from its first message to its last, in whatever order its rows are.
     #[test]
@@ -267,5 +273,40 @@ mod tests {
         let told: Vec<_> =
             all.iter().map(|one| (one.role.as_str(), one.cause, one.runs, one.is_new)).collect();
         assert_eq!(told, [(LOST, Cause::UNEXPLAINED, 2, true)]);
+    }
+
+    /// Goal: messages that are stored a second time, as a part of their way, count once.
+    #[test]
+    fn a_part_of_the_way_counts_nothing() {
+        let place = tempfile::tempdir().expect("room");
+        let out = place.path().join("run");
+        let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+        let mut samples = Samples::default();
+        for number in 0..100 {
+            let outcome = if number < 7 { Outcome::Lost } else { Outcome::Answered };
+            samples.push(number, number * 1_000_000, number * 1_000_000, 1_000, outcome);
+        }
+        for (kind, is_part) in [(Kind::RoundTrip, false), (Kind::OneWay, true)] {
+            let path =
+                store.append(&CellId { kind, ..CellId::new("shared", "futex") }, 0, &samples).expect("room");
+            let evidence = TrialEvidence {
+                threads: Vec::new(),
+                stages: Vec::new(),
+                recording: Recording::Off,
+                dumps: Vec::new(),
+                fault_ns: FAULT_NS_MIN,
+                began_ns: 0,
+                place: None,
+                is_part,
+            };
+            store.append_evidence(&path, &evidence).expect("room");
+        }
+        let of_run = OfRun::of(&Run::open(&out).expect("a run")).expect("readable");
+        assert!(
+            (of_run.minutes * 60e9 - lasted_ns(&samples) as f64).abs() < 1.0,
+            "{} minutes",
+            of_run.minutes
+        );
+        assert_eq!(of_run.get(&(LOST.to_owned(), Cause::UNEXPLAINED)).events, 7);
     }
 }
