@@ -186,10 +186,17 @@ pub fn compare(
     let rule = common_rule(a.iter().chain(b), options.warmup);
     let slowest_ns = slowest_ns(a.iter().chain(b).chain(history), options.warmup);
     let of = |runs: &[Trials]| -> Vec<RunValue> {
-        let values = runs.iter().map(|trials| RunValue::of(trials, rule, slowest_ns, options));
-        values.filter(|value| value.messages > 0).collect()
+        runs.iter().map(|trials| RunValue::of(trials, rule, slowest_ns, options)).collect()
     };
-    judge(subject, &Sides { a: of(a), b: of(b), history: of(history) }, options)
+    let mut sides = Sides { a: of(a), b: of(b), history: of(history) };
+    let silent = sides.leave_out_silent(options.order);
+    let mut comparison = judge(subject, &sides, options);
+    if !silent.is_empty() {
+        let in_turn = options.order == Order::Interleaved;
+        let doubt = Cause::SilentRuns { subject: subject.to_owned(), runs: silent, in_turn };
+        comparison.doubts.push(doubt.into());
+    }
+    comparison
 }
 
 /// One rule for all, by the slowest median, so that a shift of the body is not a thousand stalls.

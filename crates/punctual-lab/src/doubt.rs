@@ -44,6 +44,8 @@ pub enum Cause {
     FewSamples { subject: String, count: u64, quantile: &'static str },
     /// Fewer pairs of runs than a comparison needs.
     FewPairs { subject: String, pairs: usize, pairs_min: usize },
+    /// Runs in which nothing was said after the warm-up; of runs in turn each has a partner.
+    SilentRuns { subject: String, runs: Vec<String>, in_turn: bool },
     /// Messages that never came.
     Lost { subject: String, count: u64 },
     /// Wrong answers.
@@ -114,6 +116,11 @@ impl fmt::Display for Cause {
             Self::FewPairs { subject, pairs, pairs_min } => {
                 write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
+            Self::SilentRuns { subject, runs, in_turn } => {
+                let runs = runs.join(", ");
+                let left_out = if *in_turn { "left out, each with its partner" } else { "left out" };
+                write!(f, "{subject}: no message after the warm-up in {runs}; {left_out}")
+            }
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
             Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
             Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
@@ -178,6 +185,7 @@ impl Cause {
             Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
             Self::FewSamples { .. } => "raise --count or --duration",
             Self::FewPairs { .. } => "play at least five pairs (--pairs)",
+            Self::SilentRuns { .. } => "take these runs again, with a longer --duration or a larger --count",
             Self::DriftUnknown => {
                 "take runs of both in turn (punctual compare --interleave), or five of the same kind on this host"
             }

@@ -106,6 +106,39 @@ fn two_pairs_are_doubted_and_one_says_nothing() {
     assert_eq!(compare("none", &[], &b, &[], &options).measures, Vec::new());
 }
 
+/// Goal: a run without a message leaves with its partner, so that the pairs behind it stay pairs, and a doubt names it. Of runs that
+/// were not taken in turn it leaves alone. Method: B takes a fifth more than A on each day, and the days are far apart.
+#[test]
+fn a_run_without_a_message_leaves_with_its_partner() {
+    let side = |factor: u64, silent: u64| -> Vec<Trials> {
+        let run = |day: u64| {
+            let mut samples = Samples::default();
+            let messages = if day == silent { 0 } else { 2_000 };
+            for index in 0..messages {
+                let total_ns = day * factor * (800 + index % 10 + day % 3);
+                samples.push(index, index * 50_000, index * 50_000, total_ns, Outcome::Answered);
+            }
+            vec![samples]
+        };
+        (1..=8).map(run).collect()
+    };
+    let (a, b) = (side(10, 6), side(12, 1));
+    let options = Options::new(Load::Closed, 10);
+    let comparison = compare("restless", &a, &b, &[], &options);
+    assert_eq!(comparison.basis, Basis::Pairs(6));
+    assert_eq!(verdict(&comparison, Aspect::P50), Difference::Slower, "{comparison:?}");
+    let named = |comparison: &Comparison| -> Vec<String> {
+        let doubts = comparison.doubts.iter().map(|doubt| doubt.what.clone());
+        doubts.filter(|what| what.contains("run 6 of A, run 1 of B")).collect()
+    };
+    let [doubt] = &named(&comparison)[..] else { panic!("{:?}", comparison.doubts) };
+    assert!(doubt.starts_with("restless: ") && doubt.contains("partner"), "{doubt}");
+    let apart = compare("apart", &a, &b, &[], &Options { order: Order::Separate, ..options });
+    assert_eq!(apart.basis, Basis::Runs(12));
+    let [doubt] = &named(&apart)[..] else { panic!("{:?}", apart.doubts) };
+    assert!(!doubt.contains("partner"), "{doubt}");
+}
+
 #[test]
 fn a_lost_message_is_infinitely_late() {
     let [a, mut b] = pairs(3, 2_500, 1.0, [0.0, 0.0]);

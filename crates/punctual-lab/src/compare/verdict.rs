@@ -55,6 +55,23 @@ pub(super) struct Sides {
 }
 
 impl Sides {
+    /// Leaves out the runs without a message, and their partners where runs were taken in turn: those behind them stay pairs. Says
+    /// which had none.
+    pub(super) fn leave_out_silent(&mut self, order: Order) -> Vec<String> {
+        let is_silent = |run: &RunValue| run.messages == 0;
+        let silent = [&self.a, &self.b].map(|runs| runs.iter().map(is_silent).collect::<Vec<bool>>());
+        let stays = |side: usize, place: usize| {
+            let partner = silent[1 - side].get(place).copied().unwrap_or(false);
+            !silent[side][place] && !(order == Order::Interleaved && partner)
+        };
+        for (side, runs) in [&mut self.a, &mut self.b].into_iter().enumerate() {
+            let mut places = 0..;
+            runs.retain(|_| places.next().is_some_and(|place| stays(side, place)));
+        }
+        self.history.retain(|run| !is_silent(run));
+        silent.iter().zip(["A", "B"]).flat_map(|(silent, side)| named(silent, side)).collect()
+    }
+
     pub(super) fn basis(&self, order: Order) -> Basis {
         let [a, b, history] = [&self.a, &self.b, &self.history].map(|runs| runs.len().saturating_sub(1));
         match (order, a + b + history) {
@@ -104,10 +121,14 @@ impl Sides {
     }
 
     /// The differences of pairs.
-    fn apart(&self, aspect: Aspect) -> Squares {
+    fn differences(&self, aspect: Aspect) -> Vec<f64> {
         let each = self.a.iter().zip(&self.b);
         let apart = |(a, b): (&RunValue, &RunValue)| Some(b.get(aspect).all? - a.get(aspect).all?);
-        Squares::of(&each.filter_map(apart).collect::<Vec<_>>())
+        each.filter_map(apart).collect()
+    }
+
+    fn apart(&self, aspect: Aspect) -> Squares {
+        Squares::of(&self.differences(aspect))
     }
 
     /// Of one run nothing is averaged: if now and then a run lies far off, a few others do not tell.
@@ -117,6 +138,11 @@ impl Sides {
 
     fn measure(&self, aspect: Aspect, alpha: f64, options: &Options) -> Measure {
         let (a, b) = (mean(&all(&self.a, aspect)), mean(&all(&self.b, aspect)));
+        // Where runs have partners, what is judged is how far each lies from its own.
+        let change = match self.basis(options.order) {
+            Basis::Pairs(_) => mean(&self.differences(aspect)),
+            Basis::Runs(_) | Basis::Bound => b - a,
+        };
         let half = self.half_width(aspect, alpha, options.order);
         // A rate of stalls is compared by its root, everything else by its logarithm.
         let ratio = |change: f64| match aspect {
@@ -124,8 +150,8 @@ impl Sides {
             _ => change.exp(),
         };
         let (shown_a, shown_b) = (shown(&self.a, aspect), shown(&self.b, aspect));
-        let (low, high) = (ratio(b - a - half), ratio(b - a + half));
-        let matters = ratio(b - a).max(1.0 / ratio(b - a)) >= aspect.ratio_min()
+        let (low, high) = (ratio(change - half), ratio(change + half));
+        let matters = ratio(change).max(1.0 / ratio(change)) >= aspect.ratio_min()
             && (aspect == Aspect::StallsPerMinute
                 || (b.exp() - a.exp()).abs() >= options.resolution_ns as f64);
         // What is infinite on both sides cannot be told apart, and nothing is slower than what is infinite.
@@ -139,7 +165,7 @@ impl Sides {
             aspect,
             a: shown_a,
             b: shown_b,
-            ratio: finite.then(|| ratio(b - a)),
+            ratio: finite.then(|| ratio(change)),
             low: if low.is_finite() && shown_a.is_some() { low } else { 0.0 },
             high: Some(high).filter(|high| high.is_finite() && shown_b.is_some()),
             difference,
@@ -192,6 +218,15 @@ impl Sides {
     fn root_of_shares(&self) -> f64 {
         (1.0 / self.a.len() as f64 + 1.0 / self.b.len() as f64).sqrt()
     }
+}
+
+/// The silent runs of a side, in words.
+fn named(silent: &[bool], side: &str) -> Vec<String> {
+    if !silent.is_empty() && silent.iter().all(|&is_silent| is_silent) {
+        return vec![format!("every run of {side}")];
+    }
+    let places = (1..).zip(silent).filter(|&(_, &is_silent)| is_silent);
+    places.map(|(number, _)| format!("run {number} of {side}")).collect()
 }
 
 /// Infinite where no distance is free.
@@ -479,5 +514,20 @@ mod tests {
         world.between = 0.2;
         sides.history = world.runs(5, 0.0);
         assert!(!differs(&sides));
+    }
+
+    /// Goal: a ratio is that of the pairs, wherever a run without a partner lies.
+    #[test]
+    fn a_run_without_a_partner_moves_no_ratio() {
+        let mut world = World { random: Rng::new(3), weather: Weather::Normal, between: 0.02, trial: 0.01 };
+        let mut a = world.runs(6, 0.0);
+        let b = a.iter().map(|run| run.scaled(1.5)).collect();
+        a.push(world.run(3.0, 0.0));
+        let measures = Sides { a, b, history: Vec::new() }.measures(&Options::new(Load::Closed, 0));
+        assert!(!measures.is_empty());
+        for measure in measures {
+            let is_of_pairs = measure.ratio.is_some_and(|ratio| (ratio - 1.5).abs() < 1e-6);
+            assert!(is_of_pairs && measure.difference == Difference::Slower, "{measure:?}");
+        }
     }
 }
