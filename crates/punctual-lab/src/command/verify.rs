@@ -110,23 +110,30 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
 }
 
 /// A fix may change a cell's name. Its cells are compared in their order, each with the one in its place; of a survey, whose ways have
-/// not all the same cells, each with the one that is alike.
+/// not all the same cells, each with the one that is alike. Places are those of the runs that measured most, and mean nothing if one
+/// side measured more: names stay then.
 fn call_alike(a: &[Run], b: &mut [Run]) {
-    let Some(first) = a.first() else { return };
-    let (names, is_survey) = (first.cells(), first.header.experiment == "survey");
-    for run in b {
-        let own = run.cells();
-        for trial in &mut run.trials {
-            let found = if is_survey {
-                names.iter().find(|name| are_alike(name, &trial.cell))
-            } else {
-                own.iter().position(|cell| *cell == trial.cell).and_then(|place| names.get(place))
-            };
-            if let Some(cell) = found {
-                trial.cell.clone_from(cell);
-            }
+    let (names, own) = (most_cells(a), most_cells(b));
+    let is_survey = a.first().is_some_and(|run| run.header.experiment == "survey");
+    let in_its_place = |cell: &CellId| {
+        let place = own.iter().position(|one| one == cell);
+        place.filter(|_| own.len() == names.len()).map(|place| &names[place])
+    };
+    for trial in b.iter_mut().flat_map(|run| &mut run.trials) {
+        let found = if is_survey {
+            names.iter().find(|name| are_alike(name, &trial.cell))
+        } else {
+            in_its_place(&trial.cell)
+        };
+        if let Some(cell) = found {
+            trial.cell.clone_from(cell);
         }
     }
+}
+
+/// The cells of the run that has most.
+fn most_cells(runs: &[Run]) -> Vec<CellId> {
+    runs.iter().map(Run::cells).max_by_key(Vec::len).unwrap_or_default()
 }
 
 /// The same messages at the same times in the same manner, over the same engine.
@@ -159,4 +166,52 @@ fn show(
     all.extend(parts::run_comparison(comparison));
     all.extend(sections(outliers));
     print(&text::page(&all, Screen::stdout()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Header, StoredTrial};
+
+    /// A run that measured these engines, one after the other.
+    fn run(wake: &str, engines: &[&str]) -> Run {
+        let trial = |engine: &&str| StoredTrial {
+            path: PathBuf::new(),
+            cell: CellId::new(engine, wake),
+            trial: 0,
+            count: 1,
+        };
+        Run {
+            path: PathBuf::new(),
+            header: Header::new("response"),
+            summary: None,
+            trials: engines.iter().map(trial).collect(),
+            doubts: Vec::new(),
+        }
+    }
+
+    fn called(runs: &[Run]) -> Vec<Vec<String>> {
+        let names = |run: &Run| run.cells().into_iter().map(|cell| cell.name).collect();
+        runs.iter().map(names).collect()
+    }
+
+    const ALL: [&str; 3] = ["shared", "datagram", "udp"];
+
+    /// Goal: a run that lacks a cell has the others under their own names, on either side.
+    #[test]
+    fn a_missing_cell_moves_no_other() {
+        let mut b = [run("epoll", &["shared", "udp"]), run("epoll", &ALL)];
+        call_alike(&[run("futex", &ALL[1..]), run("futex", &ALL)], &mut b);
+        let expected =
+            [vec!["shared/futex", "udp/futex"], vec!["shared/futex", "datagram/futex", "udp/futex"]];
+        assert_eq!(called(&b), expected);
+    }
+
+    /// Goal: where no run with the fix measured all cells, they keep their names and are matched with none.
+    #[test]
+    fn where_the_places_are_not_known_names_stay() {
+        let mut b = [run("epoll", &["shared", "udp"]), run("epoll", &["shared", "udp"])];
+        call_alike(&[run("futex", &ALL), run("futex", &ALL)], &mut b);
+        assert_eq!(called(&b), [["shared/epoll", "udp/epoll"]; 2]);
+    }
 }
