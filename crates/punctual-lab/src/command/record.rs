@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 use super::{print, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
-use crate::recording::recorder::{Account, NAP_MAX, Plan, record as record_bus, why_not_created};
+use crate::recording::recorder::{
+    Account, NAP_MAX, Plan, RecordError, record as record_bus, why_not_created,
+};
 use crate::recording::written::Output;
 use crate::recording::{Format, WHOLE_SIZE_MAX};
 use crate::scheduling::Urgency;
@@ -111,14 +113,24 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
     };
     let node = NodeOptions::new(&arguments.name).message_size_max(WHOLE_SIZE_MAX).open(&sealed);
     let recorded = node
-        .map_err(|error| error.to_string())
+        .map_err(|error| RecordError::NotBegun(error.to_string()))
         .and_then(|node| record_bus(&node, &plan, output, || announce(arguments), interrupted));
-    let account = recorded.map_err(|error| {
-        // Nothing is in it.
-        let _removed = std::fs::remove_file(out);
-        Failure::Machine(error)
-    })?;
+    let account = recorded.map_err(|error| failed(out, error))?;
     tell(arguments, format, &account)
+}
+
+/// Takes away the file of a recording that did not begin, and no other.
+fn failed(out: &Path, error: RecordError) -> Failure {
+    Failure::Machine(match error {
+        RecordError::NotBegun(reason) => {
+            let _removed = std::fs::remove_file(out);
+            reason
+        }
+        RecordError::WriterPanicked => format!(
+            "{}: the writer panicked; the file has what it wrote before; report it, with the text before",
+            out.display()
+        ),
+    })
 }
 
 /// On standard error, where progress goes: from now on everything is recorded.
@@ -210,4 +222,25 @@ fn object(arguments: &RecordArguments, format: Format, account: &Account) -> Val
         "publications_left_out": totals.left_out,
         "error": account.error.as_ref().map(ToString::to_string),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what was recorded stays, also when the writer panics; a file in which nothing is goes.
+    #[test]
+    fn only_a_recording_that_did_not_begin_is_removed() {
+        let folder = tempfile::tempdir().expect("room");
+        for (error, stays) in
+            [(RecordError::WriterPanicked, true), (RecordError::NotBegun("no node".to_owned()), false)]
+        {
+            let out = folder.path().join("bus.pcapng");
+            std::fs::write(&out, "messages").expect("room");
+            let failure = failed(&out, error);
+            assert_eq!(out.exists(), stays, "{failure:?}");
+            let Failure::Machine(text) = failure else { panic!("{failure:?}") };
+            assert_eq!(text.contains("bus.pcapng"), stays, "{text}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use punctual_machine::clock::realtime_ns;
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_proto::{Address, NodeId, Target};
 
-use super::queue::{Intake, queue};
+use super::queue::{Intake, Outlet, queue};
 use super::written::{Output, Unsettled, Written, write_all};
 use super::{Entry, Missed, SOURCES_MAX, Totals};
 use crate::scheduling::Urgency;
@@ -92,24 +92,44 @@ pub struct Account {
     pub error: Option<io::Error>,
 }
 
+/// Why there is no account.
+#[derive(Debug)]
+pub enum RecordError {
+    /// It did not begin, for this reason: nothing is in the file.
+    NotBegun(String),
+    /// The writer panicked: what it wrote before is in the file.
+    WriterPanicked,
+}
+
 /// Records what this node can see until the plan or `is_over` ends it. From when `ready` is called on, everything is seen.
 ///
 /// # Errors
-/// There is no thread left, or the node can have no monitor.
+/// There is no thread left, the node can have no monitor, or the writer panics.
 pub fn record(
     node: &Node,
     plan: &Plan,
     output: Output,
     ready: impl FnOnce(),
     is_over: impl Fn() -> bool,
-) -> Result<Account, String> {
-    let monitor = node.monitor(plan.wake).map_err(|error| error.to_string())?;
+) -> Result<Account, RecordError> {
+    record_by(node, plan, |outlet| write_all(&outlet, output), ready, is_over)
+}
+
+/// The same, whoever writes.
+fn record_by(
+    node: &Node,
+    plan: &Plan,
+    write: impl FnOnce(Outlet) -> Unsettled + Send + 'static,
+    ready: impl FnOnce(),
+    is_over: impl Fn() -> bool,
+) -> Result<Account, RecordError> {
+    let not_begun = RecordError::NotBegun;
+    let monitor = node.monitor(plan.wake).map_err(|error| not_begun(error.to_string()))?;
     let (intake, outlet) = queue();
-    let write = move || write_all(&outlet, output);
-    let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(write);
-    let thread = thread.map_err(|error| format!("no thread for the writer: {error}"))?;
+    let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || write(outlet));
+    let thread = thread.map_err(|error| not_begun(format!("no thread for the writer: {error}")))?;
     sleep_precisely();
-    plan.urgency.apply().map_err(|error| plan.urgency.advise(&error))?;
+    plan.urgency.apply().map_err(|error| not_begun(plan.urgency.advise(&error)))?;
     ready();
     let begun = Instant::now();
     let mut recorder = Recorder { node, monitor, eye: Eye::new(intake), handed: begun };
@@ -366,7 +386,12 @@ impl Recorder<'_> {
         self.eye.hand_over(realtime_ns());
     }
 
-    fn end(mut self, plan: &Plan, thread: JoinHandle<Unsettled>, begun: Instant) -> Result<Account, String> {
+    fn end(
+        mut self,
+        plan: &Plan,
+        thread: JoinHandle<Unsettled>,
+        begun: Instant,
+    ) -> Result<Account, RecordError> {
         for _ in 0..LAST_LOOKS {
             if thread.is_finished() || self.look(plan, Duration::ZERO) == 0 {
                 break;
@@ -377,7 +402,7 @@ impl Recorder<'_> {
         let (mut totals, until_ns, sources) = (self.totals(), realtime_ns(), self.eye.sources.len());
         // Nobody reads any more: the writer ends.
         drop(self);
-        let written = thread.join().map_err(|_| "the writer panicked".to_owned())?;
+        let written = thread.join().map_err(|_| RecordError::WriterPanicked)?;
         let written = written.settle(until_ns, &mut totals);
         let Written { bytes, file_size, error, .. } = written;
         Ok(Account { totals, bytes, file_size, duration, sources, error })
@@ -446,5 +471,20 @@ mod tests {
         assert_eq!(after(FOUND_MUCH), NAP_MIN);
         let hasty = Plan { every: NAP_MIN / 4, ..plan };
         assert_eq!(hasty.next_nap(NAP_MIN, 0), NAP_MIN / 4);
+    }
+
+    /// Goal: a writer that panics is told apart from a recording that did not begin, since the file has what was written before.
+    #[test]
+    fn a_writer_that_panics_is_no_recording_that_did_not_begin() {
+        let name = format!("recorder-{:x}", punctual_machine::process::random());
+        let node = Node::open(&punctual::Bus::shared(&name), "record").expect("a node");
+        let (every, urgency, duration) = (NAP_MAX, Urgency::Other, Some(Duration::from_secs(20)));
+        let plan = Plan { wake: Wake::Futex, is_in_memory: true, every, urgency, duration, count: None };
+        let write = |outlet: Outlet| {
+            let _first = outlet.next(Duration::from_secs(20));
+            panic!("as a bug in it would");
+        };
+        let recorded = record_by(&node, &plan, write, || (), || false);
+        assert!(matches!(recorded, Err(RecordError::WriterPanicked)), "{recorded:?}");
     }
 }
