@@ -116,11 +116,7 @@ impl fmt::Display for Cause {
             Self::FewPairs { subject, pairs, pairs_min } => {
                 write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
-            Self::SilentRuns { subject, runs, in_turn } => {
-                let runs = runs.join(", ");
-                let left_out = if *in_turn { "left out, each with its partner" } else { "left out" };
-                write!(f, "{subject}: no message after the warm-up in {runs}; {left_out}")
-            }
+            Self::SilentRuns { subject, runs, in_turn } => silent_runs(f, subject, runs, *in_turn),
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
             Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
             Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
@@ -217,6 +213,11 @@ impl Cause {
             Self::Governor { .. } => "cpupower frequency-set -g performance, as root",
         }
     }
+}
+
+fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_turn: bool) -> fmt::Result {
+    let left_out = if in_turn { "left out, each with its partner" } else { "left out" };
+    write!(f, "{subject}: no message after the warm-up in {}; {left_out}", runs.join(", "))
 }
 
 impl From<Cause> for Doubt {

@@ -61,8 +61,9 @@ impl Sides {
         let is_silent = |run: &RunValue| run.messages == 0;
         let silent = [&self.a, &self.b].map(|runs| runs.iter().map(is_silent).collect::<Vec<bool>>());
         let stays = |side: usize, place: usize| {
-            let partner = silent[1 - side].get(place).copied().unwrap_or(false);
-            !silent[side][place] && !(order == Order::Interleaved && partner)
+            let has_partner = order == Order::Interleaved;
+            let is_partner_silent = has_partner && silent[1 - side].get(place).copied().unwrap_or(false);
+            !silent[side][place] && !is_partner_silent
         };
         for (side, runs) in [&mut self.a, &mut self.b].into_iter().enumerate() {
             let mut places = 0..;
