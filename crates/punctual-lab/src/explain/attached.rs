@@ -52,7 +52,7 @@ impl TracerLook {
         self.note(span, tracer_in(&text[..size]));
     }
 
-    /// Who came back was not there meanwhile.
+    /// A tracer that comes back was not there meanwhile.
     fn note(&mut self, span: (u64, u64), tracer: Option<u32>) {
         let was_attached = std::mem::replace(&mut self.is_attached, tracer.is_some());
         let Some(tracer) = tracer else { return };

@@ -59,27 +59,27 @@ pub enum Kind {
     Stolen,
 }
 
-/// What a counter says that a thread could not do anything for.
+/// What holds a thread back and is counted apart, for its group or its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Withheld {
-    /// Its group's quota had run out.
-    Throttled,
-    /// Its process was stopped.
-    Stopped,
-    /// Its group was frozen.
-    Frozen,
+pub enum HeldBy {
+    /// The group's quota had run out.
+    Quota,
+    /// The process was stopped.
+    Stop,
+    /// The group was frozen.
+    Freezer,
 }
 
-impl Withheld {
-    /// All of them. What is stopped leaves nothing for who is frozen.
-    pub const ALL: [Self; 3] = [Self::Throttled, Self::Stopped, Self::Frozen];
+impl HeldBy {
+    /// All of them. A wait that a stop explains is not the freezer's, too.
+    pub const ALL: [Self; 3] = [Self::Quota, Self::Stop, Self::Freezer];
 
     /// How long, at most, by the counter.
     pub(super) fn ns(self, seen: &Seen) -> u64 {
         let us = match self {
-            Self::Throttled => seen.throttled_us_most,
-            Self::Stopped => seen.stopped_us,
-            Self::Frozen => seen.frozen_us_most,
+            Self::Quota => seen.throttled_us_most,
+            Self::Stop => seen.stopped_us,
+            Self::Freezer => seen.frozen_us_most,
         };
         u64::from(us) * 1000
     }
@@ -96,8 +96,8 @@ pub struct Clue<'a> {
     pub waits: usize,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
     pub passed_over_ns: u64,
-    /// A counter of its group or process says that it was withheld meanwhile.
-    pub withheld: Option<Withheld>,
+    /// What held it back meanwhile, by that one's counter.
+    pub held_by: Option<HeldBy>,
     /// If it waited, whom for.
     pub chain: &'a Chain,
     /// Who let the thread go on that was held as by a debugger.
@@ -181,20 +181,20 @@ impl Clue<'_> {
 
     /// The group's own counter says that its quota had run out for half of this time: who has no quota is not run, whoever else is.
     pub fn is_throttled(&self) -> bool {
-        self.withheld == Some(Withheld::Throttled)
+        self.held_by == Some(HeldBy::Quota)
     }
 
-    /// Whether it may have been withheld like that: it was not there, or an ordinary thread ran; or it waited until another thread
-    /// let it go on. Who was stopped while it slept left its CPU long before.
-    pub(super) fn may_be(&self, how: Withheld) -> bool {
+    /// Whether it may have been held back by that. A quota shows as a thread that is not there, or passed over for an ordinary one. A
+    /// stop and a freezer show as a wait that another thread ended: a thread that slept then left its CPU long before.
+    pub(super) fn may_be(&self, holder: HeldBy) -> bool {
         let is_held = |absence| [Absence::Stopped, Absence::Traced].contains(&absence);
-        match how {
-            Withheld::Throttled => {
+        match holder {
+            HeldBy::Quota => {
                 let is_absent = self.absence().is_some_and(|absence| !is_held(absence));
                 let is_passed_over = |thread| self.is_ordinary(thread) && !self.is_limited();
                 is_absent || self.neighbour().is_some_and(is_passed_over)
             }
-            Withheld::Stopped | Withheld::Frozen => {
+            HeldBy::Stop | HeldBy::Freezer => {
                 matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread))
             }
         }
@@ -216,8 +216,8 @@ impl Clue<'_> {
             (true, _) => Awaited::Device,
             (false, true) => Awaited::Interrupt,
             (false, false) if self.is_tracer(waker) => Awaited::Tracer,
-            (false, false) if self.withheld == Some(Withheld::Stopped) => Awaited::Continuation,
-            (false, false) if self.withheld == Some(Withheld::Frozen) => Awaited::Thaw,
+            (false, false) if self.held_by == Some(HeldBy::Stop) => Awaited::Continuation,
+            (false, false) if self.held_by == Some(HeldBy::Freezer) => Awaited::Thaw,
             (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
             (false, false) => Awaited::Thread,
         })

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{Absence, Account, Interruption, Part};
 use super::cause::Cause;
 pub use super::clue::Excess;
-use super::clue::{Clue, Kind, Withheld, passed_over_ns};
+use super::clue::{Clue, HeldBy, Kind, passed_over_ns};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
 use super::waker::Chain;
@@ -56,7 +56,7 @@ pub fn from_account(
         ns,
         waits,
         passed_over_ns,
-        withheld: None,
+        held_by: None,
         chain: &nobody,
         tracers,
         trace,
@@ -67,7 +67,7 @@ pub fn from_account(
     let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
-        Withheld::ALL.into_iter().for_each(|how| mark_withheld(&mut clues, how, seen));
+        HeldBy::ALL.into_iter().for_each(|holder| mark_held(&mut clues, holder, seen));
         let faulting_ns = charge_faults(&mut clues, seen);
         let stolen_ns = charge_steal(&mut clues, seen);
         clues.push(clue(Kind::Faulting, faulting_ns));
@@ -110,15 +110,16 @@ fn order_of_use(part: Part) -> usize {
     }
 }
 
-/// Whom a counter holds back: what it counted at least half of, first while the thread was not there, then the longest. Each part
-/// uses up what it took, so that no counter explains more than twice what it counted.
-pub(super) fn mark_withheld(clues: &mut [Clue<'_>], how: Withheld, seen: &Seen) {
-    let mut left_ns = how.ns(seen);
-    let mut may_be: Vec<&mut Clue<'_>> = clues.iter_mut().filter(|clue| clue.may_be(how)).collect();
-    may_be.sort_by_key(|clue| (clue.neighbour().is_some(), std::cmp::Reverse(clue.ns)));
-    for clue in may_be.into_iter().filter(|clue| clue.ns > 0 && clue.withheld.is_none()) {
+/// Marks the parts that a counter explains: those of which it counted at least half. Parts in which nobody ran come first, then the
+/// longest. Each part uses up what it took, so no counter explains more than twice what it counted.
+pub(super) fn mark_held(clues: &mut [Clue<'_>], holder: HeldBy, seen: &Seen) {
+    let mut left_ns = holder.ns(seen);
+    let may_be = |clue: &&mut Clue<'_>| clue.ns > 0 && clue.held_by.is_none() && clue.may_be(holder);
+    let mut parts: Vec<&mut Clue<'_>> = clues.iter_mut().filter(may_be).collect();
+    parts.sort_by_key(|clue| (clue.neighbour().is_some(), std::cmp::Reverse(clue.ns)));
+    for clue in parts {
         if left_ns.saturating_mul(2) >= clue.ns {
-            clue.withheld = Some(how);
+            clue.held_by = Some(holder);
             left_ns = left_ns.saturating_sub(clue.ns);
         }
     }

@@ -1,9 +1,9 @@
 //! The causes together: each is told from every other, and where one is not known its time is nobody else's.
 use super::*;
 use crate::explain::account::{Absence, Interruption, Part, account};
-use crate::explain::clue::{Excess, Kind, Withheld};
+use crate::explain::clue::{Excess, HeldBy, Kind};
 use crate::explain::injection::How;
-use crate::explain::naming::mark_withheld;
+use crate::explain::naming::mark_held;
 use crate::explain::seen::{PART_MIN, Seen, over};
 use crate::explain::stage::Side;
 use crate::explain::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
@@ -127,15 +127,15 @@ fn no_time_is_two_causes() {
                         ns,
                         waits: 4,
                         passed_over_ns: ns,
-                        withheld: None,
+                        held_by: None,
                         chain,
                         tracers: &[TRACER],
                         trace: &trace,
                         excess: &excess,
                         seen: Some(&seen),
                     };
-                    for how in Withheld::ALL {
-                        mark_withheld(std::slice::from_mut(&mut clue), how, &seen);
+                    for holder in HeldBy::ALL {
+                        mark_held(std::slice::from_mut(&mut clue), holder, &seen);
                     }
                     let names: Vec<&str> = KNOWN
                         .iter()
