@@ -62,9 +62,10 @@ impl Communicator {
             while !stopped.is_wanted.is_raised() {
                 self.hand_next(&mut callback);
             }
-            // Otherwise the nudge comes later, and is the next message of whoever has the communicator then.
+            // A nudge that came later would be the next message of the communicator. It sleeps: a real-time thread that spins here
+            // could keep its processor from the thread that nudges.
             while !stopped.is_told.is_raised() {
-                std::thread::yield_now();
+                std::thread::park();
             }
             self.hand_rest(&mut callback);
             self
@@ -116,9 +117,8 @@ impl Observer {
     /// # Panics
     /// If the callback did: its panic goes on here.
     pub fn stop(mut self) -> Communicator {
-        self.tell_to_stop();
-        let thread = self.thread.take().expect("taken here only");
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let ended = self.end().expect("it ends here or when it is dropped");
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Whether its thread has ended, which it does by itself only if the callback panics.
@@ -126,18 +126,19 @@ impl Observer {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn tell_to_stop(&self) {
+    /// Tells the thread to stop and waits for its end, unless that was done.
+    fn end(&mut self) -> Option<std::thread::Result<Communicator>> {
+        let thread = self.thread.take()?;
         self.stop.is_wanted.raise();
         self.sender.clone().nudge();
         self.stop.is_told.raise();
+        thread.thread().unpark();
+        Some(thread.join())
     }
 }
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.tell_to_stop();
-            let _panicked_or_done = thread.join();
-        }
+        let _panicked_or_done = self.end();
     }
 }
