@@ -5,7 +5,7 @@ mod common;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::{PATIENCE, Role, be_a_node_that_idles, unique, watchdog};
+use common::{PATIENCE, Role, be_a_node_that_idles, drain, unique, watchdog};
 use punctual::node::NodeChange;
 use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
 use punctual_machine::process::user;
@@ -69,7 +69,7 @@ fn who_begins_to_read_in_a_full_folder_hears_all() {
         .collect();
     let mut subscription = idle.subscription(7, &SubscriptionOptions::default()).unwrap();
     let sent: Vec<_> = publications.iter_mut().map(|publication| publication.offer(b"one")).collect();
-    let heard = std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum();
+    let heard = drain(&mut subscription);
     std::fs::remove_dir_all(folder).unwrap();
     assert!(sent.iter().all(Result::is_ok), "{sent:?}");
     assert_eq!(OTHERS, heard);

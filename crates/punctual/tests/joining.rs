@@ -5,12 +5,12 @@ mod common;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{PATIENCE, unique, watchdog};
+use common::{PATIENCE, drain, open_on, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::publication::OfferError;
 use punctual::{
-    Bus, Clock, CommunicatorOptions, Node, PublicationOptions, Subscription, SubscriptionOptions, Target,
-    Wake,
+    Bus, Clock, CommunicatorOptions, Node, PublicationOptions, SendError, Subscription, SubscriptionOptions,
+    Target, Wake,
 };
 use punctual_machine::event_fd::wait_readable;
 
@@ -28,17 +28,13 @@ fn ring(ring_size: usize, when_full: WhenFull) -> PublicationOptions {
     PublicationOptions { ring_size, when_full: Some(when_full), ..PublicationOptions::default() }
 }
 
-fn drain(subscription: &mut Subscription) -> usize {
-    std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum()
-}
-
 /// Goal: a subscription that is made while a publication is being made has everything that is sent once both are there.
 /// Method: making a ring of 256 MiB takes long; the subscription is made amid that, and looks only when a message was taken.
 #[test]
 fn a_reader_that_comes_while_a_ring_is_made_has_all() {
     let _alive = watchdog(120);
     for bus in buses("amid") {
-        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let (here, there) = open_on(&bus);
         let _first = subscribe(&there);
         let (mut publication, mut amid) = std::thread::scope(|scope| {
             let making = scope.spawn(|| {
@@ -59,7 +55,7 @@ fn a_reader_that_comes_while_a_ring_is_made_has_all() {
 fn who_joins_amid_a_message_is_woken() {
     let _alive = watchdog(60);
     for bus in buses("claimed") {
-        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let (here, there) = open_on(&bus);
         let _first = subscribe(&there);
         let target = Target::everyone_at(PORT);
         let mut publication = here.publication(target, &ring(4096, WhenFull::Overrun)).unwrap();
@@ -87,7 +83,7 @@ fn who_joins_amid_a_message_is_woken() {
 fn who_sleeps_where_others_slept_is_woken() {
     let _alive = watchdog(60);
     let bus = Bus::shared(&unique("bells"));
-    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (here, there) = open_on(&bus);
     let mut publication =
         here.publication(Target::port("there", PORT), &PublicationOptions::default()).unwrap();
     for _ in 0..40 {
@@ -107,6 +103,30 @@ fn who_sleeps_where_others_slept_is_woken() {
     assert_eq!(drain(&mut sleeper), 1);
 }
 
+/// More nodes than are looked at in one step, of which nothing is left but their notes.
+fn come_and_go(bus: &Bus) {
+    for number in 0..6 {
+        let node = Node::open(bus, &format!("brief-{number}")).unwrap();
+        drop(subscribe(&node));
+    }
+}
+
+/// Goal: the first message finds a reader that came behind many who have gone.
+#[test]
+fn the_first_message_finds_a_reader_behind_others() {
+    let _alive = watchdog(60);
+    for bus in buses("behind") {
+        let here = Node::open(&bus, "here").unwrap();
+        let target = Target::everyone_at(PORT);
+        let mut publication = here.publication(target, &ring(4096, WhenFull::HoldBack)).unwrap();
+        come_and_go(&bus);
+        let there = Node::open(&bus, "there").unwrap();
+        let mut subscription = subscribe(&there);
+        publication.offer(b"one").unwrap_or_else(|error| panic!("{bus}: {error}"));
+        assert_eq!(drain(&mut subscription), 1, "{bus}");
+    }
+}
+
 /// Goal: of many readers that come while a writer that they hold back says nothing, none is written over.
 /// Method: more than are looked at in one step. All but one read along, which must stop the writer.
 #[test]
@@ -115,11 +135,12 @@ fn many_readers_that_come_at_once_all_hold_back() {
     const READERS: usize = 9;
     for bus in buses("crowd") {
         for slow in 0..READERS {
-            let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+            let (here, there) = open_on(&bus);
             let target = Target::everyone_at(PORT);
             let mut first = subscribe(&there);
             let mut publication = here.publication(target, &ring(4096, WhenFull::HoldBack)).unwrap();
             publication.offer(b"it is known").unwrap();
+            come_and_go(&bus);
             let nodes: Vec<Node> =
                 (0..READERS).map(|number| Node::open(&bus, &format!("reader-{number}")).unwrap()).collect();
             let mut readers: Vec<Subscription> = nodes.iter().map(subscribe).collect();
@@ -146,7 +167,7 @@ fn many_readers_that_come_at_once_all_hold_back() {
 fn closed_rings_that_nobody_found_stay() {
     let _alive = watchdog(60);
     for bus in buses("closed") {
-        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let (here, there) = open_on(&bus);
         let mut subscription = subscribe(&there);
         let target = Target::port("there", PORT);
         let publish = || here.publication(target, &ring(4096, WhenFull::HoldBack));
@@ -167,7 +188,7 @@ fn closed_rings_that_nobody_found_stay() {
 fn messages_to_many_ports_all_arrive() {
     let _alive = watchdog(60);
     for bus in buses("ports") {
-        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let (here, there) = open_on(&bus);
         let mut sender = here.bind(1).unwrap();
         let mut readers: Vec<Subscription> = (0..300)
             .map(|at| there.subscription(100 + at, &SubscriptionOptions::default()).unwrap())
@@ -177,7 +198,11 @@ fn messages_to_many_ports_all_arrive() {
         let give_up = clock.now().plus(clock.ticks(PATIENCE));
         while sent.iter().any(|is_sent| !is_sent) {
             for (port, is_sent) in (100..).zip(&mut sent) {
-                *is_sent = *is_sent || sender.try_send(Target::port("there", port), b"one").is_ok();
+                if !*is_sent {
+                    let tried = sender.try_send(Target::port("there", port), b"one");
+                    assert!(matches!(tried, Ok(()) | Err(SendError::Full)), "{bus}, {port}: {tried:?}");
+                    *is_sent = tried.is_ok();
+                }
             }
             let taken = sent.iter().filter(|is_sent| **is_sent).count();
             assert!(taken >= 256, "{bus}: {taken}");

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use common::{Dice, PATIENCE, Role, own_role, unique, watchdog};
+use common::{Dice, PATIENCE, Role, drain, open_on, own_role, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, TakeError};
 use punctual::trace::Stage;
@@ -48,10 +48,6 @@ fn pair(here: &Node, there: &Node, options: &PublicationOptions, wake: Wake) -> 
     (publication, subscription)
 }
 
-fn open_both(bus: &Bus) -> (Node, Node) {
-    (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap())
-}
-
 fn only_account(subscription: &Subscription) -> ImageAccount {
     let accounts: Vec<_> = subscription.accounts().collect();
     assert_eq!(accounts.len(), 1, "{accounts:?}");
@@ -75,7 +71,7 @@ fn check(payload: &[u8]) -> u64 {
 fn messages_arrive_whole_in_order_and_say_who_sent_them() {
     let _alive = watchdog(60);
     for bus in buses("streams") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let options =
             PublicationOptions { source: 3, stamps: StampChoice::Ends, ..PublicationOptions::default() };
         let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
@@ -128,7 +124,7 @@ fn messages_arrive_whole_in_order_and_say_who_sent_them() {
 fn a_subscription_begins_when_it_is_made() {
     let _alive = watchdog(60);
     for bus in buses("begins") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let target = Target::port("there", PORT);
         let mut old = here.publication(target, &PublicationOptions::default()).unwrap();
         assert_eq!(old.offer(b"to nobody"), Err(OfferError::NotConnected));
@@ -157,7 +153,7 @@ fn a_subscription_begins_when_it_is_made() {
 fn one_in_n_is_stamped() {
     let _alive = watchdog(60);
     for bus in buses("stamps") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let options = PublicationOptions {
             stamps: StampChoice::Ends,
             stamp_one_in: 4,
@@ -176,7 +172,7 @@ fn one_in_n_is_stamped() {
 fn stages_add_up() {
     let _alive = watchdog(60);
     for bus in buses("stages") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let options = PublicationOptions { stamps: StampChoice::All, ..PublicationOptions::default() };
         let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Futex);
         let (clock, mut buffer) = (Clock::get(), [0; 64]);
@@ -221,12 +217,9 @@ fn stages_add_up() {
 fn who_looks_late_has_all() {
     let _alive = watchdog(60);
     for bus in buses("closed") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let target = Target::port("there", PORT);
         let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
-        let drain = |subscription: &mut Subscription| -> usize {
-            std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum()
-        };
         let mut closed = 0;
         for round in 0..300_u64 {
             let mut publication = here.publication(target, &ring(4096, WhenFull::HoldBack)).unwrap();
@@ -261,7 +254,7 @@ fn who_looks_late_has_all() {
 fn handles_outlive_their_node() {
     let _alive = watchdog(60);
     for bus in buses("outlive") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let (mut publication, mut subscription) =
             pair(&here, &there, &PublicationOptions::default(), Wake::Futex);
         drop((here, there));
@@ -281,7 +274,7 @@ fn what_an_overrun_costs_is_counted_exactly() {
     let _alive = watchdog(600);
     let count = messages(2_000_000);
     for bus in buses("overrun") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let (mut publication, mut subscription) =
             pair(&here, &there, &ring(8192, WhenFull::Overrun), Wake::Backoff);
         let done = Flag::default();
@@ -334,7 +327,7 @@ fn who_is_held_back_loses_nothing() {
     const COUNT: u64 = 30_000;
     for bus in buses("held") {
         for wake in [Wake::Spin, Wake::Backoff, Wake::Adaptive, Wake::Futex] {
-            let (here, there) = open_both(&bus);
+            let (here, there) = open_on(&bus);
             let (mut publication, mut subscription) =
                 pair(&here, &there, &ring(4096, WhenFull::HoldBack), wake);
             std::thread::scope(|scope| {
@@ -372,7 +365,7 @@ fn a_sleeper_is_woken_for_every_message() {
     const ROUNDS: u64 = 2_000;
     for bus in buses("asleep") {
         for wake in [Wake::Futex, Wake::EventFd, Wake::Epoll] {
-            let (here, there) = open_both(&bus);
+            let (here, there) = open_on(&bus);
             let (mut ping, mut heard) = pair(&here, &there, &PublicationOptions::default(), wake);
             let (mut pong, mut answer) = pair(&there, &here, &PublicationOptions::default(), wake);
             std::thread::scope(|scope| {
@@ -402,7 +395,7 @@ fn a_sleeper_is_woken_for_every_message() {
 fn each_sleeper_is_woken_for_its_own() {
     let _alive = watchdog(120);
     for bus in buses("descriptors") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let waits = [Wake::EventFd, Wake::Epoll, Wake::Futex];
         // More lives of the same places: what was known of an earlier one wakes nobody.
         for life in 0..3_u64 {
@@ -461,7 +454,7 @@ fn each_sleeper_is_woken_for_its_own() {
 fn who_joins_late_begins_at_an_exact_number() {
     let _alive = watchdog(120);
     for bus in buses("late") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let (mut publication, mut first) = pair(&here, &there, &ring(4096, WhenFull::HoldBack), Wake::Spin);
         let done = Flag::default();
         let sent = Counter::default();
@@ -503,7 +496,7 @@ fn who_joins_late_begins_at_an_exact_number() {
 #[test]
 fn a_panic_over_a_message_loses_nothing() {
     let _alive = watchdog(60);
-    let (here, there) = open_both(&Bus::loopback(&unique("panic")));
+    let (here, there) = open_on(&Bus::loopback(&unique("panic")));
     let (mut publication, mut subscription) = pair(&here, &there, &PublicationOptions::default(), Wake::Spin);
     (0..5).for_each(|number| publication.offer(&payload_of(number, 16)).unwrap());
     let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -521,7 +514,7 @@ fn a_panic_over_a_message_loses_nothing() {
 fn targets_mean_whom_they_say() {
     let _alive = watchdog(60);
     for bus in buses("targets") {
-        let (here, there) = open_both(&bus);
+        let (here, there) = open_on(&bus);
         let mut subscriptions: Vec<Subscription> = [(&here, 1), (&there, 1), (&there, 2)]
             .map(|(node, port)| node.subscription(port, &waiting(Wake::Spin)).unwrap())
             .into();
@@ -546,7 +539,7 @@ fn targets_mean_whom_they_say() {
 #[test]
 fn a_busy_publication_starves_nobody() {
     let _alive = watchdog(60);
-    let (here, there) = open_both(&Bus::loopback(&unique("fair")));
+    let (here, there) = open_on(&Bus::loopback(&unique("fair")));
     let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
     let target = Target::port("there", PORT);
     let options = ring(4096, WhenFull::HoldBack);
@@ -572,7 +565,7 @@ fn a_slow_reader_comes_to_every_publication() {
     /// As many as one may have before the others have their turn.
     const TURNS: usize = 17;
     let _alive = watchdog(60);
-    let (here, there) = open_both(&Bus::loopback(&unique("turns")));
+    let (here, there) = open_on(&Bus::loopback(&unique("turns")));
     let mut subscription = there.subscription(PORT, &waiting(Wake::Spin)).unwrap();
     for source in 0..PUBLICATIONS {
         let options = PublicationOptions { source: source as u16, ..ring(1 << 16, WhenFull::HoldBack) };
@@ -710,7 +703,7 @@ fn scribbled_rings_harm_nobody() {
         std::env::var("PUNCTUAL_SCRIBBLES").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
     let name = unique("scribbled");
     let bus = Bus::shared(&name);
-    let (here, there) = open_both(&bus);
+    let (here, there) = open_on(&bus);
     let target = Target::port("there", PORT);
     let mut hostile = here.publication(target, &ring(4096, WhenFull::Overrun)).unwrap();
     let folder = format!("/dev/shm/punctual.{}.{name}", punctual_machine::process::user());

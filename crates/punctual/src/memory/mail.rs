@@ -46,8 +46,8 @@ struct Listing {
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     /// Descriptors that others sent, by their life and which of their bells it is. A bell is one subscription's after the other's,
-    /// so each says of which.
-    events: HashMap<(u64, usize), (Began, Arc<EventFd>)>,
+    /// so each is with the [`began_bits`] of its own.
+    events: HashMap<(u64, usize), (u64, Arc<EventFd>)>,
     /// Those of our own subscriptions that sleep on them, by their bells.
     pub(super) own_events: HashMap<usize, Arc<EventFd>>,
     subjects: VecDeque<Subject>,
@@ -88,13 +88,11 @@ pub(super) fn note_of_bell(life: u64, node: NodeId, (bell, began): (usize, u64))
     write(life, Some(node), bell as u64 | began << BELL_BITS)
 }
 
-/// Bits of a bell in a note. Those above are the lowest ones of when its subscription began.
+/// Bits of a bell in a note. Those above are [`began_bits`].
 const BELL_BITS: u32 = 16;
 
-/// These bits: of subscriptions that one bell had within a day, no two have the same.
-type Began = u64;
-
-fn began_bits(began: u64) -> Began {
+/// The lowest 48 bits of when a subscription began. No two of one bell have the same within a day.
+fn began_bits(began: u64) -> u64 {
     began << BELL_BITS >> BELL_BITS
 }
 
@@ -254,6 +252,24 @@ mod tests {
         listed.sort_unstable();
         assert_eq!(seen, (3..=RINGS).collect::<Vec<_>>(), "without ourselves and the refused one");
         assert_eq!(listed, (1..=RINGS).collect::<Vec<_>>());
+    }
+
+    /// Goal: a bell's next subscription takes the place of the one before, also where nothing else finds room.
+    #[test]
+    fn a_descriptor_replaces_its_predecessor() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+        let (sender, receiver) = (PostBox::open(&here).unwrap(), PostBox::open(&there).unwrap());
+        let (mut mail, event) = (Mail::default(), Arc::new(EventFd::new().unwrap()));
+        let keys = (0..EVENTS_MAX as u64).map(|life| (life, *SUBSCRIPTION_BELLS.start()));
+        mail.events.extend(keys.map(|key| (key, (1, Arc::clone(&event)))));
+        for life in [7, EVENTS_MAX as u64] {
+            let place = (*SUBSCRIPTION_BELLS.start(), 2);
+            sender.post(&there, &note_of_bell(life, NodeId::named("a"), place), Some(event.as_fd())).unwrap();
+            mail.take_in(&receiver);
+            assert_eq!(mail.event_of(life, place).is_some(), life == 7);
+        }
+        assert!(mail.event_of(7, (*SUBSCRIPTION_BELLS.start(), 1)).is_none(), "it has ended");
     }
 
     /// Goal: who fills the box with notes keeps nobody at reading them, and nobody who is there is missed for it.

@@ -19,9 +19,8 @@ mod joining;
 /// second would open 398,000 files a second. Who finds a death tells all others.
 const LOOKUPS_MAX: usize = 8;
 
-/// Steps that who begins to send or to read takes to see everybody, a few names or nodes each. Only a folder with half a million
-/// names needs more.
-pub(super) const LOOKS_MAX: usize = 4096;
+/// Steps of a look at everybody, a few names or nodes each. Only a folder with half a million names needs more.
+pub(super) const STEPS_MAX: usize = 4096;
 
 /// Deaths that are remembered, for who asks how somebody went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
@@ -159,7 +158,7 @@ impl Roster {
             self.attends.raise();
         }
         let mut seen = self.visits_seen();
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..STEPS_MAX {
             if !self.is_visited(seen) {
                 break;
             }

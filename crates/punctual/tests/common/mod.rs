@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use in_memory::InMemory;
-use punctual::{Bus, Communicator, Keys, Node, Target, Wake};
+use punctual::{Bus, Communicator, Keys, Node, Subscription, Target, Wake};
 use punctual_machine::process::random;
 use punctual_machine::signal::end_with_parent;
 
@@ -26,7 +26,7 @@ const _: () = {
     let _ =
         (own_role, be_a_node_that_idles, ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
-    let _ = (Reachable::new, Reachable::path);
+    let _ = (Reachable::new, Reachable::path, open_on, drain);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
     let _ = within::<std::future::Ready<()>>;
@@ -164,6 +164,16 @@ pub(crate) fn open_both(medium: &Medium) -> (Node, Node) {
     let here = Node::open(&medium.here, "here").unwrap();
     let there = Node::open(&medium.there, "there").unwrap();
     (here, there)
+}
+
+/// Two nodes of one bus.
+pub(crate) fn open_on(bus: &Bus) -> (Node, Node) {
+    (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap())
+}
+
+/// How many messages a subscription has now.
+pub(crate) fn drain(subscription: &mut Subscription) -> usize {
+    std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum()
 }
 
 pub(crate) fn on_every_medium(check: impl Fn(&Medium) + Send + Sync) {

@@ -81,3 +81,31 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_proto::{NodeId, Port, Target};
+
+    use super::*;
+
+    /// Goal: a subscription is taken for the earlier one until its time is there; then the times decide.
+    #[test]
+    fn the_times_decide_who_was_first() {
+        let about = RingIdentity {
+            id: 1,
+            node: NodeId::named("a"),
+            life: 1,
+            source: Port::from(1),
+            target: Target::EVERYONE,
+            capacity: 4096,
+            began: 5,
+            entered: 100,
+            sealed: false,
+        };
+        let entry = [Counter::default(), Counter::default()];
+        for (began, is_first) in [(BEGINS, true), (99, true), (101, false)] {
+            entry[1].set(began);
+            assert_eq!(began_before(&entry, &about), is_first, "{began}");
+        }
+    }
+}

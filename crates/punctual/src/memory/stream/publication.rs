@@ -410,9 +410,7 @@ impl Publication {
         sender_fence();
         self.ring_followers();
         if self.has_visitors() {
-            self.look_around();
-            // Who joined since the message was claimed may sleep already, and has not seen it.
-            self.ring_followers();
+            self.ring_visitors();
         }
         if self.gaps.are_there() {
             self.writer.clear_ahead();
@@ -422,7 +420,7 @@ impl Publication {
         }
     }
 
-    /// Wakes who sleeps, behind a fence.
+    /// Wakes readers that sleep, behind a fence.
     #[inline(always)]
     fn ring_followers(&self) {
         for Follower { peer, bells, bell, event, .. } in &self.followers {

@@ -1,6 +1,6 @@
 //! When a publication looks who reads it.
 
-use super::super::super::roster::LOOKS_MAX;
+use super::super::super::roster::STEPS_MAX;
 use super::super::super::segment::READERS_BELL;
 use super::super::follower::find_followers;
 use super::super::options::OfferError;
@@ -16,7 +16,7 @@ impl Publication {
     /// Looks for readers. Without any, nothing is written: it would be lost without an account.
     #[cold]
     pub(super) fn connect(&mut self) -> Result<(), OfferError> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..STEPS_MAX {
             self.look_at_readers();
             if !self.followers.is_empty() || !self.has_visitors() {
                 break;
@@ -28,10 +28,16 @@ impl Publication {
         if self.followers.is_empty() { Err(OfferError::NotConnected) } else { Ok(()) }
     }
 
-    #[cold]
     pub(super) fn look_around(&mut self) {
         self.look_at_readers();
         self.look_who_lives();
+    }
+
+    /// A reader that joined since the message was claimed may sleep already, and has not seen it.
+    #[cold]
+    pub(super) fn ring_visitors(&mut self) {
+        self.look_around();
+        self.ring_followers();
     }
 
     /// Finds who reads, if that has changed. What comes meanwhile, and what a look at nodes leaves for the next, is seen at the next
