@@ -63,13 +63,6 @@ pub fn bring_down(interface: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "down"])
 }
 
-/// A number that is equal for two threads exactly if they share a network namespace.
-pub fn network_namespace_id() -> Result<u64, SystemError> {
-    const PATH: &str = "/proc/thread-self/ns/net";
-    let file = std::fs::metadata(PATH).map_err(|e| SystemError::new("read", PATH, e))?;
-    Ok(std::os::linux::fs::MetadataExt::st_ino(&file))
-}
-
 /// The calling thread's id: what [`create_veth`] on another thread takes as `peer`.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
@@ -148,6 +141,13 @@ fn run_ip(arguments: &[&str]) -> Result<(), SystemError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A number that is equal for two threads exactly if they share a network namespace.
+    fn network_namespace_id() -> Result<u64, SystemError> {
+        const PATH: &str = "/proc/thread-self/ns/net";
+        let file = std::fs::metadata(PATH).map_err(|e| SystemError::new("read", PATH, e))?;
+        Ok(std::os::linux::fs::MetadataExt::st_ino(&file))
+    }
 
     #[test]
     fn a_thread_leaves_and_others_stay() {

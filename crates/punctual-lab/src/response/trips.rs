@@ -285,6 +285,9 @@ mod tests {
             let samples = trips.with_stages(clock, &frame);
             let woken = samples.stages.iter().position(|stage| stage.name == "reply.woken").expect("stamped");
             let (from, to) = interval(&samples, 0, Load::Closed, woken);
+            let both_ways = samples.stages.iter().position(|stage| stage.name.starts_with(WIRE));
+            let (_, wire_to) = interval(&samples, 0, Load::Closed, both_ways.expect("it is one stage"));
+            assert!(wire_to.abs_diff(500_000) < 10, "{wire_to}: {record:?}");
             assert!(from.abs_diff(500_000) < 10 && to.abs_diff(1_100_000) < 10, "{from} to {to}: {record:?}");
         }
     }

@@ -42,15 +42,17 @@ struct Shared {
 }
 
 impl Shared {
-    fn new() -> Self {
+    fn new(begun: Ticks) -> Self {
         let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
-        Self {
+        let shared = Self {
             count: Counter::default(),
             begun: Counter::default(),
             looks: looks.collect(),
             late_ns_max: Counter::default(),
             late_count: Counter::default(),
-        }
+        };
+        shared.begun.set(begun.0);
+        shared
     }
 }
 
@@ -64,14 +66,13 @@ pub struct Control {
 impl Control {
     /// Nobody looks: for what must not be disturbed.
     pub fn absent() -> Self {
-        Self { shared: Arc::new(Shared::new()), _job: None }
+        Self { shared: Arc::new(Shared::new(Ticks(0))), _job: None }
     }
 
     /// Starts it on this CPU, as urgent as who it stands for.
     pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
-        let shared = Arc::new(Shared::new());
-        // Until its first look it is as late as that is: it may have no CPU, as who it stands for.
-        shared.begun.set(Clock::get().now().0);
+        // Until its first look it is as late as that is: it may have no CPU.
+        let shared = Arc::new(Shared::new(Clock::get().now()));
         let watched = Arc::clone(&shared);
         let job = Job::start("control", move |stop| {
             if let Some(cpu) = cpu {
@@ -147,6 +148,7 @@ mod tests {
     fn it_looks_and_says_how_late_it_was() {
         let begin = Clock::get().now();
         let control = Control::start(None, Urgency::Other);
+        assert!(control.shared.begun.get() >= begin.0, "it is late from its start on");
         while control.totals().0 < 3 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -160,9 +162,7 @@ mod tests {
     fn who_never_looked_is_late() {
         let clock = Clock::get();
         let begin = clock.now();
-        let shared = Arc::new(Shared::new());
-        shared.begun.set(begin.0);
-        let never = Control { shared, _job: None };
+        let never = Control { shared: Arc::new(Shared::new(begin)), _job: None };
         std::thread::sleep(Duration::from_millis(50));
         assert!(never.late_us_since(begin) >= 40_000);
         assert_eq!(Control::absent().late_us_since(begin), 0);

@@ -149,6 +149,9 @@ impl Row<RECORD_WORDS> for Record {
 
 #[cfg(test)]
 mod tests {
+    use punctual::trace::ReceiverStamps;
+    use punctual_proto::Stamps;
+
     use super::*;
     use crate::run::rows::{bytes_of, rows_of};
 
@@ -169,6 +172,17 @@ mod tests {
         }
         assert_eq!(Value::parse(&bytes[1..]), None);
         assert_eq!(Value::parse(&[]), None);
+    }
+
+    /// Goal: a stage that is longer than a record can say is the longest one, not an unknown one.
+    #[test]
+    fn a_stage_of_seconds_is_known() {
+        let stamps = ReceiverStamps { delivered: Ticks(1 << 33), ..ReceiverStamps::default() };
+        let sender = Stamps { sent: 1, due_to_sent: 0, sent_to_sealed: 0, sealed_to_posted: 0, domain: 9 };
+        let stages = Stages { sender, receiver: stamps, one_clock: false };
+        let record = Record::new(value(), 3, Ticks(1), Some(&stages));
+        let delivered = STAGES_KEPT.iter().position(|stage| *stage == Stage::Delivered);
+        assert_eq!(delivered.map(|place| record.stages[place]), Some(UNKNOWN - 1));
     }
 
     #[test]

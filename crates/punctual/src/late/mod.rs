@@ -211,10 +211,19 @@ mod tests {
         port.send(Target::port("here", 1), b"late").expect("room");
     }
 
-    /// Goal: a late message is that of the thread which received it, also if another looks next.
+    /// Goal: a late message is that of the thread which received it, also if another looks next, whose windows are not its own.
     #[test]
     fn a_message_is_its_receivers() {
         let (mut port, log, file) = port("moves");
+        // This thread receives one itself, and has windows then.
+        for is_sent in [false, true] {
+            if is_sent {
+                send(&mut port);
+                port.try_receive().expect("it was sent");
+            }
+            assert!(port.try_receive().is_err());
+        }
+        let of_this = std::fs::read_to_string(file.path()).expect("text");
         send(&mut port);
         let receiver = std::thread::scope(|scope| {
             let receives = scope.spawn(|| {
@@ -224,9 +233,11 @@ mod tests {
             receives.join().expect("it ends")
         });
         assert!(port.try_receive().is_err(), "nothing more was sent");
-        assert_eq!(log.account().written, 1);
+        assert_eq!(log.account().written, 2);
         let text = std::fs::read_to_string(file.path()).expect("text");
-        assert!(text.contains(&format!("\"thread\":{receiver}")) && receiver != thread_id(), "{text}");
+        let line = &text[of_this.len()..];
+        assert!(line.contains(&format!("\"thread\":{receiver}")) && receiver != thread_id(), "{line}");
+        assert!(of_this.contains("\"windows\":[{") && line.contains("\"windows\":[]"), "{text}");
     }
 
     /// Goal: who never finds its port empty still learns what was late; what it cannot remember until then is counted.
