@@ -130,6 +130,11 @@ impl Frames {
         self.mark < self.end
     }
 
+    /// How many frames exist and are not here.
+    pub(super) fn missing_count(&self) -> usize {
+        (self.mark..self.end).filter(|&number| !self.has(number)).count()
+    }
+
     /// Which of the 64 numbers from `base` exist and are not here, the first in the lowest bit.
     pub(super) fn missing(&self, base: u64) -> u64 {
         (0..64)

@@ -106,6 +106,11 @@ impl OrderLog {
         self.mark < self.end
     }
 
+    /// How many entries exist and are not here.
+    pub(super) fn missing_count(&self) -> usize {
+        (self.mark..self.end).filter(|&index| self.get(index).is_none()).count()
+    }
+
     /// The longest range that begins at `index`, without going beyond `end`.
     pub(super) fn range_at(&self, index: u64, end: u64) -> Option<Range> {
         let first = self.get(index)?;

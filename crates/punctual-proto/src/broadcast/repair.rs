@@ -20,6 +20,17 @@ const ROUND_TRIP_MIN: Nanos = Nanos(500);
 /// A repair that takes longer than so many round trips was lost once, or its question was.
 const ROUND_TRIPS_MAX: u64 = 4;
 
+/// What was asked for of one origin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    /// All frames before this one may have been asked for.
+    before: u64,
+    /// It was asked for frames, and none of them has come as a repair yet.
+    is_open: bool,
+    /// Questions in a row that brought none of its frames.
+    unanswered: u32,
+}
+
 /// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each
 /// other; the next ones after a whole one with jitter, doubled each time that nothing came of the last. Where frames are lost all the
 /// time, something is missing all the time: what is lost now does not wait for the end of what was lost before.
@@ -32,8 +43,8 @@ pub(super) struct GapClock {
     round_trip_max: Nanos,
     /// The frame whose repair measures a round trip, and when it was asked for first.
     timed: Option<((usize, u64), Nanos)>,
-    /// Of each origin, all frames before this one may have been asked for.
-    asked: Vec<u64>,
+    /// Of each origin.
+    asked: Vec<Asked>,
     due: Option<Nanos>,
     attempt: u32,
     /// Questions of which nothing came, one after the other.
@@ -56,7 +67,7 @@ impl GapClock {
             patience: Nanos(round_trip.0 / 4),
             round_trip_max: round_trip.max(Nanos(heartbeat.0 / 4)),
             timed: None,
-            asked: vec![0; origins],
+            asked: vec![Asked::default(); origins],
             due: None,
             attempt: 0,
             futile: 0,
@@ -85,12 +96,17 @@ impl GapClock {
         self.attempt
     }
 
+    /// How many questions in a row brought no frame of an origin.
+    pub(super) fn unanswered(&self, origin: usize) -> u32 {
+        self.asked[origin].unanswered
+    }
+
     /// Something is missing, or nothing is.
     pub(super) fn note(&mut self, has_gap: bool, now: Nanos) {
         if !has_gap {
             (self.due, self.attempt, self.futile, self.targets) = (None, 0, 0, Places::NONE);
             self.timed = None;
-            self.asked.fill(0);
+            self.asked.fill(Asked::default());
         } else if self.due.is_none() {
             self.due = Some(now.plus(self.patience.min(Nanos(self.round_trip.0 / 4))));
         }
@@ -112,6 +128,9 @@ impl GapClock {
             let frames_max = if is_futile { self.frames_max / 2 } else { self.frames_max * 2 };
             self.frames_max = frames_max.clamp(1, FRAMES_ASKED_MAX);
         }
+        for asked in self.asked.iter_mut().filter(|asked| asked.is_open) {
+            (asked.is_open, asked.unanswered) = (false, asked.unanswered + 1);
+        }
         let wait = Nanos(self.round_trip.0 << self.futile.min(DOUBLINGS_MAX));
         let jitter = self.jitter(Nanos(wait.0 / 2));
         self.due = Some(now.plus(wait).plus(jitter));
@@ -121,8 +140,9 @@ impl GapClock {
     /// It is asked for frames of an origin, the newest of which is this one. Only one that was never asked for before tells how long
     /// a repair takes: otherwise nobody knows which question it answers (Karn, Partridge 1987).
     pub(super) fn time(&mut self, (origin, number): (usize, u64), now: Nanos) {
-        let is_first = number >= self.asked[origin];
-        self.asked[origin] = self.asked[origin].max(number + 1);
+        let asked = &mut self.asked[origin];
+        let is_first = number >= asked.before;
+        (asked.before, asked.is_open) = (asked.before.max(number + 1), true);
         if is_first && self.timed.is_none() {
             self.timed = Some(((origin, number), now));
         }
@@ -132,6 +152,8 @@ impl GapClock {
     pub(super) fn arrived(&mut self, frame: (usize, u64), is_repair: bool, now: Nanos) {
         if is_repair {
             self.repairs = self.repairs.saturating_add(1);
+            let asked = &mut self.asked[frame.0];
+            (asked.is_open, asked.unanswered) = (false, 0);
         }
         let Some((_, asked_at)) = self.timed.take_if(|(timed, _)| *timed == frame) else { return };
         if is_repair {
@@ -238,6 +260,24 @@ mod tests {
             clock.arrived((0, 1), true, now.plus(Nanos(900)));
             clock.note(true, now);
         }
+    }
+
+    #[test]
+    fn questions_without_an_answer_are_counted_for_each_origin() {
+        let mut clock = GapClock::new(Nanos(1_000), Nanos(40_000), (2, 7));
+        let mut ask = |answers: &[usize]| {
+            clock.ask(Nanos(0), Places::only(1));
+            [0, 1].into_iter().for_each(|origin| clock.time((origin, 5), Nanos(0)));
+            answers.iter().for_each(|&origin| clock.arrived((origin, 5), true, Nanos(900)));
+            [clock.unanswered(0), clock.unanswered(1)]
+        };
+        assert_eq!(ask(&[0, 1]), [0, 0]);
+        assert_eq!(ask(&[1]), [0, 0], "an answer may be under way");
+        assert_eq!(ask(&[1]), [1, 0]);
+        assert_eq!(ask(&[]), [2, 0]);
+        assert_eq!(ask(&[0]), [0, 1]);
+        clock.note(false, Nanos(0));
+        assert_eq!([clock.unanswered(0), clock.unanswered(1)], [0, 0]);
     }
 
     #[test]

@@ -154,6 +154,8 @@ impl Member {
     }
 
     fn handle_gaps(&mut self, place: usize, gaps: &Gaps<'_>) {
+        // Its question may stand for a status that it would have sent to the sequencer alone.
+        self.timing.spreads = true;
         self.repairs.add_order(place, gaps.order_from, gaps.order_to.min(self.order.mark()));
         for list in gaps.lists() {
             let Some(frames) = self.frames.get(list.origin) else { continue };

@@ -149,32 +149,51 @@ impl Member {
         self.view.members().without(Places::only(self.own))
     }
 
-    /// A member that is asked when the one who should know does not answer, another one each time.
-    fn other_holder(&self) -> usize {
-        let others = self.others();
+    /// A member that is asked in place of the source; numbers that follow each other choose different ones.
+    fn other_holder(&self, source: usize, number: u32) -> usize {
+        let others = self.others().without(Places::only(source));
         let alive = others.without(self.suspects());
         let choice = if alive.is_empty() { others } else { alive };
-        let turn = self.gaps.attempt() as usize / 2 + self.own;
-        choice.iter().nth(turn % choice.len().max(1)).unwrap_or(self.own)
+        let turn = number as usize + self.own;
+        choice.iter().nth(turn % choice.len().max(1)).unwrap_or(source)
     }
 
-    /// Every other question goes to who should know: what it does not answer, others may.
-    fn asks_source(&self, place: usize) -> bool {
-        !self.gaps.attempt().is_multiple_of(2) && place != self.own && !self.peers[place].is_suspected()
+    /// Who is asked after so many questions without an answer: the source and other members in turn, as they may hold what the source
+    /// does not send.
+    fn holder(&self, source: usize, unanswered: u32) -> usize {
+        let is_turn = unanswered.is_multiple_of(2);
+        let asks_source = is_turn && source != self.own && !self.peers[source].is_suspected();
+        if asks_source { source } else { self.other_holder(source, unanswered / 2) }
     }
 
+    /// The origin is asked alone while it answers: then its answers go out in one run.
     pub(super) fn holder_of_frames(&self, origin: usize) -> usize {
-        if self.asks_source(origin) { origin } else { self.other_holder() }
+        self.holder(origin, self.gaps.unanswered(origin))
     }
 
+    /// Whoever is asked for frames of the sequencer; if none are missing, the sequencer and others in turn, as nothing tells whether an
+    /// order record is an answer.
     pub(super) fn holder_of_order(&self) -> usize {
         let sequencer = self.view.sequencer().unwrap_or(self.own);
-        if self.asks_source(sequencer) { sequencer } else { self.other_holder() }
+        if self.frames[sequencer].has_gap() {
+            self.holder_of_frames(sequencer)
+        } else {
+            self.holder(sequencer, self.gaps.attempt() + 1)
+        }
+    }
+
+    /// Whether order must be asked for: frames of the sequencer bring their places, if it is asked for them itself.
+    pub(super) fn wants_order(&self) -> bool {
+        let are_brought = |sequencer: usize| {
+            self.holder_of_frames(sequencer) == sequencer
+                && self.frames[sequencer].missing_count() >= self.order.missing_count()
+        };
+        self.order.has_gap() && !self.view.sequencer().is_some_and(are_brought)
     }
 
     fn holders(&self) -> Places {
         let mut holders = Places::NONE;
-        if self.order.has_gap() {
+        if self.wants_order() {
             holders.insert(self.holder_of_order());
         }
         for (origin, _) in self.frames.iter().enumerate().filter(|(_, frames)| frames.has_gap()) {

@@ -228,12 +228,26 @@ impl Member {
         if self.closing.is_some() || self.mutants.has(Mutant::GapsNotAsked) {
             return None;
         }
-        let target = self.gaps.targets.first()?;
-        self.gaps.targets.remove(target);
-        let wants_order = self.order.has_gap() && self.holder_of_order() == target;
+        while let Some(target) = self.gaps.targets.first() {
+            self.gaps.targets.remove(target);
+            if let Some(size) = self.write_gaps(buffer, target) {
+                self.account.questions += 1;
+                if self.tells_alone() == Some(target) {
+                    // The header says as much as a status would.
+                    self.note_said_alone();
+                }
+                return Some(Transmit { target: self.to(target), size });
+            }
+        }
+        None
+    }
+
+    /// What a member is asked for; `None` if what it was to be asked for has come.
+    fn write_gaps(&mut self, buffer: &mut [u8], target: usize) -> Option<usize> {
+        let wants_order = self.wants_order() && self.holder_of_order() == target;
         let order = if wants_order { (self.order.mark(), self.order.end()) } else { (0, 0) };
         let mut draft = Draft::gaps(buffer, &self.head(), self.options.check, order);
-        let mut room = self.gaps.frames_max();
+        let (mut room, mut asks) = (self.gaps.frames_max(), wants_order);
         // Another origin is the first in every other question: what nobody has any more must not take the room of what some have.
         let origins = self.frames.len();
         let first = (self.gaps.attempt() / 2) as usize % origins;
@@ -250,13 +264,12 @@ impl Member {
                 });
                 draft.missing(origin, base, words, bits);
                 if let Some(newest) = newest {
+                    asks = true;
                     self.gaps.time((origin, newest), self.now);
                 }
             }
         }
-        let size = draft.finish()?;
-        self.account.questions += 1;
-        Some(Transmit { target: self.to(target), size })
+        draft.finish().filter(|_| asks)
     }
 
     fn next_status(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
@@ -270,8 +283,7 @@ impl Member {
         }
         if let Some(sequencer) = self.tells_alone() {
             let size = self.write_status(buffer, Told::SequencerAlone)?;
-            self.timing.said_alone(self.now);
-            (self.progress.held_said, self.progress.taken_said) = (self.progress.held, self.progress.taken);
+            self.note_said_alone();
             return Some(Transmit { target: self.to(sequencer), size });
         }
         let size = self.write_status(buffer, if self.timing.asks { Told::AllAsked } else { Told::All })?;
@@ -340,6 +352,12 @@ impl Member {
             && !self.has_taken_much()
             && !self.early.has_news(&self.frames, self.own)
             && self.now < self.news_due()
+    }
+
+    /// The sequencer was told what is held and taken here, which every header says.
+    fn note_said_alone(&mut self) {
+        self.timing.said_alone(self.now);
+        (self.progress.held_said, self.progress.taken_said) = (self.progress.held, self.progress.taken);
     }
 
     fn note_said(&mut self) {
