@@ -43,8 +43,6 @@ const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
 pub struct RunStartUp {
     /// From the first process's start to the last one's *ready*, ms.
     pub all_ready_ms: f64,
-    /// Slowest calibration of a clock, ms.
-    pub clock_ms_max: f64,
     /// Slowest joining of the bus: memory, sockets, ms.
     pub node_ms_max: f64,
     /// Slowest binding of communicators, ms.
@@ -217,10 +215,9 @@ fn start_up(
     mut first: Vec<u64>,
     firsts: &Firsts,
 ) -> RunStartUp {
-    let [clock_ms_max, node_ms_max, bind_ms_max, joined_ms_max] = first::slowest_steps_ms(openings);
+    let [node_ms_max, bind_ms_max, joined_ms_max] = first::slowest_steps_ms(openings);
     RunStartUp {
         all_ready_ms: all_ready_ms.round(),
-        clock_ms_max,
         node_ms_max,
         bind_ms_max,
         joined_ms_max,

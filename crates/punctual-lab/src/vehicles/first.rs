@@ -15,7 +15,7 @@ use super::protocol::{Opening, Part, WorkloadResult};
 use super::value::Record;
 
 /// Steps of a receiver's opening, in order; then the thread started, then it listened.
-pub const STEPS: [&str; 6] = ["clock", "bus", "bind", "discovery", "start", "listening"];
+pub const STEPS: [&str; 5] = ["bus", "bind", "discovery", "start", "listening"];
 
 /// First messages that are kept of a run, the slowest.
 const KEPT_MAX: usize = 30;
@@ -230,13 +230,13 @@ fn rounded_ms(ns: u64) -> f64 {
 }
 
 /// What the slowest process took for each step of its opening, ms.
-pub(super) fn slowest_steps_ms(openings: &[(Part, Opening)]) -> [f64; 4] {
+pub(super) fn slowest_steps_ms(openings: &[(Part, Opening)]) -> [f64; 3] {
     let step_ns = |step: usize| {
         let of_one =
             |(_, Opening { looks }): &(Part, Opening)| looks[step + 1].at.saturating_sub(looks[step].at);
         Clock::get().nanos(Ticks(openings.iter().map(of_one).max().unwrap_or(0)))
     };
-    [0, 1, 2, 3].map(|step| rounded_ms(step_ns(step)))
+    [0, 1, 2].map(|step| rounded_ms(step_ns(step)))
 }
 
 /// The first messages of a run, by what its processes said of their opening and brought.
@@ -293,8 +293,8 @@ mod tests {
     /// of it was the message's; waits that may lie beside the message are bounds.
     #[test]
     fn a_first_message_waits_through_the_steps_that_were_left() {
-        // Clock 0 to 100, bus to 300, bind to 350, no discovery, thread to 400 (30 waiting), listening.
-        let looks = [look(0, 0), look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
+        // Bus 100 to 300, bind to 350, no discovery, thread to 400 (30 waiting), listening.
+        let looks = [look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
         let opening = Opening { looks };
         let looks = vec![look(400, 70), look(460, 90)];
         let beginning = Beginning { looks, ..Beginning::default() };
@@ -306,22 +306,22 @@ mod tests {
         let first = &firsts.slowest[0];
         assert_eq!((first.sender, first.receiver.as_str()), (7, "vehicle-0"));
         let steps: Vec<u64> = first.steps.iter().map(|share| us(share.ns)).collect();
-        assert_eq!(steps, [0, 50, 50, 0, 50, 60]);
+        assert_eq!(steps, [50, 50, 0, 50, 60]);
         // Of the bus's 40, none is certain; the 30 of the start and the 20 of listening are.
         assert_eq!(first.queued_ns.map(us), [50, 90]);
-        assert_eq!(us(firsts.mean[5].ns), 45);
+        assert_eq!(us(firsts.mean[4].ns), 45);
     }
 
     /// Goal: a thread that listens before its process is ready is not charged with the rest of the opening.
     #[test]
     fn who_listens_waits_for_no_step() {
-        let looks = [look(0, 0), look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
+        let looks = [look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
         let opening = Opening { looks };
         let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
         let records = vec![record(1, 240, 600)];
         let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };
         let (firsts, _) = firsts(&[(Part::Listener, opening)], &[(Part::Listener, brought)]);
         let steps: Vec<u64> = firsts.slowest[0].steps.iter().map(|share| us(share.ns)).collect();
-        assert_eq!(steps, [0, 0, 10, 0, 0, 350]);
+        assert_eq!(steps, [0, 10, 0, 0, 350]);
     }
 }

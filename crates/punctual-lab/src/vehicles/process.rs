@@ -69,15 +69,14 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     // Threads that are started from now on are as urgent.
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
     let looking = Looking::of_this_thread();
-    // The clock is there since the process was prepared.
-    let mut looks = [looking.now(); 5];
+    let mut looks = [looking.now(); 4];
     if !assignment.mode.is_mutual() {
         let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
         let opened: Box<dyn Workload> = match (assignment.mode, assignment.part) {
             (Mode::Async, Part::Listener) if !is_plain => Box::new(Observed::open(assignment)?),
             _ => Box::new(Alone::open(assignment)?),
         };
-        looks[2..].fill(looking.now());
+        looks[1..].fill(looking.now());
         return Ok((opened, Opening { looks }));
     }
     let mut bus = assignment.bus.stamped_bus();
@@ -85,9 +84,9 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
         bus = keys.seal(bus)?;
     }
     let node = NodeOptions::new(&assignment.part.name()).open(&bus).map_err(|error| error.to_string())?;
-    looks[2] = looking.now();
+    looks[1] = looking.now();
     let components = Components::start(&node, assignment)?;
-    looks[3] = looking.now();
+    looks[2] = looking.now();
     let began = Instant::now();
     while assignment.barrier
         && (node.ledger().joined as usize) < assignment.others
@@ -96,7 +95,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     {
         std::thread::sleep(Duration::from_millis(2));
     }
-    looks[4] = looking.now();
+    looks[3] = looking.now();
     Ok((Box::new(components), Opening { looks }))
 }
 

@@ -82,8 +82,8 @@ pub enum VehicleRequest {
 /// How long opening took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// When opening began; when there were the clock, the bus, communicators and their threads, all others.
-    pub looks: [Look; 5],
+    /// When opening began; when there were the bus, communicators and their threads, all others.
+    pub looks: [Look; 4],
 }
 
 /// What a process went through while values travelled.

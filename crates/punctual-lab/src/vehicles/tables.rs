@@ -192,9 +192,11 @@ pub(super) fn firsts(all: &Overall) -> Table {
         .number("run", |(_, number)| number.to_string())
         .number("count", |(run, _)| count(run.firsts.count as u64))
         .number("all", |(run, _)| ms(run.firsts.mean.iter().map(|share| share.ns).sum()));
-    for (place, step) in STEPS.iter().enumerate() {
-        table =
-            table.number(step, |(run, _)| run.firsts.mean.get(place).map_or_else(dash, |share| ms(share.ns)));
+    for step in STEPS {
+        table = table.number(step, move |(run, _)| {
+            let share = run.firsts.mean.iter().find(|share| share.step == step);
+            share.map_or_else(dash, |share| ms(share.ns))
+        });
     }
     table.number("looker late", |(run, _)| ms(run.control_late_us * 1000)).keyed(1)
 }
@@ -204,7 +206,6 @@ pub(super) fn start_up(all: &Overall) -> Section {
     let table = TableOf::new(all.runs.iter().zip(1..))
         .number("run", |(_, number)| number.to_string())
         .number("all ready", |(run, _)| format!("{:.0}", run.startup.all_ready_ms))
-        .number("clock", |(run, _)| tenth(run.startup.clock_ms_max))
         .number("node", |(run, _)| tenth(run.startup.node_ms_max))
         .number("bind", |(run, _)| tenth(run.startup.bind_ms_max))
         .number("all told", |(run, _)| tenth(run.startup.all_heard_ms))
