@@ -159,10 +159,11 @@ impl Stream {
 
     /// The sender says that everything before `number` was sent. Returns how many numbers are lost now.
     pub fn handle_progress(&mut self, number: u64, moment: Moment) -> u64 {
-        if self.beginning == Beginning::Unknown {
+        if self.beginning == Beginning::Unknown || self.begins_before(number) {
             *self = Self::joined_at(number, moment);
             return 0;
         }
+        self.beginning = Beginning::Known;
         if number > NUMBER_MAX {
             return 0;
         }
@@ -175,6 +176,19 @@ impl Stream {
         }
         self.newest_ns = moment.fresh_ns;
         if number == self.next { 0 } else { self.advance(number - 1) }
+    }
+
+    /// The sender says by another way that everything before `number` was sent. That may have overtaken frames of this stream, so it
+    /// only bounds where a stream begins of which nothing else is known.
+    pub fn handle_bound(&mut self, number: u64, moment: Moment) {
+        if self.beginning == Beginning::Unknown {
+            *self = Self { beginning: Beginning::NoLater, ..Self::joined_at(number, moment) };
+        }
+    }
+
+    /// Whether the stream begins at this number, which is before the latest at which it can.
+    fn begins_before(&self, number: u64) -> bool {
+        self.beginning == Beginning::NoLater && number.saturating_add(SET_ASIDE) < self.start
     }
 
     /// Nothing more will come before `number`. Returns how many numbers are lost now.
@@ -340,6 +354,30 @@ mod tests {
             assert_eq!(stream.accept(first, NOW).lost, 0);
             assert_eq!(stream.handle_end(u64::from(first) + 1, NOW), lost);
         }
+    }
+
+    /// Goal: a count that overtook frames loses none of them, and what is lost behind it is missed. Method: a stream that is known
+    /// by such a count alone, then what its own way brings: frames of before, a count of before, one of after, and frames of after.
+    #[test]
+    fn a_count_that_overtook_frames_loses_none() {
+        let bounded = || {
+            let mut stream = Stream::unheard(NOW);
+            stream.handle_bound(100, NOW);
+            stream
+        };
+        let mut stream = bounded();
+        assert!((0..200).all(|number| stream.accept(number, NOW) == new(0, 0)));
+        stream.handle_bound(500, NOW);
+        assert_eq!((stream.missing(), stream.handle_end(200, NOW)), (0, 0), "the stream is known");
+        let mut stream = bounded();
+        assert_eq!(stream.handle_progress(10, NOW), 0);
+        assert_eq!((stream.accept(10, NOW), stream.handle_end(111, NOW)), (new(0, 0), 100));
+        let mut stream = bounded();
+        assert_eq!(stream.handle_progress(200, NOW), 36);
+        assert_eq!(stream.accept(90, NOW).verdict, Verdict::Stale, "its loss is counted");
+        assert_eq!(stream.handle_end(200, NOW), 64);
+        let mut stream = bounded();
+        assert_eq!((stream.accept(103, NOW), stream.handle_end(104, NOW)), (new(3, 0), 3));
     }
 
     /// Goal: who began in the middle of a lap that it could not know misses nothing when it learns which.

@@ -124,6 +124,9 @@ pub struct Progress {
     pub unicast: Option<u64>,
     /// To everybody.
     pub broadcast: u64,
+    /// Whether this came in order with frames to everybody, so that all before it are here or lost. An announcement to this node alone
+    /// may have overtaken some.
+    pub in_order: bool,
 }
 
 /// What an engine has to say.

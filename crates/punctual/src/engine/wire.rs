@@ -292,7 +292,7 @@ impl<A: Copy + PartialEq> Door<A> {
             self.familiar = sealed_in.is_none().then(familiar);
             return show(raw, &header, sealed_in, visit);
         }
-        let Some(announcement) = parse_announcement(frame.payload) else {
+        let Some(announcement) = parse_announcement(frame.payload, header.target.node.is_none()) else {
             return visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown)));
         };
         let flow = handle_announcement(&self.book, &header, &announcement, visit);
@@ -346,8 +346,8 @@ fn handle_announcement<A: Copy + PartialEq>(
         }
         drop(unanswered);
         // It has just opened: its streams begin here, the one to us at zero.
-        let progress = Progress { unicast: Some(0), ..progress };
-        return visit(Event::Joined { node, incarnation, progress, exact: true });
+        let (progress, exact) = (Progress { unicast: Some(0), ..progress }, progress.in_order);
+        return visit(Event::Joined { node, incarnation, progress, exact });
     }
     visit(Event::Progressed { node, incarnation, progress })
 }
@@ -519,9 +519,10 @@ mod tests {
 
     #[test]
     fn an_announcement_that_is_too_short_is_none() {
-        assert!(parse_announcement(&[0; 16]).is_none());
-        let announcement = parse_announcement(&[1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 3]).unwrap();
-        let progress = Progress { unicast: Some((4 << 32) + 2), broadcast: (3 << 32) + 1 };
+        assert!(parse_announcement(&[0; 16], false).is_none());
+        let bytes = [1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 3];
+        let announcement = parse_announcement(&bytes, false).unwrap();
+        let progress = Progress { unicast: Some((4 << 32) + 2), broadcast: (3 << 32) + 1, in_order: false };
         assert_eq!(announcement.progress, progress);
         assert!(announcement.answer_wanted);
     }

@@ -291,7 +291,13 @@ impl Accounts {
         let moment = self.moment();
         self.settle(index, Blame::Unknown, page, |account| {
             let unicast = progress.unicast.map_or(0, |next| account.unicast.handle_progress(next, moment));
-            [unicast, account.broadcast.handle_progress(progress.broadcast, moment)]
+            let broadcast = if progress.in_order {
+                account.broadcast.handle_progress(progress.broadcast, moment)
+            } else {
+                account.broadcast.handle_bound(progress.broadcast, moment);
+                0
+            };
+            [unicast, broadcast]
         });
     }
 
@@ -343,7 +349,7 @@ impl Accounts {
         self.accounts[index].public.present = false;
         let blame = if died { Blame::Death } else { Blame::Unknown };
         self.settle(index, blame, page, |account| match progress {
-            Some(Progress { unicast, broadcast }) => {
+            Some(Progress { unicast, broadcast, .. }) => {
                 let stream = &mut account.unicast;
                 let unicast = match unicast {
                     Some(end) => stream.handle_end(end, moment),
@@ -473,6 +479,11 @@ mod tests {
         }
     }
 
+    /// So many frames were sent to everybody, and none to us alone.
+    fn told(broadcast: u64) -> Progress {
+        Progress { unicast: Some(0), broadcast, in_order: true }
+    }
+
     /// Goal: a drop is charged once; one of a run with as many frames as a run has.
     #[test]
     fn drops_are_charged_once() {
@@ -508,11 +519,10 @@ mod tests {
         let mut accounts = Accounts::new(Some(Box::new(CountedDrops(Arc::clone(&counters)))));
         let nodes = ["one", "two", "three", "four"].map(NodeId::named);
         for node in nodes {
-            accounts.handle_joined(node, 7, Progress { unicast: Some(0), broadcast: 0 }, true, &page);
+            accounts.handle_joined(node, 7, told(0), true, &page);
         }
         let leave = |accounts: &mut Accounts, place: usize, lost: u64, died: bool| {
-            let end = Progress { unicast: Some(0), broadcast: lost };
-            accounts.handle_left(nodes[place], 7, Some(end), died, &page);
+            accounts.handle_left(nodes[place], 7, Some(told(lost)), died, &page);
         };
         drops.set(2);
         leave(&mut accounts, 0, 1, false);
@@ -536,7 +546,7 @@ mod tests {
         let node = NodeId::named("phoenix");
         let page = page();
         let mut accounts = Accounts::new(None);
-        let progress = Progress { unicast: Some(0), broadcast: 0 };
+        let progress = told(0);
         for life in 1..=4 {
             accounts.handle_joined(node, life, progress, true, &page);
             let ledger = page.ledger();
@@ -556,15 +566,13 @@ mod tests {
         let node = NodeId::named("phoenix");
         let page = page();
         let mut accounts = Accounts::new(None);
-        let progress = Progress { unicast: Some(0), broadcast: 0 };
         for life in 0..3 {
-            accounts.handle_joined(node, 7, progress, true, &page);
+            accounts.handle_joined(node, 7, told(0), true, &page);
             for sequence in 0..5 {
                 let header = header(node, Target::EVERYONE, sequence);
                 assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
             }
-            let end = Progress { unicast: Some(0), broadcast: 5 };
-            accounts.handle_left(node, 7, Some(end), true, &page);
+            accounts.handle_left(node, 7, Some(told(5)), true, &page);
         }
         let ledger = page.ledger();
         assert_eq!((ledger.arrived, ledger.duplicates, ledger.lost()), (15, 0, 0), "{ledger}");

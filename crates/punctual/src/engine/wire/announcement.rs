@@ -14,12 +14,14 @@ pub(super) struct Announcement {
     pub(super) answer_wanted: bool,
 }
 
-pub(super) fn parse_announcement(payload: &[u8]) -> Option<Announcement> {
+/// Reads one that came to everybody, or to this node alone.
+pub(super) fn parse_announcement(payload: &[u8], to_everybody: bool) -> Option<Announcement> {
     let bytes: &[u8; ANNOUNCEMENT_SIZE] = payload.first_chunk()?;
     let ([broadcast, unicast], flags) = bytes.split_first_chunk::<16>().map(|(numbers, flags)| {
         let numbers = numbers.as_chunks::<8>().0;
         ([numbers[0], numbers[1]].map(u64::from_le_bytes), flags[0])
     })?;
-    let progress = Progress { unicast: (flags & UNICAST_KNOWN != 0).then_some(unicast), broadcast };
+    let unicast = (flags & UNICAST_KNOWN != 0).then_some(unicast);
+    let progress = Progress { unicast, broadcast, in_order: to_everybody };
     Some(Announcement { progress, answer_wanted: flags & ANSWER_WANTED != 0 })
 }

@@ -1,0 +1,72 @@
+//! A node on a multicast group reads two sockets, its own and the group's. No frame counts as too late because a later one was read from
+//! the other socket.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use common::{PATIENCE, free_ports, watchdog};
+use punctual::{Bus, Communicator, Ledger, Node, Target};
+
+fn multicast() -> Bus {
+    let group = SocketAddr::new([239, 255, 80, 88].into(), free_ports().0.port());
+    Bus::multicast(group, [127, 0, 0, 1].into())
+}
+
+/// Tries until it comes to something.
+fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < give_up, "gave up waiting for {what}");
+    }
+}
+
+fn send(sender: &mut Communicator, target: Target, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        sender.send_timeout(target, &number.to_le_bytes(), PATIENCE).unwrap();
+    }
+}
+
+/// Takes all that is there, until the node has heard that the other one left.
+fn take_all(receiver: &mut Communicator, node: &Node) -> Vec<u32> {
+    let mut taken = Vec::new();
+    until("the goodbye", || {
+        while let Ok(message) = receiver.try_receive() {
+            taken.push(u32::from_le_bytes(message.payload.try_into().unwrap()));
+        }
+        (node.ledger().left > 0).then_some(())
+    });
+    taken
+}
+
+fn assert_nothing_was_late(ledger: &Ledger) {
+    assert_eq!((ledger.lost(), ledger.duplicates, ledger.seal_replayed), (0, 0, 0), "{ledger}");
+}
+
+/// Goal: messages to everybody all arrive, though their sender's goodbye to one node is read before them. Method: the receiver's own
+/// socket had something last, so it is read first.
+fn a_goodbye_overtakes_what_was_said_to_everybody(bus: &Bus) {
+    let (here, there) = (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap());
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    there.housekeep();
+    until("the receiver's hello", || {
+        let _nothing = sender.try_receive();
+        (!here.peers().is_empty()).then_some(())
+    });
+    send(&mut sender, Target::port("there", 1), 0..1);
+    assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, 0_u32.to_le_bytes());
+    send(&mut sender, Target::everyone_at(1), 0..200);
+    drop((sender, here));
+    assert_eq!(take_all(&mut receiver, &there), (0..200).collect::<Vec<_>>(), "{}", there.ledger());
+    assert_nothing_was_late(&there.ledger());
+}
+
+#[test]
+fn nothing_overtakes_what_is_said_to_everybody() {
+    let _alive = watchdog(60);
+    a_goodbye_overtakes_what_was_said_to_everybody(&multicast());
+}
