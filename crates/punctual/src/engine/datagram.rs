@@ -1,6 +1,8 @@
 //! UDP between hosts: to everybody by multicast, or to each of a list of peers.
 
 mod cut;
+mod drops;
+mod gate;
 mod inlet;
 
 use std::collections::BTreeSet;
@@ -23,6 +25,8 @@ use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_
 use super::wire::{self, MediumReceive, MediumTransmit, Nudge, Own, RawFrame};
 use crate::seal::Seals;
 use cut::Cut;
+use drops::DatagramDrops;
+use gate::Gate;
 use inlet::Inlet;
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError, SLEEP_MAX};
@@ -156,9 +160,11 @@ pub(crate) fn open(
             peer,
             own: own_address,
             longest_run,
+            gate: None,
         }
     };
-    let own = inlet(own_socket, connected);
+    let room = group.as_ref().map(|group| group.receive_buffer().unwrap_or(super::ROOM_UNKNOWN));
+    let own = Inlet { gate: room.map(Gate::new), ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
     let receive =
         DatagramReceive { own, group, group_is_hot: false, polls: 0, everywhere: false, echoed, nudge };
@@ -362,46 +368,39 @@ struct DatagramReceive {
     nudge: Option<OwnNudge>,
 }
 
-/// What the kernel dropped at a node's sockets.
-#[derive(Debug)]
-struct DatagramDrops {
-    /// Each socket, and its count when it was last asked.
-    sockets: Vec<(Arc<UdpSocket>, u32)>,
-    /// Datagrams of our own that came back: the kernel filters them out, and counts them as dropped.
-    echoed: Option<Arc<Counter>>,
-    /// Of these, how many we have found among the dropped.
-    echoes_seen: u64,
-    longest_run: Arc<Counter>,
-}
-
-impl Drops for DatagramDrops {
-    fn take(&mut self) -> u64 {
-        let mut dropped = 0;
-        for (socket, seen) in &mut self.sockets {
-            let count = socket.dropped().unwrap_or(*seen);
-            dropped += u64::from(count.wrapping_sub(std::mem::replace(seen, count)));
-        }
-        let echoed = self.echoed.as_ref().map_or(0, |echoed| echoed.get_published());
-        let echoes = echoed.saturating_sub(self.echoes_seen).min(dropped);
-        self.echoes_seen += echoes;
-        dropped - echoes
-    }
-
-    fn frames_max(&self) -> u64 {
-        self.longest_run.get().max(1)
-    }
-}
-
 impl DatagramReceive {
     fn inlets(&self) -> impl Iterator<Item = &Inlet> {
         [&self.own].into_iter().chain(&self.group)
     }
-}
 
-impl MediumReceive for DatagramReceive {
-    type Address = RawAddress;
+    /// The gate of the own socket, while somebody waits at it.
+    #[inline]
+    fn shut_gate(&mut self) -> Option<&mut Gate> {
+        self.own.gate.as_mut().filter(|gate| gate.is_shut())
+    }
 
-    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
+    /// Shows what the group has, for as long as somebody waits for that.
+    #[cold]
+    fn poll_before_newcomer(
+        &mut self,
+        limit: usize,
+        visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow,
+    ) -> usize {
+        let Some(group) = &mut self.group else { return 0 };
+        let mut bytes = 0;
+        let (shown, _) = group.poll(limit, &mut |raw| {
+            bytes += raw.bytes.len();
+            visit(raw)
+        });
+        if let Some(gate) = self.shut_gate() {
+            if shown == 0 { gate.open() } else { gate.handle_read(bytes) }
+        }
+        shown
+    }
+
+    /// Shows what is here, of the socket first that had something last.
+    #[inline]
+    fn poll_hot(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
         let Some(group) = &mut self.group else { return self.own.poll(limit, visit).0 };
         let (hot, cold) = if self.group_is_hot { (group, &mut self.own) } else { (&mut self.own, group) };
         let both = std::mem::take(&mut self.everywhere) || cold.has_rest();
@@ -425,15 +424,35 @@ impl MediumReceive for DatagramReceive {
         }
         shown
     }
+}
+
+impl MediumReceive for DatagramReceive {
+    type Address = RawAddress;
+
+    #[inline]
+    fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
+        loop {
+            if self.shut_gate().is_some() {
+                let shown = self.poll_before_newcomer(limit, visit);
+                if shown > 0 {
+                    return shown;
+                }
+            }
+            let shown = self.poll_hot(limit, visit);
+            if shown > 0 || self.shut_gate().is_none() {
+                return shown;
+            }
+        }
+    }
 
     fn is_ready(&self) -> bool {
         self.inlets().any(Inlet::has_rest)
     }
 
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
-        let sockets = self.inlets().map(|inlet| (Arc::clone(&inlet.socket), 0)).collect();
+        let sockets = self.inlets().map(|inlet| Arc::clone(&inlet.socket));
         let longest_run = Arc::clone(&self.own.longest_run);
-        Some(Box::new(DatagramDrops { sockets, echoed: self.echoed.clone(), echoes_seen: 0, longest_run }))
+        Some(Box::new(DatagramDrops::new(sockets, self.echoed.clone(), longest_run)))
     }
 
     fn room(&self) -> usize {

@@ -9,6 +9,7 @@ use punctual_machine::socket::address::RawAddress;
 use punctual_machine::socket::{RecvBatch, UdpSocket};
 
 use super::cut::Cut;
+use super::gate::Gate;
 use crate::engine::Flow;
 use crate::engine::wire::RawFrame;
 
@@ -31,6 +32,8 @@ pub(super) struct Inlet {
     pub(super) own: Option<SocketAddr>,
     /// Most frames that a datagram of a node's sockets was.
     pub(super) longest_run: Arc<Counter>,
+    /// Keeps senders back that are heard for the first time, at a node's own socket beside a group's.
+    pub(super) gate: Option<Gate>,
 }
 
 /// Whether two are one; the kernel adds what only this host calls it.
@@ -58,6 +61,9 @@ impl Inlet {
         let (mut shown, mut flow) = (0, Flow::Continue);
         while shown < limit && flow == Flow::Continue {
             let Some(datagram) = self.batch.get(self.next) else { break };
+            if self.gate.as_mut().is_some_and(|gate| !gate.admits(datagram.source)) {
+                break;
+            }
             let piece = self.cut.next(datagram.bytes);
             if let Some(frames) = piece.ended {
                 self.next += 1;
