@@ -7,11 +7,15 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use common::{PATIENCE, free_ports, watchdog};
-use punctual::{Bus, Communicator, Ledger, Node, Target};
+use punctual::{Bus, Communicator, Keys, Ledger, Node, Target};
 
-fn multicast() -> Bus {
-    let group = SocketAddr::new([239, 255, 80, 88].into(), free_ports().0.port());
-    Bus::multicast(group, [127, 0, 0, 1].into())
+/// A bus without seals, and one with.
+fn buses() -> [Bus; 2] {
+    let multicast = || {
+        let group = SocketAddr::new([239, 255, 80, 88].into(), free_ports().0.port());
+        Bus::multicast(group, [127, 0, 0, 1].into())
+    };
+    [multicast(), multicast().sealed(&Keys::random(1))]
 }
 
 /// Tries until it comes to something.
@@ -70,7 +74,7 @@ fn a_goodbye_overtakes_what_was_said_to_everybody(bus: &Bus) {
 #[test]
 fn nothing_overtakes_what_is_said_to_everybody() {
     let _alive = watchdog(60);
-    a_goodbye_overtakes_what_was_said_to_everybody(&multicast());
+    buses().iter().for_each(a_goodbye_overtakes_what_was_said_to_everybody);
 }
 
 /// Goal: a stream to one node arrives whole and in order, though its first part comes by the group's socket, while the sender does not
@@ -101,5 +105,5 @@ fn the_rest_of_a_stream_overtakes_its_beginning(bus: &Bus) {
 #[test]
 fn nothing_overtakes_the_beginning_of_a_stream() {
     let _alive = watchdog(60);
-    the_rest_of_a_stream_overtakes_its_beginning(&multicast());
+    buses().iter().for_each(the_rest_of_a_stream_overtakes_its_beginning);
 }

@@ -81,7 +81,9 @@ pub(super) struct Sender {
     /// Its frames to this node alone, and to everybody: each a stream with numbers of its own.
     unicast: Window,
     broadcast: Window,
-    /// Its last announcement: these have no numbers, and each is newer than the one before.
+    /// Its last announcement of each kind: these have no numbers, and each is newer than the one before. One to this node may come
+    /// by another way than one to everybody, and overtake it.
+    announced_here: Option<u64>,
     announced: Option<u64>,
     floor: u64,
 }
@@ -91,7 +93,8 @@ impl Origin for Sender {
 
     fn new((node, incarnation): Self::Name, floor: u64) -> Self {
         let window = Window::beginning_after(floor);
-        Self { node, incarnation, unicast: window.clone(), broadcast: window, announced: None, floor }
+        let (unicast, broadcast) = (window.clone(), window);
+        Self { node, incarnation, unicast, broadcast, announced_here: None, announced: None, floor }
     }
 
     #[inline]
@@ -100,7 +103,8 @@ impl Origin for Sender {
     }
 
     fn newest(&self) -> u64 {
-        self.unicast.newest_time().max(self.broadcast.newest_time()).max(self.announced.unwrap_or(0))
+        let announced = self.announced_here.max(self.announced).unwrap_or(0);
+        self.unicast.newest_time().max(self.broadcast.newest_time()).max(announced)
     }
 }
 
@@ -108,16 +112,20 @@ impl Sender {
     #[inline]
     pub(super) fn take(&mut self, header: &Header, time: u64) -> Result<(), NotNew> {
         if !header.kind.is_numbered() {
-            return self.take_announcement(time);
+            return self.take_announcement(header, time);
         }
         let window = if header.target.node.is_some() { &mut self.unicast } else { &mut self.broadcast };
         window.take(header.sequence, time)
     }
 
-    fn take_announcement(&mut self, time: u64) -> Result<(), NotNew> {
-        let is_new = self.announced.map_or(time >= self.floor, |last| time > last);
-        self.announced = if is_new { Some(time) } else { self.announced };
-        if is_new { Ok(()) } else { Err(NotNew::Taken) }
+    fn take_announcement(&mut self, header: &Header, time: u64) -> Result<(), NotNew> {
+        let announced =
+            if header.target.node.is_some() { &mut self.announced_here } else { &mut self.announced };
+        if announced.map_or(time < self.floor, |last| time <= last) {
+            return Err(NotNew::Taken);
+        }
+        *announced = Some(time);
+        Ok(())
     }
 }
 

@@ -180,6 +180,21 @@ fn announcements_are_taken_in_the_order_of_their_times() {
     assert_eq!(told, [true, true, false, false, false]);
 }
 
+/// Goal: an announcement to one node and one to everybody come in either order, each once.
+#[test]
+fn announcements_to_one_and_to_all_may_overtake_each_other() {
+    let key = ring_key(1, 1);
+    let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
+    let to_all = Header { kind: Kind::Hello, sequence: 0, ..header(b"x", false) };
+    let to_us = Header { target: Target::node("us"), ..to_all };
+    let mut at = |header: &Header, time: u64| frame_of(header, b"x", &mut sealer, NOW + time * TIME_UNIT_NS);
+    let frames = [at(&to_all, 1), at(&to_us, 2), at(&to_all, 3), at(&to_us, 4)];
+    for order in [1, 0, 3, 2] {
+        assert_eq!(open(&mut opener, &frames[order]), Ok(()), "{order}");
+        assert_eq!(open(&mut opener, &frames[order]), Err(Refusal::Replayed), "{order}");
+    }
+}
+
 #[test]
 fn another_key_is_unknown_and_another_secret_is_bad() {
     let mut opener = Opener::new(&ring(&[ring_key(1, 1)]), BUS, NOW, SECOND);
