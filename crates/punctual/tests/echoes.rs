@@ -14,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// More than the buffer of a socket holds, also in runs.
 const MESSAGES: u64 = 20_000;
 
-fn multicast() -> Bus {
+fn multicast(timestamps: bool) -> Bus {
     let group = SocketAddr::new([239, 255, 80, 86].into(), free_ports().0.port());
     let reach = Reach::Multicast { group, interface: [127, 0, 0, 1].into() };
-    Bus::Datagram(DatagramOptions { receive_buffer: 256 << 10, ..DatagramOptions::new(reach) })
+    Bus::Datagram(DatagramOptions { receive_buffer: 256 << 10, timestamps, ..DatagramOptions::new(reach) })
 }
 
 /// Whether anything wakes who waits for the medium.
@@ -42,7 +42,7 @@ fn talk(sender: &mut Communicator, messages: std::ops::Range<u64>, run: u64) {
     sender.flush();
 }
 
-/// Runs that go through the kernel as one are counted by it as one.
+/// Runs that go through the kernel as one are counted by it as one, unless it is asked for a stamp of each.
 const RUNS: [u64; 2] = [1, 16];
 
 /// Goal: a node that is alone on a multicast group and talks is neither woken by what it says, nor counts it as dropped when
@@ -50,11 +50,13 @@ const RUNS: [u64; 2] = [1, 16];
 #[test]
 fn who_talks_alone_neither_hears_nor_counts_itself() {
     let _alive = watchdog(60);
-    RUNS.into_iter().for_each(talk_alone);
+    for timestamps in [false, true] {
+        RUNS.into_iter().for_each(|run| talk_alone(run, timestamps));
+    }
 }
 
-fn talk_alone(run: u64) {
-    let bus = multicast();
+fn talk_alone(run: u64, timestamps: bool) {
+    let bus = multicast(timestamps);
     let here = Node::open(&bus, "here").unwrap();
     let mut sender = here.bind(1).unwrap();
     talk(&mut sender, 0..MESSAGES, run);
@@ -78,7 +80,7 @@ fn what_a_full_buffer_drops_is_told_from_ones_own() {
 }
 
 fn talk_in_company(run: u64) {
-    let bus = multicast();
+    let bus = multicast(false);
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(2).unwrap());
     for first in (0..MESSAGES).step_by(16) {

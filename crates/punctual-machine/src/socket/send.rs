@@ -28,8 +28,8 @@ pub struct SendBatch {
     control: Box<[[u8; SEGMENT_CONTROL_SIZE]]>,
     /// Whom the socket is connected to, for what is refused because for an instant it is not.
     peer: RawAddress,
-    /// Whose datagrams are counted as the kernel takes them, a run as one, and how many that were.
-    counted: Option<(RawAddress, u64)>,
+    /// Whose datagrams are counted as the kernel takes them.
+    counted: Option<Counted>,
     /// Cleared when the kernel refuses to cut a run that it takes uncut.
     can_merge: bool,
     size_max: usize,
@@ -45,6 +45,15 @@ pub struct SendBatch {
 struct Slot {
     size: usize,
     target: RawAddress,
+}
+
+/// What the kernel has taken for one target.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    to: RawAddress,
+    /// A run that the kernel is to cut counts as one.
+    runs_as_one: bool,
+    count: u64,
 }
 
 /// A slot that is being written.
@@ -90,15 +99,16 @@ impl SendBatch {
         Self { peer: peer.unwrap_or(RawAddress::NONE), ..self }
     }
 
-    /// Counts what the kernel takes for `to`: a run that it is to cut as one.
+    /// Counts what the kernel takes for `to`. A run that it is to cut counts as one where it comes to a socket that has it as one
+    /// ([`UdpOptions::merged`](super::UdpOptions::merged)); it is cut before any other socket filters or drops of it.
     #[must_use]
-    pub fn counting(self, to: Option<RawAddress>) -> Self {
-        Self { counted: to.map(|to| (to, 0)), ..self }
+    pub fn counting(self, to: Option<RawAddress>, runs_as_one: bool) -> Self {
+        Self { counted: to.map(|to| Counted { to, runs_as_one, count: 0 }), ..self }
     }
 
     /// How much that was ([`Self::counting`]).
     pub fn counted(&self) -> u64 {
-        self.counted.map_or(0, |(_, count)| count)
+        self.counted.map_or(0, |counted| counted.count)
     }
 
     /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds

@@ -182,7 +182,7 @@ fn a_run_arrives_as_one_where_that_is_asked_for() {
     let merged = UdpOptions { merged: true, receive_buffer: Some(100_000), ..UdpOptions::default() };
     let (receiver, sender) = (open(&merged), open(&merging));
     let to = address(&receiver);
-    let mut outgoing = SendBatch::new(16, 1_000).counting(Some(to.into()));
+    let mut outgoing = SendBatch::new(16, 1_000).counting(Some(to.into()), true);
     let mut incoming = RecvBatch::new(4, DATAGRAM_SIZE_MAX);
     let mut send_runs = |runs: u8| {
         for number in 0..16 * runs {
@@ -209,6 +209,24 @@ fn a_run_arrives_as_one_where_that_is_asked_for() {
     match receiver.dropped() {
         Ok(dropped) => assert_eq!((kept + dropped as usize, dropped > 0), (15, true), "{kept}"),
         Err(error) => eprintln!("SKIPPED the rest: this kernel does not count drops: {error}"),
+    }
+}
+
+/// Goal: a socket that has no run as one counts each datagram that it drops, and so does the sender.
+#[test]
+fn a_run_that_is_cut_counts_by_its_datagrams() {
+    let merging = UdpOptions { segmentation: true, ..UdpOptions::default() };
+    let unwanted = Some(Unwanted { at: 0, bytes: [7; 8] });
+    let (receiver, sender) = (open(&UdpOptions { unwanted, ..UdpOptions::default() }), open(&merging));
+    let to = address(&receiver);
+    let mut outgoing = SendBatch::new(16, 1_000).counting(Some(to.into()), false);
+    for _ in 0..16 {
+        assert!(fill(&mut outgoing, to, &[7; 1_000]));
+    }
+    assert_eq!(sender.send_batch(&mut outgoing).expect("loopback takes all"), 16);
+    match receiver.dropped() {
+        Ok(dropped) => assert_eq!((outgoing.counted(), dropped), (16, 16)),
+        Err(error) => eprintln!("SKIPPED: this kernel does not count drops: {error}"),
     }
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn open(
         socket: Arc::clone(&own_socket),
         batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max)
             .to_peer(peer)
-            .counting(group.as_ref().and_then(|_| everybody.first().copied())),
+            .counting(group.as_ref().and_then(|_| everybody.first().copied()), socket_options.merged),
         everybody,
         connected: connected.is_some(),
         target: None,
@@ -242,7 +242,7 @@ struct DatagramTransmit {
     connected: bool,
     /// Whom the claimed frame is for, if not everybody.
     target: Option<RawAddress>,
-    /// What was sent to a group, a run that the kernel cuts as one: each comes back and is filtered out.
+    /// What was sent to a group, a run as one where its socket has it so: each comes back and is filtered out.
     echoed: Option<Arc<Counter>>,
 }
 

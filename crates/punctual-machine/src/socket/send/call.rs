@@ -50,7 +50,7 @@ impl SendBatch {
         }
         match self.send_oldest(fd, &self.peer) {
             Ok(()) => {
-                self.count(0);
+                self.count(0, 1);
                 self.drop_oldest(1);
                 // The kernel takes it alone: it was the merging that it refused.
                 self.can_merge &=
@@ -70,7 +70,7 @@ impl SendBatch {
     fn send_some(&mut self, fd: libc::c_int, merge: bool) -> io::Result<usize> {
         if self.len == 1 {
             self.send_oldest(fd, &RawAddress::NONE)?;
-            self.count(0);
+            self.count(0, 1);
             return Ok(1);
         }
         let headers = self.write_headers(merge && self.can_merge);
@@ -90,18 +90,19 @@ impl SendBatch {
     fn taken(&mut self, headers: usize) -> usize {
         let mut datagrams = 0;
         for index in 0..headers {
-            self.count(datagrams);
-            datagrams += self.headers[index].msg_hdr.msg_iovlen;
+            let run = self.headers[index].msg_hdr.msg_iovlen;
+            self.count(datagrams, run);
+            datagrams += run;
         }
         datagrams
     }
 
     /// The kernel took a datagram, or a run that begins with it.
     #[inline]
-    fn count(&mut self, distance: usize) {
+    fn count(&mut self, distance: usize, run: usize) {
         let target = self.slots[self.slot(distance)].target;
-        if let Some((_, count)) = self.counted.as_mut().filter(|(counted, _)| *counted == target) {
-            *count += 1;
+        if let Some(counted) = self.counted.as_mut().filter(|counted| counted.to == target) {
+            counted.count += if counted.runs_as_one { 1 } else { run as u64 };
         }
     }
 
