@@ -192,3 +192,24 @@ fn events_wake_an_event_loop() {
     watches.housekeep();
     assert!(watches.ledger().is_balanced());
 }
+
+/// Goal: a node of a kernel's medium answers a newcomer, however many have come and left before.
+#[test]
+fn a_newcomer_after_many_that_left_is_answered() {
+    let _alive = watchdog(120);
+    let group = ([239, 255, 80, 89], free_ports().0.port()).into();
+    let bus = Bus::multicast(group, [127, 0, 0, 1].into());
+    let hub = Node::open(&bus, "hub").unwrap();
+    let mut answers = hub.bind(1).unwrap();
+    for number in 0..300 {
+        let guest = Node::open(&bus, &format!("guest-{number}")).unwrap();
+        let mut asks = guest.bind(1).unwrap();
+        asks.send_timeout(Target::port("hub", 1), b"hello", PATIENCE).unwrap();
+        let from = answers.receive_timeout(PATIENCE).unwrap().source;
+        let answered = answers.send_timeout(from.into(), b"welcome", PATIENCE);
+        assert_eq!(answered, Ok(()), "guest {number}");
+        assert_eq!(asks.receive_timeout(PATIENCE).unwrap().payload, b"welcome", "guest {number}");
+    }
+    let ledger = hub.ledger();
+    assert_eq!((ledger.lost(), ledger.duplicates), (0, 0), "{ledger}");
+}

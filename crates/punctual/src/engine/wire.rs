@@ -332,11 +332,12 @@ fn handle_announcement<A: Copy + PartialEq>(
 ) -> Flow {
     let (node, incarnation, progress) = (header.source.node, header.incarnation, announcement.progress);
     if header.kind == Kind::Goodbye {
+        // Either kind may be read last on a multicast group, and frames that are read before it teach the address again.
+        book.forget(node);
         // The goodbye to everybody is the last; those to single nodes before it say where their streams end.
         if header.target.node.is_some() {
             return visit(Event::Progressed { node, incarnation, progress });
         }
-        book.forget(node);
         return visit(Event::Left { node, incarnation, progress: Some(progress), died: false });
     }
     if announcement.answer_wanted {

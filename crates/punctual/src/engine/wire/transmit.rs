@@ -42,6 +42,29 @@ struct Unicast<A> {
     next: u64,
     /// Where it is, once that is known.
     address: Option<A>,
+    said: Said,
+}
+
+/// What a node has said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Nothing that was heard.
+    Nothing,
+    /// That it is here.
+    Hello,
+    /// That it leaves, and nothing since.
+    Goodbye,
+}
+
+impl<A> Unicast<A> {
+    /// Takes over what the book has of the node now.
+    fn note(&mut self, is_known: bool) {
+        self.said = match self.said {
+            _ if is_known => Said::Hello,
+            Said::Nothing => Said::Nothing,
+            Said::Hello | Said::Goodbye => Said::Goodbye,
+        };
+    }
 }
 
 impl<T: MediumTransmit> WireTransmit<T> {
@@ -73,17 +96,30 @@ impl<T: MediumTransmit> WireTransmit<T> {
             self.renew_addresses();
         }
         if self.unicast.get(self.last).is_none_or(|unicast| unicast.node != node) {
-            self.last = match self.unicast.iter().position(|unicast| unicast.node == node) {
-                Some(index) => index,
-                None if self.unicast.len() == NODES_MAX => return Err(SendError::TooManyNodes),
-                None => {
-                    let address = self.address_of(node);
-                    self.unicast.push(Unicast { node, next: 0, address });
-                    self.unicast.len() - 1
-                }
-            };
+            self.last = self.find(node)?;
         }
         Ok(&self.unicast[self.last])
+    }
+
+    /// Where the stream to a node stands; one that is new has the place of a node that has left, if there is no other.
+    fn find(&mut self, node: NodeId) -> Result<usize, SendError> {
+        if let Some(index) = self.unicast.iter().position(|unicast| unicast.node == node) {
+            return Ok(index);
+        }
+        let index = if self.unicast.len() < NODES_MAX {
+            self.unicast.len()
+        } else {
+            let gone = self.unicast.iter().position(|unicast| unicast.said == Said::Goodbye);
+            gone.ok_or(SendError::TooManyNodes)?
+        };
+        let new = Unicast { node, next: 0, address: None, said: Said::Nothing };
+        match self.unicast.get_mut(index) {
+            // A node that comes back is another life, with another stream to it.
+            Some(gone) => *gone = new,
+            None => self.unicast.push(new),
+        }
+        self.renew_address(index);
+        Ok(index)
     }
 
     fn address_of(&self, node: NodeId) -> Option<T::Address> {
@@ -93,9 +129,26 @@ impl<T: MediumTransmit> WireTransmit<T> {
     #[cold]
     fn renew_addresses(&mut self) {
         self.version_seen = self.book.version.get_published();
-        for unicast in &mut self.unicast {
-            unicast.address =
-                self.medium.address_of(unicast.node).or_else(|| self.book.address_of(unicast.node));
+        (0..self.unicast.len()).for_each(|index| self.renew_address(index));
+    }
+
+    fn renew_address(&mut self, index: usize) {
+        let unicast = &mut self.unicast[index];
+        let known = self.book.address_of(unicast.node);
+        unicast.note(known.is_some());
+        unicast.address = self.medium.address_of(unicast.node).or(known);
+    }
+
+    /// Says to each node that was sent to, and has not left, how far the stream to it is.
+    fn announce_to_each(&mut self, kind: Kind) {
+        if self.book.version.get_published() != self.version_seen {
+            self.renew_addresses();
+        }
+        for index in 0..self.unicast.len() {
+            let Unicast { node, said, .. } = self.unicast[index];
+            if said != Said::Goodbye {
+                self.announce(kind, Some(node), 0);
+            }
         }
     }
 
@@ -182,9 +235,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
             let clock = Clock::get();
             self.next_announcement = now.plus(clock.ticks(ANNOUNCE_EVERY));
             self.announce(Kind::Hello, None, 0);
-            for index in 0..self.unicast.len() {
-                self.announce(Kind::Hello, Some(self.unicast[index].node), 0);
-            }
+            self.announce_to_each(Kind::Hello);
         }
     }
 
@@ -204,9 +255,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
 
 impl<T: MediumTransmit> Drop for WireTransmit<T> {
     fn drop(&mut self) {
-        for index in 0..self.unicast.len() {
-            self.announce(Kind::Goodbye, Some(self.unicast[index].node), 0);
-        }
+        self.announce_to_each(Kind::Goodbye);
         self.announce(Kind::Goodbye, None, 0);
     }
 }
