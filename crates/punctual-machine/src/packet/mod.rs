@@ -220,9 +220,9 @@ impl PacketSender {
 
     /// Hands every committed frame to the device, oldest first. `Ok` without a call if there is none.
     ///
-    /// On an error the frames that were not sent stay committed, in order, and the next flush tries them
-    /// again (`WouldBlock`, ENOBUFS: no room), save one: a frame that the kernel refuses for good (ENETDOWN,
-    /// or longer than an MTU that has shrunk since) is taken out and counted in [`SendQueue::refused`].
+    /// Where there is no room (`WouldBlock`, ENOBUFS) the frames that were not sent stay committed, in order,
+    /// and the next flush tries them again. A frame that the kernel refuses for good (ENETDOWN, or longer than
+    /// an MTU that has shrunk since) is taken out and counted in [`SendQueue::refused`]; those behind it go.
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         self.queue.flush(self.fd.as_raw_fd())

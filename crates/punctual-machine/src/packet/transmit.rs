@@ -66,9 +66,6 @@ impl SendQueue {
 
     #[inline]
     pub(super) fn flush(&mut self, fd: libc::c_int) -> io::Result<()> {
-        while !self.batch.is_empty() {
-            self.batch.send(fd, false)?;
-        }
-        Ok(())
+        self.batch.send_all(fd, false)
     }
 }

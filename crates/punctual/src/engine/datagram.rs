@@ -293,19 +293,12 @@ impl MediumTransmit for DatagramTransmit {
     }
 
     fn flush(&mut self) {
-        // What is refused for a while stays in the batch and goes with the next flush; what is refused for good the
-        // batch counts. A refusal that belongs to an earlier datagram (its port was closed) must not hold up the rest.
         if let Some(echoed) = &self.echoed {
             // Before it is sent: who reads that the kernel dropped it knows why. Afterwards it shows how much of it went as one.
             echoed.publish(self.batch.counted() + self.batch.len() as u64);
         }
-        let mut tries = self.batch.len() + 1;
-        while !self.batch.is_empty() && tries > 0 {
-            match self.socket.send_batch(&mut self.batch) {
-                Err(error) if is_no_room(&error) => break,
-                _ => tries -= 1,
-            }
-        }
+        // Frames without room stay in the batch for the next flush. It counts those that are refused for good.
+        let _refused_or_later = self.socket.send_all(&mut self.batch);
         if let Some(echoed) = &self.echoed {
             echoed.publish(self.batch.counted());
         }
@@ -314,10 +307,6 @@ impl MediumTransmit for DatagramTransmit {
     fn refused(&self) -> u64 {
         self.batch.refused()
     }
-}
-
-fn is_no_room(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::WouldBlock || matches!(error.raw_os_error(), Some(12 | 105))
 }
 
 /// Wakes who sleeps in the receive of a node's own socket.

@@ -115,7 +115,7 @@ impl MediumTransmit for PacketTransmit {
     }
 
     fn flush(&mut self) {
-        // An error costs at most one frame, which the socket counts as refused; what has to wait stays queued.
+        // Frames without room stay queued for the next flush. The socket counts those that are refused for good.
         let _refused_or_later = self.socket.flush();
     }
 

@@ -24,6 +24,15 @@ impl UdpSocket {
     pub fn send_batch(&self, batch: &mut SendBatch) -> io::Result<usize> {
         batch.send(self.raw(), self.segmentation)
     }
+
+    /// Hands all of the batch to the kernel, as far as it has room. No error keeps back what is behind the datagram that it belongs to;
+    /// the first one is told of when the rest has gone.
+    ///
+    /// # Errors
+    /// Those of [`Self::send_batch`]: after `WouldBlock`, ENOBUFS and ENOMEM what is left stays in the batch, in order.
+    pub fn send_all(&self, batch: &mut SendBatch) -> io::Result<()> {
+        batch.send_all(self.raw(), self.segmentation)
+    }
 }
 
 impl SendBatch {
@@ -40,6 +49,23 @@ impl SendBatch {
             }
             Err(e) => self.settle_error(fd, e),
         }
+    }
+
+    /// [`UdpSocket::send_all`], likewise.
+    #[inline]
+    pub(crate) fn send_all(&mut self, fd: libc::c_int, merge: bool) -> io::Result<()> {
+        // Before each datagram an error may come that belongs to an earlier one: its port was closed.
+        let mut tries = 2 * self.len + 1;
+        let mut told = Ok(());
+        while !self.is_empty() && tries > 0 {
+            tries -= 1;
+            match self.send(fd, merge) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => return Err(error),
+                Err(error) => told = told.and(Err(error)),
+            }
+        }
+        told
     }
 
     /// Decides whether the oldest datagram is to blame for `error`.
