@@ -69,7 +69,7 @@ fn datagrams_move_without_allocation() {
 
 #[test]
 fn frames_are_sent_without_allocation() {
-    let options = PacketOptions { frame_size: 128 * 1024, ..PacketOptions::default() };
+    let options = PacketOptions::default();
     let mut socket = match PacketSocket::open("lo", ETHERTYPE_EXPERIMENTAL, &options) {
         Ok(socket) => socket,
         Err(e) => return eprintln!("SKIPPED: {e}"),

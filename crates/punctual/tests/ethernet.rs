@@ -28,3 +28,23 @@ fn a_refused_message_holds_up_no_other() {
         assert_eq!(here.ledger().refused, 1, "{}", here.ledger());
     });
 }
+
+/// Goal: a message is as large as the interface carries, and arrives whole. Method: jumbo frames, and the most that a pair can carry.
+#[test]
+fn a_message_fills_the_largest_frame() {
+    let _alive = watchdog(60);
+    on_ethernet(|medium| {
+        for mtu in [9_000, 65_535] {
+            for interface in ["pta", "ptb"] {
+                set_mtu(interface, mtu).unwrap();
+            }
+            let (here, there) = open_both(medium);
+            let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+            let size_max = sender.payload_size_max();
+            assert!(size_max > mtu - 100 && size_max < mtu, "{size_max}");
+            let payload: Vec<u8> = (0..size_max).map(|at| (at % 251) as u8).collect();
+            sender.send_timeout(Target::port("there", 1), &payload, PATIENCE).unwrap();
+            assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, payload);
+        }
+    });
+}

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::PacketOptions;
+use super::Layout;
 use crate::socket::set_option;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -22,9 +22,9 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Has the kernel allocate the receiving ring of the socket, and maps it.
-    fn new(fd: BorrowedFd<'_>, options: &PacketOptions) -> io::Result<Self> {
-        let PacketOptions { frames, frame_size, .. } = *options;
-        let request = ring_request(frames, frame_size)?;
+    fn new(fd: BorrowedFd<'_>, layout: Layout) -> io::Result<Self> {
+        let Layout { frames, frame_size } = layout;
+        let request = ring_request(layout)?;
         set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         // POPULATE touches every page now instead of in the hot path.
         // SAFETY: the address is the kernel's choice, so that no existing mapping is replaced.
@@ -52,7 +52,8 @@ impl Drop for Mapping {
 
 /// The kernel takes whole blocks of whole pages. With powers of two, frames tile blocks without a gap and
 /// the ring is one array.
-fn ring_request(frames: usize, frame_size: usize) -> io::Result<libc::tpacket_req> {
+fn ring_request(layout: Layout) -> io::Result<libc::tpacket_req> {
+    let Layout { frames, frame_size } = layout;
     let block_size = frame_size.max(rustix::param::page_size());
     let blocks = frames * frame_size / block_size;
     if blocks == 0 {
@@ -82,15 +83,19 @@ pub(super) struct Frames {
 unsafe impl Send for Frames {}
 
 impl Frames {
-    /// The receiving ring of the socket, laid out by `options`.
-    pub(super) fn map(fd: BorrowedFd<'_>, options: &PacketOptions) -> io::Result<Self> {
-        let mapping = Mapping::new(fd, options)?;
+    /// The receiving ring of the socket.
+    pub(super) fn map(fd: BorrowedFd<'_>, layout: Layout) -> io::Result<Self> {
+        let mapping = Mapping::new(fd, layout)?;
         let (memory, mask, size) = (mapping.memory.as_ptr(), mapping.frames - 1, mapping.frame_size);
         Ok(Self { _mapping: mapping, memory, mask, size })
     }
 
     pub(super) fn size(&self) -> usize {
         self.size
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.mask + 1
     }
 
     #[inline]

@@ -47,8 +47,12 @@ pub const BROADCAST: [u8; 6] = [0xff; 6];
 const FRAME_SIZE_MIN: usize = 256;
 /// The largest: the loopback interface's 64 KiB MTU fits.
 const FRAME_SIZE_MAX: usize = 128 * 1024;
+/// The least where nobody chose: the usual MTU, 1,500, fits.
+const FRAME_SIZE_USUAL: usize = 2_048;
 /// More frames than this are memory wasted on a queue that is already much too late.
 const FRAMES_MAX: usize = 1 << 16;
+/// Memory of a ring whose frames have the size that the MTU asks for, bytes: what the most frames of the usual size take.
+const RING_SIZE_MAX: usize = FRAMES_MAX * FRAME_SIZE_USUAL;
 /// What a received frame's slot holds before its payload: header and address (52), the Ethernet header
 /// rounded up (16), all rounded up again (`tpacket_rcv` in the kernel).
 const SLOT_OVERHEAD: usize = 80;
@@ -57,10 +61,12 @@ const _: () = assert!(SLOT_OVERHEAD >= libc::TPACKET2_HDRLEN + ETHERNET_HEADER_S
 /// How a packet socket's queues are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Frames in the receiving ring; a power of two, at most 65,536.
+    /// Frames in the receiving ring; a power of two, at most 65,536. Where the MTU chooses their size, as many of them as 128 MiB hold
+    /// at most.
     pub frames: usize,
-    /// Bytes per frame; a power of two that holds the interface's MTU and 80 bytes of the kernel's.
-    pub frame_size: usize,
+    /// Bytes per frame; a power of two that holds the interface's MTU and 80 bytes of the kernel's. The least one from 2,048 on, if it
+    /// is not given.
+    pub frame_size: Option<usize>,
     /// Frames that can be committed before a flush.
     pub send_frames: usize,
     /// Hand frames to the device without a queueing discipline: a little faster, and traffic shaping does
@@ -69,10 +75,18 @@ pub struct PacketOptions {
 }
 
 impl Default for PacketOptions {
-    /// 2,048 frames of 2 KiB: four megabytes, MTU 1,500, 200 ms at 10,000 frames a second. Committing 64 at a time, without a queue below.
+    /// 2,048 frames, which are four megabytes where the MTU is 1,500, and 200 ms at 10,000 frames a second. Committing 64 at a time,
+    /// without a queue below.
     fn default() -> Self {
-        Self { frames: 2_048, frame_size: 2_048, send_frames: 64, bypass_queue: true }
+        Self { frames: 2_048, frame_size: None, send_frames: 64, bypass_queue: true }
     }
+}
+
+/// A receiving ring as it is laid out.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    frames: usize,
+    frame_size: usize,
 }
 
 /// An open packet socket, its queues, and the interface it is bound to.
@@ -114,7 +128,7 @@ impl PacketSocket {
         let fd = open_raw().map_err(|e| missing_privilege(interface, e))?;
         let named = |operation| move |e: io::Error| SystemError::new(operation, interface, e);
         let interface = Interface::find(fd.as_fd(), interface)?;
-        check_layout(options, interface.mtu)
+        let layout = layout(options, interface.mtu)
             .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
         filter::attach_to_packets(fd.as_fd()).map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
@@ -122,7 +136,7 @@ impl PacketSocket {
         if options.bypass_queue {
             set_int(fd.as_fd(), libc::PACKET_QDISC_BYPASS, 1).map_err(named("bypass the queue of"))?;
         }
-        let frames = Frames::map(fd.as_fd(), options).map_err(named("map packet ring of"))?;
+        let frames = Frames::map(fd.as_fd(), layout).map_err(named("map packet ring of"))?;
         // Last, so that nothing arrives before the filter and the ring are in place.
         bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
         let fd = Arc::new(fd);
@@ -146,6 +160,11 @@ impl PacketSocket {
     /// The largest payload the interface carried when it was opened.
     pub fn mtu(&self) -> usize {
         self.interface.mtu
+    }
+
+    /// Bytes of payload that the receiving ring holds at most.
+    pub fn room(&self) -> usize {
+        self.receiver.ring.frames() * self.interface.mtu
     }
 
     /// Both directions at once, so that a reply can be written while the frame it answers is read.
@@ -311,12 +330,18 @@ fn missing_privilege(interface: &str, error: io::Error) -> SystemError {
     SystemError::new("open packet socket on", interface, error)
 }
 
-fn check_layout(options: &PacketOptions, mtu: usize) -> io::Result<()> {
-    let PacketOptions { frames, frame_size, .. } = *options;
+fn layout(options: &PacketOptions, mtu: usize) -> io::Result<Layout> {
     let bad = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    let PacketOptions { mut frames, .. } = *options;
     if !frames.is_power_of_two() || frames > FRAMES_MAX {
         return bad(format!("{frames} frames: pass a power of two up to {FRAMES_MAX}"));
     }
+    let enough = (mtu + SLOT_OVERHEAD).next_power_of_two();
+    let frame_size = options.frame_size.unwrap_or_else(|| {
+        let frame_size = enough.max(FRAME_SIZE_USUAL);
+        frames = frames.min(RING_SIZE_MAX / frame_size);
+        frame_size
+    });
     if !frame_size.is_power_of_two() || !(FRAME_SIZE_MIN..=FRAME_SIZE_MAX).contains(&frame_size) {
         return bad(format!(
             "frame size {frame_size}: pass a power of two from {FRAME_SIZE_MIN} to {FRAME_SIZE_MAX}"
@@ -326,13 +351,12 @@ fn check_layout(options: &PacketOptions, mtu: usize) -> io::Result<()> {
         return bad(format!("{} frames to send: pass 1 to {FRAMES_MAX}", options.send_frames));
     }
     if frame_size < mtu + SLOT_OVERHEAD {
-        let enough = (mtu + SLOT_OVERHEAD).next_power_of_two();
         return bad(format!(
             "frame size {frame_size} holds {} of the mtu's {mtu} bytes: pass {enough}",
             frame_size - SLOT_OVERHEAD
         ));
     }
-    Ok(())
+    Ok(Layout { frames, frame_size })
 }
 
 fn set_int(fd: BorrowedFd<'_>, name: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -32,6 +32,11 @@ impl ReceiveRing {
         Self { frames, head: 0 }
     }
 
+    /// How many frames fit.
+    pub(super) fn frames(&self) -> usize {
+        self.frames.count()
+    }
+
     /// The oldest frame, if one is there: a memory read, no system call. The same frame comes again until
     /// it is released.
     #[inline]

@@ -229,6 +229,19 @@ fn a_refused_frame_is_counted_and_the_rest_goes() {
     ran(on_two_hosts(sender, receiver));
 }
 
+/// Goal: where nobody chose, a frame has room for what the interface carries, and the ring no more memory than the usual one can have.
+#[test]
+fn frames_are_as_large_as_the_mtu_asks() {
+    let options = PacketOptions { frames: FRAMES_MAX, ..PacketOptions::default() };
+    for (mtu, frame_size) in [(68, 2_048), (1_500, 2_048), (1_968, 2_048), (1_969, 4_096), (9_000, 16_384)] {
+        let layout = layout(&options, mtu).expect("it fits");
+        assert_eq!((layout.frame_size, layout.frames * layout.frame_size), (frame_size, RING_SIZE_MAX));
+    }
+    let fewer = layout(&PacketOptions::default(), 9_000).expect("it fits");
+    assert_eq!(fewer.frames, PacketOptions::default().frames);
+    layout(&options, FRAME_SIZE_MAX).expect_err("no interface carries as much");
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let open = |interface: &str, options: &PacketOptions| {
@@ -242,13 +255,13 @@ fn errors_say_what_to_do() {
     assert!(text.contains("nowhere0"), "{text}");
     let text = open("an interface name beyond all limits", &PacketOptions::default());
     assert!(text.contains("beyond all limits"), "{text}");
-    let text = open("lo", &PacketOptions::default());
+    let text = open("lo", &PacketOptions { frame_size: Some(2_048), ..PacketOptions::default() });
     assert!(text.contains("mtu") && text.contains("131072"), "{text}");
     for options in [
         PacketOptions { frames: 0, ..PacketOptions::default() },
         PacketOptions { frames: 3, ..PacketOptions::default() },
-        PacketOptions { frame_size: 1_000, ..PacketOptions::default() },
-        PacketOptions { frame_size: usize::MAX, ..PacketOptions::default() },
+        PacketOptions { frame_size: Some(1_000), ..PacketOptions::default() },
+        PacketOptions { frame_size: Some(usize::MAX), ..PacketOptions::default() },
     ] {
         let text = open("lo", &options);
         assert!(text.contains("power of two"), "{text}");

@@ -30,7 +30,8 @@ pub struct PacketBusOptions {
     pub interface: String,
     /// The EtherType of the bus's frames. 0x88B5 is IEEE 802's for local experiments.
     pub ethertype: u16,
-    /// Frames that the receiving ring holds until they are read; a power of two.
+    /// Frames that the receiving ring holds until they are read; a power of two. With an MTU above 1,968 bytes as many as 128 MiB hold
+    /// at most: 8,192 with one of 9,000.
     pub frames: usize,
 }
 
@@ -62,9 +63,9 @@ pub(crate) fn open(
         let text = format!("interface {}: an MTU of at least {MTU_MIN} bytes is needed", options.interface);
         return Err(OpenError::Invalid(text));
     }
+    let room = socket.room();
     let (sender, receiver, drops) = socket.split();
     let transmit = PacketTransmit { socket: sender, frame_size_max, target: BROADCAST };
-    let room = options.frames * frame_size_max;
     let receive = PacketReceive { socket: receiver, drops: Some(drops), room };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
