@@ -453,6 +453,11 @@ impl MediumReceive for DatagramReceive {
         Some(Box::new(self.nudge.take()?))
     }
 
+    fn prepare_sleep(&mut self) {
+        // A nudge comes by the same socket, and lets others be heard for an instant, also if the receiver does not sleep after all.
+        self.own.batch.ask_sources();
+    }
+
     fn sleep(&mut self) -> Slept {
         self.own.sleep()
     }
@@ -467,5 +472,33 @@ impl MediumReceive for DatagramReceive {
 
     fn descriptors(&self) -> Descriptors<'_> {
         [Some(self.own.socket.as_fd()), self.group.as_ref().map(|group| group.socket.as_fd())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Event, ring};
+    use punctual_machine::doorbell::Notification;
+
+    /// Goal: a nudge to a receiver that does not fall asleep after all is no bad frame, the first time either.
+    #[test]
+    fn a_nudge_before_the_first_sleep_is_no_bad_frame() {
+        let peer = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &UdpOptions::default()).unwrap();
+        let peers = vec![peer.local_address().unwrap()];
+        // The kernel gives nobody a port below 32768 who asks for any.
+        let try_open = |_| {
+            let local = SocketAddr::from(([127, 0, 0, 1], (10_000 + random() % 22_768) as u16));
+            let reach = Reach::Peers { local, peers: peers.clone() };
+            open(&DatagramOptions::new(reach), NodeId::named("sleeper"), None).ok()
+        };
+        let (mut engine, _) = (0..100).find_map(try_open).unwrap();
+        let bell = engine.receive.bell();
+        assert!(engine.receive.prepare_sleep(true));
+        assert!(bell.doorbell().arm(Notification::Descriptor, || false));
+        ring(&*bell);
+        bell.doorbell().disarm();
+        let seen = engine.receive.poll(BATCH, &mut |event: Event<'_>| panic!("{event:?}"));
+        assert_eq!(seen, 1, "the nudge");
     }
 }

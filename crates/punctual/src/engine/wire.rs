@@ -124,6 +124,9 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
         None
     }
 
+    /// From now on others may wake the receiver by a nudge.
+    fn prepare_sleep(&mut self) {}
+
     /// [`Receive::sleep`].
     fn sleep(&mut self) -> Slept {
         Slept::Less
@@ -384,7 +387,11 @@ where
     }
 
     fn prepare_sleep(&mut self, alone: bool) -> bool {
-        self.bell.prepare(alone)
+        let in_receive = self.bell.prepare(alone);
+        if in_receive {
+            self.medium.prepare_sleep();
+        }
+        in_receive
     }
 
     fn sleep(&mut self) -> Slept {

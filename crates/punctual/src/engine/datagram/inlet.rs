@@ -106,8 +106,6 @@ impl Inlet {
     pub(super) fn sleep(&mut self) -> Slept {
         debug_assert!(!self.has_rest(), "it was asked before");
         self.next = 0;
-        // Whoever wakes us lets others be heard for an instant.
-        self.batch.ask_sources();
         let received = self.socket.recv_batch_asleep(&mut self.batch);
         if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
     }
