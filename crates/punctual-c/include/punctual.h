@@ -225,7 +225,7 @@ typedef struct punctual_ledger {
     uint64_t lost_bad_frame; /* frames that arrived damaged */
     uint64_t lost_medium; /* frames that the medium lost */
     uint64_t lost_peer_died; /* frames that their sender died over */
-    uint64_t duplicates; /* frames that arrived again */
+    uint64_t duplicates; /* frames that arrived again, or once and too late */
     uint64_t bad_frames; /* bytes that were no frame */
     uint64_t buffer_drops; /* what the kernel says that it dropped */
     uint64_t overruns; /* times a ring was written over before it was read */

@@ -103,7 +103,7 @@ pub struct Ledger {
     pub lost_medium: u64,
     /// Frames that their sender died over.
     pub lost_peer_died: u64,
-    /// Frames that arrived again and were not delivered again.
+    /// Frames that arrived again, or once and too late, and were not delivered.
     pub duplicates: u64,
     /// Bytes that arrived and were no frame, or damaged.
     pub bad_frames: u64,
