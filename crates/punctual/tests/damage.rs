@@ -4,10 +4,9 @@ mod common;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::mpsc;
 use std::time::Instant;
 
-use common::{Dice, PATIENCE, watchdog};
+use common::{Dice, Host, PATIENCE, watchdog};
 use punctual::{Bus, Communicator, Node, PeerAccount, SendError, Target};
 use punctual_lab_machine::xdp::{Damage, DamagePlan, Damaged, Traffic};
 use punctual_machine::SystemError;
@@ -18,25 +17,6 @@ use punctual_machine::packet::ETHERTYPE_EXPERIMENTAL;
 
 const MESSAGES: u64 = 3_000;
 const PORT: u16 = 9_930;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// A host of its own: a thread that does what it is told in a network namespace.
-struct Host(mpsc::Sender<Job>);
-
-impl Host {
-    fn start() -> Self {
-        let (jobs, inbox) = mpsc::channel::<Job>();
-        std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self(jobs)
-    }
-
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let (answer, answers) = mpsc::channel();
-        self.0.send(Box::new(move || answer.send(work()).unwrap())).unwrap();
-        answers.recv().unwrap()
-    }
-}
 
 /// Two hosts on one segment.
 fn hosts() -> Result<[Host; 2], SystemError> {

@@ -25,6 +25,7 @@ mod large;
 mod memory;
 mod observer;
 mod outlet;
+mod patience;
 mod reading;
 mod reception;
 mod sender;
@@ -258,8 +259,8 @@ impl Communicator {
     /// How long [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]. With a message that is cut, for
-    /// as long at each fragment, for readers that would otherwise be written over, and over a kernel's medium until its one receiver
+    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`], and while a socket's buffer is full,
+    /// so that the message does not stay behind. With a message that is cut, for as long at each fragment, for readers that would otherwise be written over, and over a kernel's medium until its one receiver
     /// has it or tells nothing new for so long: what was lost is sent again (`docs/large.md`).
     ///
     /// ```
@@ -286,34 +287,15 @@ impl Communicator {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<(), SendError> {
-        if payload.len() > self.about().payload_size_max {
-            return self.send_cut(target, payload, None, timeout);
-        }
-        self.persist(timeout, |own| own.try_send(target, payload))
-    }
-
-    /// Tries until there is room and a target, for at most `timeout`.
-    fn persist(
-        &mut self,
-        timeout: Duration,
-        mut attempt: impl FnMut(&mut Self) -> Result<(), SendError>,
-    ) -> Result<(), SendError> {
         let clock = Clock::get();
         let deadline = clock.now().plus(clock.ticks(timeout));
-        let mut pause = Duration::from_micros(1);
-        loop {
-            match attempt(self) {
-                Err(SendError::Full | SendError::Unreachable) if clock.now() < deadline => {}
-                result => return result,
-            }
-            // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
-            match &mut self.end {
-                End::Wire(end) => end.core().keep_house(),
-                End::Memory(end) => end.keep_house(),
-            }
+        if payload.len() > self.about().payload_size_max {
+            self.send_cut(target, payload, None, timeout)?;
+        } else {
+            self.persist(timeout, |own| own.try_send(target, payload))?;
         }
+        self.see_off(deadline);
+        Ok(())
     }
 
     /// The oldest message, if there is one; never waits.

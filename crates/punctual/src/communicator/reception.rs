@@ -329,6 +329,9 @@ impl Reception {
             return false;
         }
         let now = core.about.clock.now();
+        if core.is_behind() {
+            core.catch_up();
+        }
         if let Some(receiving) = receiving
             && receiving.is_housekeeping_due(core, now)
         {

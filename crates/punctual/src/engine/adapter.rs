@@ -190,8 +190,9 @@ impl MediumTransmit for AdaptedTransmit {
         self.refused += u64::from(!self.ends.send(self.target, &self.frame[..self.claimed]));
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         self.ends.flush();
+        false
     }
 
     fn refused(&self) -> u64 {

@@ -7,6 +7,7 @@ mod inlet;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -224,9 +225,9 @@ fn sockets(reach: &Reach, options: &UdpOptions, node: NodeId) -> Result<Sockets,
 
 fn system(error: SystemError) -> OpenError {
     let advice = match error.kind() {
-        std::io::ErrorKind::AddrInUse => "another program has the port: take another, or end it",
-        std::io::ErrorKind::AddrNotAvailable => "no interface of this host has that address: see `ip addr`",
-        std::io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        ErrorKind::AddrInUse => "another program has the port: take another, or end it",
+        ErrorKind::AddrNotAvailable => "no interface of this host has that address: see `ip addr`",
+        ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
         _ => "see the text before",
     };
     OpenError::System { error, advice }
@@ -292,16 +293,17 @@ impl MediumTransmit for DatagramTransmit {
         }
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         if let Some(echoed) = &self.echoed {
             // Before it is sent: who reads that the kernel dropped it knows why. Afterwards it shows how much of it went as one.
             echoed.publish(self.batch.counted() + self.batch.len() as u64);
         }
         // Frames without room stay in the batch for the next flush. It counts those that are refused for good.
-        let _refused_or_later = self.socket.send_all(&mut self.batch);
+        let sent = self.socket.send_all(&mut self.batch);
         if let Some(echoed) = &self.echoed {
             echoed.publish(self.batch.counted());
         }
+        sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     fn refused(&self) -> u64 {

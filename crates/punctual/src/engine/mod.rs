@@ -102,8 +102,9 @@ pub trait Transmit: Any + Send + fmt::Debug {
     /// Takes the claimed frame.
     fn commit(&mut self);
 
-    /// Hands what was committed to the medium, as far as it goes now. The rest goes with a later call.
-    fn flush(&mut self);
+    /// Hands what was committed to the medium, as far as it goes now. The rest goes with a later call. Whether there is one for which
+    /// the kernel will have room soon.
+    fn flush(&mut self) -> bool;
 
     /// What has to be done from time to time even if nothing is sent: notice the dead, say that one is alive.
     fn housekeep(&mut self, now: Ticks);

@@ -4,6 +4,7 @@
 //! Frames are padded to 60 bytes on real wires; the header says how long the payload is. AF_PACKET checks nothing: the
 //! check value behind the frame is all that stands between a flipped bit and the application.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use punctual_machine::SystemError;
@@ -74,10 +75,10 @@ pub(crate) fn open(
 
 fn system(error: SystemError) -> OpenError {
     let advice = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
+        ErrorKind::PermissionDenied => {
             "raw Ethernet needs CAP_NET_RAW: run as root, or give the program that capability"
         }
-        std::io::ErrorKind::NotFound => "see `ip link` for the interfaces of this host",
+        ErrorKind::NotFound => "see `ip link` for the interfaces of this host",
         _ => "see the text before",
     };
     OpenError::System { error, advice }
@@ -115,9 +116,10 @@ impl MediumTransmit for PacketTransmit {
         self.socket.commit(self.target);
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         // Frames without room stay queued for the next flush. The socket counts those that are refused for good.
-        let _refused_or_later = self.socket.flush();
+        // ENOBUFS comes from a link that is down, too: nobody is to wait for that.
+        self.socket.flush().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     fn refused(&self) -> u64 {

@@ -127,8 +127,8 @@ impl Transmit for TapTransmit {
         self.inner.commit();
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
+    fn flush(&mut self) -> bool {
+        self.inner.flush()
     }
 
     fn housekeep(&mut self, now: Ticks) {

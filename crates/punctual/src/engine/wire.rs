@@ -61,8 +61,8 @@ pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
     /// Takes the claimed frame.
     fn commit(&mut self);
 
-    /// Hands what was posted to the kernel, as far as it goes now.
-    fn flush(&mut self);
+    /// Hands what was posted to the kernel, as far as it goes now ([`Transmit::flush`]).
+    fn flush(&mut self) -> bool;
 
     /// Frames that the kernel refused for good.
     fn refused(&self) -> u64;

@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) reading: ReadingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
+    /// 1 while the medium has no room yet for a frame that was sent. A waiter tries again soon.
+    pub(super) behind: Arc<Counter>,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
     pub(super) sending: Mutex<Sending>,
     pub(super) receiving: Mutex<Receiving>,
@@ -182,6 +184,20 @@ impl Core {
             self.housekeep(&mut receiving, self.about.clock.now());
             drop(receiving);
             self.hand_over();
+        }
+    }
+
+    /// Whether the medium had no room yet for something that was sent.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.get() != 0
+    }
+
+    /// Hands that to the medium, if it has room now.
+    #[cold]
+    pub(crate) fn catch_up(&self) {
+        if let Some(mut sending) = self.try_sending() {
+            sending.flush();
         }
     }
 

@@ -188,6 +188,7 @@ impl Node {
             advice: "most likely for want of descriptors: see `ulimit -n`",
         })?;
         let (size_max, seals) = (about.payload_size_max, about.seals.clone());
+        let behind = Arc::default();
         let core = Core {
             about,
             registry: Registry::default(),
@@ -202,7 +203,8 @@ impl Node {
             gate,
             reading: ReadingThread::default(),
             visitors: Counter::default(),
-            sending: Mutex::new(Sending::new(engine.transmit, seals.as_ref())),
+            sending: Mutex::new(Sending::new(engine.transmit, seals.as_ref(), &behind)),
+            behind,
             receiving: Mutex::new(Receiving::new(engine.receive, size_max, seals.as_ref())),
         };
         Ok(Self(Presence::Wire(Arc::new(core))))

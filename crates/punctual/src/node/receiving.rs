@@ -287,7 +287,8 @@ impl Condition for EngineCondition<'_> {
 
     fn sleeps_in_receive(&mut self) -> bool {
         let longest = || self.core.about.clock.now().plus(self.core.about.clock.ticks(SLEEP_MAX));
-        let is_long = self.due.is_none() && self.deadline.is_none_or(|deadline| deadline > longest());
+        let is_late_at = |deadline| deadline > longest();
+        let is_long = self.due.is_none() && !self.core.is_behind() && self.deadline.is_none_or(is_late_at);
         is_long && self.receiving.receive.prepare_sleep(!self.core.registry.is_shared())
     }
 

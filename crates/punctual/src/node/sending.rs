@@ -1,7 +1,10 @@
 //! The sending side of a node: one message to the bus, to ports of this node, or to both.
 
+use std::sync::Arc;
+
 use punctual_machine::block;
 use punctual_machine::clock::Ticks;
+use punctual_machine::counter::Counter;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::{CHECK_SIZE, OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::seal::SEAL_SIZE;
@@ -30,6 +33,8 @@ pub(crate) struct Sending {
     seals_local: bool,
     /// … and then is a stream of its own: its next number.
     local_sequence: u32,
+    /// 1 while the medium has no room yet for a frame that was taken: [`Core::is_behind`].
+    behind: Arc<Counter>,
 }
 
 /// A claim in the making.
@@ -79,7 +84,7 @@ pub(crate) struct Timing {
 }
 
 impl Sending {
-    pub(crate) fn new(transmit: Box<dyn Transmit>, seals: Option<&Seals>) -> Self {
+    pub(crate) fn new(transmit: Box<dyn Transmit>, seals: Option<&Seals>, behind: &Arc<Counter>) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
         Self {
             transmit,
@@ -90,6 +95,7 @@ impl Sending {
             sealer: seals.map(Seals::sealer),
             seals_local: seals.is_some_and(|seals| seals.keys().is_local()),
             local_sequence: 0,
+            behind: Arc::clone(behind),
         }
     }
 
@@ -337,11 +343,14 @@ impl Sending {
     /// Hands what was committed to the medium.
     #[inline]
     pub(crate) fn flush(&mut self) {
-        self.transmit.flush();
+        let is_behind = self.transmit.flush().into();
+        if self.behind.get() != is_behind {
+            self.behind.set(is_behind);
+        }
     }
 
     pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {
-        self.transmit.flush();
+        self.flush();
         self.transmit.housekeep(now);
         core.about.page.count(Count::Refused).set(self.transmit.refused());
     }

@@ -6,7 +6,10 @@ use punctual_machine::clock::Ticks;
 
 use super::Core;
 
-/// How long a waiter may sleep: until the deadline, and never past the next housekeeping.
+/// The pause before the next try where the medium had no room. A link of 1 Gbit/s takes twice as long to empty a usual socket's buffer.
+const CATCH_UP_EVERY: Duration = Duration::from_millis(1);
+
+/// How long a waiter may sleep: until the deadline, never past the next housekeeping, and not for long while frames wait to be sent.
 pub(crate) struct Limit<'a> {
     core: &'a Core,
     deadline: Option<Ticks>,
@@ -21,11 +24,11 @@ impl<'a> Limit<'a> {
 
     /// Now, and how long a sleep that begins now may last.
     pub(crate) fn begin(&mut self) -> (Ticks, Ticks) {
-        let (now, housekeeping) =
-            (self.core.about.clock.now(), self.core.about.clock.ticks(super::HOUSEKEEPING_EVERY));
-        let left = self.deadline.map_or(housekeeping, |deadline| deadline.since(now));
-        self.is_deadline = left < housekeeping;
-        (now, left.min(housekeeping))
+        let longest = if self.core.is_behind() { CATCH_UP_EVERY } else { super::HOUSEKEEPING_EVERY };
+        let (now, longest) = (self.core.about.clock.now(), self.core.about.clock.ticks(longest));
+        let left = self.deadline.map_or(longest, |deadline| deadline.since(now));
+        self.is_deadline = left < longest;
+        (now, left.min(longest))
     }
 
     pub(crate) fn duration(&self, timeout: Ticks) -> Duration {

@@ -26,7 +26,7 @@ const _: () = {
     let _ =
         (own_role, be_a_node_that_idles, ask, watchdog, unique, free_ports, media, ways, open_both, PATIENCE);
     let _ = (Role::start_with, Role::start_by, Role::ended, Role::start, Role::signal, Role::kill, Role::end);
-    let _ = (Reachable::new, Reachable::path, open_on, drain);
+    let _ = (Reachable::new, Reachable::path, open_on, drain, Host::start, Host::run::<(), fn()>);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
     let _ = within::<std::future::Ready<()>>;
@@ -338,4 +338,23 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     });
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A host of its own: a thread that does what it is told, in a network namespace if it has left for one.
+pub(crate) struct Host(mpsc::Sender<Job>);
+
+impl Host {
+    pub(crate) fn start() -> Self {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
+        Self(jobs)
+    }
+
+    pub(crate) fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(&self, work: W) -> T {
+        let (answer, answers) = mpsc::channel();
+        self.0.send(Box::new(move || answer.send(work()).unwrap())).unwrap();
+        answers.recv().unwrap()
+    }
 }

@@ -71,7 +71,9 @@ impl<A: Copy + PartialEq + Send + std::fmt::Debug + 'static> MediumTransmit for 
 
     fn commit(&mut self) {}
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) -> bool {
+        false
+    }
 
     fn refused(&self) -> u64 {
         0

@@ -223,8 +223,8 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         self.medium.commit();
     }
 
-    fn flush(&mut self) {
-        self.medium.flush();
+    fn flush(&mut self) -> bool {
+        self.medium.flush()
     }
 
     fn housekeep(&mut self, now: Ticks) {
