@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{Dice, Role, own_role, unique, watchdog};
+use punctual::Nanos;
 use punctual::runtime::{
-    BLOCKING_MAX, Join, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError,
+    BLOCKING_MAX, Handle, Join, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError,
     TaskOptions, Urgency, blocking, read_all, request, yield_if_due, yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
@@ -138,6 +139,29 @@ fn deadlines_order_a_class_and_travel() {
     assert_eq!(first, second);
     assert_eq!(first.deadline - first.arrived, 5_000_000_000);
     assert_eq!(request(), None, "outside of tasks");
+}
+
+/// Goal: a deadline stays in its runtime, whose start its instants count from, also where the waking task has blocked before.
+/// Method: a task of a younger runtime spawns one of each.
+#[test]
+fn a_deadline_stays_in_its_runtime() {
+    let _alive = watchdog(LIMIT_S);
+    let older = Runtime::start(&workers(1)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let younger = Runtime::start(&workers(1)).unwrap();
+    let handles = [older.handle().clone(), younger.handle().clone()];
+    let spawns = async move {
+        blocking(|| ());
+        let before = handles[0].now();
+        let spawn = |handle: &Handle| handle.spawn(class(1), async { request().unwrap() }).unwrap();
+        (request().unwrap(), before, handles.each_ref().map(spawn))
+    };
+    let spawns = younger.spawn(class(0).within(Duration::from_millis(10)), spawns).unwrap();
+    let (own, before, [elsewhere, here]) = younger.block_on(spawns).unwrap();
+    let elsewhere = older.block_on(elsewhere).unwrap();
+    assert!(elsewhere.arrived >= before, "{elsewhere:?} came after {before:?}");
+    assert_eq!(elsewhere.deadline, Nanos::NEVER);
+    assert_eq!(younger.block_on(here).unwrap(), own);
 }
 
 #[test]

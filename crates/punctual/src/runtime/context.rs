@@ -13,9 +13,20 @@ use super::shared::Shared;
 use super::task::Request;
 use super::worker;
 
+/// A runtime, for as long as it lives. A request's instants count from the start of its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RuntimeIdentity(*const Shared);
+
+impl RuntimeIdentity {
+    pub(super) fn of(shared: &Shared) -> Self {
+        Self(shared)
+    }
+}
+
 /// The poll that this thread is in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
+    pub(super) runtime: RuntimeIdentity,
     pub(super) request: Request,
     /// From here on it is due to yield.
     pub(super) due: Nanos,
@@ -70,19 +81,26 @@ pub(super) fn end_turn() -> bool {
     TURN.take().is_some_and(|turn| turn.is_replaced)
 }
 
-/// The request of the task that wakes another on this thread.
-pub(super) fn waking_request() -> Option<Request> {
-    TURN.try_with(Cell::get).ok().flatten().map(|turn| turn.request)
+fn turn() -> Option<Turn> {
+    // A thread that ends is in no poll any more.
+    TURN.try_with(Cell::get).ok().flatten()
+}
+
+/// The request of the task that wakes another task of the same runtime on this thread. A task that has blocked counts, too, although
+/// its thread is no worker any more.
+pub(super) fn waking_request(shared: &Shared) -> Option<Request> {
+    turn().filter(|turn| turn.runtime == RuntimeIdentity::of(shared)).map(|turn| turn.request)
 }
 
 /// The request that the calling task serves. `None` outside of the runtime's tasks.
 #[must_use]
 pub fn request() -> Option<Request> {
-    waking_request()
+    turn().map(|turn| turn.request)
 }
 
-/// The calling task serves this request from now on, for instance the next of those that it was handed: tasks that it wakes take its
-/// deadline over, and if this task yields, its next turn has it. Outside of the runtime's tasks nothing happens.
+/// The calling task serves this request from now on, for instance the next of those that it was handed. Tasks of its runtime that it
+/// wakes take its deadline over, and if this task yields, its next turn has it. The request must be of the same runtime, from whose
+/// start its instants count. Outside of the runtime's tasks nothing happens.
 pub fn take_over(request: Request) {
     if let Some(turn) = TURN.get() {
         TURN.set(Some(Turn { request, ..turn }));

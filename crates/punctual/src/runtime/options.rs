@@ -172,8 +172,8 @@ pub struct TaskOptions {
     pub name: &'static str,
     /// A request that wakes it is to be done so long after it came.
     pub deadline: Option<Duration>,
-    /// Whether it takes over the request of the task that wakes it, with its instant and deadline, if that has one: so a
-    /// request keeps its deadline through all stages.
+    /// Whether it takes over the request, with its instant and deadline, of a task of the same runtime that wakes it. So a request
+    /// keeps its deadline through all stages. A request without a deadline is not taken over.
     pub inherits: bool,
 }
 

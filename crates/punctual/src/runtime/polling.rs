@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_proto::Nanos;
 use punctual_proto::classes::{Next, Why};
 
-use super::context::{self, Turn};
+use super::context::{self, RuntimeIdentity, Turn};
 use super::line::Charge;
 use super::page::WorkerPage;
 use super::shared::Shared;
@@ -128,7 +128,8 @@ impl Polling {
         let (name, woken, request) = (meta.name, Nanos(meta.woken.get()), meta.request());
         let is_shed = next.why == Why::Shed;
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
-        context::begin_turn(Turn { request, due, patience, is_shed, is_replaced: false });
+        let runtime = RuntimeIdentity::of(&self.shared);
+        context::begin_turn(Turn { runtime, request, due, patience, is_shed, is_replaced: false });
         // Its panics are contained in its future; one in dropping that would end the process.
         let has_yielded = task.run();
         self.is_replaced = context::end_turn();

@@ -203,7 +203,7 @@ impl Shared {
     pub(super) fn schedule(&self, task: Task, is_running: bool) {
         let now = self.now();
         let meta = task.metadata();
-        meta.handle_wake(now, is_running, context::waking_request());
+        meta.handle_wake(now, is_running, context::waking_request(self));
         let class = meta.class;
         match context::worker_of(self).filter(|worker| self.homes(class).contains(worker)) {
             Some(worker) => self.push_here(worker, task, now),
