@@ -6,7 +6,7 @@ use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Dice, Role, own_role, unique, watchdog};
 use punctual::Nanos;
@@ -345,6 +345,34 @@ fn blocking_work_lets_others_go_on() {
     let fails = runtime.spawn(class(0), async { blocking(|| panic!("blocked")) }).unwrap();
     assert_eq!(runtime.block_on(fails).unwrap_err().to_string(), "the task panicked: blocked");
     assert_eq!(blocking(|| 1), 1, "outside of tasks it is a call");
+}
+
+/// Goal: blocked time is not the worker's: its class is not charged for it, and it makes no long poll.
+#[test]
+fn blocked_time_is_not_the_workers() {
+    let _alive = watchdog(LIMIT_S);
+    let limit = Duration::from_millis(2);
+    let runtime = Runtime::start(&RuntimeOptions { long_poll: limit, ..workers(1) }).unwrap();
+    let began = Instant::now();
+    let sleeps = || {
+        let began = Instant::now();
+        std::thread::sleep(Duration::from_millis(50));
+        began.elapsed()
+    };
+    let slept = runtime.block_on(runtime.spawn(class(5), async move { blocking(sleeps) }).unwrap()).unwrap();
+    let all = began.elapsed();
+    // The thread that blocked counts its poll after its task has ended.
+    let metrics = loop {
+        let metrics = runtime.handle().metrics();
+        if metrics.classes[5].polls == 1 {
+            break metrics;
+        }
+        std::thread::yield_now();
+    };
+    let ran = Duration::from_nanos(metrics.classes[5].ran.0);
+    assert!(ran + slept <= all, "{ran:?} besides {slept:?} of {all:?}");
+    // The machine may have stopped it before it blocked.
+    assert_eq!(metrics.workers[0].long_polls, u64::from(ran >= limit));
 }
 
 /// Goal: who blocked goes on as soon as its own work is done, whatever the thread in its place polls: work that blocks, too, or that

@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use punctual_machine::sync::spin_hint;
 use punctual_proto::Nanos;
+use punctual_proto::classes::Next;
 
 use super::shared::Shared;
 use super::task::Request;
@@ -33,8 +34,11 @@ pub(super) struct Turn {
     /// For so long it pays to look for what is awaited, while the worker has nothing else to do.
     pub(super) patience: Nanos,
     pub(super) is_shed: bool,
-    /// Its task blocked: another thread is the worker now.
-    pub(super) is_replaced: bool,
+    pub(super) began: Nanos,
+    /// Why it is polled, to charge its class.
+    pub(super) next: Next,
+    /// Its task blocked, and another thread has been the worker since this instant.
+    pub(super) replaced: Option<Nanos>,
 }
 
 /// Looks between two looks at the clock.
@@ -76,9 +80,9 @@ pub(super) fn begin_turn(turn: Turn) {
     TURN.set(Some(turn));
 }
 
-/// The poll is over. Whether another thread is the worker since.
-pub(super) fn end_turn() -> bool {
-    TURN.take().is_some_and(|turn| turn.is_replaced)
+/// The poll is over. Returns since when another thread has been the worker, if one has.
+pub(super) fn end_turn() -> Option<Nanos> {
+    TURN.take().and_then(|turn| turn.replaced)
 }
 
 fn turn() -> Option<Turn> {
@@ -176,7 +180,8 @@ fn looks(mut is_ready: impl FnMut() -> bool, patience: Nanos) -> bool {
 }
 
 /// Does work that blocks, and may borrow what the task has. Another thread is the worker from then on; this one goes on with the
-/// task as soon as the work is done, and ends with its poll. Starting a thread takes some 50 µs, so this is for work of milliseconds.
+/// task as soon as the work is done, and ends with its poll. The task's class is charged for the poll until then, and not for the
+/// work. Starting a thread takes some 50 µs, so this is for work of milliseconds.
 ///
 /// The tasks of a runtime can have [`BLOCKING_MAX`](super::BLOCKING_MAX) more threads than it has workers. Beyond that, and where the
 /// kernel has no thread to give, the work keeps its worker. Outside of workers the work is just done, and on tokio too: its
@@ -189,12 +194,16 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     // What the work wakes comes to the worker from elsewhere.
     let place = WORKER.take();
     shared.leave();
-    let is_replaced = worker::replace(&shared, index);
+    let replaced = worker::replace(&shared, index).then(|| shared.now());
+    // The end of the poll is too late: until then the class would count as served, though it may want nothing of the worker.
+    if let Some(now) = replaced {
+        shared.charge(index, &turn.next, now.since(turn.began));
+    }
     let done = catch_unwind(AssertUnwindSafe(work));
-    if !is_replaced {
+    if replaced.is_none() {
         shared.enter();
         WORKER.set(place);
     }
-    TURN.set(Some(Turn { is_replaced, ..turn }));
+    TURN.set(Some(Turn { replaced, ..turn }));
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }

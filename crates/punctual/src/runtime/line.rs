@@ -10,7 +10,10 @@ use super::task::Task;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     pub(super) next: Next,
+    /// Until it ended, or until another thread was the worker.
     pub(super) ran: Nanos,
+    /// Its class has been charged.
+    pub(super) is_charged: bool,
     /// What its task is called.
     pub(super) name: &'static str,
     /// From the wake to the poll.
@@ -62,7 +65,7 @@ impl Line {
 
     /// Counts a poll of this worker, and charges its class. Here, because a thread that is the worker no more may have made it.
     pub(super) fn settle(&mut self, charge: &Charge) {
-        let &Charge { next, ran, name, delay, is_late, is_long, has_yielded } = charge;
+        let &Charge { next, ran, is_charged, name, delay, is_late, is_long, has_yielded } = charge;
         let (class, is_shed) = (next.ready.class, next.why == Why::Shed);
         self.page.count(OfWorker::Polls).add_alone(1);
         self.page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));
@@ -76,8 +79,14 @@ impl Line {
         if is_long {
             self.page.note_long(name, class, ran);
         }
-        if !is_shed {
-            self.scheduler.charge(&next, ran);
+        if !is_charged {
+            self.charge(&next, ran);
+        }
+    }
+
+    pub(super) fn charge(&mut self, next: &Next, ran: Nanos) {
+        if next.why != Why::Shed {
+            self.scheduler.charge(next, ran);
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Polling {
     charge: Option<Charge>,
     /// It was asleep, and may have led: when it polls a task, another that sleeps is to lead.
     pub(super) owes_lead: bool,
-    /// The last poll blocked, and another thread is the worker since.
+    /// The last poll blocked, and another thread has been the worker since.
     pub(super) is_replaced: bool,
     /// When the last poll ended. The next one begins then: choosing a task counts as a part of its poll, and saves a reading of
     /// the clock.
@@ -129,15 +129,18 @@ impl Polling {
         let is_shed = next.why == Why::Shed;
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         let runtime = RuntimeIdentity::of(&self.shared);
-        context::begin_turn(Turn { runtime, request, due, patience, is_shed, is_replaced: false });
+        context::begin_turn(Turn { runtime, request, due, patience, is_shed, began, next, replaced: None });
         // Its panics are contained in its future; one in dropping that would end the process.
         let has_yielded = task.run();
-        self.is_replaced = context::end_turn();
+        let replaced = context::end_turn();
+        self.is_replaced = replaced.is_some();
         self.ended = self.shared.now();
-        let ran = self.ended.since(began);
+        // What the worker did for it: nothing, while another thread was the worker.
+        let ran = replaced.unwrap_or(self.ended).since(began);
         let (delay, is_late) = (began.since(woken), began > request.deadline);
         let is_long = ran >= self.shared.long_poll;
-        self.charge = Some(Charge { next, ran, name, delay, is_late, is_long, has_yielded });
+        let is_charged = self.is_replaced;
+        self.charge = Some(Charge { next, ran, is_charged, name, delay, is_late, is_long, has_yielded });
     }
 }
 

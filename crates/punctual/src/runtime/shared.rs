@@ -328,6 +328,12 @@ impl Shared {
         }
     }
 
+    /// Charges a class for a poll whose worker another thread is from now on. The poll is counted when it ends.
+    pub(super) fn charge(&self, worker: usize, next: &Next, ran: Nanos) {
+        let seat = &self.seats[worker];
+        seat.lock(self, &seat.page).charge(next, ran);
+    }
+
     /// Counts a worker's last poll, and charges its line for it.
     pub(super) fn settle(&self, worker: usize, charge: &Charge) {
         let seat = &self.seats[worker];
