@@ -111,6 +111,22 @@ pub enum Why {
     Floor,
     /// Its deadline cannot be met: tell its client that it will not be done.
     Shed,
+    /// The same, because its class is owed its floor while a more important class waits.
+    ShedByFloor,
+}
+
+impl Why {
+    /// Whether its client is only to be told that it will not be done.
+    #[must_use]
+    pub fn is_shed(self) -> bool {
+        matches!(self, Self::Shed | Self::ShedByFloor)
+    }
+
+    /// Whether it is next because of its class's floor.
+    #[must_use]
+    pub fn is_by_floor(self) -> bool {
+        matches!(self, Self::Floor | Self::ShedByFloor)
+    }
 }
 
 /// What to do next.
@@ -118,7 +134,7 @@ pub enum Why {
 pub struct Next {
     /// Which task.
     pub ready: Ready,
-    /// Whether to run it. [`Scheduler::charge`] what it took if so.
+    /// Whether to run it, or to say that it will not be done. [`Scheduler::charge`] what that took.
     pub why: Why,
 }
 
@@ -131,7 +147,7 @@ pub struct ClassCounters {
     pub shed: u64,
     /// Of those that were run, how many because of the floor.
     pub by_floor: u64,
-    /// Processor time.
+    /// Time of those that were run or shed.
     pub ran: Nanos,
 }
 
@@ -243,14 +259,15 @@ impl Scheduler {
         if class.queue.is_empty() {
             self.waiting &= !(1 << index);
         }
+        class.running += 1;
         let sheds = policy == Policy::Floors && class.options.sheds;
         if sheds && now.plus(class.usual) > ready.deadline {
             class.counters.shed += 1;
-            return Some(Next { ready, why: Why::Shed });
+            let why = if why == Why::Floor { Why::ShedByFloor } else { Why::Shed };
+            return Some(Next { ready, why });
         }
         class.counters.run += 1;
         class.counters.by_floor += u64::from(why == Why::Floor);
-        class.running += 1;
         self.pass = class.pass;
         Some(Next { ready, why })
     }
@@ -294,19 +311,22 @@ impl Scheduler {
         class.running = class.running.saturating_sub(1);
     }
 
-    /// It ran for so long. It may be in line again, but nothing else has been chosen since.
+    /// It ran, or was shed, for so long. It may be in line again, but nothing else has been chosen since.
     pub fn charge(&mut self, next: &Next, ran: Nanos) {
         let (index, chosen) = (self.index_of(next), self.chosen);
         let class = &mut self.classes[index];
         class.running = class.running.saturating_sub(1);
         class.counters.ran = class.counters.ran.plus(ran);
-        class.usual = match class.usual {
-            Nanos(0) => ran,
-            Nanos(usual) => Nanos((usual * (USUAL_PARTS - 1) + ran.0) / USUAL_PARTS),
-        };
+        // Shedding takes another time than doing.
+        if !next.why.is_shed() {
+            class.usual = match class.usual {
+                Nanos(0) => ran,
+                Nanos(usual) => Nanos((usual * (USUAL_PARTS - 1) + ran.0) / USUAL_PARTS),
+            };
+        }
         // The last class's stride is the longest: each has twice the share of the next one.
         class.pass = class.pass.saturating_add(u128::from(ran.0) << index);
-        class.take_off(ran, (next.why != Why::Floor).then_some(chosen));
+        class.take_off(ran, (!next.why.is_by_floor()).then_some(chosen));
     }
 
     /// From now on the next task is chosen so. Tasks in line stay.

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::sim::server::{Load, Outcome, POLICIES, Server};
+use crate::sim::server::{Load, Outcome, POLICIES, Served, Server};
 
 const THINK: Load = Load::Closed { think: Nanos::from_millis(50) };
 
@@ -18,7 +18,7 @@ fn order(policy: Policy, tasks: &[Ready]) -> Vec<u32> {
     assert_eq!(scheduler.push(tasks[0], Nanos(0)), Err(Full));
     let mut order = Vec::new();
     while let Some(next) = scheduler.next(Nanos(0)) {
-        assert_ne!(next.why, Why::Shed);
+        assert!(!next.why.is_shed());
         scheduler.charge(&next, Nanos(10));
         order.push(next.ready.task);
     }
@@ -119,17 +119,62 @@ fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     let mut next = |ready: Ready, now| {
         scheduler.push(ready, now).unwrap();
         let next = scheduler.next(now).expect("a task waits");
-        if next.why != Why::Shed {
-            scheduler.charge(&next, Nanos(10));
-        }
+        scheduler.charge(&next, if next.why.is_shed() { Nanos(1) } else { Nanos(10) });
         (next.ready.task, next.why)
     };
     assert_eq!(next(ready(1, 0, 100), Nanos(99)), (1, Why::First), "what it takes is not known yet");
     assert_eq!(next(ready(2, 0, 100), Nanos(90)), (2, Why::First));
     assert_eq!(next(ready(3, 0, 100), Nanos(91)), (3, Why::Shed));
     assert_eq!(next(ready(4, 1, 100), Nanos(900)), (4, Why::First), "its class does not shed");
-    let expected = ClassCounters { run: 2, shed: 1, by_floor: 0, ran: Nanos(20) };
+    assert_eq!(next(ready(5, 0, 100), Nanos(91)), (5, Why::Shed), "what shedding takes is not what it takes");
+    let expected = ClassCounters { run: 2, shed: 2, by_floor: 0, ran: Nanos(22) };
     assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
+}
+
+/// Goal: a class that sheds all it has gets its floor and no more beside one that always has work. Sheds while nobody else wanted
+/// anything make no debt.
+#[test]
+fn a_class_that_sheds_gets_no_more_than_its_floor() {
+    const FLOOR_PERMILLE: u32 = 20;
+    let mut classes = [ClassOptions::default(); 2];
+    classes[1] = ClassOptions { floor_permille: FLOOR_PERMILLE, sheds: true };
+    for alone in [0, 300] {
+        let mut scheduler = Scheduler::new(&classes, Policy::Floors, 2_000).unwrap();
+        let (mut now, poll) = (Nanos::from_millis(1), Nanos::from_micros(20));
+        (0..1_000 + alone).for_each(|task| scheduler.push(ready(task, 1, 0), now).unwrap());
+        let mut serve = |scheduler: &mut Scheduler| {
+            let next = scheduler.next(now).expect("tasks are there");
+            assert_eq!(next.ready.class == 1, next.why.is_shed());
+            now = now.plus(poll);
+            scheduler.charge(&next, poll);
+            if next.ready.class == 0 {
+                scheduler.push(next.ready, now).unwrap();
+            }
+            usize::from(next.ready.class)
+        };
+        (0..alone).for_each(|_| assert_eq!(serve(&mut scheduler), 1));
+        scheduler.push(ready(1, 0, u64::MAX), Nanos::from_millis(1)).unwrap();
+        // In half a second the floor is time for 500 of the 1,000.
+        let mut polls = [0; 2];
+        (0..25_000).for_each(|_| polls[serve(&mut scheduler)] += 1);
+        assert!((495..=505).contains(&polls[1]), "{polls:?} after {alone} alone");
+    }
+}
+
+/// Goal: in the simulated server shedding takes time of the one processor, and each request is answered or shed once.
+#[test]
+fn a_server_takes_time_to_shed() {
+    let mut server = Server::of_the_experiment(Load::Open { permille: 1_500 });
+    let sum = |of: fn(&Served) -> u64, outcome: &Outcome| outcome.classes.iter().map(of).sum::<u64>();
+    let answers = |served: &Served| served.latencies.len() as u64;
+    let asked = sum(answers, &server.serve(Policy::Floors));
+    server.classes.iter_mut().for_each(|class| class.sheds = true);
+    let outcome = server.serve(Policy::Floors);
+    let (answered, shed) = (sum(answers, &outcome), sum(|served| served.shed, &outcome));
+    assert!(shed > 0 && answered + shed == asked, "{answered} + {shed} of {asked}");
+    let turns = &outcome.turns;
+    assert!(turns.is_sorted_by(|before, after| before.0.plus(before.1) <= after.0), "two turns at a time");
+    assert!(turns.len() as u64 >= 3 * answered + shed, "{} turns", turns.len());
 }
 
 /// Goal: who serves the first classes alone gets nothing of the others, not even for a floor; what it leaves stays in line.
@@ -144,7 +189,7 @@ fn who_serves_some_classes_gets_no_others() {
         assert_eq!(scheduler.first_waiting(), Some(0));
         let now = Nanos::from_millis(500);
         let served: Vec<_> = core::iter::from_fn(|| scheduler.next_up_to(1, now)).collect();
-        let is_early = |next: &Next| next.why != Why::Shed && next.ready.class <= 1;
+        let is_early = |next: &Next| !next.why.is_shed() && next.ready.class <= 1;
         assert!(served.len() == 2 && served.iter().all(is_early), "{policy:?}: {served:?}");
         assert_eq!((scheduler.waiting(2), scheduler.first_waiting()), (2, Some(2)));
     }

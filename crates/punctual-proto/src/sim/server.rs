@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::Rng;
-use crate::classes::{ClassOptions, Next, Policy, Ready, Scheduler, Why};
+use crate::classes::{ClassOptions, Next, Policy, Ready, Scheduler};
 use crate::time::Nanos;
 
 /// How requests come.
@@ -33,7 +33,7 @@ pub struct Server {
     pub classes: Vec<ClassOptions>,
     /// Connections of each class.
     pub connections: u32,
-    /// Processor time of each stage of a request.
+    /// Processor time of each stage of a request. The last one sends the reply, also where the request is shed.
     pub stages: Vec<Nanos>,
     /// Deadline of class 0's requests after they came; each class has twice that of the one before.
     pub deadline: Nanos,
@@ -198,25 +198,28 @@ impl World<'_> {
     fn run_next(&mut self) {
         while !self.is_busy {
             let Some(next) = self.scheduler.next(self.now) else { return };
-            let Ready { task, class, .. } = next.ready;
-            if next.why == Why::Shed {
-                self.outcome.classes[usize::from(class)].shed += 1;
-                self.reply(task);
-                continue;
-            }
-            let Request { class, stage, .. } = self.requests[task as usize];
-            let takes = self.server.stages[stage];
+            let takes = self.time_of(&next);
             self.is_busy = true;
-            self.outcome.turns.push((self.now, takes, class));
+            self.outcome.turns.push((self.now, takes, next.ready.class));
             self.schedule(self.now.plus(takes), Event::Done(next));
         }
     }
 
+    fn time_of(&self, next: &Next) -> Nanos {
+        let stages = &self.server.stages;
+        let stage = self.requests[next.ready.task as usize].stage;
+        stages[if next.why.is_shed() { stages.len() - 1 } else { stage }]
+    }
+
     fn finish(&mut self, done: &Next) {
         let task = done.ready.task;
-        let request = &mut self.requests[task as usize];
-        self.scheduler.charge(done, self.server.stages[request.stage]);
+        self.scheduler.charge(done, self.time_of(done));
         self.is_busy = false;
+        if done.why.is_shed() {
+            self.outcome.classes[usize::from(done.ready.class)].shed += 1;
+            return self.reply(task);
+        }
+        let request = &mut self.requests[task as usize];
         request.stage += 1;
         if request.stage < self.server.stages.len() {
             return self.make_ready(task);

@@ -1,7 +1,7 @@
 //! The tasks that are ready on one worker, in the order of its scheduler.
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler, Why};
+use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler};
 
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::task::Task;
@@ -66,7 +66,7 @@ impl Line {
     /// Counts a poll of this worker, and charges its class. Here, because a thread that is the worker no more may have made it.
     pub(super) fn settle(&mut self, charge: &Charge) {
         let &Charge { next, ran, is_charged, name, delay, is_late, is_long, has_yielded } = charge;
-        let (class, is_shed) = (next.ready.class, next.why == Why::Shed);
+        let class = next.ready.class;
         self.page.count(OfWorker::Polls).add_alone(1);
         self.page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));
         let of_class = self.page.class(class);
@@ -74,19 +74,13 @@ impl Line {
         of_class.count(OfClass::Polls).add_alone(1);
         of_class.count(OfClass::RanNs).add_alone(ran.0);
         of_class.count(OfClass::Late).add_alone(u64::from(is_late));
-        of_class.count(OfClass::Shed).add_alone(u64::from(is_shed));
-        of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why == Why::Floor));
+        of_class.count(OfClass::Shed).add_alone(u64::from(next.why.is_shed()));
+        of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why.is_by_floor()));
         if is_long {
             self.page.note_long(name, class, ran);
         }
         if !is_charged {
-            self.charge(&next, ran);
-        }
-    }
-
-    pub(super) fn charge(&mut self, next: &Next, ran: Nanos) {
-        if next.why != Why::Shed {
-            self.scheduler.charge(next, ran);
+            self.scheduler.charge(&next, ran);
         }
     }
 

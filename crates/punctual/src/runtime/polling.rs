@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::{Next, Why};
+use punctual_proto::classes::Next;
 
 use super::context::{self, RuntimeIdentity, Turn};
 use super::line::Charge;
@@ -126,7 +126,7 @@ impl Polling {
     fn poll(&mut self, task: Task, next: Next, began: Nanos) {
         let meta = task.metadata();
         let (name, woken, request) = (meta.name, Nanos(meta.woken.get()), meta.request());
-        let is_shed = next.why == Why::Shed;
+        let is_shed = next.why.is_shed();
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         let runtime = RuntimeIdentity::of(&self.shared);
         context::begin_turn(Turn { runtime, request, due, patience, is_shed, began, next, replaced: None });

@@ -13,7 +13,7 @@ use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
 use punctual_machine::inbox::Inbox;
 use punctual_proto::Nanos;
-use punctual_proto::classes::{Next, Policy, Why};
+use punctual_proto::classes::{Next, Policy};
 
 use super::line::{Charge, Line};
 use super::options::{RuntimeOptions, StartError};
@@ -331,7 +331,7 @@ impl Shared {
     /// Charges a class for a poll whose worker another thread is from now on. The poll is counted when it ends.
     pub(super) fn charge(&self, worker: usize, next: &Next, ran: Nanos) {
         let seat = &self.seats[worker];
-        seat.lock(self, &seat.page).charge(next, ran);
+        seat.lock(self, &seat.page).scheduler.charge(next, ran);
     }
 
     /// Counts a worker's last poll, and charges its line for it.
@@ -376,7 +376,7 @@ impl Shared {
             let mut line = seat.lock(self, &own.page);
             seat.sort(&mut line, now);
             let next = line.next(own.last_class, now);
-            if let Some((_, chosen)) = next.as_ref().filter(|(_, chosen)| chosen.why != Why::Shed) {
+            if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
             seat.note_first(&line);
