@@ -3,6 +3,7 @@
 mod common;
 
 use std::future::{Future, pending, poll_fn};
+use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -605,15 +606,54 @@ fn metrics_say_what_was_done() {
     assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains(&name)));
 }
 
-/// Another process with a runtime of that name, of which one task has ended and one lives.
+/// Another process: a runtime of that name with a task that has ended and one that lives, or one whose task panics in its drop.
 #[test]
 fn role() {
     let Some((role, name)) = own_role() else { return };
+    if role == "drops" {
+        return panic_in_a_drop();
+    }
     assert_eq!(role, "counts");
     let runtime = Runtime::start(&RuntimeOptions { name, ..workers(2) }).unwrap();
     let ended = runtime.spawn(class(5).named("ended"), async {}).unwrap();
     runtime.block_on(ended).unwrap();
     runtime.block_on(runtime.spawn(class(2), pending::<()>()).unwrap()).unwrap();
+}
+
+/// Panics when it is dropped.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+fn panic_in_a_drop() {
+    let _alive = watchdog(LIMIT_S / 2);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let panics = Panics;
+    // Done at its first poll: dropped by the worker.
+    let done = poll_fn(move |_| {
+        let _own = &panics;
+        Poll::Ready(())
+    });
+    drop(runtime.spawn(class(0), done).unwrap());
+    runtime.block_on(runtime.spawn(class(1), async {}).unwrap()).unwrap();
+}
+
+/// Goal: a panic while a future is dropped ends the process. It must not end a worker that others wait for.
+#[test]
+fn a_panic_in_a_drop_ends_the_process() {
+    let _alive = watchdog(LIMIT_S);
+    let mut other = Role::start("drops", "");
+    let ended = loop {
+        match other.ended() {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert_eq!(ended.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{ended}");
 }
 
 /// Goal: others read what a runtime counts while it lives, and it is gone with its process, however that ends.

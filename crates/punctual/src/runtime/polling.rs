@@ -45,6 +45,15 @@ impl Default for Looks {
     }
 }
 
+/// Ends the process where a panic would end the worker. Nobody would serve the worker's tasks any more, and nobody would be told.
+struct NoWayOut;
+
+impl Drop for NoWayOut {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 /// What one worker does while it has tasks.
 #[derive(Debug)]
 pub(super) struct Polling {
@@ -130,8 +139,10 @@ impl Polling {
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         let runtime = RuntimeIdentity::of(&self.shared);
         context::begin_turn(Turn { runtime, request, due, patience, is_shed, began, next, replaced: None });
-        // Its panics are contained in its future; one in dropping that would end the process.
+        // Panics of its polls are contained in its future.
+        let no_way_out = NoWayOut;
         let has_yielded = task.run();
+        std::mem::forget(no_way_out);
         let replaced = context::end_turn();
         self.is_replaced = replaced.is_some();
         self.ended = self.shared.now();
