@@ -297,7 +297,7 @@ impl Labels for PageOwner {
 impl Labels for RuntimeOwner {
     fn labels(&self) -> String {
         let pid = self.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
-        format!("runtime=\"{}\",pid=\"{pid}\"", escaped(&self.name))
+        format!("runtime=\"{}\",pid=\"{pid}\",started=\"{}\"", escaped(&self.name), self.started.0)
     }
 }
 
@@ -315,6 +315,7 @@ fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual_machine::clock::Ticks;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::NodeId;
 
@@ -332,7 +333,7 @@ mod tests {
         let runtime = crate::runtime::Runtime::start(&crate::runtime::RuntimeOptions::default()).unwrap();
         let done = runtime.spawn(crate::runtime::TaskOptions::of_class(1), async {}).unwrap();
         runtime.block_on(done).unwrap();
-        let owner_of_runtime = RuntimeOwner { name: "r".to_owned(), process };
+        let owner_of_runtime = RuntimeOwner { name: "r".to_owned(), process, started: Ticks(1) };
         let metrics = runtime.handle().metrics();
         let node = PageOwner { name: "b\"".to_owned(), ..owner.clone() };
         let member = |name: &str, lag| MemberAccount {
@@ -377,5 +378,27 @@ mod tests {
         assert!(is_there("repaired_total", "\"} 5") && is_there("member_lag", ",member=\"x\"} 3"), "{text}");
         assert!(is_there("member_holds_up", ",member=\"y\\\"\"} 1") && is_there("in_view", "} 0"), "{text}");
         assert_eq!(prometheus(&[], &[], &[]), "");
+    }
+
+    /// Goal: no two values of one metric have the same labels, where a process has two runtimes of one name.
+    #[test]
+    fn runtimes_of_one_name_are_told_apart() {
+        let owner = |started| RuntimeOwner {
+            name: "r".to_owned(),
+            process: ProcessIdentity::of_self(),
+            started: Ticks(started),
+        };
+        let metrics = Metrics {
+            workers: vec![crate::runtime::WorkerMetrics::default()],
+            classes: vec![crate::runtime::ClassMetrics::default()],
+            ..Metrics::default()
+        };
+        let text = prometheus(&[], &[(owner(1), metrics.clone()), (owner(2), metrics)], &[]);
+        let of = |line: &str| line.rsplit_once(' ').map(|(labelled, _)| labelled.to_owned());
+        let mut lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).filter_map(of).collect();
+        let count = lines.len();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), count, "{text}");
     }
 }

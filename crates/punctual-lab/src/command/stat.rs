@@ -64,7 +64,7 @@ impl Look {
 
     /// The same node at this look.
     fn node(&self, owner: &PageOwner) -> Option<&Ledger> {
-        self.nodes.iter().find(|(other, _)| other.node == owner.node).map(|(_, ledger)| ledger)
+        self.nodes.iter().find(|(other, _)| other == owner).map(|(_, ledger)| ledger)
     }
 
     /// The same runtime at this look.
@@ -301,6 +301,7 @@ fn runtime(owner: &RuntimeOwner, metrics: &Metrics) -> Value {
     json!({
         "name": owner.name,
         "pid": owner.process.pid_here(),
+        "started": owner.started.0,
         "time_ns": metrics.time.0,
         "tasks": metrics.tasks,
         "panics": metrics.panics,
@@ -320,7 +321,7 @@ fn causes(ledger: &Ledger) -> impl Iterator<Item = (&'static str, u64)> {
 mod tests {
     use super::*;
     use punctual::runtime::ClassMetrics;
-    use punctual::{Nanos, NodeId};
+    use punctual::{Nanos, NodeId, Ticks};
     use punctual_machine::process::ProcessIdentity;
 
     /// Goal: it ends when there is nobody whose counters could change.
@@ -364,7 +365,7 @@ mod tests {
     fn a_runtime_shows_its_classes() {
         // Its pid has no digits of a figure that is looked for.
         let process = ProcessIdentity { pid: 1, namespace: 0 };
-        let owner = RuntimeOwner { name: "server".to_owned(), process };
+        let owner = RuntimeOwner { name: "server".to_owned(), process, started: Ticks(1) };
         let mut metrics = Metrics { time: Nanos(1_000_000_000), tasks: 12, ..Metrics::default() };
         metrics.workers = vec![WorkerMetrics { polls: 4_321, ..WorkerMetrics::default() }];
         metrics.classes = vec![ClassMetrics::default(); 8];
@@ -382,5 +383,37 @@ mod tests {
             second.contains("2,500") && second.contains("server: priority starvation: class 7"),
             "{second}"
         );
+    }
+
+    /// Goal: owners that differ in one part alone are told apart: two runtimes of a process, a node of one name on two buses.
+    #[test]
+    fn owners_of_one_name_are_told_apart() {
+        let process = ProcessIdentity { pid: 1, namespace: 0 };
+        let runtime = |started, seconds: u64, polls| {
+            let owner = RuntimeOwner { name: "server".to_owned(), process, started: Ticks(started) };
+            let workers = vec![WorkerMetrics { polls, ..WorkerMetrics::default() }];
+            (owner, Metrics { time: Nanos(seconds * 1_000_000_000), workers, ..Metrics::default() })
+        };
+        let node = |bus: &str, sent| {
+            let (node, name, bus) = (NodeId::named("radar"), "radar".to_owned(), bus.to_owned());
+            (PageOwner { node, name, bus, process }, Ledger { sent, ..Ledger::default() })
+        };
+        let earlier = Look {
+            nodes: vec![node("shared:car", 100), node("shared:plant", 50_000)],
+            runtimes: vec![runtime(1, 10, 700), runtime(2, 20, 90_000)],
+            ..Look::default()
+        };
+        let look = Look {
+            nodes: vec![node("shared:car", 177), node("shared:plant", 50_333)],
+            runtimes: vec![runtime(1, 11, 755), runtime(2, 21, 90_444)],
+            ..Look::default()
+        };
+        let page = page(&look, &earlier, Duration::from_secs(1), Screen::default());
+        let has = |line: &str, words: [&str; 2]| {
+            words.iter().all(|word| line.split_whitespace().any(|of| of == *word))
+        };
+        for words in [["shared:car", "77"], ["shared:plant", "333"], ["server", "55"], ["server", "444"]] {
+            assert!(page.lines().any(|line| has(line, words)), "{words:?}: {page}");
+        }
     }
 }

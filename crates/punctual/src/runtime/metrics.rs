@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use punctual_machine::clock::Ticks;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::ProcessIdentity;
 use punctual_proto::Nanos;
@@ -118,6 +119,8 @@ pub struct RuntimeOwner {
     pub name: String,
     /// Its process.
     pub process: ProcessIdentity,
+    /// When it started, by its own clock: one process may have several of one name.
+    pub started: Ticks,
 }
 
 /// The counters of all live runtimes of this user on this host, read without disturbing them.
@@ -125,11 +128,12 @@ pub struct RuntimeOwner {
 pub fn read_all() -> Vec<(RuntimeOwner, Metrics)> {
     let read = |words: &[Counter]| {
         let (view, process) = (View::of(words)?, pages::process_of(words)?);
-        let owner = RuntimeOwner { name: view.name(), process };
+        let owner = RuntimeOwner { name: view.name(), process, started: Ticks(view.get(Word::Started)) };
         Some((owner, Metrics::of(view, Some(&process))))
     };
     let mut all: Vec<_> = pages::read_all(PageKind::Runtime).iter().filter_map(|words| read(words)).collect();
-    all.sort_by(|(a, _), (b, _)| (&a.name, a.process.pid).cmp(&(&b.name, b.process.pid)));
+    let key = |owner: &RuntimeOwner| (owner.name.clone(), owner.process.pid, owner.started.0);
+    all.sort_by_cached_key(|(owner, _)| key(owner));
     all
 }
 
