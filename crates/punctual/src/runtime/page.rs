@@ -27,9 +27,10 @@ pub(super) enum Word {
     Panics,
     /// Descriptors that tasks wait for.
     Sources,
-    /// Whoever leads writes these.
+    /// The thread that has the lead writes these.
     Activations,
     Events,
+    /// Any thread.
     ReactorNs,
 }
 

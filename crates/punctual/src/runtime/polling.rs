@@ -8,6 +8,7 @@ use punctual_proto::classes::Next;
 use super::context::{self, RuntimeIdentity, Turn};
 use super::line::Charge;
 use super::page::WorkerPage;
+use super::reactor::Wakes;
 use super::shared::Shared;
 use super::task::Task;
 
@@ -62,6 +63,7 @@ pub(super) struct Polling {
     /// When it last looked at descriptors and timers.
     pub(super) looked: Nanos,
     looks: Looks,
+    pub(super) wakes: Wakes,
     /// What the last poll came to, until it is counted and its class is charged for it.
     charge: Option<Charge>,
     /// It was asleep, and may have led: when it polls a task, another that sleeps is to lead.
@@ -82,6 +84,7 @@ impl Polling {
             index,
             looked: Nanos(0),
             looks: Looks::default(),
+            wakes: Wakes::default(),
             charge: None,
             owes_lead: false,
             is_replaced: false,
@@ -119,7 +122,7 @@ impl Polling {
     /// Wakes tasks whose descriptors are ready, or whose time has come. Whether there were any.
     pub(super) fn look(&mut self, now: Nanos) -> bool {
         self.looked = now;
-        self.shared.reactor.look(now)
+        self.shared.reactor.look(now, &mut self.wakes)
     }
 
     /// A look took so long, or in another runtime whatever that does between two turns of this worker.

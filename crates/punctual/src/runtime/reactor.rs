@@ -172,8 +172,20 @@ impl Sources {
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     reports: Reports,
-    wakers: Vec<Waker>,
 }
+
+/// The tasks that a worker wakes when it has given the lead back.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    wakers: Vec<Waker>,
+    /// Descriptors were reported.
+    has_events: bool,
+}
+
+/// A worker that wants to lead yields so often to one that only looks. Then it naps: the other one may be less urgent to the kernel,
+/// and without a processor, which no yield gives to it.
+const YIELDS_MAX: u32 = 4;
+const NAP: Duration = Duration::from_micros(20);
 
 /// What one worker leads and all may use.
 #[derive(Debug)]
@@ -249,6 +261,7 @@ impl Reactor {
     /// Leads, unless another does. Whoever only looks is waited for: it may be one that is not to lead, and when all others sleep
     /// nobody would.
     pub(super) fn lead_unless_led(&self) -> Option<MutexGuard<'_, Lead>> {
+        let mut yields = 0;
         loop {
             if let Some(lead) = self.lead() {
                 self.is_led.publish(1);
@@ -257,7 +270,12 @@ impl Reactor {
             if self.is_led.get_published() != 0 {
                 return None;
             }
-            std::thread::yield_now();
+            if yields < YIELDS_MAX {
+                yields += 1;
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
         }
     }
 
@@ -288,9 +306,10 @@ impl Reactor {
         self.set.wait_for(&mut lead.reports, timeout);
     }
 
-    /// Wakes those whose descriptors were reported, and whose time has come. Whether there were any.
-    pub(super) fn dispatch(&self, lead: &mut Lead, now: Nanos) -> bool {
-        let Lead { reports, wakers } = lead;
+    /// Finds those whose descriptors were reported, and whose time has come. [`Self::wake`] wakes them when the lead is free again:
+    /// nobody waits for it meanwhile.
+    pub(super) fn dispatch(&self, lead: &mut Lead, now: Nanos, wakes: &mut Wakes) {
+        let Lead { reports } = lead;
         let mut events = 0;
         let sources = unpoisoned(self.sources.lock());
         for readiness in reports.iter() {
@@ -300,26 +319,35 @@ impl Reactor {
             }
             events += 1;
             if let Some(source) = sources.get(readiness.number) {
-                wakers.extend(source.handle(readiness).into_iter().flatten());
+                wakes.wakers.extend(source.handle(readiness).into_iter().flatten());
             }
         }
         drop(sources);
         *reports = Reports::default();
-        self.timers.take_due(now, wakers);
+        self.timers.take_due(now, &mut wakes.wakers);
         if events > 0 {
-            let clock = Clock::get();
-            let began = clock.now();
+            wakes.has_events = true;
             self.page.count(Word::Activations).add_alone(1);
             self.page.count(Word::Events).add_alone(events);
-            let any = wake_all(wakers);
-            self.page.count(Word::ReactorNs).add_alone(clock.nanos(clock.now().since(began)));
-            return any;
         }
-        wake_all(wakers)
+    }
+
+    /// Wakes them. Whether there were any.
+    pub(super) fn wake(&self, wakes: &mut Wakes) -> bool {
+        let any = !wakes.wakers.is_empty();
+        if std::mem::take(&mut wakes.has_events) {
+            let clock = Clock::get();
+            let began = clock.now();
+            wakes.wakers.drain(..).for_each(Waker::wake);
+            self.page.count(Word::ReactorNs).add(clock.nanos(clock.now().since(began)));
+        } else {
+            wakes.wakers.drain(..).for_each(Waker::wake);
+        }
+        any
     }
 
     /// Looks without sleeping, if there is something to look at. Whether anybody was woken.
-    pub(super) fn look(&self, now: Nanos) -> bool {
+    pub(super) fn look(&self, now: Nanos, wakes: &mut Wakes) -> bool {
         let woken = self.watch.look();
         let has_sources = self.count.get() > 0;
         if !has_sources && self.timers.next() > now {
@@ -330,7 +358,9 @@ impl Reactor {
             self.wait(&mut lead, Some(Duration::ZERO));
         }
         // Also if somebody was woken: messages without end keep no descriptor waiting.
-        self.dispatch(&mut lead, now) || woken
+        self.dispatch(&mut lead, now, wakes);
+        drop(lead);
+        self.wake(wakes) || woken
     }
 
     /// Nobody is woken any more.
@@ -341,18 +371,14 @@ impl Reactor {
     }
 }
 
-fn wake_all(wakers: &mut Vec<Waker>) -> bool {
-    let any = !wakers.is_empty();
-    wakers.drain(..).for_each(Waker::wake);
-    any
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::ThreadMetrics;
     use super::super::options::RuntimeOptions;
     use super::*;
     use punctual_machine::clock::Ticks;
-    use std::sync::Barrier;
+    use punctual_machine::cpu::{SchedulingClass, allowed, pin_to, set_scheduling_class};
+    use std::sync::{Barrier, mpsc};
     use std::task::Wake;
 
     /// Has something at every look.
@@ -386,15 +412,57 @@ mod tests {
         let (source, woken) = (Arc::new(Source::default()), Arc::new(Woken::default()));
         reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
         // What is reported at first, that it can be written to, is past.
-        let _nobody_waits = reactor.look(Nanos(0));
+        let mut wakes = Wakes::default();
+        let _nobody_waits = reactor.look(Nanos(0), &mut wakes);
         let reports = source.side(Side::Read).reports;
         source.spend(Side::Read, reports);
         let waker = Waker::from(Arc::clone(&woken));
         assert!(source.poll_ready(Side::Read, &Context::from_waker(&waker)).is_pending());
         event.ring();
         assert!(reactor.watch(Arc::new(Endless)).is_none());
-        assert!(reactor.look(Nanos(0)));
+        assert!(reactor.look(Nanos(0), &mut wakes));
         assert_eq!(woken.0.get(), 1);
+    }
+
+    /// Goal: a worker that wants to lead lets another one look that is less urgent to the kernel and shares its processor.
+    /// Method: the lock is held until the kernel has counted a sleep of the real-time thread. Without a sleep that keeps the processor.
+    #[test]
+    fn a_worker_that_wants_to_lead_naps() {
+        let (alive, ended) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(Duration::from_secs(30)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("nothing for 30 s: the lock is waited for without a sleep");
+                std::process::exit(101);
+            }
+        });
+        let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
+        let (reactor, cpu) = (&Reactor::new(&page).unwrap(), allowed()[0]);
+        let (says, said) = mpsc::channel();
+        let (looks, is_looking) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                pin_to(cpu).unwrap();
+                let _lead = reactor.lead().unwrap();
+                looks.send(()).unwrap();
+                let thread = said.recv().unwrap();
+                let sleeps = || ThreadMetrics::of_this_process(thread).switches_voluntary;
+                let before = sleeps();
+                while sleeps() == before {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            scope.spawn(move || {
+                is_looking.recv().unwrap();
+                pin_to(cpu).unwrap();
+                if let Err(error) = set_scheduling_class(SchedulingClass::RoundRobin(1)) {
+                    eprintln!("SKIPPED the urgency: {error}");
+                }
+                let thread = rustix::thread::gettid().as_raw_nonzero().get();
+                says.send(u64::from(thread.cast_unsigned())).unwrap();
+                assert!(reactor.lead_unless_led().is_some());
+            });
+        });
+        drop(alive);
     }
 
     /// Goal: of descriptors that come at once exactly one is the first, whoever looks when: it wakes the leader.
@@ -433,7 +501,7 @@ mod tests {
         reactor.remove(here.as_fd(), number);
         let (event, source) = (EventFd::new().unwrap(), Arc::new(Source::default()));
         let (newer, _) = reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
-        reactor.dispatch(&mut lead, Nanos(0));
+        reactor.dispatch(&mut lead, Nanos(0), &mut Wakes::default());
         assert!(!source.is_closed.is_raised());
         assert_eq!(source.side(Side::Read).reports, 0);
         assert_ne!(newer, number);

@@ -173,6 +173,8 @@ impl<'s> Worker<'s> {
                 // It has just looked at all there is: what woke it is polled first.
                 self.polling.looked = shared.now();
                 shared.reactor.is_led.publish(0);
+                drop(lead);
+                shared.reactor.wake(&mut self.polling.wakes);
                 slept
             }
             None => {
@@ -213,7 +215,7 @@ impl<'s> Worker<'s> {
                 bell.sleep_futex(timeout);
             }
         });
-        reactor.dispatch(lead, shared.now());
+        reactor.dispatch(lead, shared.now(), &mut self.polling.wakes);
         slept.slept.is_some()
     }
 }
