@@ -143,13 +143,16 @@ impl Page {
 
     fn classes(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
         type Of = fn(&crate::runtime::ClassMetrics) -> String;
-        let rows: [(&str, &str, &str, Of); 8] = [
+        let rows: [(&str, &str, &str, Of); 9] = [
             ("waiting", "gauge", "Tasks in line.", |class| class.waiting.to_string()),
+            ("oldest_seconds", "gauge", "Age of the oldest request in line; 0 if none waits.", |class| {
+                seconds(class.oldest.unwrap_or_default())
+            }),
             (
-                "oldest_seconds",
+                "longest_wait_seconds",
                 "gauge",
-                "Age of the request that has waited longest; 0 if none waits.",
-                |class| seconds(class.oldest.unwrap_or_default()),
+                "Longest time that a task has been in line; 0 if none waits.",
+                |class| seconds(class.longest_wait.unwrap_or_default()),
             ),
             ("polls_total", "counter", "Polls.", |class| class.polls.to_string()),
             ("cpu_seconds_total", "counter", "Time of its polls.", |class| seconds(class.ran)),

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use common::{Dice, Role, own_role, unique, watchdog};
 use punctual::Nanos;
 use punctual::runtime::{
-    BLOCKING_MAX, Handle, Join, JoinError, Lane, Policy, Runtime, RuntimeOptions, SpawnError, StartError,
-    TaskOptions, Urgency, blocking, read_all, request, yield_if_due, yield_now,
+    BLOCKING_MAX, Handle, Join, JoinError, Lane, Policy, Request, Runtime, RuntimeOptions, SpawnError,
+    StartError, TaskOptions, Urgency, Verdict, blocking, read_all, request, take_over, yield_if_due,
+    yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
 
@@ -708,6 +709,41 @@ fn who_waits_is_counted() {
     }
     let metrics = runtime.handle().metrics();
     assert_eq!((metrics.classes[4].waiting, metrics.classes[4].oldest), (0, None));
+}
+
+/// Goal: of two tasks that compute and yield neither is starved, however long they take, nor does the age of a request matter.
+/// Method: each compares the other's wait with the time since its own last turn, after whose begin the other came into line.
+#[test]
+fn tasks_that_yield_are_not_starved() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let before = runtime.handle().metrics();
+    let computes = |arrived| {
+        let handle = runtime.handle().clone();
+        let computes = async move {
+            take_over(Request { arrived, deadline: Nanos::NEVER });
+            let (until, mut longest) = (handle.now().plus(Nanos::from_millis(1_200)), Nanos(0));
+            while handle.now() < until {
+                let began = handle.now();
+                while handle.now().since(began) < Nanos::from_micros(200) {}
+                yield_now().await;
+                let waits = handle.metrics().classes[7].longest_wait.unwrap_or_default();
+                let since_last = handle.now().since(began);
+                assert!(waits <= since_last, "{waits:?} in {since_last:?}");
+                longest = longest.max(since_last);
+            }
+            (longest, handle.metrics())
+        };
+        runtime.spawn(class(7), computes).unwrap()
+    };
+    let tasks = [computes(Nanos(0)), computes(Nanos::NEVER)];
+    let [(first, metrics), (second, _)] = tasks.map(|task| runtime.block_on(task).unwrap());
+    let is_starved = |verdict: &Verdict| matches!(verdict, Verdict::PriorityStarvation { .. });
+    // Unless the machine stood still for a second.
+    if first.max(second) < Nanos::from_millis(1_000) {
+        let verdicts = metrics.since(&before).verdicts();
+        assert!(!verdicts.iter().any(is_starved), "{verdicts:?}");
+    }
 }
 
 /// Goal: many tasks live at once, all are woken, all end. `PUNCTUAL_TASKS=1000000` has a million of them.

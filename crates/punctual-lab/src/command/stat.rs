@@ -286,6 +286,7 @@ fn runtime(owner: &RuntimeOwner, metrics: &Metrics) -> Value {
             json!({
                 "waiting": class.waiting,
                 "oldest_ns": class.oldest.map(|oldest| oldest.0),
+                "longest_wait_ns": class.longest_wait.map(|wait| wait.0),
                 "delay_p50_ns": class.delays.quantile(500).map(|delay| delay.0),
                 "delay_p99_ns": class.delays.quantile(990).map(|delay| delay.0),
                 "polls": class.polls,
@@ -370,7 +371,9 @@ mod tests {
         metrics.workers = vec![WorkerMetrics { polls: 4_321, ..WorkerMetrics::default() }];
         metrics.classes = vec![ClassMetrics::default(); 8];
         (metrics.classes[3].polls, metrics.classes[3].late) = (80, 77);
-        (metrics.classes[7].waiting, metrics.classes[7].oldest) = (2, Some(Nanos(2_500_000_000)));
+        let waits = Some(Nanos(2_500_000_000));
+        let seventh = &mut metrics.classes[7];
+        (seventh.waiting, seventh.oldest, seventh.longest_wait) = (2, waits, waits);
         let mut later = metrics.clone();
         later.time = Nanos(3_000_000_000);
         later.workers[0].polls += 2_468;

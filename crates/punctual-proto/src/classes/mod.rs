@@ -138,6 +138,15 @@ pub struct Next {
     pub why: Why,
 }
 
+/// The longest waits in a class: of a request, and of a task in line, which may have had many turns before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oldest {
+    /// When the oldest request came.
+    pub arrived: Nanos,
+    /// When the first of the tasks came into line.
+    pub pushed: Nanos,
+}
+
 /// What a class has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounters {
@@ -347,9 +356,9 @@ impl Scheduler {
         Bits(self.waiting).next().map(|index| index as u8)
     }
 
-    /// When the request came that has waited longest in this class. Goes through all of them.
+    /// The longest waits in this class. Goes through all of its tasks.
     #[must_use]
-    pub fn oldest(&self, class: u8) -> Option<Nanos> {
+    pub fn oldest(&self, class: u8) -> Option<Oldest> {
         self.classes.get(usize::from(class))?.queue.oldest()
     }
 

@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;
 
-use super::{Policy, Ready};
+use super::{Oldest, Policy, Ready};
 use crate::time::Nanos;
 
 /// A task in line: the least key first, and among equals who came first.
@@ -104,8 +104,10 @@ impl Queue {
         self.heap.peek().map_or(u64::MAX, |entry| entry.key)
     }
 
-    pub(super) fn oldest(&self) -> Option<Nanos> {
-        self.heap.iter().map(|entry| entry.ready.arrived).min()
+    pub(super) fn oldest(&self) -> Option<Oldest> {
+        let each =
+            self.heap.iter().map(|entry| Oldest { arrived: entry.ready.arrived, pushed: entry.pushed });
+        each.reduce(|a, b| Oldest { arrived: a.arrived.min(b.arrived), pushed: a.pushed.min(b.pushed) })
     }
 
     /// Puts the tasks into another policy's order, in the memory that they have.

@@ -90,6 +90,17 @@ fn a_policy_is_changed_while_tasks_wait() {
     assert_eq!((scheduler.next(Nanos(5)), scheduler.oldest(0), scheduler.waiting(0)), (None, None, 0));
 }
 
+/// Goal: the oldest request and the longest time in line are known, though they may be of two tasks.
+#[test]
+fn the_oldest_request_may_have_come_into_line_last() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
+    for (task, now) in [(7, 10), (9, 20), (5, 30)] {
+        scheduler.push(ready(task, 0, 100), Nanos(now)).unwrap();
+    }
+    assert_eq!(scheduler.oldest(0), Some(Oldest { arrived: Nanos(5), pushed: Nanos(10) }));
+    assert_eq!(scheduler.oldest(1), None);
+}
+
 /// Goal: strides count on, however long the last of all classes ran: afterwards each of two neighbours gets twice the time of the next.
 #[test]
 fn strides_are_never_over() {

@@ -1,7 +1,7 @@
 //! The tasks that are ready on one worker, in the order of its scheduler.
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::{ClassOptions, ClassesError, Next, Policy, Scheduler};
+use punctual_proto::classes::{ClassOptions, ClassesError, Next, Oldest, Policy, Scheduler};
 
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::task::Task;
@@ -24,7 +24,7 @@ pub(super) struct Charge {
     pub(super) has_yielded: bool,
 }
 
-/// When the request came that has waited longest is looked for so often where it must be looked for among all of a class.
+/// The longest waits are looked for so often where they must be looked for among all of a class.
 const OLDEST_EVERY: Nanos = Nanos::from_millis(10);
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Line {
         Ok(Self { scheduler, page, searched, places: Vec::new(), free: Vec::new() })
     }
 
-    /// Says how many of a class wait, and since when. A request that was the oldest may be said to wait for a while after it
-    /// does not any more: [`OLDEST_EVERY`].
+    /// Says how many of a class wait, and since when. A task that was the oldest may be said to wait for a while after it was
+    /// chosen: [`OLDEST_EVERY`].
     fn note_waiting(&mut self, class: u8, now: Nanos) {
         let (page, waiting) = (self.page.class(class), self.scheduler.waiting(class));
         page.count(OfClass::Waiting).set(waiting as u64);
@@ -60,7 +60,12 @@ impl Line {
             return;
         }
         *searched = now;
-        page.count(OfClass::Oldest).set(self.scheduler.oldest(class).map_or(0, |arrived| arrived.0 + 1));
+        let oldest = self.scheduler.oldest(class);
+        // Instants of requests are given by users: one may be the last there is.
+        let since =
+            |of: fn(&Oldest) -> Nanos| oldest.as_ref().map_or(0, |oldest| of(oldest).0.saturating_add(1));
+        page.count(OfClass::Oldest).set(since(|oldest| oldest.arrived));
+        page.count(OfClass::InLineSince).set(since(|oldest| oldest.pushed));
     }
 
     /// Counts a poll of this worker, and charges its class. Here, because a thread that is the worker no more may have made it.

@@ -94,8 +94,10 @@ pub struct ThreadMetrics {
 pub struct ClassMetrics {
     /// Tasks in line now.
     pub waiting: usize,
-    /// How long ago the request came that has waited longest, known to 10 ms.
+    /// Age of the oldest request in line, known to 10 ms. Its task may have had many turns since it came.
     pub oldest: Option<Nanos>,
+    /// Longest time that a task has been in line, known to 10 ms.
+    pub longest_wait: Option<Nanos>,
     /// From wake to poll.
     pub delays: Histogram,
     /// Polls.
@@ -208,7 +210,7 @@ impl Metrics {
             return verdicts;
         }
         let starved = |&(_, class): &(usize, &ClassMetrics)| {
-            let waits = class.oldest.into_iter().chain(class.delays.quantile(990)).max();
+            let waits = class.longest_wait.into_iter().chain(class.delays.quantile(990)).max();
             waits.is_some_and(|longest| longest >= STARVED)
         };
         if let Some((class, _)) = self.classes.iter().enumerate().find(starved) {
@@ -224,7 +226,7 @@ const LOCKED_PERMILLE: u64 = 100;
 /// A worker that had no processor for so many thousandths of the time shares it with others.
 const QUEUED_PERMILLE: u64 = 200;
 
-/// A request that waits so long for its turn is starved, whatever its class.
+/// A task that waits so long for its turn is starved, whatever its class.
 const STARVED: Nanos = Nanos::from_millis(1_000);
 
 /// What is wrong with a runtime.
@@ -316,8 +318,9 @@ fn class_metrics(view: View<'_>, class: usize, now: Nanos) -> ClassMetrics {
         let page = view.class_of(worker, class);
         let get = |count: OfClass| page.count(count).get();
         metrics.waiting = metrics.waiting.saturating_add(get(OfClass::Waiting) as usize);
-        let oldest = get(OfClass::Oldest).checked_sub(1);
-        metrics.oldest = metrics.oldest.max(oldest.map(|arrived| now.since(Nanos(arrived))));
+        let age = |since: OfClass| get(since).checked_sub(1).map(|since| now.since(Nanos(since)));
+        metrics.oldest = metrics.oldest.max(age(OfClass::Oldest));
+        metrics.longest_wait = metrics.longest_wait.max(age(OfClass::InLineSince));
         metrics.delays.add(page.delays());
         for (sum, count) in [
             (&mut metrics.polls, OfClass::Polls),
@@ -369,6 +372,7 @@ impl ClassMetrics {
         Self {
             waiting: self.waiting,
             oldest: self.oldest,
+            longest_wait: self.longest_wait,
             delays: self.delays.since(&earlier.delays),
             polls: self.polls.saturating_sub(earlier.polls),
             ran: self.ran.since(earlier.ran),
@@ -449,7 +453,9 @@ mod tests {
         let poll = LongPoll { name: "report".to_owned(), class: 7, ran: Nanos(50_000_000) };
         let held = WorkerMetrics { long_polls: 3, longest: Some(poll), ..WorkerMetrics::default() };
         let mut metrics = second(held);
-        metrics.classes[1].oldest = Some(STARVED);
+        metrics.classes[1].longest_wait = Some(STARVED);
+        // One that has had its turns all the time is as old.
+        metrics.classes[0].oldest = Some(STARVED);
         let said = metrics.verdicts().pop().unwrap().to_string();
         assert!(said.starts_with("long polls: 3, the longest 50 ms by \"report\" of class 7"), "{said}");
         metrics.workers[0].long_polls = 0;

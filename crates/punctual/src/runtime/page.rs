@@ -77,6 +77,8 @@ pub(super) enum OfClass {
     Late,
     Shed,
     ByFloor,
+    /// When the first of the tasks came into line, and 1; 0 = none waits.
+    InLineSince,
 }
 
 const FLOORS_AT: usize = 64;
@@ -90,7 +92,7 @@ const NAME_WORDS: usize = 4;
 const _: () =
     assert!(WORKERS_AT.is_multiple_of(8) && WORKER_WORDS.is_multiple_of(8) && CLASS_WORDS.is_multiple_of(8));
 const _: () = assert!(OfWorker::LongestName as usize + NAME_WORDS <= WORKER_WORDS);
-const _: () = assert!((OfClass::ByFloor as usize) < DELAYS_AT && Word::ReactorNs as usize <= FLOORS_AT);
+const _: () = assert!((OfClass::InLineSince as usize) < DELAYS_AT && Word::ReactorNs as usize <= FLOORS_AT);
 
 fn words(workers: usize, classes: usize) -> usize {
     WORKERS_AT + workers * (WORKER_WORDS + classes * CLASS_WORDS)
