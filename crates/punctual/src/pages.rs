@@ -42,7 +42,7 @@ impl PageKind {
     pub(crate) const fn words(self) -> [u64; 2] {
         match self {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
-            Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 1],
+            Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 2],
             Self::Group => [u64::from_le_bytes(*b"PUNGROUP"), 1],
             Self::Late => [u64::from_le_bytes(*b"PUNLATEM"), 1],
         }

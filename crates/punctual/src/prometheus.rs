@@ -144,7 +144,7 @@ impl Page {
     fn classes(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
         type Of = fn(&crate::runtime::ClassMetrics) -> String;
         let rows: [(&str, &str, &str, Of); 9] = [
-            ("waiting", "gauge", "Tasks in line.", |class| class.waiting.to_string()),
+            ("waiting", "gauge", "Tasks that wait for a worker.", |class| class.waiting.to_string()),
             ("oldest_seconds", "gauge", "Age of the oldest request in line; 0 if none waits.", |class| {
                 seconds(class.oldest.unwrap_or_default())
             }),

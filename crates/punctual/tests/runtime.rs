@@ -711,6 +711,22 @@ fn who_waits_is_counted() {
     assert_eq!((metrics.classes[4].waiting, metrics.classes[4].oldest), (0, None));
 }
 
+/// Goal: tasks that other threads woke while a poll keeps the worker are counted, and once.
+#[test]
+fn tasks_behind_a_kept_worker_are_counted() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let waiting = || [4, 5].map(|class| runtime.handle().metrics().classes[class].waiting);
+    let busy = occupy(&runtime);
+    let tasks = [4, 5, 4].map(|of| runtime.spawn(class(of), async {}).unwrap());
+    assert_eq!(waiting(), [2, 1]);
+    drop(busy);
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    assert_eq!(waiting(), [0, 0]);
+}
+
 /// Goal: of two tasks that compute and yield neither is starved, however long they take, nor does the age of a request matter.
 /// Method: each compares the other's wait with the time since its own last turn, after whose begin the other came into line.
 #[test]

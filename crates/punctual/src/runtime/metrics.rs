@@ -92,7 +92,7 @@ pub struct ThreadMetrics {
 /// What one class had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassMetrics {
-    /// Tasks in line now.
+    /// Tasks that wait for a worker now. While a poll keeps that, some are not in its line yet: the next two leave these out.
     pub waiting: usize,
     /// Age of the oldest request in line, known to 10 ms. Its task may have had many turns since it came.
     pub oldest: Option<Nanos>,
@@ -317,7 +317,9 @@ fn class_metrics(view: View<'_>, class: usize, now: Nanos) -> ClassMetrics {
     for worker in 0..view.workers {
         let page = view.class_of(worker, class);
         let get = |count: OfClass| page.count(count).get();
-        metrics.waiting = metrics.waiting.saturating_add(get(OfClass::Waiting) as usize);
+        for waiting in [OfClass::Waiting, OfClass::InInbox] {
+            metrics.waiting = metrics.waiting.saturating_add(get(waiting) as usize);
+        }
         let age = |since: OfClass| get(since).checked_sub(1).map(|since| now.since(Nanos(since)));
         metrics.oldest = metrics.oldest.max(age(OfClass::Oldest));
         metrics.longest_wait = metrics.longest_wait.max(age(OfClass::InLineSince));

@@ -79,20 +79,23 @@ pub(super) enum OfClass {
     ByFloor,
     /// When the first of the tasks came into line, and 1; 0 = none waits.
     InLineSince,
+    /// Tasks in the worker's inbox: woken, and seen by no worker yet. Any thread writes it, so it has a cache line of its own.
+    InInbox,
 }
 
 const FLOORS_AT: usize = 64;
 const WORKERS_AT: usize = FLOORS_AT + CLASSES_MAX;
 const WORKER_WORDS: usize = 32;
-const DELAYS_AT: usize = 8;
+const DELAYS_AT: usize = 16;
 const CLASS_WORDS: usize = DELAYS_AT + BUCKETS;
 const NAME_WORDS: usize = 4;
 
 /// A line of the cache belongs to one worker alone.
 const _: () =
     assert!(WORKERS_AT.is_multiple_of(8) && WORKER_WORDS.is_multiple_of(8) && CLASS_WORDS.is_multiple_of(8));
+const _: () = assert!((OfClass::InInbox as usize).is_multiple_of(8));
 const _: () = assert!(OfWorker::LongestName as usize + NAME_WORDS <= WORKER_WORDS);
-const _: () = assert!((OfClass::InLineSince as usize) < DELAYS_AT && Word::ReactorNs as usize <= FLOORS_AT);
+const _: () = assert!((OfClass::InInbox as usize) < DELAYS_AT && Word::ReactorNs as usize <= FLOORS_AT);
 
 fn words(workers: usize, classes: usize) -> usize {
     WORKERS_AT + workers * (WORKER_WORDS + classes * CLASS_WORDS)

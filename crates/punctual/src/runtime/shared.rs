@@ -11,13 +11,13 @@ use std::thread;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
-use punctual_machine::inbox::Inbox;
+use punctual_machine::inbox::{Entry, Inbox};
 use punctual_proto::Nanos;
 use punctual_proto::classes::{Next, Policy};
 
 use super::line::{Charge, Line};
 use super::options::{RuntimeOptions, StartError};
-use super::page::{OfWorker, Page, WorkerPage};
+use super::page::{OfClass, OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
 use super::registry::Registry;
 use super::task::Task;
@@ -112,11 +112,18 @@ impl Seat {
             return;
         }
         for mut entry in self.inbox.take_all() {
-            if let Some(task) = entry.take() {
+            if let Some(task) = self.take_out(&mut entry) {
                 task.metadata().keep_entry(entry);
                 line.push(task, now);
             }
         }
+    }
+
+    /// The task of an entry that was in the inbox.
+    fn take_out(&self, entry: &mut Entry<Task>) -> Option<Task> {
+        let task = entry.take()?;
+        self.page.class(task.metadata().class).count(OfClass::InInbox).add(u64::MAX);
+        Some(task)
     }
 
     fn note_first(&self, line: &Line) {
@@ -126,7 +133,7 @@ impl Seat {
     /// Everything that is ready, for an end.
     pub(super) fn empty(&self) -> Vec<Task> {
         let mut tasks = unpoisoned(self.line.lock()).empty();
-        tasks.extend(self.inbox.take_all().filter_map(|mut entry| entry.take()));
+        tasks.extend(self.inbox.take_all().filter_map(|mut entry| self.take_out(&mut entry)));
         tasks
     }
 }
@@ -234,6 +241,7 @@ impl Shared {
         let entry = meta.take_entry();
         let seat = &self.seats[home];
         seat.page.count(OfWorker::WokenFromElsewhere).add(1);
+        seat.page.class(class).count(OfClass::InInbox).add(1);
         seat.inbox.push(entry, task);
         if !self.wake_worker(home) && self.seats.len() > 1 {
             self.wake_idle(class, home);
