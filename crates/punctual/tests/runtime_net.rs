@@ -141,6 +141,34 @@ fn a_peer_that_only_stopped_sending_keeps_no_worker() {
     runtime.block_on(answers).unwrap();
 }
 
+/// Goal: a socket that always has something lets others have their turns. Method: all bytes are there before the first is read. Their
+/// reader spawns a task that is more important, and reads one by one.
+#[test]
+fn a_flood_keeps_nobody_waiting() {
+    const SIZE: usize = 4_000;
+    let _alive = watchdog(LIMIT_S);
+    let turn = Duration::from_micros(1);
+    let runtime = Runtime::start(&RuntimeOptions { turn, ..RuntimeOptions::default() }).unwrap();
+    let listener = std::net::TcpListener::bind(anywhere()).unwrap();
+    let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    client.write_all(&[7; SIZE]).unwrap();
+    while server.peek(&mut [0; SIZE]).unwrap() < SIZE {}
+    let (stream, again) = (TcpStream::from_std(runtime.handle(), server).unwrap(), runtime.handle().clone());
+    let reads = async move {
+        let urgent = again.spawn(class(0), async {}).unwrap();
+        for read in 0..SIZE {
+            if urgent.is_finished() {
+                return read;
+            }
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 1);
+        }
+        SIZE
+    };
+    let read = runtime.block_on(runtime.spawn(class(7), reads).unwrap()).unwrap();
+    assert!(read < SIZE, "all was read first");
+}
+
 /// Goal: a datagram that nobody took is an error once; then the socket waits for the next, and keeps nobody.
 #[test]
 fn a_refused_datagram_is_told_once() {

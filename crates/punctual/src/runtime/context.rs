@@ -44,6 +44,9 @@ pub(super) struct Turn {
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
 
+/// Messages, or calls of a socket, in a row between two looks whether the turn is over.
+pub(super) const IN_ROW_MAX: u32 = 32;
+
 thread_local! {
     static WORKER: RefCell<Option<(Arc<Shared>, usize)>> = const { RefCell::new(None) };
     static TURN: Cell<Option<Turn>> = const { Cell::new(None) };

@@ -7,11 +7,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use punctual_machine::counter::Counter;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::Handle;
 use super::reactor::{Side, Source};
 use super::shared::Shared;
+use super::{Handle, context};
 
 /// A descriptor in a runtime's reactor.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ struct Io<T: AsFd> {
     source: Arc<Source>,
     number: u64,
     shared: Arc<Shared>,
+    /// By side, calls that found something since it last looked whether the turn is over. Tasks that share a side may lose some.
+    in_row: [Counter; 2],
 }
 
 impl<T: AsFd> Io<T> {
@@ -27,7 +30,17 @@ impl<T: AsFd> Io<T> {
         let shared = Arc::clone(&handle.shared);
         let source = Arc::new(Source::default());
         let number = shared.add_descriptor(io.as_fd(), Arc::clone(&source) as _)?;
-        Ok(Self { io, source, number, shared })
+        Ok(Self { io, source, number, shared, in_row: Default::default() })
+    }
+
+    /// Whether others have their turn first: after many calls in a row, if the task's turn is over.
+    fn is_due(&self, side: Side) -> bool {
+        let in_row = &self.in_row[side as usize];
+        if in_row.get() < context::IN_ROW_MAX.into() {
+            return false;
+        }
+        in_row.set(0);
+        context::is_due()
     }
 
     /// Tries until the call does not say that it would block. `is_all` says that there is no more for the moment.
@@ -38,6 +51,11 @@ impl<T: AsFd> Io<T> {
         is_all: impl Fn(&R) -> bool,
     ) -> io::Result<R> {
         poll_fn(|context| {
+            // Before the call, so that nothing is taken that is not returned.
+            if self.is_due(side) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             loop {
                 let reports = ready!(self.source.poll_ready(side, context));
                 match call(&self.io) {
@@ -46,6 +64,7 @@ impl<T: AsFd> Io<T> {
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Ok(done) => {
+                        self.in_row[side as usize].add_alone(1);
                         if is_all(&done) {
                             self.source.spend_by_less(side, reports);
                         }

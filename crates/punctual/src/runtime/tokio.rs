@@ -1,7 +1,8 @@
 //! Classes for tasks of a tokio program: the second host of the scheduler.
 //!
 //! Each worker is one task of the program's tokio runtime, and polls the classes' tasks within it. So they use tokio's sockets and
-//! timers, and everything that is built on tokio works in them.
+//! timers, and everything that is built on tokio works in them. A task that always finds something calls
+//! [`yield_if_due`](super::yield_if_due): tokio's budget, which would end its turn, counts for none of them.
 //!
 //! ```
 //! use punctual::runtime::tokio::Classes;
@@ -74,7 +75,7 @@ impl Classes {
                 paused: None,
                 _end: Arc::clone(&end),
             };
-            // What the tasks use of tokio is bounded by their own turns: its budget counts for the worker as a whole.
+            // tokio's budget would count for the worker as a whole. So a task whose tokio socket always has something yields by itself.
             drop(host.spawn(unconstrained(worker.run())));
         }
         Ok(Self { spawner: Spawner { handle: Handle { shared } } })

@@ -23,9 +23,6 @@ mod own;
 mod reports;
 mod stream;
 
-/// Messages in a row between two looks whether the turn is over.
-const IN_ROW_MAX: u32 = 32;
-
 /// Tries of one poll.
 const TRIES_MAX: u32 = 8;
 
@@ -173,7 +170,7 @@ impl<T: Awaitable> Awaited<T> {
         mut take: impl FnMut(&mut T) -> Poll<R>,
     ) -> Poll<R> {
         self.in_row += 1;
-        if self.in_row >= IN_ROW_MAX {
+        if self.in_row >= context::IN_ROW_MAX {
             self.in_row = 0;
             if context::is_due() {
                 context.waker().wake_by_ref();
