@@ -401,10 +401,21 @@ impl Shared {
         None
     }
 
-    /// Whether a worker that is about to sleep has anything to do.
+    /// Whether a worker that is awake has anything to do.
     pub(super) fn has_work(&self, worker: usize) -> bool {
+        self.has_work_among(worker, self.awake.get())
+    }
+
+    /// Whether a worker that has left, because it is about to sleep, would have anything to do.
+    pub(super) fn would_have_work(&self, worker: usize) -> bool {
+        self.has_work_among(worker, self.awake.get() + 1)
+    }
+
+    /// The same, with so many awake, this one included.
+    fn has_work_among(&self, worker: usize, awake: u64) -> bool {
         let own = &self.seats[worker];
-        let may_steal = || self.awake.get() < self.processors;
+        // As `steal` says.
+        let may_steal = || awake <= self.processors;
         let others = || self.seats.iter().enumerate().filter(|(other, _)| *other != worker);
         own.has_up_to(own.last_class)
             || self.stop.is_raised()
@@ -473,6 +484,37 @@ impl Shared {
     pub(super) fn set_policy(&self, policy: Policy) {
         for seat in &self.seats {
             unpoisoned(seat.line.lock()).scheduler.set_policy(policy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Handle, TaskOptions};
+    use super::*;
+
+    /// Goal: a worker that is awake sees what it then may take from another one. One that is about to sleep sees what it could take
+    /// if it were awake.
+    #[test]
+    fn an_awake_worker_sees_what_it_may_take() {
+        for (awake, sees) in [(1, true), (2, true), (3, false)] {
+            let mut shared =
+                Shared::new(&RuntimeOptions { workers: 3, ..RuntimeOptions::default() }, false).unwrap();
+            shared.processors = 2;
+            let shared = Arc::new(shared);
+            (0..awake).for_each(|_| shared.enter());
+            let place = context::take_place(&shared, 0);
+            drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(3), async {}).unwrap());
+            drop(place);
+            let would_see = |of: &Shared| {
+                of.leave();
+                let would = of.would_have_work(1);
+                of.enter();
+                would
+            };
+            assert_eq!((shared.has_work(1), would_see(&shared)), (sees, sees), "{awake} awake");
+            assert_eq!(shared.steal(1, shared.now()).is_some(), sees, "{awake} awake");
+            shared.end_tasks();
         }
     }
 }

@@ -214,7 +214,7 @@ impl HostedWorker {
         shared.keep_sleeper(index, context.waker());
         self.is_awake = false;
         shared.leave();
-        let sleeps = bell.arm(Notification::Descriptor, || shared.has_work(index));
+        let sleeps = bell.arm(Notification::Descriptor, || shared.would_have_work(index));
         if sleeps {
             self.polling.page().count(OfWorker::Parks).add_alone(1);
         } else {

@@ -124,8 +124,9 @@ impl<'s> Worker<'s> {
         self.spin.note(self.shared.now().since(began).0, spun);
     }
 
+    /// Whether there would be something to do, while it does not count as awake.
     fn is_ready(&self) -> bool {
-        self.shared.has_work(self.polling.index)
+        self.shared.would_have_work(self.polling.index)
     }
 
     /// Looks again and again, for as long as that is worth while.
@@ -135,7 +136,7 @@ impl<'s> Worker<'s> {
         while last.since(began) < limit {
             for _ in 0..LOOKS {
                 spin_hint();
-                if self.is_ready() || self.shared.reactor.watch.look() {
+                if self.shared.has_work(self.polling.index) || self.shared.reactor.watch.look() {
                     return Spun::Found;
                 }
             }
