@@ -169,6 +169,11 @@ fn node_sections(nodes: &[(PageOwner, Ledger)], earlier: &Look, passed: Duration
     [nodes].into_iter().chain(besides).collect()
 }
 
+/// What a runtime did since the look before, or since its start.
+fn since(owner: &RuntimeOwner, metrics: &Metrics, earlier: &Look) -> Metrics {
+    earlier.runtime(owner).map_or_else(|| metrics.clone(), |before| metrics.since(before))
+}
+
 /// Runtimes, and of each the classes that had anything to do. Since the look before, or since their start.
 fn runtime_sections(look: &Look, earlier: &Look) -> Vec<Section> {
     let mut columns = vec![Column::name("runtime"), Column::number("pid")];
@@ -180,7 +185,7 @@ fn runtime_sections(look: &Look, earlier: &Look) -> Vec<Section> {
     let mut classes = Table::new(columns).keyed(2);
     let mut verdicts = Vec::new();
     for (owner, metrics) in &look.runtimes {
-        let spent = earlier.runtime(owner).map_or_else(|| metrics.clone(), |before| metrics.since(before));
+        let spent = since(owner, metrics, earlier);
         let sum = |of: fn(&WorkerMetrics) -> u64| count(spent.workers.iter().map(of).sum());
         let polls: u64 = spent.workers.iter().map(|worker| worker.polls).sum();
         let rate = polls as f64 / (spent.time.0 as f64 / 1e9).max(1e-3);
@@ -249,14 +254,15 @@ fn object(look: &Look, earlier: &Look, passed: Duration) -> Value {
             })
         })
         .collect();
-    let runtimes: Vec<Value> = look.runtimes.iter().map(|(owner, metrics)| runtime(owner, metrics)).collect();
+    let runtimes: Vec<Value> =
+        look.runtimes.iter().map(|(owner, metrics)| runtime(owner, metrics, earlier)).collect();
     let groups: Vec<Value> =
         look.groups.iter().map(|(owner, account)| groups::object(owner, account)).collect();
     json!({ "schema": SCHEMA, "nodes": nodes, "runtimes": runtimes, "groups": groups })
 }
 
-/// A runtime since its start. Times are nanoseconds.
-fn runtime(owner: &RuntimeOwner, metrics: &Metrics) -> Value {
+/// A runtime since its start, and what is wrong since the look before. Times are nanoseconds.
+fn runtime(owner: &RuntimeOwner, metrics: &Metrics, earlier: &Look) -> Value {
     let workers: Vec<Value> = metrics
         .workers
         .iter()
@@ -308,7 +314,7 @@ fn runtime(owner: &RuntimeOwner, metrics: &Metrics) -> Value {
         "panics": metrics.panics,
         "workers": workers,
         "classes": classes,
-        "verdicts": metrics.verdicts().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "verdicts": since(owner, metrics, earlier).verdicts().iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
@@ -386,6 +392,25 @@ mod tests {
             second.contains("2,500") && second.contains("server: priority starvation: class 7"),
             "{second}"
         );
+    }
+
+    /// Goal: a fault from before the last look is not named again, for scripts either.
+    #[test]
+    fn verdicts_are_of_the_time_between_two_looks() {
+        let process = ProcessIdentity { pid: 1, namespace: 0 };
+        let look = |seconds: u64, long_polls| {
+            let owner = RuntimeOwner { name: "server".to_owned(), process, started: Ticks(1) };
+            let workers = vec![WorkerMetrics { long_polls, ..WorkerMetrics::default() }];
+            let metrics = Metrics { time: Nanos(seconds * 1_000_000_000), workers, ..Metrics::default() };
+            Look { runtimes: vec![(owner, metrics)], ..Look::default() }
+        };
+        let said = |later: &Look, earlier: &Look| {
+            let object = object(later, earlier, Duration::from_secs(1));
+            object["runtimes"][0]["verdicts"].as_array().map_or(0, Vec::len)
+        };
+        assert_eq!(said(&look(1, 3), &Look::default()), 1, "since its start");
+        assert_eq!(said(&look(2, 3), &look(1, 3)), 0);
+        assert_eq!(said(&look(3, 4), &look(2, 3)), 1);
     }
 
     /// Goal: owners that differ in one part alone are told apart: two runtimes of a process, a node of one name on two buses.
