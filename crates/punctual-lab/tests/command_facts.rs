@@ -5,7 +5,7 @@ mod common;
 use std::io;
 use std::process::Stdio;
 
-use common::{Place, punctual};
+use common::{Place, punctual, text};
 use punctual::{Bus, Node, Target};
 use serde_json::Value;
 
@@ -60,6 +60,19 @@ fn live_counters_are_those_of_other_processes() -> Result<(), Box<dyn std::error
     let page = place.punctual(&["stat", "--once"]).with(0).out;
     assert!(!page.contains(&name), "{page}");
     Ok(())
+}
+
+/// Goal: Ctrl-C ends it, however soon the next look is due.
+#[test]
+fn live_counters_without_a_pause_end_by_ctrl_c() {
+    let place = Place::new();
+    let _node =
+        Node::open(&Bus::loopback(&format!("pauseless-{}", std::process::id())), "there").expect("a node");
+    let mut started = place.start(punctual(&["stat", "--every", "1ns"]));
+    let out = started.out_path();
+    started.has("it showed something", || text(&out).contains("there"));
+    started.signal("-INT");
+    started.end().with(0);
 }
 
 /// Method: a pipe whose reading end is closed before the command starts.

@@ -104,9 +104,13 @@ fn watch(arguments: &StatArguments, mut read: impl FnMut() -> Look) -> Result<()
         }
         last = Instant::now();
         earlier = look;
-        while last.elapsed() < arguments.every {
+        loop {
+            // Also where the next look is due at once.
             if interrupted() {
                 return Ok(());
+            }
+            if last.elapsed() >= arguments.every {
+                break;
             }
             std::thread::sleep(Duration::from_millis(20).min(arguments.every));
         }
