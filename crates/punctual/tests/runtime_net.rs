@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -448,4 +450,29 @@ fn the_end_closes_connections() {
     assert!(runtime.handle().metrics().reactor.sources >= 2);
     drop(runtime);
     assert_eq!(client.read(&mut [0]).unwrap_or(0), 0, "closed, or reset");
+}
+
+/// Goal: a socket of a runtime that is gone waits for nothing, whether it waited at the end or is awaited later.
+#[test]
+fn the_end_ends_waits_elsewhere() {
+    let _alive = watchdog(LIMIT_S);
+    let (gone, other) = (start(1), start(1));
+    let socket = UdpSocket::bind(gone.handle(), anywhere()).unwrap();
+    let (said, heard) = mpsc::channel();
+    let receives = async move {
+        let mut buffer = [0];
+        let mut waits = pin!(socket.recv_from(&mut buffer));
+        let ended = poll_fn(|context| {
+            let polled = waits.as_mut().poll(context);
+            said.send(()).unwrap();
+            polled
+        });
+        [ended.await.map(drop), socket.recv_from(&mut [0]).await.map(drop)]
+    };
+    let receives = other.spawn(class(0), receives).unwrap();
+    heard.recv().unwrap();
+    drop(gone);
+    for ended in other.block_on(receives).unwrap() {
+        assert_eq!(ended.unwrap_err().to_string(), "the runtime is gone");
+    }
 }

@@ -1,11 +1,12 @@
-//! TCP and UDP for tasks. A call is tried when its descriptor was reported, on the task's turn.
+//! TCP and UDP for tasks. A call is tried when its descriptor was reported, on the task's turn. When the runtime is gone, a call that
+//! would wait is an error.
 
 use std::future::poll_fn;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::Poll;
 
 use punctual_machine::counter::Counter;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -57,7 +58,11 @@ impl<T: AsFd> Io<T> {
                 return Poll::Pending;
             }
             loop {
-                let reports = ready!(self.source.poll_ready(side, context));
+                let Poll::Ready(reports) = self.source.poll_ready(side, context) else {
+                    // Behind the waker that it has left.
+                    let is_over = self.shared.reactor.is_over();
+                    return if is_over { Poll::Ready(Err(gone())) } else { Poll::Pending };
+                };
                 match call(&self.io) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         self.source.spend(side, reports);
@@ -76,6 +81,11 @@ impl<T: AsFd> Io<T> {
         })
         .await
     }
+}
+
+/// Nobody waits for descriptors any more.
+fn gone() -> io::Error {
+    io::Error::other("the runtime is gone")
 }
 
 impl<T: AsFd> Drop for Io<T> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
-use punctual_machine::counter::Counter;
+use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::epoll::{EpollSet, Readiness, Reports};
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::Nanos;
@@ -56,7 +56,7 @@ struct State {
 pub(super) struct Source {
     sides: [Mutex<State>; 2],
     /// An end or an error was reported. Only reads mind: there is more room to write when the kernel says so, whoever has ended.
-    is_closed: punctual_machine::counter::Flag,
+    is_closed: Flag,
 }
 
 impl Source {
@@ -204,6 +204,8 @@ pub(super) struct Reactor {
     pub(super) timers: Timers,
     /// What waits and can be looked at without a system call.
     pub(super) watch: Watch,
+    /// Nobody is woken any more.
+    is_over: Flag,
     page: Arc<Page>,
 }
 
@@ -221,6 +223,7 @@ impl Reactor {
             is_led: Counter::default(),
             timers: Timers::default(),
             watch: Watch::default(),
+            is_over: Flag::default(),
             page: Arc::clone(page),
         })
     }
@@ -363,8 +366,15 @@ impl Reactor {
         self.wake(wakes) || woken
     }
 
-    /// Nobody is woken any more.
+    /// Whether nobody is woken any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.is_raised()
+    }
+
+    /// Nobody is woken any more, but once those that wait now.
     pub(super) fn forget(&self) -> Vec<Waker> {
+        // First: wakers are taken with their locks held, so a thread that leaves one there afterwards sees this.
+        self.is_over.raise();
         let sources = unpoisoned(self.sources.lock()).all();
         let waiting = sources.iter().flat_map(|source| source.forget());
         waiting.flatten().chain(self.timers.forget()).collect()

@@ -96,7 +96,8 @@ impl Timers {
     }
 }
 
-/// An instant of a runtime's clock, to be waited for.
+/// An instant of a runtime's clock, to be waited for. When the runtime is gone it wakes nobody: awaited elsewhere it lasts until it is
+/// polled after its time.
 #[derive(Debug)]
 pub struct Sleep {
     shared: Arc<Shared>,

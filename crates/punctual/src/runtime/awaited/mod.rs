@@ -103,7 +103,7 @@ enum Host<T: Awaitable> {
 }
 
 impl<T: Awaitable> Awaited<T> {
-    /// For tasks of a runtime with threads of its own.
+    /// For tasks of a runtime with threads of its own. When that is gone, nobody is woken.
     ///
     /// # Errors
     /// If the kernel has no room for its descriptor.
