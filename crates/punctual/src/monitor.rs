@@ -1,13 +1,14 @@
 //! Everything that is said on a bus, for one who only listens: nobody is held back by it, and nobody's message is sent because of it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, NodeId, Stamps, Target};
 
 use crate::communicator::{Communicator, Message};
-use crate::ledger::RowCount;
+use crate::ledger::{Page, RowCount};
 use crate::publication::{Overrun, StreamHead, StreamMessage, Subscription};
 
 /// Polls between two looks at what else is due, while every poll finds something.
@@ -231,18 +232,40 @@ fn poll_wire(
 
 impl MemoryEnd {
     fn poll(&mut self, limit: usize, timeout: Duration, f: &mut impl FnMut(&Observed<'_>)) -> usize {
-        let Self { subscription, row } = self;
-        let mut shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
-        if shown == 0 && !timeout.is_zero() {
-            let clock = Clock::get();
-            let deadline = clock.now().plus(clock.ticks(timeout));
-            let _news_or_late =
-                subscription.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
-            shown = subscription.poll(limit, |message| f(&Observed::of_stream(message)));
+        let shown = self.show(limit, f);
+        if shown > 0 || timeout.is_zero() {
+            return shown;
         }
-        let page = &subscription.streams().about.page;
-        page.row(*row)[RowCount::Delivered as usize].add_alone(shown as u64);
-        shown
+        let clock = Clock::get();
+        let deadline = clock.now().plus(clock.ticks(timeout));
+        let _news_or_late =
+            self.subscription.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
+        self.show(limit, f)
+    }
+
+    /// Shows what is there and counts it. Where `f` panics over a message, those before it are counted, and it comes again.
+    fn show(&mut self, limit: usize, f: &mut impl FnMut(&Observed<'_>)) -> usize {
+        let streams = Arc::clone(self.subscription.streams());
+        let mut shown = Shown { page: &streams.about.page, row: self.row, count: 0 };
+        let count = self.subscription.poll(limit, |message| {
+            f(&Observed::of_stream(message));
+            shown.count += usize::from(message.is_delivered());
+        });
+        shown.count = count;
+        count
+    }
+}
+
+/// Messages that were shown, which are counted when this is dropped.
+struct Shown<'p> {
+    page: &'p Page,
+    row: usize,
+    count: usize,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.page.row(self.row)[RowCount::Delivered as usize].add_alone(self.count as u64);
     }
 }
 

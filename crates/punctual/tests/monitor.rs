@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use common::{Medium, PATIENCE, media, unique, watchdog};
@@ -96,6 +97,34 @@ fn in_memory_a_monitor_has_what_others_say_to_each_other() {
         assert_eq!(received.count(), 41, "{bus}");
         drop(monitor);
         assert_eq!(listener.ledger().delivered, 40, "{}", listener.ledger());
+        assert!(listener.ledger().is_balanced(), "{}", listener.ledger());
+    }
+}
+
+/// Goal: a panic in what is called with a message loses nothing: those before it are counted, it comes again.
+#[test]
+fn a_panic_over_a_message_is_counted_right() {
+    let _alive = watchdog(60);
+    for bus in memory_buses() {
+        let (here, listener) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "listener").unwrap());
+        let _reader = here.subscription(7, &SubscriptionOptions::default()).unwrap();
+        let mut publication = here.publication(Target::port("here", 7), &held_back(4096)).unwrap();
+        let mut monitor = listener.monitor(Wake::Futex).unwrap();
+        (0..5).for_each(|number: u8| publication.offer(&[number]).unwrap());
+        let mut first = None;
+        let mut sequences = Vec::new();
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            monitor.poll(5, Duration::ZERO, |observed| {
+                let number = observed.sequence - *first.get_or_insert(observed.sequence);
+                assert!(number != 2, "on purpose");
+            });
+        }));
+        assert!(caught.is_err());
+        assert_eq!(listener.ledger().delivered, 2, "{bus}");
+        monitor.poll(5, Duration::ZERO, |observed| sequences.push(observed.sequence - first.unwrap()));
+        assert_eq!(sequences, [2, 3, 4], "{bus}");
+        drop(monitor);
+        assert_eq!(listener.ledger().delivered, 5, "{bus}");
         assert!(listener.ledger().is_balanced(), "{}", listener.ledger());
     }
 }

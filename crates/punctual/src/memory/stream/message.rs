@@ -153,6 +153,13 @@ impl<'a> StreamMessage<'a> {
         intact
     }
 
+    /// Whether it counts as delivered. Its reader is done with it.
+    #[inline]
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.fate.set(self.settle());
+        self.fate.get() == Fate::Whole
+    }
+
     /// What has become of it: as its reader was told, or as it is now if that did not ask.
     #[inline]
     pub(super) fn settle(&self) -> Fate {
