@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use punctual::Ledger;
 use punctual::broadcast::{GroupAccount, GroupOwner};
 use punctual::ledger::PageOwner;
 use punctual::runtime::{Metrics, RuntimeOwner, WorkerMetrics};
+use punctual::{Ledger, Nanos};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Value, json};
 
@@ -192,10 +192,13 @@ fn runtime_sections(look: &Look, earlier: &Look) -> Vec<Section> {
         let spent = since(owner, metrics, earlier);
         let sum = |of: fn(&WorkerMetrics) -> u64| count(spent.workers.iter().map(of).sum());
         let polls: u64 = spent.workers.iter().map(|worker| worker.polls).sum();
-        let rate = polls as f64 / (spent.time.0 as f64 / 1e9).max(1e-3);
+        // By another clock than ours nobody knows in what time that was.
+        let rate = match spent.time {
+            Nanos(0) => dash(),
+            Nanos(time) => grouped((polls as f64 / (time as f64 / 1e9).max(1e-3)) as i64),
+        };
         let pid = owner.process.pid_here().map_or_else(dash, |pid| pid.to_string());
-        let numbers =
-            [count(metrics.workers.len() as u64), count(metrics.tasks as u64), grouped(rate as i64)];
+        let numbers = [count(metrics.workers.len() as u64), count(metrics.tasks as u64), rate];
         let mut cells: Vec<Cell> = vec![owner.name.as_str().into(), pid.into()];
         cells.extend(numbers.map(Cell::from));
         let of_workers: [fn(&WorkerMetrics) -> u64; 4] = [
@@ -331,8 +334,8 @@ fn causes(ledger: &Ledger) -> impl Iterator<Item = (&'static str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual::runtime::ClassMetrics;
-    use punctual::{Nanos, NodeId, Ticks};
+    use punctual::runtime::{ClassMetrics, ThreadMetrics};
+    use punctual::{NodeId, Ticks};
     use punctual_machine::process::ProcessIdentity;
 
     /// Goal: it ends when there is nobody whose counters could change.
@@ -415,6 +418,28 @@ mod tests {
         assert_eq!(said(&look(1, 3), &Look::default()), 1, "since its start");
         assert_eq!(said(&look(2, 3), &look(1, 3)), 0);
         assert_eq!(said(&look(3, 4), &look(2, 3)), 1);
+    }
+
+    /// Goal: of a runtime by another clock no rate is said, nor parts of a time that is not known.
+    #[test]
+    fn without_a_common_clock_there_is_no_rate() {
+        let process = ProcessIdentity { pid: 1, namespace: 0 };
+        let owner = RuntimeOwner { name: "server".to_owned(), process, started: Ticks(1) };
+        let thread = ThreadMetrics { queued: Nanos(5), switches_involuntary: 1, ..ThreadMetrics::default() };
+        let worker = WorkerMetrics { lock_wait: Nanos(5), thread, ..WorkerMetrics::default() };
+        let look = |polls| {
+            let workers = vec![WorkerMetrics { polls, ..worker.clone() }];
+            Look {
+                runtimes: vec![(owner.clone(), Metrics { workers, ..Metrics::default() })],
+                ..Look::default()
+            }
+        };
+        for earlier in [Look::default(), look(21)] {
+            let page = page(&look(4_321), &earlier, Duration::from_secs(1), Screen::default());
+            let line = page.lines().find(|line| line.contains("server")).expect("it is there");
+            assert_eq!(line.split_whitespace().nth(4), Some(dash().as_str()), "{page}");
+            assert!(!page.contains("What is wrong"), "{page}");
+        }
     }
 
     /// Goal: owners that differ in one part alone are told apart: two runtimes of a process, a node of one name on two buses.

@@ -14,7 +14,7 @@ use crate::pages::{self, PageKind};
 /// Counters of a runtime at an instant, or of the time between two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// The time since the runtime's start, or between the two.
+    /// The time since the runtime's start, or between the two; 0 where the runtime's clock is another than ours.
     pub time: Nanos,
     /// Tasks that live.
     pub tasks: usize,
@@ -188,10 +188,13 @@ impl Metrics {
         (u128::from(own) * 1_000 / u128::from(all.max(1))) as u64
     }
 
-    /// What is wrong, the cause of others first. Of the time between two readings, not since the start.
+    /// What is wrong, the cause of others first. Parts are of [`Self::time`], so a fault of now hardly shows in a reading since the
+    /// start: take the difference of two. Where that time is not known, no part of it is named.
     #[must_use]
     pub fn verdicts(&self) -> Vec<Verdict> {
-        let share = |time: Nanos| (u128::from(time.0) * 1_000 / u128::from(self.time.0.max(1))) as u64;
+        let share = |time: Nanos| {
+            (u128::from(time.0) * 1_000).checked_div(self.time.0.into()).map_or(0, |permille| permille as u64)
+        };
         let mut verdicts = Vec::new();
         for (worker, metrics) in self.workers.iter().enumerate() {
             let (locked, queued) = (share(metrics.lock_wait), share(metrics.thread.queued));
@@ -320,7 +323,9 @@ fn class_metrics(view: View<'_>, class: usize, now: Nanos) -> ClassMetrics {
         for waiting in [OfClass::Waiting, OfClass::InInbox] {
             metrics.waiting = metrics.waiting.saturating_add(get(waiting) as usize);
         }
-        let age = |since: OfClass| get(since).checked_sub(1).map(|since| now.since(Nanos(since)));
+        // By another clock nobody knows how old anything is.
+        let known = Some(now).filter(|&now| now != Nanos(0));
+        let age = |since: OfClass| Some(known?.since(Nanos(get(since).checked_sub(1)?)));
         metrics.oldest = metrics.oldest.max(age(OfClass::Oldest));
         metrics.longest_wait = metrics.longest_wait.max(age(OfClass::InLineSince));
         metrics.delays.add(page.delays());
