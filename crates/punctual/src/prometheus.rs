@@ -112,7 +112,9 @@ impl Page {
                 worker.thread.switches_involuntary.to_string()
             }),
             ("polls_total", "Tasks that it polled.", |worker| worker.polls.to_string()),
-            ("yields_total", "Polls whose task was woken while it ran.", |worker| worker.yields.to_string()),
+            ("yields_total", "Polls whose task was woken while it ran, by whomever.", |worker| {
+                worker.yields.to_string()
+            }),
             ("stolen_total", "Tasks that it took from others' lines.", |worker| worker.stolen.to_string()),
             ("parks_total", "Sleeps.", |worker| worker.parks.to_string()),
             ("wakes_in_vain_total", "Sleeps after which there was nothing to do.", |worker| {
@@ -155,7 +157,7 @@ impl Page {
                 |class| seconds(class.longest_wait.unwrap_or_default()),
             ),
             ("polls_total", "counter", "Polls.", |class| class.polls.to_string()),
-            ("cpu_seconds_total", "counter", "Time of its polls.", |class| seconds(class.ran)),
+            ("cpu_seconds_total", "counter", "Time of its polls by the clock.", |class| seconds(class.ran)),
             ("late_total", "counter", "Polls that began after their request's deadline.", |class| {
                 class.late.to_string()
             }),

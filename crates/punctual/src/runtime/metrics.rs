@@ -48,7 +48,7 @@ pub struct WorkerMetrics {
     pub thread: ThreadMetrics,
     /// Tasks that it polled.
     pub polls: u64,
-    /// Polls whose task was woken while it ran.
+    /// Polls whose task was woken while it ran: by itself, to yield, or by others.
     pub yields: u64,
     /// Tasks that it took from others' lines.
     pub stolen: u64,
@@ -102,7 +102,7 @@ pub struct ClassMetrics {
     pub delays: Histogram,
     /// Polls.
     pub polls: u64,
-    /// Processor time of its polls.
+    /// Time of its polls by the clock, until they ended or blocked: also that in which their worker had no processor.
     pub ran: Nanos,
     /// Polls that began after their request's deadline.
     pub late: u64,

@@ -41,7 +41,7 @@ pub(super) enum OfWorker {
     Thread,
     /// Who has the worker's line writes these, and those of long polls.
     Polls,
-    /// Polls whose task was woken while it ran: it yielded.
+    /// Polls whose task was woken while it ran: by itself, to yield, or by others.
     Yields,
     Stolen,
     LongPolls,
