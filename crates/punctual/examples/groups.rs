@@ -2,6 +2,7 @@
 use std::time::{Duration, Instant};
 
 use punctual::keyed_group::{GroupLeader, GroupMember, GroupTiming, Secret, group_of_cell};
+use punctual::seal::KeyError;
 use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};
 
 const CELL_M: f64 = 100.0;
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             group,
             master.clone(),
             GroupTiming::default(),
-        ));
+        )?);
     }
     let mut vehicles = Vec::new();
     for (name, at_m) in [("ann", 10.0), ("ben", 60.0)] {
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let node = open(name, &keys)?;
         let secret = master.of_member(node.id());
         let mut member = GroupMember::new(node.bind(EXCHANGE)?, &keys, secret, GroupTiming::default())?;
-        member.join(leader_of(at_m), group_of_cell(at_m, 0.0, CELL_M));
+        member.join(leader_of(at_m), group_of_cell(at_m, 0.0, CELL_M))?;
         vehicles.push(Vehicle { name, at_m, member, voice: node.bind(1)? });
     }
     let start = Instant::now();
@@ -64,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("{name} hears in group {:x}: {text}", message.sealed_in.unwrap_or(0));
             }
             if is_time {
-                drive(vehicle);
+                drive(vehicle)?;
             }
         }
         if is_time {
@@ -76,13 +77,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Half a second of the road: 15 m, a greeting, and another group where a new cell begins.
-fn drive(vehicle: &mut Vehicle) {
+fn drive(vehicle: &mut Vehicle) -> Result<(), KeyError> {
     let before = leader_of(vehicle.at_m);
     vehicle.at_m += 15.0;
     let greeting = format!("{} is at {:.0} m", vehicle.name, vehicle.at_m);
     // Nobody else may be there.
     let _nobody = vehicle.voice.try_send(Target::everyone_at(1), greeting.as_bytes());
     if leader_of(vehicle.at_m) != before {
-        vehicle.member.join(leader_of(vehicle.at_m), group_of_cell(vehicle.at_m, 0.0, CELL_M));
+        vehicle.member.join(leader_of(vehicle.at_m), group_of_cell(vehicle.at_m, 0.0, CELL_M))?;
     }
+    Ok(())
 }

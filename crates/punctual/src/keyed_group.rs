@@ -24,6 +24,11 @@ fn entropy(bytes: &mut [u8]) {
     fill_with_secrets(bytes);
 }
 
+/// Newcomers have no key but the fleet's. A leader's key of the same group would seal in its place, and they would not open it.
+fn check_group(group: u32, home: Option<u32>) -> Result<(), KeyError> {
+    if home == Some(group) { Err(KeyError::Fleet(group)) } else { Ok(()) }
+}
+
 /// What has changed for a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupChange {
@@ -141,12 +146,17 @@ impl GroupMember {
     }
 
     /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
-    pub fn join(&mut self, leader: NodeId, group: u32) {
+    ///
+    /// # Errors
+    /// [`KeyError::Fleet`] for the group whose key seals the exchange. Nothing has changed then.
+    pub fn join(&mut self, leader: NodeId, group: u32) -> Result<(), KeyError> {
+        check_group(group, Some(self.home))?;
         self.leave();
         let own = self.carrier.address().node;
         let member =
             Member::new((own, leader), group, self.secret.clone(), self.timing, monotonic_ns(), &mut entropy);
         self.member = Some(member);
+        Ok(())
     }
 
     /// Leaves the group and forgets its keys.
@@ -224,13 +234,24 @@ impl GroupLeader {
     /// Leads a group from now on. `master` is the secret from which those of the members follow; `keys` are those with which
     /// the node of `carrier` was opened, and get the group's keys, so that it hears its members. The group that seals with them now
     /// seals what it tells newcomers, whichever the node is in later.
-    pub fn new(carrier: Communicator, keys: &Keys, group: u32, master: Secret, timing: GroupTiming) -> Self {
-        if let Some(home) = keys.sealing() {
-            carrier.seal_in(home.group);
+    ///
+    /// # Errors
+    /// [`KeyError::Fleet`] if that is the group to be led.
+    pub fn new(
+        carrier: Communicator,
+        keys: &Keys,
+        group: u32,
+        master: Secret,
+        timing: GroupTiming,
+    ) -> Result<Self, KeyError> {
+        let home = keys.sealing().map(|home| home.group);
+        check_group(group, home)?;
+        if let Some(home) = home {
+            carrier.seal_in(home);
         }
         let own = carrier.address().node;
         let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
-        Self { carrier, keys: keys.clone(), leader }
+        Ok(Self { carrier, keys: keys.clone(), leader })
     }
 
     /// Who is in.

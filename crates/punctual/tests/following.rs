@@ -60,7 +60,7 @@ fn role() {
     let mut publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();
     publisher.follow(&member.membership());
     let running = publisher.spawn(move |_| Quantity::new(group as f32)).unwrap();
-    member.join(NodeId::named(leader), group);
+    member.join(NodeId::named(leader), group).unwrap();
     let end = Instant::now() + Duration::from_secs(600);
     while Instant::now() < end && !running.is_finished() {
         member.turn(|_| ()).unwrap();
@@ -113,7 +113,7 @@ fn interests_follow_a_vehicle_through_its_groups() {
         let lead = |(index, (name, group)): (usize, &(&str, u32))| {
             let keys = fleet();
             let node = Node::open(&bus_of(&bus[index]).sealed(&keys), name).unwrap();
-            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing())
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing()).unwrap()
         };
         let leaders = GROUPS.iter().enumerate().map(lead).collect();
         let (node, member) = vehicle(&bus[2], "vehicle");
@@ -139,7 +139,7 @@ fn interests_follow_a_vehicle_through_its_groups() {
             let (leader, group) = GROUPS[round % 2];
             let other = 3 - group;
             let before = street.taken(group);
-            street.member.join(NodeId::named(leader), group);
+            street.member.join(NodeId::named(leader), group).unwrap();
             assert!(
                 street.turn_until(PATIENCE, |street| street.taken(group) >= before + 20),
                 "{}, round {round}: {:?}, {}",
@@ -176,7 +176,8 @@ fn components_of_one_node_follow_it_together() {
         let (leader, group) = GROUPS[0];
         let keys = fleet();
         let leading = Node::open(&bus_of(&bus[0]).sealed(&keys), leader).unwrap();
-        let leads = GroupLeader::new(leading.bind(EXCHANGE).unwrap(), &keys, group, master(), timing());
+        let leads =
+            GroupLeader::new(leading.bind(EXCHANGE).unwrap(), &keys, group, master(), timing()).unwrap();
         let (node, member) = vehicle(&bus[1], "vehicle");
         let mut publisher = Publisher::new(node.bind(1).unwrap(), SPEED).unwrap();
         publisher.follow(&member.membership());
@@ -188,7 +189,7 @@ fn components_of_one_node_follow_it_together() {
         let _subscribes = subscriber.spawn(move |_| counts[group as usize].add(1)).unwrap();
         let mut street = Street { leaders: vec![leads], member, changes: Vec::new(), taken };
         assert!(!street.turn_until(Duration::from_millis(50), |street| street.taken(group) > 0));
-        street.member.join(NodeId::named(leader), group);
+        street.member.join(NodeId::named(leader), group).unwrap();
         assert!(
             street.turn_until(PATIENCE, |street| street.taken(group) >= 20),
             "{}: {}",

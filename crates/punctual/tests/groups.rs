@@ -8,6 +8,7 @@ use common::{PATIENCE, unique, watchdog};
 use punctual::keyed_group::{
     GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret, group_of_cell,
 };
+use punctual::seal::KeyError;
 use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};
 
 const EXCHANGE: u16 = 9;
@@ -62,7 +63,7 @@ impl Roadside {
         let open = |(name, group): &(&str, u32)| {
             let keys = fleet();
             let node = Node::open(&bus.clone().sealed(&keys), name).unwrap();
-            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing())
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing()).unwrap()
         };
         Self { leaders: groups.iter().map(open).collect(), events: Vec::new() }
     }
@@ -88,7 +89,7 @@ fn members_come_back_to_a_leader_that_starts_again() {
         let mut roadside = Roadside::new(&bus, &[("leader", 5)]);
         let mut vehicles: Vec<Vehicle> = ["ann", "ben"].iter().map(|name| Vehicle::new(&bus, name)).collect();
         for vehicle in &mut vehicles {
-            vehicle.member.join(NodeId::named("leader"), 5);
+            vehicle.member.join(NodeId::named("leader"), 5).unwrap();
         }
         let all_in = |roadside: &Roadside, all: &[Vehicle]| {
             roadside.leaders.iter().all(|leader| leader.members().count() == 2)
@@ -133,7 +134,7 @@ fn vehicles_follow_their_cells() {
         let mut vehicles: Vec<Vehicle> =
             ["ann", "ben", "cyd"].iter().map(|name| Vehicle::new(&bus, name)).collect();
         for vehicle in &mut vehicles {
-            vehicle.member.join(NodeId::named("west"), west);
+            vehicle.member.join(NodeId::named("west"), west).unwrap();
         }
         roadside.turn_until(&mut vehicles, |_, all| {
             all.iter().all(|vehicle| vehicle.member.group() == Some(west))
@@ -143,7 +144,7 @@ fn vehicles_follow_their_cells() {
         assert_eq!(vehicles[1].heard(), [(NodeId::named("ann"), Some(west))]);
         let before = vehicles[1].keys.sealing().unwrap();
 
-        vehicles[0].member.join(NodeId::named("east"), east);
+        vehicles[0].member.join(NodeId::named("east"), east).unwrap();
         roadside.turn_until(&mut vehicles, |_, all| {
             let renewed =
                 all[1..].iter().all(|vehicle| vehicle.keys.sealing().unwrap().generation > before.generation);
@@ -181,7 +182,7 @@ fn who_leads_one_group_may_join_another() {
             (Node::open(&bus.clone().sealed(&keys), name).unwrap(), keys)
         };
         let lead = |(node, keys): &(Node, Keys), port, group| {
-            GroupLeader::new(node.bind(port).unwrap(), keys, group, master(), timing())
+            GroupLeader::new(node.bind(port).unwrap(), keys, group, master(), timing()).unwrap()
         };
         let (crossing, head) = (open("crossing"), open("head"));
         let leaders = vec![lead(&crossing, AT_CROSSINGS, 6), lead(&head, EXCHANGE, 5)];
@@ -191,10 +192,10 @@ fn who_leads_one_group_may_join_another() {
         let member = GroupMember::new(carrier, &head.1, secret, timing()).unwrap();
         let voice = head.0.bind(1).unwrap();
         let mut vehicles = vec![Vehicle { keys: head.1, member, voice, changes: Vec::new() }];
-        vehicles[0].member.join(NodeId::named("crossing"), 6);
+        vehicles[0].member.join(NodeId::named("crossing"), 6).unwrap();
         roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(6));
         vehicles.push(Vehicle::new(&bus, "ann"));
-        vehicles[1].member.join(NodeId::named("head"), 5);
+        vehicles[1].member.join(NodeId::named("head"), 5).unwrap();
         roadside.turn_until(&mut vehicles, |_, all| all[1].member.group() == Some(5));
         assert_eq!(vehicles[0].member.group(), Some(6));
     }
@@ -209,7 +210,7 @@ fn who_is_put_out_is_not_heard() {
     let mut vehicles: Vec<Vehicle> =
         ["ann", "ben", "eve"].iter().map(|name| Vehicle::new(&bus, name)).collect();
     for vehicle in &mut vehicles {
-        vehicle.member.join(NodeId::named("leader"), 3);
+        vehicle.member.join(NodeId::named("leader"), 3).unwrap();
     }
     roadside.turn_until(&mut vehicles, |_, all| all.iter().all(|vehicle| vehicle.member.group() == Some(3)));
     let before = vehicles[0].keys.sealing().unwrap();
@@ -227,4 +228,32 @@ fn who_is_put_out_is_not_heard() {
     let in_group: Vec<_> = heard.iter().filter(|(_, group)| *group == Some(3)).collect();
     assert_eq!(in_group, [&(NodeId::named("ben"), Some(3))], "{heard:?}");
     assert_eq!(roadside.leaders[0].members().count(), 2);
+}
+
+/// Goal: a leader's keys never take the place of the fleet's, without which nobody could join: that group's number is refused.
+#[test]
+fn the_group_of_the_fleets_key_has_no_leader() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("fleet"));
+    let open = |name| {
+        let keys = Keys::parse("1 1 00112233445566778899aabbccddeeff").unwrap();
+        (Node::open(&bus.clone().sealed(&keys), name).unwrap(), keys)
+    };
+    let (leading, fleet) = open("leader");
+    let lead = |port, group| GroupLeader::new(leading.bind(port).unwrap(), &fleet, group, master(), timing());
+    assert_eq!(lead(8, 1).err(), Some(KeyError::Fleet(1)));
+    let mut roadside = Roadside { leaders: vec![lead(EXCHANGE, 5).unwrap()], events: Vec::new() };
+    let (node, keys) = open("ann");
+    let secret = master().of_member(node.id());
+    let member = GroupMember::new(node.bind(EXCHANGE).unwrap(), &keys, secret, timing()).unwrap();
+    let mut vehicles = [Vehicle { keys, member, voice: node.bind(1).unwrap(), changes: Vec::new() }];
+    let leader = NodeId::named("leader");
+    vehicles[0].member.join(leader, 5).unwrap();
+    roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
+    assert_eq!(vehicles[0].member.join(leader, 1), Err(KeyError::Fleet(1)));
+    assert_eq!(vehicles[0].member.group(), Some(5), "it stays where it is");
+    vehicles[0].member.leave();
+    assert_eq!(vehicles[0].keys.sealing().map(|id| id.group), Some(1));
+    vehicles[0].member.join(leader, 5).unwrap();
+    roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
 }

@@ -137,10 +137,10 @@ fn search_groups() {
     let leads = Node::open(&bus.clone().sealed(&fleet), "leads").unwrap();
     let goes = Node::open(&bus.sealed(&own), "goes").unwrap();
     let of_member = Sought::of(secret().of_member(goes.id()).expose());
-    let mut leader = GroupLeader::new(leads.bind(9).unwrap(), &fleet, 5, secret(), timing);
+    let mut leader = GroupLeader::new(leads.bind(9).unwrap(), &fleet, 5, secret(), timing).unwrap();
     let mut member =
         GroupMember::new(goes.bind(9).unwrap(), &own, secret().of_member(goes.id()), timing).unwrap();
-    member.join(NodeId::named("leads"), 5);
+    member.join(NodeId::named("leads"), 5).unwrap();
     let mut made = Vec::new();
     let end = Instant::now() + PATIENCE;
     let mut renewed = 0;

@@ -105,12 +105,13 @@ impl Station {
         let capture = captures.path().join(format!("{cell}.pcapng"));
         let (node, keys) = places.open(&NodeOptions::new(&leader_of(cell)).capture(&capture))?;
         let carrier = node.bind(EXCHANGE).map_err(|error| text(&error))?;
-        let leader = GroupLeader::new(carrier, &keys, group, places.master.clone(), timing());
+        let leader = GroupLeader::new(carrier, &keys, group, places.master.clone(), timing())
+            .map_err(|error| text(&error))?;
         let (node, mut post) = places.member(&format!("post_{}_{}", cell.x, cell.y))?;
         let communicator = node.bind(1).map_err(|error| text(&error))?;
         let mut publisher = Publisher::new(communicator, GROUP).map_err(|error| text(&error))?;
         publisher.follow(&post.membership());
-        post.join(NodeId::named(&leader_of(cell)), group);
+        post.join(NodeId::named(&leader_of(cell)), group).map_err(|error| text(&error))?;
         let value = Quantity::new(i64::from(group));
         let publisher = publisher.spawn(move |_| value).map_err(|error| text(&error))?;
         Ok(Self { cell, leader, post, capture, _publisher: publisher })
@@ -180,7 +181,8 @@ impl Vehicle {
             let group = scenario.group_of(step.cell);
             let now = Instant::now();
             *lock(&self.note) = Note { group, changed: Some(now), first: None, ..self.noted() };
-            self.member.join(NodeId::named(&leader_of(step.cell)), group);
+            let joins = self.member.join(NodeId::named(&leader_of(step.cell)), group);
+            joins.map_err(|error| format!("{}: {error}", self.name))?;
             self.current = Some((now, Passage::new(&self.name, step, group)));
             self.next = self.moves.next();
         }

@@ -144,7 +144,7 @@ impl Default for GroupTiming {
 }
 
 /// The group of a place on a map of square cells: vehicles in one cell share a group. Cells wrap around after 65,536 in each
-/// direction; 0 is no group.
+/// direction. No place has group 0: a leader's group may not have the number of the fleet's key, so that key is of group 0.
 pub fn group_of_cell(x_m: f64, y_m: f64, cell_m: f64) -> u32 {
     let cell = |at: f64| {
         let towards_zero = (at / cell_m) as i64;

@@ -116,6 +116,8 @@ pub enum KeyError {
     TooMany,
     /// A text without any key.
     None,
+    /// A leader's group may not have the number of the fleet's key: the leader's keys would take the place of that key.
+    Fleet(u32),
 }
 
 impl KeyError {
@@ -139,6 +141,9 @@ impl fmt::Display for KeyError {
             Self::Taken(id) => write!(f, "key {id} is there already, and is another: raise the generation"),
             Self::TooMany => write!(f, "more than {SEAL_KEYS_MAX} keys"),
             Self::None => f.write_str("no key: a line is GROUP GENERATION KEY"),
+            Self::Fleet(group) => {
+                write!(f, "group {group} is that of the fleet's key: give the leader's group another number")
+            }
         }
     }
 }
