@@ -4,6 +4,7 @@
 //! sets, random bytes, and the node's [`Keys`] to put the group's key into. Nobody's thread is taken: [`GroupMember::turn`] and
 //! [`GroupLeader::turn`] do what there is to do, and are to be called every few milliseconds. See `docs/groups.md`.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::clock::monotonic_ns;
@@ -19,6 +20,9 @@ pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, g
 
 /// Messages that are taken before what is due is done: a flood of them keeps nobody from it.
 const TAKEN_FIRST_MAX: usize = 256;
+
+/// Groups to which a member still says that it goes: more than it passes through while it repeats that. The oldest makes room.
+const LEAVING_MAX: usize = 16;
 
 fn entropy(bytes: &mut [u8]) {
     fill_with_secrets(bytes);
@@ -121,8 +125,8 @@ pub struct GroupMember {
     secret: Secret,
     timing: GroupTiming,
     member: Option<Member>,
-    /// Still says that it goes.
-    leaving: Option<Member>,
+    /// These still say that they go.
+    leaving: VecDeque<Member>,
     membership: Membership,
 }
 
@@ -142,7 +146,8 @@ impl GroupMember {
         // A leader that does not know the group's key, as it has started again or has forgotten us, must hear us too.
         carrier.seal_in(home);
         let (keys, membership) = (keys.clone(), Membership::default());
-        Ok(Self { carrier, keys, home, secret, timing, member: None, leaving: None, membership })
+        let leaving = VecDeque::with_capacity(LEAVING_MAX);
+        Ok(Self { carrier, keys, home, secret, timing, member: None, leaving, membership })
     }
 
     /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
@@ -162,11 +167,18 @@ impl GroupMember {
     /// Leaves the group and forgets its keys.
     pub fn leave(&mut self) {
         let Some(mut member) = self.member.take() else { return };
-        member.leave(monotonic_ns(), &mut entropy);
         self.keys.seal_in(self.home);
         self.keys.remove_group(member.group());
-        self.leaving = Some(member);
         self.membership.set(None);
+        // No leader has a session with one that still asks.
+        if member.state() == State::Asking {
+            return;
+        }
+        member.leave(monotonic_ns(), &mut entropy);
+        if self.leaving.len() == LEAVING_MAX {
+            self.leaving.pop_front();
+        }
+        self.leaving.push_back(member);
     }
 
     /// Tells others which group it is in, now and later.
@@ -206,8 +218,15 @@ impl GroupMember {
             // One that has lost sight of its leader is where it was.
             self.membership.set(Some(group));
         }
+        self.transmit(now_ns);
+        self.leaving.retain(|member| member.poll_timeout().is_some());
+        inserted
+    }
+
+    /// Says what is due.
+    fn transmit(&mut self, now_ns: u64) {
         let port = self.carrier.address().port;
-        for member in [&mut self.leaving, &mut self.member].into_iter().flatten() {
+        for member in self.leaving.iter_mut().chain(&mut self.member) {
             member.handle_timeout(now_ns, &mut entropy);
             while let Some(message) = member.poll_transmit() {
                 // What does not get through now is said again.
@@ -215,10 +234,6 @@ impl GroupMember {
                     self.carrier.try_send(Target { node: Some(member.leader()), port: Some(port) }, &message);
             }
         }
-        if self.leaving.as_ref().is_some_and(|member| member.poll_timeout().is_none()) {
-            self.leaving = None;
-        }
-        inserted
     }
 }
 

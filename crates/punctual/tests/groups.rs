@@ -19,6 +19,11 @@ fn timing() -> GroupTiming {
     GroupTiming { retry_ns: 5 * MS, lease_ns: 2_000 * MS, notice_ns: 60 * MS, renewal_ns: 60_000 * MS }
 }
 
+/// Nobody is out within a test because it was not heard.
+fn patient() -> GroupTiming {
+    GroupTiming { lease_ns: 600_000_000_000, ..timing() }
+}
+
 fn master() -> Secret {
     Secret::new([0x42; 32]).unwrap()
 }
@@ -36,10 +41,14 @@ fn fleet() -> Keys {
 
 impl Vehicle {
     fn new(bus: &Bus, name: &str) -> Self {
+        Self::with(bus, name, timing())
+    }
+
+    fn with(bus: &Bus, name: &str, timing: GroupTiming) -> Self {
         let keys = fleet();
         let node = Node::open(&bus.clone().sealed(&keys), name).unwrap();
         let secret = master().of_member(node.id());
-        let member = GroupMember::new(node.bind(EXCHANGE).unwrap(), &keys, secret, timing()).unwrap();
+        let member = GroupMember::new(node.bind(EXCHANGE).unwrap(), &keys, secret, timing).unwrap();
         Self { keys, member, voice: node.bind(1).unwrap(), changes: Vec::new() }
     }
 
@@ -60,12 +69,22 @@ struct Roadside {
 
 impl Roadside {
     fn new(bus: &Bus, groups: &[(&str, u32)]) -> Self {
+        Self::with(bus, groups, timing())
+    }
+
+    fn with(bus: &Bus, groups: &[(&str, u32)], timing: GroupTiming) -> Self {
         let open = |(name, group): &(&str, u32)| {
             let keys = fleet();
             let node = Node::open(&bus.clone().sealed(&keys), name).unwrap();
-            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing()).unwrap()
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, *group, master(), timing).unwrap()
         };
         Self { leaders: groups.iter().map(open).collect(), events: Vec::new() }
+    }
+
+    fn has_left(&self, name: &str) -> bool {
+        let left =
+            |event: &LeaderEvent| matches!(event, LeaderEvent::Left(node) if *node == NodeId::named(name));
+        self.events.iter().any(left)
     }
 
     fn turn_until(&mut self, vehicles: &mut [Vehicle], done: impl Fn(&Self, &[Vehicle]) -> bool) {
@@ -150,12 +169,7 @@ fn vehicles_follow_their_cells() {
                 all[1..].iter().all(|vehicle| vehicle.keys.sealing().unwrap().generation > before.generation);
             all[0].member.group() == Some(east) && renewed
         });
-        assert!(
-            roadside
-                .events
-                .iter()
-                .any(|event| matches!(event, LeaderEvent::Left(node) if *node == NodeId::named("ann")))
-        );
+        assert!(roadside.has_left("ann"));
         // Until the old key is gone everywhere.
         roadside.turn_until(&mut vehicles, |_, all| {
             all.iter().all(|vehicle| !vehicle.keys.ids().contains(&before))
@@ -256,4 +270,20 @@ fn the_group_of_the_fleets_key_has_no_leader() {
     assert_eq!(vehicles[0].keys.sealing().map(|id| id.group), Some(1));
     vehicles[0].member.join(leader, 5).unwrap();
     roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
+}
+
+/// Goal: a leader learns that a member goes, also if that one asks others for their groups at once.
+#[test]
+fn who_goes_on_in_haste_has_said_goodbye() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("haste"));
+    let mut roadside = Roadside::with(&bus, &[("a", 5), ("b", 6), ("c", 7)], patient());
+    let mut vehicles = [Vehicle::with(&bus, "ann", patient())];
+    vehicles[0].member.join(NodeId::named("a"), 5).unwrap();
+    roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
+    vehicles[0].member.join(NodeId::named("b"), 6).unwrap();
+    vehicles[0].member.join(NodeId::named("c"), 7).unwrap();
+    roadside.turn_until(&mut vehicles, |roadside, all| {
+        all[0].member.group() == Some(7) && roadside.has_left("ann")
+    });
 }

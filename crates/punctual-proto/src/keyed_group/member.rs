@@ -191,7 +191,9 @@ impl Member {
     pub fn leave(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
         if self.state != State::Left {
             self.state = State::Left;
-            self.handle_timeout(now_ns.max(self.next_ns), entropy);
+            // What it would have said next is as far off as the lease is long; this is due now, and so is what repeats it.
+            self.next_ns = now_ns;
+            self.handle_timeout(now_ns, entropy);
         }
     }
 

@@ -160,6 +160,44 @@ fn members_hold_the_newest_key_and_others_do_not() {
     }
 }
 
+/// Goal: a goodbye that is lost is said again soon, however long ago the member last said that it is there.
+#[test]
+fn a_goodbye_is_said_again_after_a_retry() {
+    let mut rng = Rng::new(1);
+    let mut entropy = |bytes: &mut [u8]| rng.fill(bytes);
+    let mut leader = Leader::new(node(0), GROUP, master(), timing(), 0, &mut entropy);
+    let places = (node(1), node(0));
+    let mut member = Member::new(places, GROUP, master().of_member(node(1)), timing(), 0, &mut entropy);
+    let mut now_ns = 0;
+    for _ in 0..10 {
+        now_ns += MS;
+        while let Some(message) = member.poll_transmit() {
+            leader.handle_message(&message, now_ns, &mut entropy);
+        }
+        while let Some((_, message)) = leader.poll_transmit() {
+            member.handle_message(&message, now_ns, &mut entropy);
+        }
+    }
+    assert_eq!(member.state(), State::Joined);
+    now_ns = member.poll_timeout().unwrap();
+    member.handle_timeout(now_ns, &mut entropy);
+    assert!(member.poll_transmit().is_some(), "it is still there");
+    now_ns += 10 * MS;
+    member.leave(now_ns, &mut entropy);
+    for farewell in 1..=3 {
+        let said = member.poll_transmit().expect("a goodbye");
+        assert_eq!(Clear::read(&said).map(|clear| clear.kind), Some(Kind::Leave));
+        // None of them arrives but the last.
+        assert_eq!(member.poll_timeout(), (farewell < 3).then_some(now_ns + timing().retry_ns));
+        now_ns += timing().retry_ns;
+        member.handle_timeout(now_ns, &mut entropy);
+        if farewell == 3 {
+            leader.handle_message(&said, now_ns, &mut entropy);
+        }
+    }
+    assert_eq!(leader.members().count(), 0);
+}
+
 /// Goal: a quiet group is quiet, however often its key was renewed: each member says three times in a lease that it is there.
 #[test]
 fn nobody_answers_an_answer() {
