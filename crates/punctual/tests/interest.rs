@@ -3,17 +3,18 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::interest::{
-    InterestError, Participant, ParticipantOptions, Period, PublicationLimits, Publisher, Refusal,
+    Due, InterestError, Participant, ParticipantOptions, Period, PublicationLimits, Publisher, Refusal,
     Repetition, Response, Running, Subscriber, Topic,
 };
 use punctual::unit::{Metre, MetrePerSecond, Quantity};
 use punctual::{Bus, CommunicatorOptions, Keys, Node, NodeOptions, Target};
+use punctual_machine::counter::Counter;
 use punctual_proto::Nanos;
 
 type Position = [Quantity<Metre, f64>; 3];
@@ -155,6 +156,54 @@ fn subscribe_for_long(node: &Node) -> Subscriber<Quantity<MetrePerSecond, i64>> 
     let repetition = Repetition { lifetime: Nanos::from_millis(60_000), ..Repetition::default() };
     let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
     Subscriber::with(node.bind(2).unwrap(), SPEED, Duration::from_secs(3_600), &options).unwrap()
+}
+
+/// Goal: what was stopped, and is given back, runs again: on its caller's thread, and on one of its own, which goes on until it is
+/// stopped, too.
+#[test]
+fn what_was_stopped_runs_again() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("again"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let (publishes, receives) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+    let source = || {
+        let publishes = Arc::clone(&publishes);
+        move |_: &Due| {
+            publishes.add(1);
+            Quantity::new(7)
+        }
+    };
+    let sink = || {
+        let receives = Arc::clone(&receives);
+        move |_: Response<_>| receives.add(1)
+    };
+    let more = |serve: &mut dyn FnMut()| {
+        let (before, end) = ((publishes.get(), receives.get()), Instant::now() + PATIENCE);
+        while publishes.get() < before.0 + 3 || receives.get() < before.1 + 3 {
+            assert!(Instant::now() < end, "{before:?}");
+            serve();
+        }
+    };
+    let nap = || std::thread::sleep(Duration::from_millis(1));
+    let mut publisher = Publisher::new(here.bind(1).unwrap(), SPEED).unwrap();
+    let mut subscriber = Subscriber::new(there.bind(2).unwrap(), SPEED, PERIOD).unwrap();
+    for _ in 0..2 {
+        let (says, hears) = (publisher.spawn(source()).unwrap(), subscriber.spawn(sink()).unwrap());
+        more(&mut || nap());
+        assert!(!says.is_finished() && !hears.is_finished());
+        subscriber = hears.stop();
+        more(&mut || {
+            subscriber.serve_for(Duration::from_millis(5), sink());
+            nap();
+        });
+        let hears = subscriber.spawn(sink()).unwrap();
+        publisher = says.stop();
+        more(&mut || {
+            publisher.serve_for(Duration::from_millis(5), source());
+            nap();
+        });
+        subscriber = hears.stop();
+    }
 }
 
 /// Goal: the original's vehicle died by an assertion when it ran 200 ms late. Here it goes on.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
-use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::counter::Counter;
 use punctual_machine::process::random;
 use punctual_proto::interest::{
     Due, MESSAGE_SIZE, Message, Publication, Saying, Subscription, Taken, TopicKey,
@@ -30,7 +30,8 @@ const TAKEN_FIRST_MAX: u32 = 64;
 /// What others tell a driver while it waits.
 #[derive(Debug, Default)]
 pub(super) struct Remote {
-    pub(super) stop: Flag,
+    /// How often it was told to stop.
+    pub(super) stops: Counter,
     /// How often the group has changed.
     pub(super) changes: Counter,
 }
@@ -74,6 +75,7 @@ pub(super) struct Driver {
     matches: VecDeque<(usize, Taken)>,
     traffic: Traffic,
     remote: Arc<Remote>,
+    stops_seen: u64,
     changes_seen: u64,
     membership: Option<Followed>,
     /// Messages taken since something was due.
@@ -101,6 +103,7 @@ impl Driver {
             matches: VecDeque::new(),
             traffic: Traffic::default(),
             remote: Arc::default(),
+            stops_seen: 0,
             changes_seen: 0,
             membership: None,
             taken_first: 0,
@@ -186,10 +189,6 @@ impl Driver {
         self.traffic
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
-        self.remote.stop.is_raised()
-    }
-
     pub(super) fn into_communicator(mut self) -> Communicator {
         self.withdraw();
         self.communicator.take()
@@ -240,7 +239,7 @@ impl Driver {
             if let Some((index, taken)) = self.next_match() {
                 return Step::Value(index, taken);
             }
-            if self.is_stopped() {
+            if self.take_stop() {
                 return Step::Late;
             }
             let now = now();
@@ -262,6 +261,14 @@ impl Driver {
             }
             has_looked = true;
         }
+    }
+
+    /// Whether somebody has asked to stop since the last look. Each request ends one run: what is given back can run again.
+    fn take_stop(&mut self) -> bool {
+        let stops = self.remote.stops.get_published();
+        let has_come = stops != self.stops_seen;
+        self.stops_seen = stops;
+        has_come
     }
 
     fn handle_changes(&mut self) {

@@ -29,7 +29,7 @@ impl<P: Send + 'static> Running<P> {
         Ok(Self { thread: Some(thread), remote, sender })
     }
 
-    /// Stops, and gives back what ran, with its counts.
+    /// Stops, and gives back what ran, with its counts. It can run again.
     ///
     /// # Panics
     /// If the callback did: its panic goes on here.
@@ -53,7 +53,7 @@ impl<P> Running<P> {
     }
 
     fn tell_to_stop(&self) {
-        self.remote.stop.raise();
+        self.remote.stops.add(1);
         self.sender.clone().nudge();
     }
 }
