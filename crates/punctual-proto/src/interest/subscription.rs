@@ -11,7 +11,7 @@ use crate::time::Nanos;
 /// How an interest is kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// How often it is repeated.
+    /// How often it is repeated: every millisecond at most.
     pub every: Nanos,
     /// How long a publisher believes it: several times as long, so that a lost message ends nothing.
     pub lifetime: Nanos,
@@ -28,6 +28,9 @@ impl Default for Repetition {
         }
     }
 }
+
+/// An interest is not repeated more often than this: with no time in between, what is said at one instant would have no end.
+const EVERY_MIN: Nanos = Nanos::from_millis(1);
 
 /// Publishers of one topic that a subscriber keeps an account of: as many as nodes on a bus.
 pub const PUBLISHERS_MAX: usize = NODES_MAX;
@@ -103,6 +106,7 @@ impl Subscription {
     /// An interest in a value every `period_us`, announced at once. `life` is the subscriber's, which another one at its address does
     /// not have: a publisher serves a new life at once.
     pub fn new(key: TopicKey, life: u32, period_us: u32, repetition: Repetition, now: Nanos) -> Self {
+        let repetition = Repetition { every: repetition.every.max(EVERY_MIN), ..repetition };
         Self {
             key,
             life,

@@ -583,3 +583,12 @@ proptest! {
         }
     }
 }
+
+/// Goal: at one instant there is an end to what is sent, however often an interest is to be repeated.
+#[test]
+fn what_is_sent_at_an_instant_ends() {
+    let repetition = Repetition { every: Nanos(0), gap_min: Nanos(0), ..Repetition::default() };
+    let mut subscription = Subscription::new(KEY, 1, 1_000, repetition, Nanos(5));
+    let sent = (0..1_000).take_while(|_| subscription.poll_transmit(Nanos(5)).is_some()).count();
+    assert_eq!((sent, subscription.next_timeout()), (1, Nanos(5 + MS)));
+}
