@@ -214,7 +214,7 @@ impl Subscription {
     /// Multiples of the period after `last_us` and before `offset_us`; with one at that instant itself, if that was sent at once.
     fn instants_between(&self, last_us: u64, offset_us: u64, at_once: bool) -> u64 {
         let period = u64::from(self.period_us).max(1);
-        let until = offset_us / period + u64::from(at_once);
+        let until = (offset_us / period).saturating_add(at_once.into());
         until.saturating_sub(last_us / period + 1)
     }
 

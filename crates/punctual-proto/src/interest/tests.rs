@@ -592,3 +592,19 @@ fn what_is_sent_at_an_instant_ends() {
     let sent = (0..1_000).take_while(|_| subscription.poll_transmit(Nanos(5)).is_some()).count();
     assert_eq!((sent, subscription.next_timeout()), (1, Nanos(5 + MS)));
 }
+
+/// Goal: no message of a peer overflows a count, however far its schedule claims to be.
+#[test]
+fn the_last_instant_of_all_is_taken() {
+    let from = address(1, 1);
+    for at_once in [false, true] {
+        let mut subscription = Subscription::new(KEY, 1, 1, Repetition::default(), Nanos(0));
+        let mut take = |offset_us, at_once| {
+            let saying = Saying::Response { life: 1, offset_us, at_once, value: &[0; 8] };
+            subscription.handle_message(from, &Message { key: KEY, saying }, Nanos(MS))
+        };
+        assert!(take(1, false).is_some());
+        let missed_before = if at_once { 0 } else { u64::MAX - 2 };
+        assert_eq!(take(u64::MAX, at_once), Some(Taken { offset_us: u64::MAX, at_once, missed_before }));
+    }
+}
