@@ -115,7 +115,8 @@ impl Membership {
     }
 }
 
-/// A member: speaks with the leaders of groups through a communicator of its own, at the same port as theirs.
+/// A member: speaks with the leaders of groups through a communicator of its own, at the same port as theirs. Dropped, it leaves
+/// its group.
 #[derive(Debug)]
 pub struct GroupMember {
     carrier: Communicator,
@@ -234,6 +235,14 @@ impl GroupMember {
                     self.carrier.try_send(Target { node: Some(member.leader()), port: Some(port) }, &message);
             }
         }
+    }
+}
+
+impl Drop for GroupMember {
+    fn drop(&mut self) {
+        self.leave();
+        // Once only: nobody repeats it. If it is lost, the leader's lease ends.
+        self.transmit(monotonic_ns());
     }
 }
 

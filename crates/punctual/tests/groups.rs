@@ -287,3 +287,21 @@ fn who_goes_on_in_haste_has_said_goodbye() {
         all[0].member.group() == Some(7) && roadside.has_left("ann")
     });
 }
+
+/// Goal: who is dropped has left: its node seals as before, those who follow it know, and its leader does not wait for the lease.
+#[test]
+fn who_is_dropped_has_left() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("dropped")), Bus::shared(&unique("dropped"))] {
+        let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
+        let mut vehicles = vec![Vehicle::with(&bus, "ann", patient())];
+        vehicles[0].member.join(NodeId::named("leader"), 5).unwrap();
+        roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
+        let Vehicle { keys, member, voice: _voice, .. } = vehicles.remove(0);
+        let membership = member.membership();
+        assert_eq!(membership.group(), Some(5));
+        drop(member);
+        assert_eq!((membership.group(), keys.sealing().map(|id| id.group)), (None, Some(0)));
+        roadside.turn_until(&mut [], |roadside, _| roadside.has_left("ann"));
+    }
+}
