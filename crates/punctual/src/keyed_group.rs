@@ -158,19 +158,18 @@ impl GroupMember {
     pub fn join(&mut self, leader: NodeId, group: u32) -> Result<(), KeyError> {
         check_group(group, Some(self.home))?;
         self.leave();
-        let own = self.carrier.address().node;
-        let member =
-            Member::new((own, leader), group, self.secret.clone(), self.timing, monotonic_ns(), &mut entropy);
-        self.member = Some(member);
+        self.member = Some(self.ask(leader, group));
         Ok(())
+    }
+
+    fn ask(&self, leader: NodeId, group: u32) -> Member {
+        let places = (self.carrier.address().node, leader);
+        Member::new(places, group, self.secret.clone(), self.timing, monotonic_ns(), &mut entropy)
     }
 
     /// Leaves the group and forgets its keys.
     pub fn leave(&mut self) {
-        let Some(mut member) = self.member.take() else { return };
-        self.keys.seal_in(self.home);
-        self.keys.remove_group(member.group());
-        self.membership.set(None);
+        let Some(mut member) = self.step_out() else { return };
         // No leader has a session with one that still asks.
         if member.state() == State::Asking {
             return;
@@ -180,6 +179,24 @@ impl GroupMember {
             self.leaving.pop_front();
         }
         self.leaving.push_back(member);
+    }
+
+    /// Is in no group any more, without a word to the leader.
+    fn step_out(&mut self) -> Option<Member> {
+        let member = self.member.take()?;
+        self.keys.seal_in(self.home);
+        self.keys.remove_group(member.group());
+        self.membership.set(None);
+        Some(member)
+    }
+
+    /// The group's key did not fit: the leader is asked once more, after a retry. It gets no goodbye, for which it would give all
+    /// others a new key each time.
+    fn start_over(&mut self) {
+        let Some(member) = self.step_out() else { return };
+        let mut again = self.ask(member.leader(), member.group());
+        let _not_at_once = again.poll_transmit();
+        self.member = Some(again);
     }
 
     /// Tells others which group it is in, now and later.
@@ -196,7 +213,8 @@ impl GroupMember {
     /// Does what there is to do; tells what has changed.
     ///
     /// # Errors
-    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
+    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it. The node seals as it did before any group,
+    /// and asks again: it is in when there is room.
     pub fn turn(&mut self, mut on_change: impl FnMut(GroupChange)) -> Result<(), KeyError> {
         let now_ns = monotonic_ns();
         self.keys.housekeep();
@@ -207,8 +225,10 @@ impl GroupMember {
             let was_in = member.state() == State::Joined;
             let Some(key) = member.handle_message(message.payload, now_ns, &mut entropy) else { continue };
             let id = key.id;
-            inserted = inserted.and(self.keys.insert_of_group(key));
-            if was_in {
+            if let Err(error) = self.keys.insert_of_group(key) {
+                inserted = Err(error);
+                self.start_over();
+            } else if was_in {
                 on_change(GroupChange::Renewed(id));
             } else {
                 self.keys.seal_in(id.group);

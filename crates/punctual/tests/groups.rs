@@ -8,7 +8,7 @@ use common::{PATIENCE, unique, watchdog};
 use punctual::keyed_group::{
     GroupChange, GroupLeader, GroupMember, GroupTiming, LeaderEvent, Secret, group_of_cell,
 };
-use punctual::seal::KeyError;
+use punctual::seal::{Key, KeyError, KeyId, RingKey};
 use punctual::{Bus, Communicator, Keys, Node, NodeId, Target};
 
 const EXCHANGE: u16 = 9;
@@ -95,6 +95,27 @@ impl Roadside {
                 leader.turn(|event| self.events.push(event.clone())).unwrap();
             }
             vehicles.iter_mut().for_each(Vehicle::turn);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// The same for one vehicle whose turns may fail, with what came of each.
+    fn turn_one_until(
+        &mut self,
+        vehicle: &mut Vehicle,
+        done: impl Fn(&Vehicle, Result<(), KeyError>) -> bool,
+    ) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            for leader in &mut self.leaders {
+                leader.turn(|event| self.events.push(event.clone())).unwrap();
+            }
+            let turned = vehicle.member.turn(|change| vehicle.changes.push(change));
+            assert_eq!(vehicle.member.membership().group(), vehicle.member.group());
+            if done(vehicle, turned) {
+                return;
+            }
+            assert!(Instant::now() < end, "{:?}, {:?}", vehicle.changes, self.events);
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -304,4 +325,39 @@ fn who_is_dropped_has_left() {
         assert_eq!((membership.group(), keys.sealing().map(|id| id.group)), (None, Some(0)));
         roadside.turn_until(&mut [], |roadside, _| roadside.has_left("ann"));
     }
+}
+
+/// Goal: who has no room for the group's key is not in, and says so; when there is room it is, also where the key changes then.
+#[test]
+fn who_has_no_room_for_the_key_is_not_in() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("room"));
+    let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
+    let mut vehicle = Vehicle::with(&bus, "ann", patient());
+    let other = |group| RingKey {
+        id: KeyId { group, life: 0, generation: 1 },
+        key: Key::new([7; 16]).unwrap(),
+        from_ns: 0,
+    };
+    assert!((100..).any(|group| vehicle.keys.insert(other(group)) == Err(KeyError::TooMany)));
+    vehicle.member.join(NodeId::named("leader"), 5).unwrap();
+    // More than once.
+    for _ in 0..2 {
+        roadside.turn_one_until(&mut vehicle, |_, turned| turned == Err(KeyError::TooMany));
+        assert_eq!((vehicle.member.group(), vehicle.changes.len()), (None, 0));
+        assert_eq!(vehicle.keys.sealing().map(|id| id.group), Some(0));
+    }
+    vehicle.keys.remove_group(100);
+    roadside.turn_one_until(&mut vehicle, |vehicle, _| vehicle.member.group() == Some(5));
+    assert_eq!(vehicle.changes, [GroupChange::Joined(5)]);
+    // The ring has no room for a second key of the group: the vehicle is back in when the first one is over.
+    let next = vehicle.keys.sealing().unwrap().generation + 1;
+    roadside.leaders[0].renew();
+    roadside.turn_one_until(&mut vehicle, |_, turned| turned == Err(KeyError::TooMany));
+    assert_eq!(vehicle.keys.sealing().map(|id| id.group), Some(0));
+    roadside.turn_one_until(&mut vehicle, |vehicle, _| {
+        vehicle.keys.sealing().is_some_and(|id| (id.group, id.generation) == (5, next))
+    });
+    assert_eq!(vehicle.member.group(), Some(5));
+    assert!(!roadside.has_left("ann"), "nobody else needs another key for it");
 }
