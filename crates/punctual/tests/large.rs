@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, unique, watchdog};
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, reopen, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
 use punctual::publication::TakeError;
@@ -39,7 +39,7 @@ fn on_every_wire(trial: impl Fn(&Medium) + Send + Sync) {
 
 fn open(medium: &Medium, faults: Option<Faults>) -> (Node, Node) {
     let there = faults.map_or(options("there"), |faults| options("there").faults(faults));
-    (options("here").open(&medium.here).unwrap(), there.open(&medium.there).unwrap())
+    (reopen(&options("here"), &medium.here), reopen(&there, &medium.there))
 }
 
 /// Its number, and bytes that follow from it.
@@ -393,8 +393,8 @@ fn a_large_message_stands_in_one_account() {
     on_every_wire(|medium| {
         for read in 0..=KEPT {
             let options = |name| NodeOptions::new(name).message_size_max(1_000_000);
-            let here = options("here").open(&medium.here).unwrap();
-            let there = options("there").open(&medium.there).unwrap();
+            let here = reopen(&options("here"), &medium.here);
+            let there = reopen(&options("there"), &medium.there);
             let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
             let mut others = there.bind(8).unwrap();
             std::thread::scope(|scope| {

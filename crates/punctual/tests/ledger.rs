@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::in_memory::InMemory;
-use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, unique, watchdog};
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, reopen, unique, watchdog};
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::engine::faulty::Faults;
 use punctual::memory::{SharedOptions, WhenFull};
@@ -359,7 +359,7 @@ fn each_life_of_a_node_sums() {
         let there = Node::open(&medium.there, "there").unwrap();
         let mut receiver = there.bind(1).unwrap();
         for life in 1..=4_u64 {
-            let here = Node::open(&medium.here, "here").unwrap();
+            let here = reopen(&NodeOptions::new("here"), &medium.here);
             let mut sender = here.bind(1).unwrap();
             for number in 0..20 * life {
                 let target = if number % 2 == 0 { Target::port("there", 1) } else { Target::everyone_at(1) };
@@ -430,11 +430,12 @@ fn faults_sum() {
             let faults = Faults::seeded(seed).loss(50).corruption(20).duplication(40).reordering(60);
             let faults = if seed % 2 == 0 { faults.delay(Duration::from_micros(300)) } else { faults };
             let is_first = seed % 4 < 2;
-            let early = is_first.then(|| Node::open(&medium.here, "here").unwrap());
-            let there = NodeOptions::new("there").faults(faults).open(&medium.there).unwrap();
+            let open = || reopen(&NodeOptions::new("here"), &medium.here);
+            let early = is_first.then(open);
+            let there = reopen(&NodeOptions::new("there").faults(faults), &medium.there);
             let mut receiver = there.bind(1).unwrap();
             let here = early.unwrap_or_else(|| {
-                let here = Node::open(&medium.here, "here").unwrap();
+                let here = open();
                 let give_up = Instant::now() + PATIENCE;
                 while there.peers().is_empty() {
                     drain(&mut receiver);

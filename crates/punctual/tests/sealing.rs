@@ -6,10 +6,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 use common::{
-    Dice, Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog,
+    Dice, Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, reopen, unique, watchdog,
 };
 use punctual::seal::{Key, KeyId, RingKey};
-use punctual::{Bus, Communicator, CommunicatorOptions, Keys, Ledger, Node, NodeId, SendError, Target};
+use punctual::{
+    Bus, Communicator, CommunicatorOptions, Keys, Ledger, Node, NodeId, NodeOptions, SendError, Target,
+};
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::CHECK_SIZE;
 use punctual_proto::seal::SEAL_SIZE;
@@ -119,8 +121,8 @@ fn strangers_are_refused_and_counted_by_cause() {
         for (case, (theirs, ours, cause)) in cases.into_iter().enumerate() {
             let bus =
                 |bus: &Bus, keys: Option<&Keys>| keys.map_or(bus.clone(), |keys| bus.clone().sealed(keys));
-            let here = Node::open(&bus(&medium.here, theirs), "here").unwrap();
-            let there = Node::open(&bus(&medium.there, ours), "there").unwrap();
+            let here = reopen(&NodeOptions::new("here"), &bus(&medium.here, theirs));
+            let there = reopen(&NodeOptions::new("there"), &bus(&medium.there, ours));
             let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
             for _ in 0..10 {
                 sender.send_timeout(Target::everyone_at(1), b"believe me", PATIENCE).unwrap();

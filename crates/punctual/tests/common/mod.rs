@@ -4,6 +4,7 @@ pub(crate) mod in_memory;
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use std::pin::pin;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use in_memory::InMemory;
-use punctual::{Bus, Communicator, Keys, Node, Subscription, Target, Wake};
+use punctual::{Bus, Communicator, Keys, Node, NodeOptions, OpenError, Subscription, Target, Wake};
 use punctual_machine::process::random;
 use punctual_machine::signal::end_with_parent;
 
@@ -29,7 +30,7 @@ const _: () = {
     let _ = (Reachable::new, Reachable::path, open_on, drain, Host::start, Host::run::<(), fn()>);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
-    let _ = within::<std::future::Ready<()>>;
+    let _ = (within::<std::future::Ready<()>>, reopen);
 };
 
 /// Ends the process if a test hangs: a lost wake-up must fail, not wait for CI's patience.
@@ -160,10 +161,25 @@ pub(crate) async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output
     .await
 }
 
+/// A node where one may just have closed. A child that another test starts inherits its socket, and keeps the port taken until
+/// it runs its own program: until then this waits.
+pub(crate) fn reopen(options: &NodeOptions, bus: &Bus) -> Node {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match options.open(bus) {
+            Err(OpenError::System { error, .. })
+                if error.source.kind() == ErrorKind::AddrInUse && Instant::now() < give_up =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 pub(crate) fn open_both(medium: &Medium) -> (Node, Node) {
-    let here = Node::open(&medium.here, "here").unwrap();
-    let there = Node::open(&medium.there, "there").unwrap();
-    (here, there)
+    let [here, there] = ["here", "there"].map(NodeOptions::new);
+    (reopen(&here, &medium.here), reopen(&there, &medium.there))
 }
 
 /// Two nodes of one bus.
