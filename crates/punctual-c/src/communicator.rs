@@ -59,7 +59,7 @@ pub(crate) fn not_bound(error: BindError) -> Code {
     let code = match error {
         BindError::Reserved | BindError::Invalid(_) => Code::Invalid,
         BindError::PortTaken(_) => Code::PortTaken,
-        BindError::TooMany => Code::TooMany,
+        BindError::TooMany | BindError::TooManyRings { .. } => Code::TooMany,
         BindError::CannotWait(_) => Code::CannotWait,
         BindError::System(_) => Code::System,
     };

@@ -154,15 +154,21 @@ impl Mapping {
         name: &CStr,
         access: Access,
     ) -> Result<(Self, OwnedFd), SystemError> {
-        let reach = if access == Access::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
-        let flags = reach | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let object = Path::new(OsStr::from_bytes(name.to_bytes()));
-        crate::label!("memory.open.in");
-        let file = rustix::fs::openat(folder, name, flags, Mode::empty())
-            .map_err(|error| SystemError::new("open shared memory", object.display().to_string(), error))?;
-        let file = File::from(file);
+        let (file, object) = open_file_in(folder, name, access)?;
         let mapping = Self::of_opened(&file, access, object)?;
         Ok((mapping, file.into()))
+    }
+
+    /// A part of an existing file, from a whole page on, by its name in an open folder. Its end may lie beyond that of the file, which
+    /// grows: what is not there yet is as if a peer had cut it off, and is not to be touched.
+    pub fn open_part_in(
+        folder: BorrowedFd<'_>,
+        name: &CStr,
+        part: Range<usize>,
+        access: Access,
+    ) -> Result<Self, SystemError> {
+        let (file, object) = open_file_in(folder, name, access)?;
+        Self::of_file_part(&file, part, access, object)
     }
 
     fn of_opened(file: &File, access: Access, path: &Path) -> Result<Self, SystemError> {
@@ -198,6 +204,16 @@ impl Mapping {
     }
 
     fn of_file(file: &File, size: usize, access: Access, path: &Path) -> Result<Self, SystemError> {
+        Self::of_file_part(file, 0..size, access, path)
+    }
+
+    fn of_file_part(
+        file: &File,
+        part: Range<usize>,
+        access: Access,
+        path: &Path,
+    ) -> Result<Self, SystemError> {
+        let (offset, size) = (part.start as u64, part.len());
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
@@ -206,7 +222,7 @@ impl Mapping {
         let flags = if size <= PAGE_SIZE { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing in this process;
         // that others change it at any time is rule 2's concern.
-        let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, 0) };
+        let start = unsafe { mmap(core::ptr::null_mut(), size, protection, flags, file, offset) };
         let mapping = Self::checked(start, size, path)?;
         // A peer may truncate the file. Of a file that ends here, `mapping` is dropped.
         crate::truncation::guard(mapping.start.as_ptr(), size)?;
@@ -245,6 +261,20 @@ impl Mapping {
         // pattern is a value (rule 3) and whose interior is atomic (rule 2).
         Some(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset).cast::<T>(), count) })
     }
+}
+
+fn open_file_in<'a>(
+    folder: BorrowedFd<'_>,
+    name: &'a CStr,
+    access: Access,
+) -> Result<(File, &'a Path), SystemError> {
+    let reach = if access == Access::ReadWrite { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = reach | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let object = Path::new(OsStr::from_bytes(name.to_bytes()));
+    crate::label!("memory.open.in");
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty())
+        .map_err(|error| SystemError::new("open shared memory", object.display().to_string(), error))?;
+    Ok((file.into(), object))
 }
 
 /// Whether a file of this size could be made in a folder now. A tmpfs says what it has left. Of another file system the pages are

@@ -202,7 +202,7 @@ impl Monitor {
         }
     }
 
-    /// Publications that it does not read, because its node reads as many as it can (2,048).
+    /// Publications that it does not read, because its process has no memory left to map them. It tries again at every look.
     pub fn left_out(&self) -> usize {
         match &self.end {
             End::Wire(_) => 0,

@@ -4,11 +4,12 @@ mod common;
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, drain, open_on, own_role, unique, watchdog};
-use punctual::memory::WhenFull;
-use punctual::publication::{ImageAccount, OfferError, StampChoice, TakeError};
+use punctual::memory::{SharedOptions, WhenFull};
+use punctual::node::BindError;
+use punctual::publication::{ImageAccount, OfferError, StampChoice, StreamError, TakeError};
 use punctual::trace::Stage;
 use punctual::{
     Bus, Clock, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target,
@@ -584,6 +585,42 @@ fn a_slow_reader_comes_to_every_publication() {
     assert!(heard.iter().all(|&count| count > 0), "{heard:?}");
 }
 
+/// Goal: a node reads as many rings as its subscriptions are for, whoever came first. Everybody of 66 that sends to everybody is
+/// heard by all others, nothing is missing from any account, and whoever is held back is let go.
+#[test]
+fn a_node_with_many_rows_reads_all_rings() {
+    const EACH: usize = 66;
+    const ROUNDS: usize = 100;
+    let _alive = watchdog(120);
+    let [inside, between, ..] = buses("rows");
+    for bus in [inside, between] {
+        let node = Node::open(&bus, "everybody").unwrap();
+        let publish = || node.publication(Target::EVERYONE, &ring(4096, WhenFull::HoldBack)).unwrap();
+        let subscribe = |port: usize| node.subscription(port as u16, &waiting(Wake::Spin)).unwrap();
+        let mut publications: Vec<_> = (0..EACH / 2).map(|_| publish()).collect();
+        let mut subscriptions: Vec<_> = (1..=EACH).map(subscribe).collect();
+        publications.extend((EACH / 2..EACH).map(|_| publish()));
+        let (mut sent, mut heard) = ([0; EACH], [0; EACH]);
+        let give_up = Instant::now() + 6 * PATIENCE;
+        while sent != [ROUNDS; EACH] || heard != [EACH * ROUNDS; EACH] {
+            assert!(Instant::now() < give_up, "sent {sent:?}, heard {heard:?}");
+            for (publication, sent) in publications.iter_mut().zip(&mut sent) {
+                while *sent < ROUNDS && publication.offer(&[7; 100]).is_ok() {
+                    *sent += 1;
+                }
+            }
+            for (subscription, heard) in subscriptions.iter_mut().zip(&mut heard) {
+                *heard += subscription.poll(usize::MAX, |_| ());
+            }
+        }
+        for subscription in &subscriptions {
+            assert_eq!((subscription.left_out(), subscription.accounts().count()), (0, EACH));
+            let is_whole = |account: ImageAccount| (account.delivered, account.lost) == (ROUNDS as u64, 0);
+            assert!(subscription.accounts().all(is_whole));
+        }
+    }
+}
+
 /// Goal: where there are no publications the error says why, and ways of waiting that cannot be are refused.
 #[test]
 fn what_cannot_be_is_refused_in_words() {
@@ -612,7 +649,8 @@ fn what_cannot_be_is_refused_in_words() {
 #[test]
 fn role() {
     let Some((role, name)) = own_role() else { return };
-    let node = Node::open(&Bus::shared(&name), "other").unwrap();
+    let bus = Bus::Shared(SharedOptions { ring_size: 4096, ..SharedOptions::new(&name) });
+    let node = Node::open(&bus, "other").unwrap();
     match role.as_str() {
         "reader" => {
             let mut subscription = node.subscription(PORT, &waiting(Wake::Adaptive)).unwrap();
@@ -633,8 +671,83 @@ fn role() {
                 }
             }
         }
+        "short of rows" => be_short_of_rows(&Node::open(&bus, "here").unwrap(), &node),
         _ => panic!("{role}: no role"),
     }
+}
+
+/// Offers so many messages, which readers hold back, and has each subscription read until nothing is left.
+fn say(publication: &mut Publication, subscriptions: &mut [Subscription], count: usize) {
+    let give_up = Instant::now() + PATIENCE;
+    let mut sent = 0;
+    while sent < count {
+        assert!(Instant::now() < give_up, "{sent} sent: held back for ever");
+        // Each time as much as there is room for, which is a lap of the ring and more where nobody holds it back.
+        while sent < count && publication.offer(&[7; 100]).is_ok() {
+            sent += 1;
+        }
+        for subscription in &mut *subscriptions {
+            while subscription.poll(usize::MAX, |_| ()) > 0 {}
+        }
+    }
+}
+
+/// Of a process that may make no larger file: its table of rows cannot grow beyond the first 2,048.
+fn be_short_of_rows(here: &Node, there: &Node) {
+    const SENT: usize = 200;
+    let target = Target::node("other");
+    let publish = || here.publication(target, &ring(4096, WhenFull::HoldBack)).unwrap();
+    let subscribe = |port| there.subscription(port, &waiting(Wake::Spin));
+    let mut publications: Vec<_> = (0..45).map(|_| publish()).collect();
+    let mut subscriptions: Vec<_> = (1..=45).map(|port| subscribe(port).unwrap()).collect();
+    // It would not be known to the writers of some of the rings that it is to read.
+    let refused = subscribe(46).unwrap_err();
+    assert!(matches!(refused, StreamError::System(_)), "{refused}");
+    let refused = there.bind(46).unwrap_err();
+    assert!(matches!(refused, BindError::System(_)), "{refused}");
+    // One that comes later is read by all, though it waits for those only whose rows it sees.
+    publications.push(publish());
+    say(&mut publications[45], &mut subscriptions, SENT);
+    let mut lost = 0;
+    for subscription in &subscriptions {
+        let heard = subscription.accounts().find(|account| account.delivered + account.lost > 0).unwrap();
+        assert_eq!(heard.delivered + heard.lost, SENT as u64, "{heard:?}");
+        assert_eq!(subscription.left_out(), 0);
+        lost += heard.lost;
+    }
+    assert_eq!(there.ledger().lost_overrun, lost);
+    let peers = there.peers();
+    let account = peers.iter().find(|peer| peer.node == here.id()).unwrap();
+    assert_eq!(account.arrived + account.lost, here.sent_to(Some(there.id())));
+    // Once there is room, those are waited for too: now nobody else is left.
+    subscriptions.drain(..30);
+    publications.remove(0);
+    say(&mut publications[0], &mut subscriptions, 1);
+    assert_fills(&mut publications[44], &mut subscriptions);
+}
+
+/// Readers that do not read hold the publication back: all that it has sent by then they have.
+fn assert_fills(publication: &mut Publication, subscriptions: &mut [Subscription]) {
+    let full = (0..200).find(|_| publication.offer(&[7; 100]) == Err(OfferError::Full));
+    let sent = full.expect("somebody holds it back");
+    for subscription in subscriptions {
+        let mut heard = 0;
+        assert!((0..sent).any(|_| {
+            heard += subscription.poll(usize::MAX, |_| ());
+            heard == sent
+        }));
+    }
+}
+
+/// Goal: where the table of rows cannot grow, a subscription that comes is refused, and a ring that comes is read and accounted for
+/// by all, and held back for ever by none.
+#[test]
+fn a_node_that_is_short_of_rows_loses_nothing_unseen() {
+    let _alive = watchdog(60);
+    let program = std::env::current_exe().unwrap();
+    // In blocks of 512 bytes or of 1,024: one step of rows fits into either, two into none.
+    let way = ["sh", "-c", "ulimit -f 300; exec \"$0\" \"$@\""];
+    Role::start_by(&way, &program, "short of rows", &unique("short")).end();
 }
 
 /// Goal: a reader that is killed inside of a run holds its writer back no longer than until its death is noticed; the next

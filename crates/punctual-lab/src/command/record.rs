@@ -197,8 +197,7 @@ fn words(out: &Path, account: &Account) -> String {
         text += &format!("{}: {}\n", missing(totals.missed()), causes.join(", "));
     }
     if totals.left_out > 0 {
-        text +=
-            &format!("{} publications were not read: a node reads at most 2,048\n", count(totals.left_out));
+        text += &format!("{} publications were not read for want of memory\n", count(totals.left_out));
     }
     text
 }

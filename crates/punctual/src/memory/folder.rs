@@ -1,6 +1,7 @@
 //! Nodes of one host find each other in a folder of shared-memory files.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use punctual_proto::NodeId;
 
 use super::mail::{Mail, note_of_bell, note_of_death, note_of_node, note_that_wakes};
 use super::paths::Paths;
-use super::segment::{Modes, Owner, ROWS, Segment};
+use super::rows::Rows;
+use super::segment::{Modes, Owner, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 
@@ -372,24 +374,35 @@ impl Venue for Folder {
         self.mail().forget(owner.life);
     }
 
-    fn reserve_rows(&self) -> Result<(), SystemError> {
+    fn reserve_rows(&self, step: usize) -> Result<(), SystemError> {
         let name = &mut [0; Paths::NAME_SIZE];
         let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
-        match punctual_machine::memory::reserve_in(self.directory.as_fd(), name, &self.own.ring, ROWS) {
-            // Somebody wiped the folder. Who has mapped the file sees what is written there.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        let part = Rows::part(step);
+        match punctual_machine::memory::reserve_in(self.directory.as_fd(), name, &self.own.ring, part) {
+            // Somebody wiped the folder. Who has mapped the file sees what is written there, but for where it had to grow.
+            Err(error) if step == 0 && error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             reserved => reserved,
         }
+    }
+
+    fn map_rows(&self, part: Range<usize>) -> Result<Mapping, SystemError> {
+        let name = &mut [0; Paths::NAME_SIZE];
+        let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
+        Mapping::open_part_in(self.directory.as_fd(), name, part, Access::ReadWrite)
     }
 
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
         Mapping::create(&self.own.stream(id), size, self.modes.ring).map(Arc::new)
     }
 
-    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
-        let memory = Mapping::open(&self.paths_of(owner).stream(id), Access::Read).ok()?;
+    fn open_stream(&self, owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError> {
+        let memory = match Mapping::open(&self.paths_of(owner).stream(id), Access::Read) {
+            Ok(memory) => memory,
+            Err(error) if error.is_exhaustion() => return Err(error),
+            Err(_) => return Ok(None),
+        };
         memory.populate(0, memory.size().min(STREAM_POPULATED));
-        Some(Arc::new(memory))
+        Ok(Some(Arc::new(memory)))
     }
 
     fn remove_stream(&self, id: u64) {

@@ -142,8 +142,8 @@ impl Venue for Alley {
         Mapping::anonymous(size).map(Arc::new)
     }
 
-    fn open_stream(&self, _owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
-        (id == RING).then(|| Arc::clone(&self.0.ring))
+    fn open_stream(&self, _owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError> {
+        Ok((id == RING).then(|| Arc::clone(&self.0.ring)))
     }
 
     fn remove_stream(&self, _id: u64) {}

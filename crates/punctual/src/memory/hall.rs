@@ -91,8 +91,9 @@ impl Venue for Hall {
         Ok(memory)
     }
 
-    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>> {
-        halls().get(&self.name)?.streams.get(&(owner.life, id)).cloned()
+    fn open_stream(&self, owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError> {
+        let halls = halls();
+        Ok(halls.get(&self.name).and_then(|members| members.streams.get(&(owner.life, id)).cloned()))
     }
 
     fn remove_stream(&self, id: u64) {

@@ -27,6 +27,7 @@ mod mail;
 mod pace;
 mod paths;
 mod roster;
+mod rows;
 mod segment;
 pub(crate) mod stream;
 mod venue;

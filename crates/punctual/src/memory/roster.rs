@@ -461,8 +461,8 @@ mod tests {
             Mapping::anonymous(size).map(Arc::new)
         }
 
-        fn open_stream(&self, _owner: &Owner, _id: u64) -> Option<Arc<Mapping>> {
-            None
+        fn open_stream(&self, _owner: &Owner, _id: u64) -> Result<Option<Arc<Mapping>>, SystemError> {
+            Ok(None)
         }
 
         fn remove_stream(&self, _id: u64) {}

@@ -6,10 +6,11 @@
 //! | 4,096 | 5,120 | subscriptions: (port, when it began) of each bell's | owner |
 //! | 12,288 | 4,096 | streams: (id, target) of each of its 256 publications' rings | owner |
 //! | 16,384 | 131,072 | rows: how far its subscriptions have read, 2,048 × 64 bytes | owner |
+//! | 196,608 | 4,063,232 | 63,488 more rows, as many as are used | owner |
 //!
 //! Its doorbells lie in a file of their own, because peers write to them; they map all else for reading only. Pages that nobody needs
 //! are not there: tables are used from the first entry on, and the identity says how far. The rows' are reserved when the node first
-//! reads.
+//! reads, and the file grows when it needs more of them.
 
 use std::fs::{File, Permissions};
 use std::os::fd::AsFd;
@@ -26,38 +27,21 @@ use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 
 use super::paths::Paths;
+use super::rows::{FIRST_END, FURTHER, ROWS_AT, ROWS_MAX, ROWS_STEP, Rows};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUNCTUAL");
-const LAYOUT_VERSION: u64 = 5;
+const LAYOUT_VERSION: u64 = 6;
 
 const SUBSCRIPTIONS_AT: usize = 4096;
 const STREAMS_AT: usize = 12_288;
-const ROWS_AT: usize = 16_384;
-pub(super) const SEGMENT_SIZE: usize = ROWS_AT + ROWS_MAX * ROW_WORDS * 8;
-/// Where the rows are in the file.
-pub(super) const ROWS: std::ops::Range<usize> = ROWS_AT..SEGMENT_SIZE;
+/// What everybody maps: all but the rows that few nodes need.
+pub(super) const SEGMENT_SIZE: usize = FIRST_END;
 pub(super) const BELL_SIZE: usize = 20_480;
 
-const IDENTITY_WORDS: usize = 16;
+const IDENTITY_WORDS: usize = 17;
 
 /// Publications of one node.
 pub(super) const STREAMS_MAX: usize = 256;
-/// Rings that one node's subscriptions follow: each of each.
-pub(super) const ROWS_MAX: usize = 2048;
-/// Words of a row, by index: a cache line.
-pub(super) const ROW_WORDS: usize = 8;
-pub(super) mod row {
-    /// Which ring; 0 = free.
-    pub(in super::super) const RING: usize = 0;
-    /// The bell to ring.
-    pub(in super::super) const BELL: usize = 1;
-    pub(in super::super) const POSITION: usize = 2;
-    pub(in super::super) const SEQUENCE: usize = 3;
-    pub(in super::super) const BEGIN: usize = 4;
-    pub(in super::super) const LOST: usize = 5;
-    pub(in super::super) const CORRUPT: usize = 6;
-    pub(in super::super) const REFUSED: usize = 7;
-}
 
 /// What the table of subscriptions says of one that watches for nodes: the word of the reserved port, for which no message is.
 pub(super) const WATCHER: u64 = 1 << 16;
@@ -97,6 +81,7 @@ mod word {
     pub(super) const STREAMS: usize = 10;
     pub(super) const ROWS: usize = 11;
     pub(super) const NAME: usize = 12;
+    pub(super) const UNSEEN: usize = 16;
 }
 
 /// Where a node's life is.
@@ -139,7 +124,7 @@ pub(super) struct Segment {
     identity: MappedSlice<Counter>,
     subscriptions: MappedSlice<Counter>,
     streams: MappedSlice<Counter>,
-    rows: MappedSlice<Counter>,
+    pub(super) rows: Rows,
     /// An idle peer's are mapped when it is no longer idle, and somebody has something for it.
     bells: OnceLock<Bells>,
     /// Where they are to be found.
@@ -223,7 +208,7 @@ impl Segment {
             identity: MappedSlice::new(memory, 0, IDENTITY_WORDS)?,
             subscriptions: MappedSlice::new(memory, SUBSCRIPTIONS_AT, 2 * BELLS)?,
             streams: MappedSlice::new(memory, STREAMS_AT, 2 * STREAMS_MAX)?,
-            rows: MappedSlice::new(memory, ROWS_AT, ROWS_MAX * ROW_WORDS)?,
+            rows: Rows::new(memory)?,
             bells: OnceLock::new(),
             folder,
             owner,
@@ -346,7 +331,33 @@ impl Segment {
 
     /// How far this owner's subscriptions have read, as far as the table was ever used.
     pub(super) fn rows(&self) -> impl Iterator<Item = &[Counter]> {
-        self.rows.chunks(ROW_WORDS).take(self.used(word::ROWS, ROWS_MAX))
+        let used = self.used(word::ROWS, ROWS_MAX);
+        if used > ROWS_STEP {
+            self.open_further_rows();
+        }
+        self.rows.iter().take(used)
+    }
+
+    /// Maps the rows that few nodes need, if they are not yet. If it cannot be done, who has such a row is taken for one that has
+    /// not begun to read, until the next look.
+    fn open_further_rows(&self) {
+        let Some(folder) = self.folder.as_ref().filter(|_| !self.rows.has_further()) else { return };
+        let name = &mut [0; Paths::NAME_SIZE];
+        let name = Paths::name(self.owner.node, self.owner.life, "ring", name);
+        if let Ok(further) = Mapping::open_part_in(folder.as_fd(), name, FURTHER, Access::Read) {
+            self.rows.set_further(further);
+        }
+    }
+
+    /// Whether its subscriptions read rings by rows that nobody sees, for want of room: who finds none does not wait for them.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.identity[word::UNSEEN].get_published() != 0
+    }
+
+    /// So many rows of ours nobody sees.
+    pub(super) fn set_unseen(&self, count: u64) {
+        punctual_machine::label!("row.unseen");
+        self.identity[word::UNSEEN].publish(count);
     }
 
     /// Whether its owner has never sent, read or watched for nodes. It need not be told of anything: once it begins to, it looks
@@ -380,23 +391,9 @@ impl Segment {
         Some(&self.streams[2 * index..2 * index + 2])
     }
 
-    /// A free row of ours, which is about to be used.
-    pub(super) fn free_row(&self) -> Option<usize> {
-        let mut rows = self.rows.chunks(ROW_WORDS).take(ROWS_MAX);
-        let index = rows.position(|words| words[row::RING].get() == 0)?;
-        self.note_used(word::ROWS, index + 1);
-        Some(index)
-    }
-
-    /// Makes the rows' pages present in this process, once they are reserved.
-    pub(super) fn populate_rows(&self) {
-        self.rows.mapping().populate(ROWS.start, ROWS.len());
-    }
-
-    /// One of the rows.
-    #[inline]
-    pub(super) fn row(&self, index: usize) -> &[Counter] {
-        &self.rows[index * ROW_WORDS..(index + 1) * ROW_WORDS]
+    /// So many rows of ours, from the first on, are used.
+    pub(super) fn note_rows(&self, count: usize) {
+        self.note_used(word::ROWS, count);
     }
 
     /// Its owner's name, if what stands there can be one.
@@ -485,7 +482,8 @@ mod tests {
                 segment.state();
                 segment.name();
                 prop_assert!(segment.bells_used().all(|bell| SUBSCRIPTION_BELLS.contains(&bell)));
-                prop_assert!(segment.streams().count() <= STREAMS_MAX && segment.rows().count() <= ROWS_MAX);
+                prop_assert!(segment.streams().count() <= STREAMS_MAX);
+                prop_assert!(segment.rows().map(|words| words[0].get() & 1).sum::<u64>() <= ROWS_MAX as u64);
                 segment.doorbell().ring();
             }
         }
@@ -500,6 +498,7 @@ mod tests {
             (SUBSCRIPTIONS_AT, "subscriptions"),
             (STREAMS_AT, "publications"),
             (ROWS_AT, "rows"),
+            (FURTHER.start, "more rows"),
         ] {
             assert!(document.contains(&format!("| {at} | {what}")), "{at}: {what}");
         }
@@ -517,6 +516,7 @@ mod tests {
             (word::STREAMS, "publications in use"),
             (word::ROWS, "rows in use"),
             (word::NAME, "name"),
+            (word::UNSEEN, "unseen"),
         ] {
             assert!(document.contains(&format!("| {} | {what}", 8 * index)), "{index}: {what}");
         }

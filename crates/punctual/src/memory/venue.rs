@@ -1,6 +1,7 @@
 //! Where the nodes of a bus find each other.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use punctual_machine::SystemError;
@@ -79,16 +80,24 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Forgets a node that is gone; removes what it left behind if it died.
     fn forget(&self, owner: &Owner, died: bool);
 
-    /// Sees to it that our table of rows can be written to: it is not there before something is read.
-    fn reserve_rows(&self) -> Result<(), SystemError> {
+    /// Sees to it that a step of our table of rows can be written to: it is not there before it is needed.
+    fn reserve_rows(&self, _step: usize) -> Result<(), SystemError> {
         Ok(())
+    }
+
+    /// The part of our file in which the further rows are, as far as it will ever grow.
+    fn map_rows(&self, part: Range<usize>) -> Result<Mapping, SystemError> {
+        Mapping::anonymous(part.len())
     }
 
     /// Memory for the ring of a publication of ours, zeroed.
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError>;
 
-    /// The ring of a node's publication, for reading. `None` if it is gone, or this process has no room left for it.
-    fn open_stream(&self, owner: &Owner, id: u64) -> Option<Arc<Mapping>>;
+    /// The ring of a node's publication, for reading. `None` if it is gone.
+    ///
+    /// # Errors
+    /// If this process has no descriptor or no memory left for it.
+    fn open_stream(&self, owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError>;
 
     /// Removes a ring of ours. Who follows it reads it to its end.
     fn remove_stream(&self, id: u64);

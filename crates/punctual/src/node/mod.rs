@@ -14,7 +14,7 @@ use crate::communicator::Communicator;
 use crate::engine::{Engine, Joined, Receive, SLEEP_MAX};
 use crate::ledger::{Ledger, PageOwner, RowError};
 use crate::memory::Entered;
-use crate::memory::stream::{Layers, Streams};
+use crate::memory::stream::{Layers, READ_RINGS, Streams};
 use crate::monitor::Monitor;
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
@@ -59,6 +59,11 @@ pub enum BindError {
     PortTaken(Port),
     /// The node has as many communicators as it can have.
     TooMany,
+    /// The node's communicators read as many rings in memory as they can, counted for each: bind it at another node.
+    TooManyRings {
+        /// How many.
+        most: usize,
+    },
     /// This way of waiting cannot wait for this bus: the kernel's media ring no doorbell, and memory raises no signal. Take
     /// spin, backoff or epoll.
     CannotWait(Wake),
@@ -74,6 +79,9 @@ impl std::fmt::Display for BindError {
             Self::Reserved => f.write_str("port 65535 stands for all ports: take another"),
             Self::PortTaken(port) => write!(f, "port {port} of this node is taken"),
             Self::TooMany => write!(f, "a node has at most {COMMUNICATORS_MAX} communicators"),
+            Self::TooManyRings { most } => {
+                write!(f, "a node has at most {most} {READ_RINGS}: bind it at another node")
+            }
             Self::CannotWait(Wake::Signal) => {
                 f.write_str("signal cannot wait for this bus, whose messages raise none: take any other way")
             }
@@ -95,6 +103,7 @@ impl From<StreamError> for BindError {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::CannotWait(wake) => Self::CannotWait(wake),
+            StreamError::TooMany { what: READ_RINGS, most } => Self::TooManyRings { most },
             StreamError::TooMany { .. } => Self::TooMany,
             StreamError::System(error) => Self::System(error),
             StreamError::NoStreams(text) => Self::Invalid(text.into()),

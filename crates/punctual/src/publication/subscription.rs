@@ -152,7 +152,8 @@ impl Subscription {
         self.images.accounts()
     }
 
-    /// Publications that are for it and that it does not read, because its node reads as many as it can (2,048 in all).
+    /// Publications that are for it and that it does not read, because its process has no memory left to map them. It tries again
+    /// at every look.
     pub fn left_out(&self) -> usize {
         self.images.left_out()
     }

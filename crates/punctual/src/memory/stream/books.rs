@@ -1,10 +1,11 @@
 //! What a node has sent to whom, and had of whom: sums of the positions of its rings and rows.
 
-use punctual_machine::counter::Counter;
+use std::collections::HashMap;
+
 use punctual_machine::ring::RingMemory;
 use punctual_proto::NodeId;
 
-use super::super::segment::{Segment, row};
+use super::super::rows::{Row, row};
 use crate::node::PeerAccount;
 
 /// Lives of peers that have gone, and whose sums are kept.
@@ -33,15 +34,28 @@ pub(super) struct Books {
     open: Vec<Open>,
     /// By rings that have closed: to whom how much was sent.
     sent: Vec<(Option<NodeId>, u64)>,
-    /// Which ring each row is about, and whose that is.
-    rows: Vec<Option<About>>,
-    /// Of rings that some of our subscriptions read no more and others do: what that one had that had most.
-    ended: Vec<(About, Sum)>,
+    /// The rings that our subscriptions read.
+    read: HashMap<About, Readers>,
     had: Vec<Had>,
 }
 
+/// Who of our subscriptions reads a ring.
+#[derive(Debug, Default)]
+struct Readers {
+    rows: Vec<Row>,
+    /// Of those who read it no more: what that one had that had most.
+    ended: Option<Sum>,
+}
+
+impl Readers {
+    /// What the node had of it.
+    fn sum(&self) -> Sum {
+        self.ended.into_iter().chain(self.rows.iter().map(of_row)).reduce(most).unwrap_or_default()
+    }
+}
+
 /// A ring, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct About {
     ring: u64,
     node: NodeId,
@@ -56,12 +70,16 @@ struct Sum {
 }
 
 /// What a row says.
-fn of_row(words: &[Counter]) -> Sum {
+fn of_row(words: &Row) -> Sum {
     // First what is stored last: a row that is just taken, and stands where another ended, says nothing yet.
     let sequence = words[row::SEQUENCE].get_published();
     let [begin, lost, refused] = [row::BEGIN, row::LOST, row::REFUSED].map(|index| words[index].get());
     let missing = lost + refused;
     Sum { arrived: sequence.saturating_sub(begin).saturating_sub(missing), lost: missing }
+}
+
+fn is_same(one: &Row, other: &Row) -> bool {
+    std::ptr::eq(&**one, &**other)
 }
 
 /// What several subscriptions of a node had of one ring: as much as that one that had most.
@@ -89,11 +107,8 @@ impl Books {
     }
 
     /// A row is about this ring of a life of a node from now on.
-    pub(super) fn read(&mut self, row: usize, ring: u64, (node, life): (NodeId, u64)) {
-        if self.rows.len() <= row {
-            self.rows.resize(row + 1, None);
-        }
-        self.rows[row] = Some(About { ring, node, life });
+    pub(super) fn read(&mut self, row: Row, ring: u64, (node, life): (NodeId, u64)) {
+        self.read.entry(About { ring, node, life }).or_default().rows.push(row);
         if !self.had.iter().any(|had| (had.node, had.life) == (node, life)) {
             if self.had.len() == GONE_MAX {
                 self.had.remove(0);
@@ -102,43 +117,44 @@ impl Books {
         }
     }
 
+    /// What one row said another says from now on.
+    pub(super) fn moved(&mut self, from: &Row, to: Row, ring: u64, (node, life): (NodeId, u64)) {
+        let rows = self.read.get_mut(&About { ring, node, life }).map(|readers| &mut readers.rows);
+        if let Some(row) = rows.and_then(|rows| rows.iter_mut().find(|row| is_same(row, from))) {
+            *row = to;
+        }
+    }
+
     /// What the row says is final.
-    pub(super) fn read_no_more(&mut self, row: usize, words: &[Counter]) {
-        let Some(about) = self.rows.get_mut(row).and_then(Option::take) else { return };
-        let of_this = of_row(words);
-        let ended = self.ended.iter().position(|(other, _)| *other == about);
-        let sum = ended.map_or(of_this, |index| most(of_this, self.ended.swap_remove(index).1));
-        if self.rows.contains(&Some(about)) {
-            self.ended.push((about, sum));
-        } else if let Some(had) =
-            self.had.iter_mut().find(|had| (had.node, had.life) == (about.node, about.life))
-        {
+    pub(super) fn read_no_more(&mut self, row: &Row, ring: u64, (node, life): (NodeId, u64)) {
+        let about = About { ring, node, life };
+        let Some(readers) = self.read.get_mut(&about) else { return };
+        let of_this = of_row(row);
+        readers.rows.retain(|other| !is_same(other, row));
+        readers.ended = Some(readers.ended.map_or(of_this, |ended| most(of_this, ended)));
+        if !readers.rows.is_empty() {
+            return;
+        }
+        let sum = readers.sum();
+        self.read.remove(&about);
+        if let Some(had) = self.had.iter_mut().find(|had| (had.node, had.life) == (node, life)) {
             had.arrived += sum.arrived;
             had.lost += sum.lost;
         }
     }
 
     /// What was had of each peer.
-    pub(super) fn accounts(&self, own: &Segment, present: &[(NodeId, u64)]) -> Vec<PeerAccount> {
-        let node = own.owner.node;
+    pub(super) fn accounts(&self, node: NodeId, present: &[(NodeId, u64)]) -> Vec<PeerAccount> {
         let silent = present
             .iter()
             .filter(|(peer, life)| !self.had.iter().any(|had| (had.node, had.life) == (*peer, *life)));
         let silent = silent.map(|&(node, life)| Had { node, life, arrived: 0, lost: 0 });
         let known = self.had.iter().copied().chain(silent).filter(|had| had.node != node);
         let account = |had: Had| {
-            let mut rings = self.ended.clone();
-            for (index, about) in self.rows.iter().enumerate() {
-                let Some(about) = about else { continue };
-                let sum = of_row(own.row(index));
-                match rings.iter_mut().find(|(other, _)| other == about) {
-                    Some((_, other)) => *other = most(*other, sum),
-                    None => rings.push((*about, sum)),
-                }
-            }
-            let of_its = rings.iter().filter(|(about, _)| (about.node, about.life) == (had.node, had.life));
             let start = Sum { arrived: had.arrived, lost: had.lost };
-            let sum = of_its.fold(start, |sum, (_, ring)| Sum {
+            let of_its =
+                self.read.iter().filter(|(about, _)| (about.node, about.life) == (had.node, had.life));
+            let sum = of_its.map(|(_, readers)| readers.sum()).fold(start, |sum, ring| Sum {
                 arrived: sum.arrived + ring.arrived,
                 lost: sum.lost + ring.lost,
             });

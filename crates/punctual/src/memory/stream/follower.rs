@@ -7,7 +7,8 @@ use punctual_machine::counter::Counter;
 use punctual_machine::event_fd::EventFd;
 
 use super::super::roster::Peer;
-use super::super::segment::{Bells, row};
+use super::super::rows::{Row, row};
+use super::super::segment::Bells;
 use super::ring_file::RingIdentity;
 use super::{BEGINS, Streams, port_of_subscription};
 
@@ -21,15 +22,16 @@ pub(super) struct Follower {
     /// What it sleeps on, once it has slept on a descriptor.
     pub(super) event: OnceCell<Arc<EventFd>>,
     /// Where it says how far it has read; it has not looked at the ring before there is one.
-    row: Option<usize>,
+    row: Option<Row>,
 }
 
 impl Follower {
     /// Up to where it has read the ring.
     pub(super) fn position(&self, ring: u64) -> u64 {
-        // It was there before the ring, and will read it from its beginning.
-        let Some(row) = self.row else { return 0 };
-        let words = self.peer.segment.row(row);
+        let Some(words) = &self.row else {
+            // It was there before the ring, and will read it from its beginning; or does already, by a row that nobody sees.
+            return if self.peer.segment.has_unseen() { u64::MAX } else { 0 };
+        };
         // It has left: its row may be another ring's by now.
         if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
     }
@@ -65,21 +67,33 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
     if !about.target.includes_node(peer.segment.owner.node) || peer.has_left() {
         return;
     }
-    for bell in peer.segment.bells_used() {
-        let entry = peer.segment.subscription(bell);
-        let port = port_of_subscription(entry[0].get_published(), about.sealed);
-        if !port.is_some_and(|port| about.is_for(peer.segment.owner.node, port)) {
-            continue;
-        }
-        let row = peer.segment.rows().position(|words| {
-            words[row::RING].get_published() == about.id && words[row::BELL].get() == bell as u64
-        });
-        // One that began later, and has no row yet, reads from where it will find us.
-        if row.is_some() || began_before(entry, about) {
-            let bells = peer.segment.bells().cloned();
-            followers.push(Follower { peer: Arc::clone(peer), bells, bell, event: OnceCell::new(), row });
+    let (segment, first) = (&peer.segment, followers.len());
+    for bell in segment.bells_used() {
+        let port = port_of_subscription(segment.subscription(bell)[0].get_published(), about.sealed);
+        if port.is_some_and(|port| about.is_for(segment.owner.node, port)) {
+            let (peer, bells) = (Arc::clone(peer), segment.bells().cloned());
+            followers.push(Follower { peer, bells, bell, event: OnceCell::new(), row: None });
         }
     }
+    if followers.len() == first {
+        return;
+    }
+    // Once for all of them: there may be many rows.
+    for (index, words) in segment.rows().enumerate() {
+        if words[row::RING].get_published() == about.id {
+            let bell = words[row::BELL].get();
+            let its = followers[first..].iter_mut().find(|follower| follower.bell as u64 == bell);
+            if let Some(follower) = its {
+                follower.row = segment.rows.row(index);
+            }
+        }
+    }
+    // One that began later, and has no row yet, reads from where it will find us.
+    let mut index = 0;
+    followers.retain(|follower| {
+        index += 1;
+        index <= first || follower.row.is_some() || began_before(segment.subscription(follower.bell), about)
+    });
 }
 
 #[cfg(test)]

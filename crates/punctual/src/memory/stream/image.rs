@@ -8,13 +8,15 @@ use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, Header, Kind};
 
 use super::super::roster::Peer;
-use super::super::segment::{READERS_BELL, row};
-use super::Streams;
+use super::super::rows::row;
+use super::super::segment::READERS_BELL;
 use super::message::{Fate, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
+use super::places::OwnRow;
 use super::prefix::Prefix;
 use super::ring_file::{RingFile, RingIdentity};
 use super::sealing::Belief;
+use super::{StreamError, Streams};
 use crate::engine::tap::{Capture, Direction};
 use crate::large::FRAGMENTS_PER_LOOK;
 use crate::ledger::Count;
@@ -45,8 +47,8 @@ pub(super) struct Image {
     pub(super) peer: Arc<Peer>,
     pub(super) file: RingFile,
     reader: RingReader,
-    /// Our row, by which its writer knows us.
-    row: usize,
+    /// By which its writer knows us.
+    row: OwnRow,
     begin: u64,
     refused: u64,
     /// Taken by faults that were asked for.
@@ -70,14 +72,14 @@ enum Unreadable {
 }
 
 impl Image {
-    /// Follows a ring: from its beginning, if the subscription began before it, else from now on. `None` if there is no row left.
+    /// Follows a ring: from its beginning, if the subscription began before it, else from now on.
     pub(super) fn follow(
         streams: &Arc<Streams>,
         peer: Arc<Peer>,
         file: RingFile,
         (bell, began): (usize, u64),
         belief: &mut Belief,
-    ) -> Option<Self> {
+    ) -> Result<Self, StreamError> {
         let is_known = began < file.about.entered;
         let memory = file.ring.clone();
         let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
@@ -91,7 +93,7 @@ impl Image {
             reader.move_to_now();
         }
         let begin = reader.sequence();
-        let words = streams.own.segment.row(row);
+        let words = &row.words;
         words[row::BEGIN].set(begin);
         words[row::SEQUENCE].publish(begin);
         punctual_machine::label!("row.position");
@@ -110,7 +112,7 @@ impl Image {
             fragment_of: None,
             noted: None,
         };
-        Some(Self {
+        Ok(Self {
             head,
             streams,
             peer,
@@ -123,6 +125,24 @@ impl Image {
             overwritten_counted: 0,
             corrupt: false,
         })
+    }
+
+    /// If its writer does not see how far it is: shows that, where there is room for it by now. Whether there is.
+    pub(super) fn show(&mut self) -> bool {
+        let is_shown = self.streams.show_row(&mut self.row, &self.peer);
+        if is_shown {
+            self.peer.segment.bell(READERS_BELL).announce_visit(true);
+        }
+        is_shown
+    }
+
+    pub(super) fn is_seen(&self) -> bool {
+        self.row.is_seen()
+    }
+
+    /// Why its writer does not see it, told once.
+    pub(super) fn shortage(&mut self) -> Option<StreamError> {
+        self.row.shortage.take()
     }
 
     /// Shows at most `limit` messages, oldest first, for as long as `take` says that it has taken them. Returns how many were
@@ -262,7 +282,7 @@ impl Image {
             Unreadable::Refused(refusal) => {
                 self.refused += 1;
                 self.head.lost_before += 1;
-                self.streams.own.segment.row(self.row)[row::REFUSED].set(self.refused);
+                self.row.words[row::REFUSED].set(self.refused);
                 self.reader.consume();
                 let page = &self.streams.about.page;
                 page.count(count_of(refusal)).add(1);
@@ -274,7 +294,7 @@ impl Image {
     #[cold]
     fn note_corrupt(&mut self) {
         self.corrupt = true;
-        self.streams.own.segment.row(self.row)[row::CORRUPT].set(1);
+        self.row.words[row::CORRUPT].set(1);
         self.streams.about.page.count(Count::CorruptPeers).add(1);
     }
 
@@ -334,7 +354,7 @@ impl Image {
         if self.reader.lost() != self.overwritten_counted {
             self.count_overwritten();
         }
-        let words = self.streams.own.segment.row(self.row);
+        let words = &self.row.words;
         words[row::SEQUENCE].set(self.reader.sequence());
         punctual_machine::label!("row.update");
         words[row::POSITION].publish(self.reader.position());
@@ -359,7 +379,7 @@ impl Image {
     }
 
     fn tell_lost(&self) {
-        self.streams.own.segment.row(self.row)[row::LOST].set(self.reader.lost() + self.taken_by_faults);
+        self.row.words[row::LOST].set(self.reader.lost() + self.taken_by_faults);
     }
 }
 
@@ -443,7 +463,7 @@ impl Drop for Told<'_> {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.streams.give_back_row(self.row);
+        self.streams.give_back_row(&self.row, &self.peer);
         self.peer.segment.bell(READERS_BELL).announce_visit(true);
     }
 }

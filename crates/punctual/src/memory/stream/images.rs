@@ -17,7 +17,6 @@ use crate::node::count_of;
 use super::super::pace::Pace;
 use super::super::roster::Peer;
 use super::super::segment::RINGS_BELL;
-use super::Streams;
 use super::faulty::Faulty;
 use super::followed::Followed;
 use super::gathering::Gathering;
@@ -25,6 +24,7 @@ use super::image::{Image, ImageAccount};
 use super::message::StreamMessage;
 use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
+use super::{StreamError, Streams};
 
 /// How often who waits looks after everything else: who has left, who has died, which rings were missed.
 pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ pub(crate) struct Images {
     /// Rings whose page says that they are not for us, or nothing: looked at once.
     refused: HashSet<u64>,
     ended: VecDeque<ImageAccount>,
-    /// Publications that are for us, and for which the node has no row left.
+    /// Publications that are for us, and for which this process has no memory left.
     left_out: usize,
     /// What it sleeps on, if it sleeps on a descriptor.
     event: Arc<EventFd>,
@@ -140,9 +140,12 @@ impl Images {
     }
 
     /// It is listed: follows all publications that are there.
-    pub(super) fn begin(&mut self, began: u64) {
+    ///
+    /// # Errors
+    /// If one of them cannot be read, or its writer would not know of it.
+    pub(super) fn begin(&mut self, began: u64) -> Result<(), StreamError> {
         self.began = began;
-        self.find_rings();
+        self.find_rings()
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -153,7 +156,7 @@ impl Images {
         self.ended.iter().copied().chain(self.followed.images.iter().map(Image::account))
     }
 
-    /// Publications that are for it, and are not read: its node reads as many as it can.
+    /// Publications that are for it, and are not read: its process has no memory left for them.
     pub(crate) fn left_out(&self) -> usize {
         self.left_out
     }
@@ -177,7 +180,7 @@ impl Images {
     /// Messages that are there, or held back, and nobody has had yet.
     pub(crate) fn waiting(&mut self) -> u64 {
         if self.has_changed() {
-            self.find_rings();
+            self.look_for_rings();
         }
         let held = self.faulty.as_ref().map_or(0, |faulty| faulty.waiting());
         held + self.followed.images.iter().map(Image::waiting).sum::<u64>()
@@ -282,7 +285,7 @@ impl Images {
     #[inline(never)]
     fn poll_all(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
         if self.has_changed() {
-            self.find_rings();
+            self.look_for_rings();
         }
         let Self { gathering, streams, followed, .. } = self;
         let mut take = |message: &StreamMessage<'_>| gathering.show(&streams.about, message, take);
@@ -311,13 +314,22 @@ impl Images {
     pub(crate) fn housekeep(&mut self, now: Ticks) {
         if self.housekeeping.is_due(now) {
             self.streams.keep_house();
-            self.find_rings();
+            self.look_for_rings();
         }
     }
 
-    /// Follows what is new and forgets what is done.
+    /// Follows what is new. What cannot be read is looked for again at the next look, and what its writer does not see is read
+    /// all the same: it was there first, and nobody is left to whom it could be refused.
     #[cold]
-    fn find_rings(&mut self) {
+    fn look_for_rings(&mut self) {
+        let _said_when_it_began = self.find_rings();
+    }
+
+    /// Follows what is new and forgets what is done.
+    ///
+    /// # Errors
+    /// If some of it cannot be read, or its writer will not know of it.
+    fn find_rings(&mut self) -> Result<(), StreamError> {
         let streams = Arc::clone(&self.streams);
         if streams.roster.is_visited(self.visits_seen) {
             self.visits_seen = streams.roster.handle_visits();
@@ -334,8 +346,11 @@ impl Images {
         let members = std::mem::take(&mut self.members);
         self.rings_seen = streams.roster.bells[RINGS_BELL].visits();
         self.forget_ended();
+        let mut unseen = self.followed.images.iter_mut().filter(|image| !image.is_seen());
+        let _rest_later = unseen.all(Image::show);
         self.left_out = 0;
         let node = streams.own.segment.owner.node;
+        let mut outcome = Ok(());
         for member in &members {
             let owner = member.segment.owner;
             for entry in member.segment.streams() {
@@ -348,7 +363,15 @@ impl Images {
                 {
                     continue;
                 }
-                let Some(memory) = streams.roster.venue.open_stream(&owner, id) else { continue };
+                let memory = match streams.roster.venue.open_stream(&owner, id) {
+                    Ok(Some(memory)) => memory,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        self.left_out += 1;
+                        outcome = Err(StreamError::System(error));
+                        continue;
+                    }
+                };
                 let reads = self.reads;
                 let is_for_us = |file: &RingFile| {
                     let about = &file.about;
@@ -356,30 +379,34 @@ impl Images {
                     is_its && reads.includes(about, node)
                 };
                 let file = RingFile::read(&memory).filter(is_for_us);
-                self.follow(id, member, file);
+                outcome = outcome.and(self.follow(id, member, file));
             }
         }
         self.members = members;
+        outcome
     }
 
     /// Follows the ring of that id, if it is one for us that can be believed.
-    fn follow(&mut self, id: u64, member: &Arc<Peer>, file: Option<RingFile>) {
+    fn follow(&mut self, id: u64, member: &Arc<Peer>, file: Option<RingFile>) -> Result<(), StreamError> {
         let Some(file) = file else {
             self.refused.insert(id);
-            return;
+            return Ok(());
         };
         let is_sealed = file.about.sealed;
         if !self.reads.takes(is_sealed, self.followed.belief.opening.is_some()) {
             self.refused.insert(id);
             let refusal = if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed };
             self.page().count(count_of(refusal)).add(1);
-            return;
+            return Ok(());
         }
         self.introduce_to(member);
         let place = (self.bell, self.began);
         let image = Image::follow(&self.streams, Arc::clone(member), file, place, &mut self.followed.belief);
-        self.left_out += usize::from(image.is_none());
-        self.followed.images.extend(image);
+        let mut image = image.inspect_err(|_| self.left_out += 1)?;
+        let shortage = image.shortage();
+        self.followed.images.push(image);
+        // For who only observes nobody waits anyway.
+        shortage.filter(|_| self.reads != Reads::Everything).map_or(Ok(()), Err)
     }
 
     fn forget_ended(&mut self) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
-use punctual_machine::counter::Flag;
 use punctual_machine::doorbell::sender_fence;
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::process::random;
@@ -19,7 +18,7 @@ use punctual_proto::{NodeId, Port, Target};
 
 use super::Entered;
 use super::roster::{Peer, Roster};
-use super::segment::{STREAMS_MAX, SUBSCRIPTIONS_MAX, WATCHER, row};
+use super::segment::{STREAMS_MAX, SUBSCRIPTIONS_MAX, WATCHER};
 use crate::engine::faulty::Faults;
 use crate::engine::tap::Capture;
 use crate::ledger::Count;
@@ -27,6 +26,7 @@ use crate::node::{About, PeerAccount};
 use crate::wake::Wake;
 use books::Books;
 use follower::{Follower, followers_of};
+use places::Places;
 use ring_file::{ENTERS, RingFile, RingIdentity, target_word};
 
 mod books;
@@ -43,6 +43,7 @@ mod message;
 mod observing;
 mod options;
 mod payload;
+mod places;
 mod prefix;
 mod publication;
 pub(super) mod ring_file;
@@ -75,6 +76,9 @@ fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
     let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
     u16::try_from(port).ok().map(Port::from).filter(|port| !port.is_reserved())
 }
+
+/// What a row is for, as [`StreamError::TooMany`] says it.
+pub(crate) const READ_RINGS: &str = "rings that its subscriptions read, counted for each";
 
 /// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
 /// which one that waits looks up though nobody woke it.
@@ -133,9 +137,7 @@ pub(crate) struct Streams {
     /// Of the rings of communicators.
     pub(crate) ring_size: usize,
     /// Held while one of our places in the tables is taken or given back, never while messages move.
-    places: Mutex<()>,
-    /// Our table of rows can be written to. Raised under the lock of the places.
-    has_rows: Flag,
+    places: Mutex<Places>,
     /// Publications that have closed before all whom they were for had found them, oldest first.
     lingering: Mutex<Vec<RingIdentity>>,
     books: Mutex<Books>,
@@ -154,13 +156,12 @@ impl Streams {
             layers,
             ring_size,
             places: Mutex::default(),
-            has_rows: Flag::default(),
             lingering: Mutex::default(),
             books: Mutex::default(),
         })
     }
 
-    fn places(&self) -> MutexGuard<'_, ()> {
+    fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,7 +235,7 @@ impl Streams {
             .iter()
             .map(|peer| (peer.segment.owner.node, peer.segment.owner.life))
             .collect();
-        self.books().accounts(&self.own.segment, &present)
+        self.books().accounts(self.own.segment.owner.node, &present)
     }
 
     /// Messages sent so far to one node, or to everybody.
@@ -376,7 +377,7 @@ impl Streams {
         self.roster.venue.remove_stream(id);
     }
 
-    /// A new subscription. When this returns, it follows every publication that its node can see.
+    /// A new subscription. When this returns, it follows every publication that its node can see, and every writer sees it.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         port: Port,
@@ -388,7 +389,7 @@ impl Streams {
         let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(subscription_word(port, opening.is_some()))?;
         let mut images = Images::new(Arc::clone(self), Reads::Port(port), bell, (opening, Arc::clone(event)));
-        images.begin(began);
+        images.begin(began)?;
         // Publications whose readers were looked for before know it by this.
         self.tell_of_readers();
         Ok(images)
@@ -398,19 +399,16 @@ impl Streams {
     pub(crate) fn watch(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
         let (bell, began) = self.list(WATCHER)?;
         let mut images = Images::new(Arc::clone(self), Reads::Nothing, bell, (None, Arc::clone(event)));
-        images.begin(began);
+        images.begin(began)?;
         Ok(images)
     }
 
     /// Lists a subscription at a free place; returns that place, and when it began. Who looks for readers meanwhile takes it for
     /// one.
     fn list(&self, word: u64) -> Result<(usize, u64), StreamError> {
-        let alone = self.places();
-        if word != WATCHER && !self.has_rows.is_raised() {
-            punctual_machine::label!("subscription.rows");
-            self.roster.venue.reserve_rows().map_err(StreamError::System)?;
-            self.own.segment.populate_rows();
-            self.has_rows.raise();
+        let mut alone = self.places();
+        if word != WATCHER {
+            self.prepare_rows(&mut alone)?;
         }
         let free = self.own.segment.free_subscription();
         let bell = free.ok_or(StreamError::TooMany { what: "subscriptions", most: SUBSCRIPTIONS_MAX })?;
@@ -434,29 +432,6 @@ impl Streams {
         self.own.segment.subscription(bell)[0].publish(0);
         punctual_machine::label!("subscription.delisted");
         self.tell_of_readers();
-    }
-
-    /// A free row, with what never changes in it; it counts once its ring stands there.
-    fn take_row(&self, ring: u64, peer: &Peer, bell: usize, position: u64) -> Option<usize> {
-        let _alone = self.places();
-        let index = self.own.segment.free_row()?;
-        let words = self.own.segment.row(index);
-        words.iter().for_each(|word| word.set(0));
-        self.books().read(index, ring, (peer.segment.owner.node, peer.segment.owner.life));
-        words[row::BELL].set(bell as u64);
-        words[row::POSITION].set(position);
-        punctual_machine::label!("row.ring");
-        words[row::RING].publish(ring);
-        punctual_machine::label!("row.ring.done");
-        Some(index)
-    }
-
-    fn give_back_row(&self, index: usize) {
-        let _alone = self.places();
-        self.books().read_no_more(index, self.own.segment.row(index));
-        punctual_machine::label!("row.free");
-        self.own.segment.row(index)[row::RING].publish(0);
-        punctual_machine::label!("row.free.done");
     }
 }
 

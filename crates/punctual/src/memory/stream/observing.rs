@@ -5,7 +5,8 @@ use std::sync::Arc;
 use punctual_machine::event_fd::EventFd;
 
 use super::super::roster::Peer;
-use super::super::segment::{OBSERVER, row};
+use super::super::rows::row;
+use super::super::segment::OBSERVER;
 use super::follower::began_before;
 use super::images::{Images, Reads};
 use super::ring_file::RingIdentity;
@@ -23,7 +24,7 @@ impl Streams {
         let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(observer_word(opening.is_some()))?;
         let mut images = Images::new(Arc::clone(self), Reads::Everything, bell, (opening, Arc::clone(event)));
-        images.begin(began);
+        images.begin(began)?;
         Ok(images)
     }
 
