@@ -19,7 +19,8 @@ use punctual_proto::Nanos;
 
 type Position = [Quantity<Metre, f64>; 3];
 const POSITION: Topic<Position> = Topic::named("position");
-const SPEED: Topic<Quantity<MetrePerSecond, i64>> = Topic::named("speed");
+type Speed = Quantity<MetrePerSecond, i64>;
+const SPEED: Topic<Speed> = Topic::named("speed");
 
 /// Short, so that many instants pass in a test; long enough for a machine that is busy with others.
 const PERIOD: Duration = Duration::from_millis(2);
@@ -204,6 +205,62 @@ fn what_was_stopped_runs_again() {
         });
         subscriber = hears.stop();
     }
+}
+
+/// A publisher, and a subscriber whose thread was told to stop while it was in its callback: it looks whether it was before it
+/// would wait, and what was to end its wait is still on its way.
+fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscriber<Speed>) {
+    let (entered, is_inside) = mpsc::channel();
+    let (leave, may_leave) = mpsc::channel::<()>();
+    let mut publisher = Publisher::new(nodes.0.bind(1).unwrap(), SPEED).unwrap();
+    let subscriber = Subscriber::new(nodes.1.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+    let subscriber = subscriber.spawn(move |_| {
+        let _nobody_waits = entered.send(()).is_ok() && may_leave.recv().is_ok();
+    });
+    let subscriber = subscriber.unwrap();
+    while is_inside.try_recv().is_err() {
+        publisher.serve_for(PERIOD, |_| Quantity::new(1));
+    }
+    let stopping = std::thread::spawn(move || subscriber.stop());
+    std::thread::sleep(Duration::from_millis(50));
+    publisher.serve_for(PERIOD * 5, |_| Quantity::new(1));
+    drop((leave, is_inside));
+    (publisher, stopping.join().unwrap())
+}
+
+/// Goal: who takes back what was stopped has the values that are here, also without waiting.
+#[test]
+fn what_ended_a_wait_hides_no_value() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let nodes = open_both(medium);
+        let (_publisher, mut subscriber) = stopped_in_its_callback(&nodes);
+        let received = subscriber.receive_timeout(Duration::ZERO);
+        assert!(received.is_ok(), "{}: {received:?}", medium.name);
+    });
+}
+
+/// Goal: who takes the communicator back is not woken by what was to end a wait of the thread that had it, and has all else.
+#[test]
+fn what_ended_a_wait_is_no_message_of_the_next_owner() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let nodes = open_both(medium);
+        let (publisher, subscriber) = stopped_in_its_callback(&nodes);
+        let (mut sender, mut receiver) = (publisher.into_communicator(), subscriber.into_communicator());
+        let own = receiver.address();
+        sender.send(own.into(), b"last").unwrap();
+        let mut has_last = false;
+        while let Ok(message) = receiver.receive_timeout(if has_last { PERIOD * 5 } else { PATIENCE }) {
+            assert_ne!((message.source, message.payload), (own, &[][..]), "{}", medium.name);
+            has_last |= message.payload == b"last";
+        }
+        assert!(has_last, "{}", medium.name);
+        // What its owner says to itself is a message all the same.
+        receiver.send(own.into(), b"").unwrap();
+        assert!(receiver.receive_timeout(PATIENCE).unwrap().payload.is_empty());
+        assert!(nodes.1.ledger().is_balanced(), "{}", nodes.1.ledger());
+    });
 }
 
 /// Goal: the original's vehicle died by an assertion when it ran 200 ms late. Here it goes on.

@@ -61,6 +61,10 @@ impl MemoryEnd {
         self.subscription.ignore_own();
     }
 
+    pub(super) fn forget_nudges(&mut self) {
+        let _was_for_another = self.subscription.take_nudge();
+    }
+
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
         let Self { subscription, buffer, .. } = self;

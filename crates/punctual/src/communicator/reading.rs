@@ -51,6 +51,15 @@ impl Communicator {
         limit - reader.finish()
     }
 
+    /// It has another owner from now on: what was sent to end waits of the one before is no message of this one. Nobody sends more
+    /// of it meanwhile.
+    pub(crate) fn forget_nudges(&mut self) {
+        match &mut self.end {
+            End::Wire(end) => end.forget_nudges(),
+            End::Memory(end) => end.forget_nudges(),
+        }
+    }
+
     /// From now on what it sends to everybody at its own port is not for itself. In memory an empty message is left of it.
     pub(crate) fn ignore_own(&mut self) {
         match &mut self.end {

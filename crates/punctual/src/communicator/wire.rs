@@ -53,6 +53,9 @@ pub(super) struct WireEnd {
     pub(super) stamps: bool,
     pub(super) gatherer: Gatherer,
     pub(super) held: Held,
+    /// Of the inbox's nudges, how many have landed, and how many of the next ones are for an owner that it had before.
+    nudges_taken: u64,
+    nudges_left: u64,
 }
 
 impl WireEnd {
@@ -68,7 +71,8 @@ impl WireEnd {
             .map_err(BindError::System)?;
         let gatherer = Gatherer::new(&core.about.large);
         let (stamps, held) = (options.stamps, Held::default());
-        Ok(Self { core, reception, own_set, armed: false, stamps, gatherer, held })
+        let (nudges_taken, nudges_left) = (0, 0);
+        Ok(Self { core, reception, own_set, armed: false, stamps, gatherer, held, nudges_taken, nudges_left })
     }
 
     fn open_sets(
@@ -176,9 +180,9 @@ impl WireEnd {
     ) -> bool {
         let was_armed = self.disarm();
         self.forget();
-        let mut found = land(&mut self.reception, &self.core);
-        if found && self.reception.landing().is_fragment() {
-            found = self.gather(deadline, &mut land);
+        let mut found = self.land_whole(deadline, &mut land);
+        while found && self.landed_size() == 0 && self.is_left_behind() {
+            found = self.land_whole(deadline, &mut land);
         }
         // A part of a large message is not late while the rest may lie in the socket.
         if !found && self.reception.has_seen_all() {
@@ -188,6 +192,17 @@ impl WireEnd {
             self.core.hand_over();
         }
         found
+    }
+
+    /// Lets a message land that is whole.
+    #[inline]
+    fn land_whole(
+        &mut self,
+        deadline: Option<Ticks>,
+        land: &mut impl FnMut(&mut Reception, &Core) -> bool,
+    ) -> bool {
+        let found = land(&mut self.reception, &self.core);
+        if found && self.reception.landing().is_fragment() { self.gather(deadline, land) } else { found }
     }
 
     /// Takes the fragment that landed, and others, until a message is whole or one lands that was not cut.
@@ -253,6 +268,29 @@ impl WireEnd {
             sealed_in: circumstances.sealed_in,
             payload: &buffer[*payload_at..payload_at + size],
         }
+    }
+
+    /// What would end waits of its owner ended them before it had another one: it is not shown any more.
+    pub(super) fn forget_nudges(&mut self) {
+        self.nudges_left = self.reception.inbox.nudges.get() - self.nudges_taken;
+    }
+
+    /// Whether the empty message that landed was to end a wait of who had the communicator before.
+    #[cold]
+    fn is_left_behind(&mut self) -> bool {
+        let own = self.address();
+        let is_own = self.reception.landing().last().is_some_and(|(found, _)| found.header.source == own);
+        if !is_own || self.nudges_taken == self.reception.inbox.nudges.get() {
+            return false;
+        }
+        self.nudges_taken += 1;
+        let is_left_behind = self.nudges_left > 0;
+        if is_left_behind {
+            self.nudges_left -= 1;
+            // It counts as delivered, as those that did end a wait.
+            let _nobody_reads_it = self.message();
+        }
+        is_left_behind
     }
 
     /// The size of the message that landed, bytes.

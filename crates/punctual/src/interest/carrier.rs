@@ -4,6 +4,15 @@ use std::ops::{Deref, DerefMut};
 
 use crate::communicator::Communicator;
 
+/// What a look for messages found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    Nothing,
+    /// What ends a wait.
+    Nudge,
+    Message,
+}
+
 /// The communicator, until it is given back.
 #[derive(Debug)]
 pub(super) struct Carrier(Option<Communicator>);
@@ -17,9 +26,11 @@ impl Carrier {
         self.0.is_some()
     }
 
-    /// Gives it back.
+    /// Gives it back, when nobody ends its waits any more.
     pub(super) fn take(&mut self) -> Communicator {
-        self.0.take().expect("it is given back once")
+        let mut communicator = self.0.take().expect("it is given back once");
+        communicator.forget_nudges();
+        communicator
     }
 }
 

@@ -13,7 +13,7 @@ use punctual_proto::interest::{
 };
 use punctual_proto::{Address, Nanos, Target};
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, Received};
 use super::followed::Followed;
 use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
@@ -191,6 +191,8 @@ impl Driver {
 
     pub(super) fn into_communicator(mut self) -> Communicator {
         self.withdraw();
+        // Nobody tells it any more that the group has changed.
+        self.membership = None;
         self.communicator.take()
     }
 
@@ -246,7 +248,8 @@ impl Driver {
             self.handle_changes();
             self.handle_membership();
             self.transmit(now);
-            if self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout() && self.receive(None) {
+            let may_take = self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout();
+            if may_take && self.receive(None) != Received::Nothing {
                 self.taken_first += 1;
                 continue;
             }
@@ -256,8 +259,15 @@ impl Driver {
             }
             if now < deadline {
                 self.receive(Some(self.next_timeout().min(deadline)));
-            } else if has_looked || !self.receive(None) {
+            } else if has_looked {
                 return Step::Late;
+            } else {
+                match self.receive(None) {
+                    Received::Message => {}
+                    // Something else may be behind it.
+                    Received::Nudge => continue,
+                    Received::Nothing => return Step::Late,
+                }
             }
             has_looked = true;
         }
@@ -403,8 +413,8 @@ impl Driver {
         (&self.value, self.origin.expect("asked for only after a step that had one"))
     }
 
-    /// One message: if one comes until then, or if one is here. Whether there was one.
-    fn receive(&mut self, until: Option<Nanos>) -> bool {
+    /// One message: if one comes until then, or if one is here.
+    fn receive(&mut self, until: Option<Nanos>) -> Received {
         let own = self.communicator.address();
         let received = match until {
             Some(until) => {
@@ -413,22 +423,22 @@ impl Driver {
             }
             None => self.communicator.try_receive(),
         };
-        let Ok(received) = received else { return false };
+        let Ok(received) = received else { return Received::Nothing };
         if received.source == own && received.payload.is_empty() {
             // Somebody wants us to look at `remote`.
-            return true;
+            return Received::Nudge;
         }
         let message = match Message::parse(received.payload) {
             Ok(message) => message,
             Err(_) => {
                 self.traffic.foreign += 1;
-                return true;
+                return Received::Message;
             }
         };
         let (sealed_in, is_own) = (received.sealed_in, received.source.node == own.node);
         if !self.membership.as_ref().is_none_or(|followed| followed.takes(sealed_in, is_own, &message)) {
             self.traffic.other_groups += 1;
-            return true;
+            return Received::Message;
         }
         let arrived = now();
         self.publications.iter_mut().for_each(|own| own.handle_message(received.source, &message, arrived));
@@ -444,7 +454,7 @@ impl Driver {
                 sent: sender.map(|stamps| Ticks(stamps.sent)),
             });
         }
-        true
+        Received::Message
     }
 
     pub(super) fn count_bad_value(&mut self) {

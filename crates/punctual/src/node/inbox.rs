@@ -71,6 +71,8 @@ pub(crate) struct Inbox {
     seals_in: Counter,
     /// Messages that its owner took and did not believe: they count as unread already.
     refused: Counter,
+    /// Messages that only end a wait.
+    pub(crate) nudges: Counter,
     /// 1 while it stands in the list of those who wait for the leader to leave; changed under the list's lock.
     listed: Counter,
 }
@@ -116,6 +118,7 @@ impl Inbox {
             ignores_own: Flag::default(),
             seals_in: Counter::default(),
             refused: Counter::default(),
+            nudges: Counter::default(),
             listed: Counter::default(),
         }))
     }

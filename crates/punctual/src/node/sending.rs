@@ -250,6 +250,8 @@ impl Sending {
             kind: Kind::Data,
         };
         self.claim_here(source, &open)?;
+        // Before it is there: who takes it knows it for what it is.
+        source.nudges.add(1);
         self.close(core, source, &open);
         Ok(())
     }
