@@ -268,6 +268,30 @@ fn a_task_knows_its_request() {
     });
 }
 
+/// Goal: a task that waits for classes on a host of its own, inside of its poll, is itself again afterwards: it knows its request,
+/// and its worker that another thread has replaced it.
+#[test]
+fn a_poll_within_a_poll_ends_alone() {
+    let _alive = watchdog(LIMIT_S);
+    let outer = punctual::runtime::Runtime::start(&options(1)).unwrap();
+    for is_replaced in [false, true] {
+        let task = outer.spawn(class(3).within(Duration::from_secs(9)), async move {
+            if is_replaced {
+                blocking(|| std::thread::sleep(Duration::from_millis(1)));
+            }
+            let before = request();
+            let inner = one_thread().block_on(async {
+                let classes = Classes::start(&options(1)).unwrap();
+                classes.spawn(class(5), async { request() }).unwrap().await.unwrap()
+            });
+            (before, inner, request())
+        });
+        let (before, inner, after) = outer.block_on(task.unwrap()).unwrap();
+        assert!(before.is_some() && inner.is_some() && before != inner, "{before:?} {inner:?}");
+        assert_eq!(after, before, "replaced: {is_replaced}");
+    }
+}
+
 /// Goal: a panic ends its task alone; a cancelled task is gone; one that is dropped with its classes is dropped, with tokio's
 /// runtime as well.
 #[test]

@@ -79,13 +79,15 @@ pub(super) fn worker_of(shared: &Shared) -> Option<usize> {
     found.ok().flatten()
 }
 
-pub(super) fn begin_turn(turn: Turn) {
-    TURN.set(Some(turn));
+/// A poll begins. Returns the one that the thread is in already, of another runtime: a task may wait for a host of that.
+#[must_use]
+pub(super) fn begin_turn(turn: Turn) -> Option<Turn> {
+    TURN.replace(Some(turn))
 }
 
-/// The poll is over. Returns since when another thread has been the worker, if one has.
-pub(super) fn end_turn() -> Option<Nanos> {
-    TURN.take().and_then(|turn| turn.replaced)
+/// The poll is over, and the thread is in the one `before` again. Returns since when another thread has been the worker, if one has.
+pub(super) fn end_turn(before: Option<Turn>) -> Option<Nanos> {
+    TURN.replace(before).and_then(|turn| turn.replaced)
 }
 
 fn turn() -> Option<Turn> {

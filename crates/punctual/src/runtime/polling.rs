@@ -141,12 +141,13 @@ impl Polling {
         let is_shed = next.why.is_shed();
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         let runtime = RuntimeIdentity::of(&self.shared);
-        context::begin_turn(Turn { runtime, request, due, patience, is_shed, began, next, replaced: None });
+        let turn = Turn { runtime, request, due, patience, is_shed, began, next, replaced: None };
+        let before = context::begin_turn(turn);
         // Panics of its polls are contained in its future.
         let no_way_out = NoWayOut;
         let has_yielded = task.run();
         std::mem::forget(no_way_out);
-        let replaced = context::end_turn();
+        let replaced = context::end_turn(before);
         self.is_replaced = replaced.is_some();
         self.ended = self.shared.now();
         // What the worker did for it: nothing, while another thread was the worker.
