@@ -228,7 +228,7 @@ fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscribe
     (publisher, stopping.join().unwrap())
 }
 
-/// Goal: who takes back what was stopped has the values that are here, also without waiting.
+/// Goal: who takes back what was stopped has a value that is here, also without waiting.
 #[test]
 fn what_ended_a_wait_hides_no_value() {
     let _alive = watchdog(60);

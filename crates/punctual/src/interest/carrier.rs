@@ -4,15 +4,6 @@ use std::ops::{Deref, DerefMut};
 
 use crate::communicator::Communicator;
 
-/// What a look for messages found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
-    Nothing,
-    /// What ends a wait.
-    Nudge,
-    Message,
-}
-
 /// The communicator, until it is given back.
 #[derive(Debug)]
 pub(super) struct Carrier(Option<Communicator>);

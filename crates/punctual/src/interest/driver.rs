@@ -13,7 +13,7 @@ use punctual_proto::interest::{
 };
 use punctual_proto::{Address, Nanos, Target};
 
-use super::carrier::{Carrier, Received};
+use super::carrier::Carrier;
 use super::followed::Followed;
 use super::{InterestError, ParticipantOptions, Traffic};
 use crate::communicator::{Communicator, Sender};
@@ -24,7 +24,8 @@ use crate::trace::Stages;
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
 const TOPICS_MAX: usize = 64;
 
-/// Messages that are here already and are taken before something that is due: each costs a fraction of what sending does.
+/// Messages that are here already and are taken before something that is due, or by who does not wait: each costs a fraction of what
+/// sending does.
 const TAKEN_FIRST_MAX: u32 = 64;
 
 /// What others tell a driver while it waits.
@@ -235,8 +236,8 @@ impl Driver {
 
     /// What is to be done next; waits for it until the deadline.
     pub(super) fn step(&mut self, deadline: Nanos) -> Step {
-        // Who does not want to wait gets what is here.
-        let mut has_looked = false;
+        // Who does not want to wait gets what is here, whatever is before it.
+        let mut looks_left = TAKEN_FIRST_MAX;
         loop {
             if let Some((index, taken)) = self.next_match() {
                 return Step::Value(index, taken);
@@ -248,8 +249,7 @@ impl Driver {
             self.handle_changes();
             self.handle_membership();
             self.transmit(now);
-            let may_take = self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout();
-            if may_take && self.receive(None) != Received::Nothing {
+            if self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout() && self.receive(None) {
                 self.taken_first += 1;
                 continue;
             }
@@ -259,17 +259,12 @@ impl Driver {
             }
             if now < deadline {
                 self.receive(Some(self.next_timeout().min(deadline)));
-            } else if has_looked {
+                looks_left = 0;
+            } else if looks_left == 0 || !self.receive(None) {
                 return Step::Late;
             } else {
-                match self.receive(None) {
-                    Received::Message => {}
-                    // Something else may be behind it.
-                    Received::Nudge => continue,
-                    Received::Nothing => return Step::Late,
-                }
+                looks_left -= 1;
             }
-            has_looked = true;
         }
     }
 
@@ -413,8 +408,8 @@ impl Driver {
         (&self.value, self.origin.expect("asked for only after a step that had one"))
     }
 
-    /// One message: if one comes until then, or if one is here.
-    fn receive(&mut self, until: Option<Nanos>) -> Received {
+    /// One message: if one comes until then, or if one is here. Whether there was one.
+    fn receive(&mut self, until: Option<Nanos>) -> bool {
         let own = self.communicator.address();
         let received = match until {
             Some(until) => {
@@ -423,22 +418,22 @@ impl Driver {
             }
             None => self.communicator.try_receive(),
         };
-        let Ok(received) = received else { return Received::Nothing };
+        let Ok(received) = received else { return false };
         if received.source == own && received.payload.is_empty() {
             // Somebody wants us to look at `remote`.
-            return Received::Nudge;
+            return true;
         }
         let message = match Message::parse(received.payload) {
             Ok(message) => message,
             Err(_) => {
                 self.traffic.foreign += 1;
-                return Received::Message;
+                return true;
             }
         };
         let (sealed_in, is_own) = (received.sealed_in, received.source.node == own.node);
         if !self.membership.as_ref().is_none_or(|followed| followed.takes(sealed_in, is_own, &message)) {
             self.traffic.other_groups += 1;
-            return Received::Message;
+            return true;
         }
         let arrived = now();
         self.publications.iter_mut().for_each(|own| own.handle_message(received.source, &message, arrived));
@@ -454,7 +449,7 @@ impl Driver {
                 sent: sender.map(|stamps| Ticks(stamps.sent)),
             });
         }
-        Received::Message
+        true
     }
 
     pub(super) fn count_bad_value(&mut self) {
