@@ -196,6 +196,11 @@ pub fn compare(
         let doubt = Cause::SilentRuns { subject: subject.to_owned(), runs: silent, in_turn };
         comparison.doubts.push(doubt.into());
     }
+    let alone = a.len().abs_diff(b.len());
+    if options.order == Order::Interleaved && alone > 0 {
+        let side = if a.len() > b.len() { "A" } else { "B" };
+        comparison.doubts.push(Cause::Unpaired { subject: subject.to_owned(), side, runs: alone }.into());
+    }
     comparison
 }
 

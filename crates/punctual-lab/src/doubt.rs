@@ -46,6 +46,8 @@ pub enum Cause {
     FewPairs { subject: String, pairs: usize, pairs_min: usize },
     /// Runs in which nothing was said after the warm-up; of runs in turn each has a partner.
     SilentRuns { subject: String, runs: Vec<String>, in_turn: bool },
+    /// Runs in turn of one side beyond those that have a partner.
+    Unpaired { subject: String, side: &'static str, runs: usize },
     /// Messages that never came.
     Lost { subject: String, count: u64 },
     /// Wrong answers.
@@ -117,6 +119,7 @@ impl fmt::Display for Cause {
                 write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
             Self::SilentRuns { subject, runs, in_turn } => silent_runs(f, subject, runs, *in_turn),
+            Self::Unpaired { subject, side, runs } => unpaired(f, subject, side, *runs),
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
             Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
             Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
@@ -182,6 +185,7 @@ impl Cause {
             Self::FewSamples { .. } => "raise --count or --duration",
             Self::FewPairs { .. } => "play at least five pairs (--pairs)",
             Self::SilentRuns { .. } => "take these runs again, with a longer --duration or a larger --count",
+            Self::Unpaired { .. } => "take as many runs of both, in turn: punctual compare --interleave",
             Self::DriftUnknown => {
                 "take runs of both in turn (punctual compare --interleave), or five of the same kind on this host"
             }
@@ -218,6 +222,10 @@ impl Cause {
 fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_turn: bool) -> fmt::Result {
     let left_out = if in_turn { "left out, each with its partner" } else { "left out" };
     write!(f, "{subject}: no message after the warm-up in {}; {left_out}", runs.join(", "))
+}
+
+fn unpaired(f: &mut fmt::Formatter<'_>, subject: &str, side: &str, runs: usize) -> fmt::Result {
+    write!(f, "{subject}: {} of {side} without a partner; left out", plural(runs as u64, "run"))
 }
 
 impl From<Cause> for Doubt {

@@ -55,8 +55,8 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Leaves out the runs without a message, and their partners where runs were taken in turn: those behind them stay pairs. Says
-    /// which had none.
+    /// Leaves out the runs without a message, and their partners where runs were taken in turn: those behind them stay pairs. There
+    /// it leaves out runs that never had a partner, too. Says which had no message.
     pub(super) fn leave_out_silent(&mut self, order: Order) -> Vec<String> {
         let is_silent = |run: &RunValue| run.messages == 0;
         let silent = [&self.a, &self.b].map(|runs| runs.iter().map(is_silent).collect::<Vec<bool>>());
@@ -70,6 +70,12 @@ impl Sides {
             runs.retain(|_| places.next().is_some_and(|place| stays(side, place)));
         }
         self.history.retain(|run| !is_silent(run));
+        if order == Order::Interleaved {
+            // What is shown of a side is then what its ratio is of.
+            let pairs = self.a.len().min(self.b.len());
+            self.a.truncate(pairs);
+            self.b.truncate(pairs);
+        }
         silent.iter().zip(["A", "B"]).flat_map(|(silent, side)| named(silent, side)).collect()
     }
 
@@ -515,6 +521,29 @@ mod tests {
         world.between = 0.2;
         sides.history = world.runs(5, 0.0);
         assert!(!differs(&sides));
+    }
+
+    /// Goal: what is shown of both sides is that of the pairs, too, and both have as many runs.
+    #[test]
+    fn a_run_without_a_partner_is_not_shown() {
+        let mut world = World { random: Rng::new(3), weather: Weather::Normal, between: 0.02, trial: 0.01 };
+        for is_a_longer in [true, false] {
+            let mut a = world.runs(6, 0.0);
+            let mut b: Vec<RunValue> = a.iter().map(|run| run.scaled(1.5)).collect();
+            if is_a_longer { &mut a } else { &mut b }.push(world.run(3.0, 0.0));
+            let mut sides = Sides { a, b, history: Vec::new() };
+            let silent = sides.leave_out_silent(Order::Interleaved);
+            assert!(silent.is_empty() && sides.a.len() == 6 && sides.b.len() == 6, "{silent:?}");
+            for measure in sides.measures(&Options::new(Load::Closed, 0)) {
+                let (a, b) = (measure.a.expect("finite"), measure.b.expect("finite"));
+                let is_the_ratio = measure.ratio.is_some_and(|ratio| (b / a / ratio - 1.0).abs() < 1e-6);
+                assert!(is_the_ratio || measure.aspect == Aspect::StallsPerMinute, "{measure:?}");
+            }
+        }
+        let [a, b] = [world.runs(3, 0.0), world.runs(2, 0.0)];
+        let mut apart = Sides { a, b, history: Vec::new() };
+        apart.leave_out_silent(Order::Separate);
+        assert_eq!((apart.a.len(), apart.b.len()), (3, 2), "nobody has a partner there");
     }
 
     /// Goal: a ratio is that of the pairs, wherever a run without a partner lies.
