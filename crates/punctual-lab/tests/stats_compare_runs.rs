@@ -5,6 +5,7 @@ mod plausible;
 use std::slice::from_ref;
 
 use punctual_lab::compare::{Basis, Difference, Order, compare_runs, history_of, order_of};
+use punctual_lab::doubt::Doubt;
 use punctual_lab::report::parts::run_comparison;
 use punctual_lab::report::text::{Screen, page};
 use punctual_lab::sample::{CellId, Outcome, Samples};
@@ -106,4 +107,28 @@ fn runs_in_turn_are_known_by_their_starts() {
     assert_eq!(order_of(&a, &runs("late", &[6, 7, 8])), Order::Separate);
     assert_eq!(order_of(&a, &b[..2]), Order::Separate);
     assert_eq!(order_of(&a[..1], &b[..1]), Order::Separate, "one pair is no turn");
+}
+
+/// Goal: samples that cannot be read, and trials that were never made, are told with the run that lacks them.
+#[test]
+fn what_a_run_lacks_is_doubted() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let [a, b] = ["a", "b"].map(|name| run(&path(name), "6.1", &[("spin", 1000)]));
+    let whole = compare_runs(from_ref(&a), from_ref(&b), &[], Order::Separate).expect("readable");
+    let says = |doubts: &[Doubt], words: &str| doubts.iter().any(|doubt| doubt.what.contains(words));
+    assert!(
+        !says(&whole.doubts, "cut short") && !says(&whole.doubts, "cannot be read"),
+        "{:?}",
+        whole.doubts
+    );
+    std::fs::remove_file(path("a").join("summary.json")).expect("it is there");
+    std::fs::write(&b.trials[1].path, "half of a trial").expect("room");
+    let [a, b] = ["a", "b"].map(|name| Run::open(&path(name)).expect("a run"));
+    let damaged = compare_runs(from_ref(&a), from_ref(&b), &[], Order::Separate).expect("readable");
+    for (name, words) in [("a", "cut short after 5 trials"), ("b", "cannot be read")] {
+        let of_run = |doubt: &&Doubt| doubt.what.starts_with(&path(name).display().to_string());
+        let told: Vec<Doubt> = damaged.doubts.iter().filter(of_run).cloned().collect();
+        assert!(told.len() == 1 && says(&told, words), "{name}: {:?}", damaged.doubts);
+    }
 }
