@@ -335,7 +335,7 @@ pub fn compare_runs(
     if count > 0 {
         doubts.push(Cause::Unmatched { count }.into());
     }
-    doubts.extend(differing_hosts(&a[0], b));
+    doubts.extend(differing_hosts(&a[0], both().skip(1)));
     doubts.extend(lacking(both()));
     Ok(RunComparison { runs: [a.len(), b.len(), history.len()], order, cells, doubts })
 }
@@ -358,11 +358,13 @@ fn lacking<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Doubt> {
     doubts
 }
 
-fn differing_hosts(a: &Run, others: &[Run]) -> Vec<Doubt> {
+/// Every run beside the first: those of its own side, too.
+fn differing_hosts<'a>(a: &Run, others: impl Iterator<Item = &'a Run>) -> Vec<Doubt> {
     let facts = |run: &Run| {
         let host = &run.header.host;
         [
             ("processor", host.cpu.clone()),
+            ("processors", host.cpus.to_string()),
             ("kernel", host.kernel.clone()),
             ("scheduler", host.scheduler.clone()),
         ]

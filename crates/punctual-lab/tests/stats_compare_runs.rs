@@ -132,3 +132,19 @@ fn what_a_run_lacks_is_doubted() {
         assert!(told.len() == 1 && says(&told, words), "{name}: {:?}", damaged.doubts);
     }
 }
+
+/// Goal: runs of one side that are of different hosts are told, too, and hosts that differ in processors alone.
+#[test]
+fn every_run_is_of_the_same_host() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let [first, other] =
+        [("a1", "6.1"), ("a2", "6.2")].map(|(name, kernel)| run(&path(name), kernel, &[("spin", 1000)]));
+    let mut b = run(&path("b"), "6.1", &[("spin", 1000)]);
+    b.header.host.cpus += 2;
+    let runs = compare_runs(&[first, other], from_ref(&b), &[], Order::Separate).expect("readable");
+    let doubts: Vec<&str> = runs.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
+    for doubt in ["kernel 6.1 against 6.2", "processors 0 against 2"] {
+        assert!(doubts.iter().any(|told| told.contains(doubt)), "{doubt}: {doubts:?}");
+    }
+}
