@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::explain::finding::{self, Explained};
 use crate::explain::late_log::{self, Log};
 use crate::explain::loss;
-use crate::explain::of_run::{TrialExplained, evidence, explain_run, json_of, place};
+use crate::explain::of_run::{TrialExplained, evidence, explain_run, is_part, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
 use crate::explain::text::{PlaceExplained, message, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
@@ -121,7 +121,7 @@ fn draw(run: &Run, arguments: &ExplainArguments) -> Result<(), Failure> {
     let (mut trials, mut notes) = (Vec::new(), Vec::new());
     for trial in &run.trials {
         let evidence = evidence(trial, arguments.tier, &mut notes)?;
-        if evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+        if is_part(run, trial, evidence.as_ref()) {
             continue;
         }
         let (samples, load) = (trial.load()?, trial.cell.load);

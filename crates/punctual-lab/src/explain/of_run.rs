@@ -8,7 +8,7 @@ use super::finding::{Explained, explain};
 use super::loss::Loss;
 use super::stage::Side;
 use super::text::PlaceExplained;
-use crate::sample::CellId;
+use crate::sample::{CellId, Kind};
 use crate::store::{Run, StoreError, StoredTrial};
 use crate::summary::Summary;
 
@@ -50,6 +50,21 @@ pub fn evidence(
     Ok(evidence)
 }
 
+/// Whether the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be
+/// read, the other trials of its cell say so; else it is one way of the round trips that are stored beside it.
+pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> bool {
+    if let Some(evidence) = evidence {
+        return evidence.is_part;
+    }
+    let is_damaged = matches!(trial.evidence::<TrialEvidence>(), Err(StoreError::Damaged { .. }));
+    let others = || run.trials_of(&trial.cell).filter(|other| other.path != trial.path);
+    let known = || others().find_map(|other| other.evidence::<TrialEvidence>().ok().flatten());
+    let whole = CellId { kind: Kind::RoundTrip, ..trial.cell.clone() };
+    let has_whole = || run.trials_of(&whole).any(|other| other.trial == trial.trial);
+    is_damaged
+        && known().map_or_else(|| trial.cell.kind == Kind::OneWay && has_whole(), |other| other.is_part)
+}
+
 /// Where a trial was, in words.
 pub fn place(trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> String {
     match evidence.and_then(|evidence| evidence.place.as_ref()) {
@@ -66,7 +81,7 @@ pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<T
     let mut trials = Vec::new();
     for trial in &run.trials {
         let evidence = evidence(trial, tier, notes)?;
-        if evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+        if is_part(run, trial, evidence.as_ref()) {
             continue;
         }
         let samples = trial.load()?;

@@ -8,6 +8,7 @@ use crate::explain::cause::Cause;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
+use crate::explain::of_run::is_part;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Load, Samples};
 use crate::store::{Run, StoreError};
@@ -72,7 +73,7 @@ impl OfRun {
             // Evidence that is damaged explains nothing, and the stalls are there.
             let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
             // What was late on a part of the way counts with the whole way.
-            if !evidence.as_ref().is_some_and(|evidence| evidence.is_part) {
+            if !is_part(run, trial, evidence.as_ref()) {
                 of_run.add(&trial.load()?, trial.cell.load, evidence.as_ref());
             }
         }
@@ -301,12 +302,18 @@ mod tests {
             };
             store.append_evidence(&path, &evidence).expect("room");
         }
-        let of_run = OfRun::of(&Run::open(&out).expect("a run")).expect("readable");
-        assert!(
-            (of_run.minutes * 60e9 - lasted_ns(&samples) as f64).abs() < 1.0,
-            "{} minutes",
-            of_run.minutes
-        );
-        assert_eq!(of_run.get(&(LOST.to_owned(), Cause::UNEXPLAINED)).events, 7);
+        let counts_once = || {
+            let of_run = OfRun::of(&Run::open(&out).expect("a run")).expect("readable");
+            let lasted_ns = lasted_ns(&samples) as f64;
+            assert!((of_run.minutes * 60e9 - lasted_ns).abs() < 1.0, "{} minutes", of_run.minutes);
+            assert_eq!(of_run.get(&(LOST.to_owned(), Cause::UNEXPLAINED)).events, 7);
+        };
+        counts_once();
+        // Nor where its evidence is damaged, and does not say that it is a part.
+        let files = std::fs::read_dir(out.join("evidence")).expect("it is there");
+        let files: Vec<_> = files.map(|file| file.expect("it is there").path()).collect();
+        let part = files.iter().find(|file| file.to_string_lossy().contains("one_way")).expect("of the part");
+        std::fs::write(part, "damaged").expect("room");
+        counts_once();
     }
 }
