@@ -59,6 +59,7 @@ pub use verify::{VerifyArguments, verify};
 pub use wakeup::{WakeupArguments, wakeup};
 pub use watch::{WatchArguments, watch};
 
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -102,7 +103,7 @@ fn make_out(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Writes a page whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
+/// Writes a page or an object whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
 fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     // What a link leads to is written, and the link stays.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -122,16 +123,58 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Finds out now whether what `--json` names can be written, not after minutes of measuring.
+/// Finds out now whether what `--json` names can be written, not after minutes of measuring. What stands there stays meanwhile.
 fn try_json(json: Option<&Path>) -> Result<(), Failure> {
-    json.filter(|file| *file != Path::new("-")).map_or(Ok(()), |file| write_file(file, ""))
+    let tried = json.filter(|file| *file != Path::new("-")).map(|file| {
+        let is_new = std::fs::symlink_metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let opened = OpenOptions::new().append(true).create(true).open(file);
+        let left_out = opened.and_then(|_| if is_new { std::fs::remove_file(file) } else { Ok(()) });
+        left_out.map_err(|error| cannot_write(file, &error))
+    });
+    tried.unwrap_or(Ok(()))
 }
 
 /// Writes what `--json` asks for; whether to standard output, where nothing else is said then.
 fn write_json(json: Option<&Path>, text: &str) -> Result<bool, Failure> {
     match json {
         Some(file) if file == Path::new("-") => print(text).map(|()| true),
-        Some(file) => write_file(file, text).map(|()| false),
+        Some(file) => write_page(file, text).map(|()| false),
         None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what `--json` names keeps its text while something is measured, and is not made before there is something to write.
+    #[test]
+    fn to_try_a_file_changes_nothing() {
+        let folder = tempfile::tempdir().expect("room");
+        let [old, new] = ["old.json", "new.json"].map(|name| folder.path().join(name));
+        std::fs::write(&old, "of yesterday").expect("room");
+        for file in [&old, &new] {
+            try_json(Some(file)).expect("it can be written");
+        }
+        assert_eq!(std::fs::read_to_string(&old).expect("it is there"), "of yesterday");
+        assert!(!new.exists(), "a file without an object");
+        let nowhere = folder.path().join("missing").join("new.json");
+        assert!(matches!(try_json(Some(&nowhere)), Err(Failure::Machine(_))));
+        assert!(matches!(try_json(Some(folder.path())), Err(Failure::Machine(_))));
+        let device = Path::new("/dev/null");
+        try_json(Some(device)).expect("a device is never new");
+        assert!(device.exists());
+    }
+
+    /// Goal: an object is written whole or not at all. Method: another name of the file before it keeps its text.
+    #[test]
+    fn an_object_takes_the_place_of_the_one_before() {
+        let folder = tempfile::tempdir().expect("room");
+        let [file, other] = ["file.json", "other.json"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "of yesterday").expect("room");
+        std::fs::hard_link(&file, &other).expect("one disk");
+        assert!(!write_json(Some(&file), "{}\n").expect("room"));
+        let text = |path: &Path| std::fs::read_to_string(path).expect("it is there");
+        assert_eq!((text(&file), text(&other)), ("{}\n".to_owned(), "of yesterday".to_owned()));
     }
 }
