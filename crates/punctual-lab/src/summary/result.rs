@@ -254,8 +254,10 @@ fn is_zero(count: &u64) -> bool {
 }
 
 fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {
-    let messages: usize = trials.iter().map(Samples::len).sum();
-    let cpu_ns: u64 = trials.iter().map(|trial| trial.facts.cpu_ns).sum();
+    // 0 is a time that was not taken, not one that was short.
+    let known = || trials.iter().filter(|trial| trial.facts.cpu_ns > 0);
+    let messages: usize = known().map(Samples::len).sum();
+    let cpu_ns: u64 = known().map(|trial| trial.facts.cpu_ns).sum();
     (cpu_ns > 0 && messages > 0).then(|| (cpu_ns as f64 / messages as f64).round())
 }
 
@@ -303,5 +305,19 @@ mod tests {
         let cell = CellResult::of(&CellId::new("shared", "spin"), &[], 0);
         assert!(cell.kept_promises());
         assert!(!CellResult { lost: u64::MAX, mismatched: 1, ..cell }.kept_promises());
+    }
+
+    /// Goal: messages of trials whose CPU time was not taken are in no share of it.
+    #[test]
+    fn cpu_time_is_that_of_its_own_trials() {
+        let trial = |messages: u64, cpu_ns| {
+            let mut samples = Samples::default();
+            (0..messages).for_each(|index| samples.push(index, 0, 0, 1, Outcome::Answered));
+            samples.facts.cpu_ns = cpu_ns;
+            samples
+        };
+        assert_eq!(cpu_ns_per_message(&[trial(10, 5_000), trial(90, 0)]), Some(500.0));
+        assert_eq!(cpu_ns_per_message(&[trial(10, 5_000), trial(10, 7_000)]), Some(600.0));
+        assert_eq!(cpu_ns_per_message(&[trial(10, 0)]), None);
     }
 }
