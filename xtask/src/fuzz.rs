@@ -87,11 +87,18 @@ fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), String> {
     let log = workspace::target("fuzz").join(format!("{target}.txt"));
     let (ended, output) = run.within(deadline).all_output_to(&log)?;
     println!("{target}: {}", done(&output));
-    if ended == Some(0) {
+    if ended == Some(0) && has_run(&output) {
         return Ok(());
     }
     println!("{}", tail(&output, 40));
-    Err(format!("{target} {}, artifacts in {}", how(ended, deadline), artifacts.display()))
+    let without = if has_run(&output) { "" } else { " without an input" };
+    Err(format!("{target} {}{without}, artifacts in {}", how(ended, deadline), artifacts.display()))
+}
+
+/// Whether libFuzzer gave the target an input. A program that ends well without one shows nothing.
+fn has_run(output: &str) -> bool {
+    let runs = |line: &str| line.strip_prefix("Done ")?.split_whitespace().next()?.parse().ok();
+    output.lines().rev().find_map(runs).is_some_and(|runs: u64| runs > 0)
 }
 
 /// What libFuzzer says of the work it did.
@@ -112,6 +119,15 @@ mod tests {
             "#2\tINITED cov: 28 ft: 29\n#9\tDONE   cov: 31 ft: 40 corp: 2\nDone 9 runs in 1 second(s)\n";
         assert_eq!(done(output), "Done 9 runs in 1 second(s), 31 edges covered");
         assert_eq!(done(""), "did not finish, ? edges covered");
+    }
+
+    /// Goal: a target that ends well without an input is no target that passed.
+    #[test]
+    fn a_target_without_an_input_has_not_run() {
+        assert!(has_run("#9\tDONE   cov: 31\nDone 9 runs in 1 second(s)\n"));
+        for output in ["", "INFO: Seed: 1\n", "Done 0 runs in 1 second(s)\n"] {
+            assert!(!has_run(output), "{output:?}");
+        }
     }
 
     #[test]
