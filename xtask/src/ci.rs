@@ -133,10 +133,14 @@ fn run_all(plan: &Plan) -> ExitCode {
     for (name, duration, outcome) in &done {
         println!("{name:<8} {:>7.1} s  {outcome}", duration.as_secs_f64());
     }
-    if done.iter().any(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))) {
-        return ExitCode::FAILURE;
-    }
-    ExitCode::SUCCESS
+    let outcomes: Vec<&Outcome> = done.iter().map(|(_, _, outcome)| outcome).collect();
+    if is_success(&outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether something was checked, and nothing failed.
+fn is_success(outcomes: &[&Outcome]) -> bool {
+    let has_failed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)));
+    outcomes.contains(&&Outcome::Passed) && !has_failed
 }
 
 /// Minutes until all should have ended; `None` where nobody waits.
@@ -191,6 +195,16 @@ mod tests {
         }
         let first = days.iter().map(|steps| steps[steps.len() - IN_TURN.len()]);
         assert_eq!(first.collect::<std::collections::BTreeSet<_>>().len(), IN_TURN.len());
+    }
+
+    /// Goal: where no step ran nothing was checked, which is no success; beside one that ran, some may be skipped.
+    #[test]
+    fn nothing_checked_is_no_success() {
+        let skipped = || Outcome::Skipped("no such tool here".to_owned());
+        let failed = || Outcome::Failed("wrong".to_owned());
+        assert!(is_success(&[&Outcome::Passed, &skipped()]));
+        assert!(!is_success(&[&Outcome::Passed, &failed()]));
+        assert!(!is_success(&[&skipped(), &skipped()]), "nothing was checked");
     }
 
     /// Goal: no step runs into the ceiling, none is left out where nobody waits, and what every change needs always runs.
