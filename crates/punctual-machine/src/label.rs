@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `PUNCTUAL_STOP_AT` | `label` or `label:n`: at the first or n-th passing |
 //! | `PUNCTUAL_STOP_BY` | `kill` (SIGKILL, the default) or `stop` (SIGSTOP) |
-//! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line |
+//! | `PUNCTUAL_LABELS` | a file to which every label is added whenever it is passed, one a line, 500 times at most |
 //! | `PUNCTUAL_COUNTERS` | another folder for pages of counters |
 //! | `PUNCTUAL_DELAYS` | a seed: at every passing a delay of random length, mostly none |
 //! | `PUNCTUAL_FAULT` | a fault planted in the protocol, by its name: the checks must find it |
@@ -103,6 +103,9 @@ mod active {
     const HALT_ONE_IN: u64 = 64;
     const HALT: std::time::Duration = std::time::Duration::from_millis(240);
 
+    /// Passings of one label that are listed: the list stays short, also where files may not be large.
+    const LISTED_MAX: u64 = 500;
+
     fn halt_now_and_then() {
         static RINGING: AtomicU64 = AtomicU64::new(0);
         if RINGING.fetch_add(1, Ordering::Relaxed) % HALT_ONE_IN == HALT_ONE_IN - 1 {
@@ -159,7 +162,7 @@ mod active {
         let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
         let times = passed.entry(label).or_insert(0);
         *times += 1;
-        if let Some(mut list) = wishes.list.as_ref() {
+        if let Some(mut list) = wishes.list.as_ref().filter(|_| *times <= LISTED_MAX) {
             list.write_all(format!("{label}\n").as_bytes()).expect("the list of labels can be written");
         }
         if wishes.stop_at.as_ref().is_some_and(|(at, count)| at == label && count == times) {

@@ -4,7 +4,11 @@ use std::time::{Duration, Instant};
 
 use punctual::memory::{SharedOptions, Sharing, WhenFull};
 use punctual::publication::{OfferError, StampChoice};
-use punctual::{Bus, CommunicatorOptions, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
+use punctual::{
+    Bus, CommunicatorOptions, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions,
+    Target, Wake,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::common::PATIENCE;
 use crate::world::{ALPHA, BETA, VICTIM, numbered, whole};
@@ -26,7 +30,7 @@ pub(crate) struct Scene {
 const ACCOMPANIED: Scene =
     Scene { role: "visitor", held: false, group: false, accompanied: true, littered: false };
 
-/// Writer, reader, node during discovery, closing node, sweeper.
+/// Writer, reader, node during discovery, closing node, sweeper, reader of more rings than its table has room for.
 pub(crate) const SCENES: &[Scene] = &[
     ACCOMPANIED,
     Scene { accompanied: false, group: true, ..ACCOMPANIED },
@@ -38,6 +42,7 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene { role: "publisher free", ..ACCOMPANIED },
     Scene { role: "publisher held", ..ACCOMPANIED },
     Scene { role: "subscriber", ..ACCOMPANIED },
+    Scene { role: "short of rows", ..ACCOMPANIED },
 ];
 
 /// Port of the subscriptions.
@@ -89,6 +94,7 @@ pub(crate) fn play(role: &str, bus: &str) {
             publish(&bus, &PublicationOptions { stamps: StampChoice::All, ..small(WhenFull::Overrun) });
         }
         ("subscriber", _) => subscribe(&bus),
+        ("short", _) => read_more_than_it_has_rows(&bus),
         ("reader", wake) => read(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
     }
@@ -185,4 +191,30 @@ fn subscribe(bus: &Bus) {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Reads more of its own rings than its table has room for, then fewer: the rows that nobody saw move into the table.
+fn read_more_than_it_has_rows(bus: &Bus) {
+    // The table's first 2,048 rows fit into a file of that size, and no more.
+    let size = Some(250_000);
+    setrlimit(Resource::Fsize, Rlimit { current: size, maximum: size }).unwrap();
+    let node = Node::open(bus, VICTIM).unwrap();
+    let spinning = SubscriptionOptions { wake: Wake::Spin };
+    let mut readers: Vec<_> = (100..146).map(|port| node.subscription(port, &spinning).unwrap()).collect();
+    let target = Target::node(VICTIM);
+    let writer = || node.publication(target, &small(WhenFull::HoldBack)).unwrap();
+    let mut writers: Vec<_> = (0..46).map(|_| writer()).collect();
+    let look = |writers: &mut [Publication], readers: &mut [Subscription]| {
+        for writer in writers {
+            writer.offer(&numbered(0)).unwrap();
+        }
+        for reader in readers {
+            while reader.poll(usize::MAX, |_| ()) > 0 {}
+        }
+    };
+    look(&mut writers, &mut readers);
+    readers.drain(..6);
+    // So that the others look for rings.
+    writers.push(writer());
+    look(&mut writers, &mut readers);
 }
