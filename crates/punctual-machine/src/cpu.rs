@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::SystemError;
 
@@ -38,10 +38,18 @@ pub fn pin_to_any(cpus: &[usize]) -> Result<(), SystemError> {
 
 /// The CPUs that the calling thread may use.
 pub fn allowed() -> Vec<usize> {
-    match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
-        Err(_) => vec![0],
-    }
+    sched_getaffinity(None).map_or_else(|_| vec![0], |set| listed(&set))
+}
+
+/// The CPUs that a thread of this process may use; none if it has ended.
+pub fn allowed_to(thread: u32) -> Vec<usize> {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    let set = thread.and_then(|thread| sched_getaffinity(Some(thread)).ok());
+    set.map_or_else(Vec::new, |set| listed(&set))
+}
+
+fn listed(set: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// Keeps the calling thread from one CPU, if there is another that it may have. Others are allowed to it again, as far as the

@@ -93,14 +93,15 @@ pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
     }
 }
 
-/// How urgent the calling thread is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all else.
-pub fn urgency() -> String {
+/// How urgent a thread of this process is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all
+/// else. `unknown` if it has ended.
+pub fn urgency_of(thread: u32) -> String {
     let mut found = Attributes::default();
     let size = size_of::<Attributes>() as u32;
-    // SAFETY: the pointer is to a live structure of the size that is stated; pid 0 is the calling thread.
-    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, size, 0) };
+    // SAFETY: the pointer is to a live structure of the size that is stated.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut found, size, 0) };
     match i32::try_from(found.policy) {
-        _ if answer == -1 => "other".to_owned(),
+        _ if answer == -1 => "unknown".to_owned(),
         Ok(libc::SCHED_FIFO) => format!("fifo:{}", found.priority),
         Ok(libc::SCHED_RR) => format!("rr:{}", found.priority),
         _ if found.policy == POLICY_DEADLINE => {
@@ -164,7 +165,7 @@ mod tests {
         assert!(set_nice(20).unwrap_err().to_string().starts_with("set nice value 20"));
         let nice = std::thread::spawn(|| {
             set_nice(5).unwrap();
-            urgency()
+            urgency_of(crate::namespace::thread_id())
         });
         assert_eq!(nice.join().unwrap(), "nice:5");
     }

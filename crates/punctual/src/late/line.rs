@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use punctual_machine::clock::{Clock, Ticks, monotonic_ns, realtime_ns};
-use punctual_machine::cpu::{allowed, count_online};
+use punctual_machine::cpu::{allowed_to, count_online};
 use punctual_machine::fault_cost::fault_ns;
-use punctual_machine::scheduling::urgency;
+use punctual_machine::scheduling::urgency_of;
 use punctual_machine::window::{Evidence, Window};
 
 use super::LateAccount;
@@ -146,8 +146,8 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
         text,
         "],\"thread\":{},\"cpus\":{:?},\"urgency\":\"{}\",\"windows\":[",
         late.thread,
-        allowed(),
-        urgency()
+        allowed_to(late.thread),
+        urgency_of(late.thread)
     )?;
     let delivered = stages.receiver.delivered;
     let is_around = |window: &&Window| window.span.1 > began.0 && window.span.0 < delivered.0;

@@ -158,8 +158,10 @@ impl LateFile {
 mod tests {
     use std::time::Instant;
 
+    use punctual_machine::cpu::{allowed, pin_to};
     use punctual_machine::namespace::thread_id;
     use punctual_machine::process::random;
+    use punctual_machine::scheduling::set_nice;
     use punctual_proto::Target;
 
     use super::*;
@@ -225,18 +227,28 @@ mod tests {
         }
         let of_this = std::fs::read_to_string(file.path()).expect("text");
         send(&mut port);
-        let receiver = std::thread::scope(|scope| {
-            let receives = scope.spawn(|| {
+        let (receiver, cpu) = std::thread::scope(|scope| {
+            let (gives, given) = std::sync::mpsc::channel();
+            let (ends, may_end) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || {
+                let cpu = allowed()[0];
+                pin_to(cpu).expect("its own");
+                set_nice(7).expect("less urgent is always allowed");
                 port.try_receive().expect("it was sent");
-                thread_id()
+                gives.send((port, thread_id(), cpu)).expect("somebody waits");
+                // Who writes of it finds it alive.
+                let _ended = may_end.recv();
             });
-            receives.join().expect("it ends")
+            let (mut port, receiver, cpu) = given.recv().expect("it was received");
+            assert!(port.try_receive().is_err(), "nothing more was sent");
+            drop(ends);
+            (receiver, cpu)
         });
-        assert!(port.try_receive().is_err(), "nothing more was sent");
         assert_eq!(log.account().written, 2);
         let text = std::fs::read_to_string(file.path()).expect("text");
         let line = &text[of_this.len()..];
-        assert!(line.contains(&format!("\"thread\":{receiver}")) && receiver != thread_id(), "{line}");
+        let of_receiver = format!("\"thread\":{receiver},\"cpus\":[{cpu}],\"urgency\":\"nice:7\"");
+        assert!(line.contains(&of_receiver) && receiver != thread_id(), "{line}");
         assert!(of_this.contains("\"windows\":[{") && line.contains("\"windows\":[]"), "{text}");
     }
 
