@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use common::{Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog};
+use common::{
+    Medium, PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, reopen, unique, watchdog,
+};
 use punctual::engine::faulty::Faults;
 use punctual::interest::{
     Due, InterestError, Participant, ParticipantOptions, Period, PublicationLimits, Publisher, Refusal,
@@ -260,6 +262,30 @@ fn what_ended_a_wait_is_no_message_of_the_next_owner() {
         receiver.send(own.into(), b"").unwrap();
         assert!(receiver.receive_timeout(PATIENCE).unwrap().payload.is_empty());
         assert!(nodes.1.ledger().is_balanced(), "{}", nodes.1.ledger());
+    });
+}
+
+/// Goal: the same where the next owner's first word is a large message, which hears what comes while it is sent.
+#[test]
+fn what_ended_a_wait_is_not_heard_amid_a_large_message() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let options = |name| NodeOptions::new(name).message_size_max(1_000_000);
+        let nodes = (reopen(&options("here"), &medium.here), reopen(&options("there"), &medium.there));
+        let (publisher, subscriber) = stopped_in_its_callback(&nodes);
+        let (mut sender, mut receiver) = (publisher.into_communicator(), subscriber.into_communicator());
+        let (own, other) = (receiver.address(), sender.address());
+        let large = vec![1; 300_000];
+        std::thread::scope(|scope| {
+            let hears = scope.spawn(|| while sender.receive_timeout(PATIENCE).unwrap().payload != large {});
+            receiver.send_timeout(other.into(), &large, PATIENCE).unwrap();
+            hears.join().unwrap();
+        });
+        while let Ok(message) = receiver.receive_timeout(PERIOD * 5) {
+            assert_ne!((message.source, message.payload), (own, &[][..]), "{}", medium.name);
+        }
+        receiver.send(own.into(), b"").unwrap();
+        assert!(receiver.receive_timeout(PATIENCE).unwrap().payload.is_empty());
     });
 }
 

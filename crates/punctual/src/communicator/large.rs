@@ -359,6 +359,7 @@ impl WireEnd {
         }
         for taken in 1.. {
             match if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message } {
+                Taken::Message if self.landed_size() == 0 && self.is_left_behind() => {}
                 Taken::Message => self.hold(),
                 Taken::Part => {}
                 // Of others it means nothing, whatever they say.

@@ -272,15 +272,15 @@ impl WireEnd {
 
     /// What would end waits of its owner ended them before it had another one: it is not shown any more.
     pub(super) fn forget_nudges(&mut self) {
-        self.nudges_left = self.reception.inbox.nudges.get() - self.nudges_taken;
+        self.nudges_left = self.reception.inbox.nudges.get().saturating_sub(self.nudges_taken);
     }
 
     /// Whether the empty message that landed was to end a wait of who had the communicator before.
     #[cold]
-    fn is_left_behind(&mut self) -> bool {
+    pub(super) fn is_left_behind(&mut self) -> bool {
         let own = self.address();
         let is_own = self.reception.landing().last().is_some_and(|(found, _)| found.header.source == own);
-        if !is_own || self.nudges_taken == self.reception.inbox.nudges.get() {
+        if !is_own || self.nudges_taken >= self.reception.inbox.nudges.get() {
             return false;
         }
         self.nudges_taken += 1;

@@ -252,7 +252,11 @@ impl Sending {
         self.claim_here(source, &open)?;
         // Before it is there: who takes it knows it for what it is.
         source.nudges.add(1);
-        self.close(core, source, &open);
+        if !self.deliver_here(core, source, &open) {
+            // Somebody else has taken the room that was there.
+            source.nudges.add(1_u64.wrapping_neg());
+        }
+        core.about.page.count(Count::Sent).add_alone(1);
         Ok(())
     }
 
@@ -318,7 +322,8 @@ impl Sending {
         self.transmit.commit();
     }
 
-    fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) {
+    /// Whether all of this node that it is for had room.
+    fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) -> bool {
         let sealed = open.sealed && self.seals_local;
         let open = &Open { sealed, ..*open };
         let now = open.stamps.map_or_else(Ticks::default, |_| core.about.clock.now());
@@ -331,15 +336,17 @@ impl Sending {
         }
         let (prefix, payload) = frame.split_at(open.prefix_size());
         let circumstances = Circumstances { read: now, ..Circumstances::default() };
-        let mut copies = 0;
+        let (mut copies, mut pushed) = (0, 0);
         for inbox in self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target)) {
             copies += 1;
             core.about.page.count(Count::CopiesLocal).add_alone(1);
             if inbox.push(&circumstances, prefix, payload, &core.about.page) {
+                pushed += 1;
                 inbox.ring(&*core.bell);
             }
         }
         debug_assert!(copies > 0, "it was asked before");
+        pushed == copies
     }
 
     /// Hands what was committed to the medium.
