@@ -338,8 +338,12 @@ impl Segment {
         self.rows.iter().take(used)
     }
 
-    /// Maps the rows that few nodes need, if they are not yet. If it cannot be done, who has such a row is taken for one that has
-    /// not begun to read, until the next look.
+    /// Whether it has rows that this process could not map: who reads by one of them is taken for one that has not begun to.
+    pub(super) fn hides_rows(&self) -> bool {
+        self.used(word::ROWS, ROWS_MAX) > ROWS_STEP && !self.rows.has_further()
+    }
+
+    /// Maps the rows that few nodes need, if they are not yet. If it cannot be done, the next look tries again.
     fn open_further_rows(&self) {
         let Some(folder) = self.folder.as_ref().filter(|_| !self.rows.has_further()) else { return };
         let name = &mut [0; Paths::NAME_SIZE];

@@ -88,11 +88,12 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
             }
         }
     }
-    // One that began later, and has no row yet, reads from where it will find us.
-    let mut index = 0;
+    // One that began later, and has no row yet, reads from where it will find us. Whose rows are hidden from us is waited for.
+    let (mut index, hides_rows) = (0, segment.hides_rows());
     followers.retain(|follower| {
         index += 1;
-        index <= first || follower.row.is_some() || began_before(segment.subscription(follower.bell), about)
+        let is_earlier = || began_before(segment.subscription(follower.bell), about);
+        index <= first || follower.row.is_some() || hides_rows || is_earlier()
     });
 }
 

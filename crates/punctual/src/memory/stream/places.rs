@@ -4,6 +4,7 @@ use std::sync::MutexGuard;
 
 use super::super::roster::Peer;
 use super::super::rows::{FURTHER, ROWS_MAX, ROWS_STEP, Row, private_row, row};
+use super::super::segment::OBSERVER;
 use super::{READ_RINGS, StreamError, Streams};
 
 /// What is known of our places in the tables.
@@ -23,6 +24,8 @@ pub(super) struct OwnRow {
     pub(super) words: Row,
     /// Its place in the table. Without one nobody else sees it.
     index: Option<usize>,
+    /// It is among those that nobody sees, and its writer would wait for: an observer's is not.
+    is_missed: bool,
     /// Why it has none.
     pub(super) shortage: Option<StreamError>,
 }
@@ -81,11 +84,12 @@ impl Streams {
     ) -> Result<OwnRow, StreamError> {
         let mut places = self.places();
         let row = match self.place_row(&mut places) {
-            Ok((index, words)) => OwnRow { words, index: Some(index), shortage: None },
+            Ok((index, words)) => OwnRow { words, index: Some(index), is_missed: false, shortage: None },
             Err(shortage) => {
                 let words = private_row().map_err(StreamError::System)?;
-                self.note_unseen(&mut places, 1);
-                OwnRow { words, index: None, shortage: Some(shortage) }
+                let is_missed = self.own.segment.subscription(bell)[0].get() & OBSERVER == 0;
+                self.note_unseen(&mut places, i64::from(is_missed));
+                OwnRow { words, index: None, is_missed, shortage: Some(shortage) }
             }
         };
         let words = &row.words;
@@ -112,8 +116,9 @@ impl Streams {
         words[row::RING].publish(ring);
         punctual_machine::label!("row.show.done");
         self.books().moved(&row.words, words.clone(), ring, (owner.node, owner.life));
-        *row = OwnRow { words, index: Some(index), shortage: None };
-        self.note_unseen(&mut places, -1);
+        let was_missed = row.is_missed;
+        *row = OwnRow { words, index: Some(index), is_missed: false, shortage: None };
+        self.note_unseen(&mut places, -i64::from(was_missed));
         true
     }
 
@@ -126,11 +131,14 @@ impl Streams {
         punctual_machine::label!("row.free.done");
         match row.index {
             Some(index) => places.row_free_from = places.row_free_from.min(index),
-            None => self.note_unseen(&mut places, -1),
+            None => self.note_unseen(&mut places, -i64::from(row.is_missed)),
         }
     }
 
     fn note_unseen(&self, places: &mut MutexGuard<'_, Places>, change: i64) {
+        if change == 0 {
+            return;
+        }
         places.unseen = places.unseen.wrapping_add_signed(change);
         self.own.segment.set_unseen(places.unseen);
     }
