@@ -88,7 +88,7 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
     }
 }
 
-/// Goal: a comparison that alone is told ends what runs for it, whatever that has started.
+/// Goal: a comparison that alone is told ends what runs for it, whatever that has started, and starts nothing more.
 #[test]
 fn a_signal_for_a_comparison_ends_its_command() {
     const SLEEPER: &str = "598.3141";
@@ -103,11 +103,12 @@ fn a_signal_for_a_comparison_ends_its_command() {
     };
     let place = Place::new();
     let sleeping = format!("sleep {SLEEPER}; true");
-    let mut started =
-        place.start(punctual(&["compare", "--interleave", &sleeping, &sleeping, "--out", "both"]));
+    let other = "touch begun; true";
+    let mut started = place.start(punctual(&["compare", "--interleave", &sleeping, other, "--out", "both"]));
     started.has("a command", || runs() == 1);
     started.signal("-INT");
     let ended = started.end().with(2);
     assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);
     assert_eq!(runs(), 0);
+    assert!(!place.path("begun").exists(), "the other of the pair was started");
 }

@@ -46,6 +46,9 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
         // Every other pair goes backwards, so that nobody is always the second.
         let first = usize::from(pair % 2 == 1);
         for side in [first, 1 - first] {
+            if interrupted() {
+                break;
+            }
             let held = held(side)?;
             run(commands[side], &places[side], &bar)?;
             drop(held);

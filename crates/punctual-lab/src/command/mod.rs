@@ -126,9 +126,11 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
 /// Finds out now whether what `--json` names can be written, not after minutes of measuring. What stands there stays meanwhile.
 fn try_json(json: Option<&Path>) -> Result<(), Failure> {
     let tried = json.filter(|file| *file != Path::new("-")).map(|file| {
-        let is_new = std::fs::symlink_metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        // Of a link: what it leads to.
+        let is_new = std::fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         let opened = OpenOptions::new().append(true).create(true).open(file);
-        let left_out = opened.and_then(|_| if is_new { std::fs::remove_file(file) } else { Ok(()) });
+        let remove = || std::fs::remove_file(std::fs::canonicalize(file)?);
+        let left_out = opened.and_then(|_| if is_new { remove() } else { Ok(()) });
         left_out.map_err(|error| cannot_write(file, &error))
     });
     tried.unwrap_or(Ok(()))
@@ -158,6 +160,10 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&old).expect("it is there"), "of yesterday");
         assert!(!new.exists(), "a file without an object");
+        let link = folder.path().join("link.json");
+        std::os::unix::fs::symlink(&new, &link).expect("room");
+        try_json(Some(&link)).expect("it can be written");
+        assert!(!new.exists(), "a file without an object behind a link");
         let nowhere = folder.path().join("missing").join("new.json");
         assert!(matches!(try_json(Some(&nowhere)), Err(Failure::Machine(_))));
         assert!(matches!(try_json(Some(folder.path())), Err(Failure::Machine(_))));
