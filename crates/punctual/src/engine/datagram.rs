@@ -28,7 +28,7 @@ use crate::seal::Seals;
 use cut::Cut;
 use drops::DatagramDrops;
 use gate::Gate;
-use inlet::Inlet;
+use inlet::{Inlet, Shown};
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError, SLEEP_MAX};
 
@@ -167,8 +167,7 @@ pub(crate) fn open(
     let room = group.as_ref().map(|group| group.receive_buffer().unwrap_or(super::ROOM_UNKNOWN));
     let own = Inlet { gate: room.map(Gate::new), ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
-    let receive =
-        DatagramReceive { own, group, group_is_hot: false, polls: 0, everywhere: false, echoed, nudge };
+    let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, everywhere: false, echoed, nudge };
     let incarnation = random() as u16;
     let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
@@ -346,12 +345,19 @@ impl Nudge for OwnNudge {
     }
 }
 
+/// One of a node's sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Own,
+    Group,
+}
+
 #[derive(Debug)]
 struct DatagramReceive {
     own: Inlet,
     group: Option<Inlet>,
-    /// The group had something last, not the own.
-    group_is_hot: bool,
+    /// Which had something last.
+    hot: Place,
     polls: u32,
     /// The next poll looks at both.
     everywhere: bool,
@@ -370,50 +376,53 @@ impl DatagramReceive {
         self.own.gate.as_mut().filter(|gate| gate.is_shut())
     }
 
-    /// Shows what the group has, for as long as somebody waits for that.
-    #[cold]
-    fn poll_before_newcomer(
-        &mut self,
-        limit: usize,
-        visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow,
-    ) -> usize {
-        let Some(group) = &mut self.group else { return 0 };
-        let mut bytes = 0;
-        let (shown, _) = group.poll(limit, &mut |raw| {
-            bytes += raw.bytes.len();
-            visit(raw)
-        });
-        if let Some(gate) = self.shut_gate() {
-            if shown == 0 { gate.open() } else { gate.handle_read(bytes) }
-        }
-        shown
-    }
-
-    /// Shows what is here, of the socket first that had something last.
+    /// Which sockets are read now, and in which order: first the one that had something last.
     #[inline]
-    fn poll_hot(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
-        let Some(group) = &mut self.group else { return self.own.poll(limit, visit).0 };
-        let (hot, cold) = if self.group_is_hot { (group, &mut self.own) } else { (&mut self.own, group) };
-        let both = std::mem::take(&mut self.everywhere) || cold.has_rest();
+    fn turns(&mut self) -> [Option<Place>; 2] {
+        let Some(group) = &self.group else { return [Some(Place::Own), None] };
+        let places = [Place::Own, Place::Group];
+        let [(hot, hot_inlet), (cold, cold_inlet)] = match self.hot {
+            Place::Own => [(places[0], &self.own), (places[1], group)],
+            Place::Group => [(places[1], group), (places[0], &self.own)],
+        };
+        let both = std::mem::take(&mut self.everywhere) || cold_inlet.has_rest();
         // What was taken from the kernel already needs no call of it.
-        let calls = !hot.has_rest();
+        let calls = !hot_inlet.has_rest();
         self.polls = self.polls.wrapping_add(u32::from(calls));
         // A socket that always has something must not keep us from the other for good.
-        let turns = calls && self.polls.is_multiple_of(POLLS_PER_COLD_LOOK);
-        let (first, second) = if turns { (cold, hot) } else { (hot, cold) };
-        let first_is_group = self.group_is_hot != turns;
-        let (mut shown, flow) = first.poll(limit, visit);
-        if shown > 0 {
-            self.group_is_hot = first_is_group;
+        if calls && self.polls.is_multiple_of(POLLS_PER_COLD_LOOK) {
+            [Some(cold), Some(hot)]
+        } else {
+            [Some(hot), both.then_some(cold)]
         }
-        if flow == Flow::Continue && shown < limit && (both || turns) {
-            let (more, _) = second.poll(limit - shown, visit);
-            shown += more;
-            if more > 0 {
-                self.group_is_hot = !first_is_group;
+    }
+
+    /// Shows what some sockets have, one after the other. Theirs is the only call of [`Inlet::poll`]: with several the compiler makes
+    /// functions of what is called for each frame.
+    #[inline]
+    fn poll_in_turn(
+        &mut self,
+        places: [Option<Place>; 2],
+        limit: usize,
+        visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow,
+    ) -> Shown {
+        let mut all = Shown::default();
+        for place in places.into_iter().flatten() {
+            let inlet = match (place, &mut self.group) {
+                (Place::Group, Some(group)) => group,
+                _ => &mut self.own,
+            };
+            let (shown, flow) = inlet.poll(limit - all.frames, visit);
+            if shown.frames > 0 {
+                self.hot = place;
+            }
+            all.frames += shown.frames;
+            all.bytes += shown.bytes;
+            if flow != Flow::Continue || all.frames >= limit {
+                break;
             }
         }
-        shown
+        all
     }
 }
 
@@ -423,15 +432,19 @@ impl MediumReceive for DatagramReceive {
     #[inline]
     fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
         loop {
-            if self.shut_gate().is_some() {
-                let shown = self.poll_before_newcomer(limit, visit);
-                if shown > 0 {
-                    return shown;
-                }
+            // What the group has is shown first, for as long as somebody waits for that.
+            let (waits, hot) = (self.shut_gate().is_some(), self.hot);
+            let places = if waits { [Some(Place::Group), None] } else { self.turns() };
+            let shown = self.poll_in_turn(places, limit, visit);
+            if waits {
+                // Behind that the newcomer is next, whose socket had something last.
+                self.hot = hot;
             }
-            let shown = self.poll_hot(limit, visit);
-            if shown > 0 || self.shut_gate().is_none() {
-                return shown;
+            if let Some(gate) = self.shut_gate().filter(|_| waits) {
+                if shown.frames == 0 { gate.open() } else { gate.handle_read(shown.bytes) }
+            }
+            if shown.frames > 0 || !waits && self.shut_gate().is_none() {
+                return shown.frames;
             }
         }
     }

@@ -36,6 +36,13 @@ pub(super) struct Inlet {
     pub(super) gate: Option<Gate>,
 }
 
+/// What was shown of a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    pub(super) frames: usize,
+    pub(super) bytes: usize,
+}
+
 /// Whether two are one; the kernel adds what only this host calls it.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip() == other.ip()
@@ -51,15 +58,15 @@ impl Inlet {
         &mut self,
         limit: usize,
         visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow,
-    ) -> (usize, Flow) {
+    ) -> (Shown, Flow) {
+        let (mut shown, mut flow) = (Shown::default(), Flow::Continue);
         if !self.has_rest() {
             self.next = 0;
             if self.receive(limit) == 0 {
-                return (0, Flow::Continue);
+                return (shown, flow);
             }
         }
-        let (mut shown, mut flow) = (0, Flow::Continue);
-        while shown < limit && flow == Flow::Continue {
+        while shown.frames < limit && flow == Flow::Continue {
             let Some(datagram) = self.batch.get(self.next) else { break };
             if self.gate.as_mut().is_some_and(|gate| !gate.admits(datagram.source)) {
                 break;
@@ -71,7 +78,8 @@ impl Inlet {
                     self.longest_run.set(frames);
                 }
             }
-            shown += 1;
+            shown.frames += 1;
+            shown.bytes += piece.bytes.len();
             // While the kernel is not asked for it, the source is the peer.
             let is_from = |one: SocketAddr| is_same(one, datagram.source.socket_addr());
             let is_stranger = self.batch.asks_sources() && self.peer.is_some_and(|peer| !is_from(peer));
