@@ -380,10 +380,10 @@ impl DatagramReceive {
     #[inline]
     fn turns(&mut self) -> [Option<Place>; 2] {
         let Some(group) = &self.group else { return [Some(Place::Own), None] };
-        let places = [Place::Own, Place::Group];
+        let [own, group] = [(Place::Own, &self.own), (Place::Group, group)];
         let [(hot, hot_inlet), (cold, cold_inlet)] = match self.hot {
-            Place::Own => [(places[0], &self.own), (places[1], group)],
-            Place::Group => [(places[1], group), (places[0], &self.own)],
+            Place::Own => [own, group],
+            Place::Group => [group, own],
         };
         let both = std::mem::take(&mut self.everywhere) || cold_inlet.has_rest();
         // What was taken from the kernel already needs no call of it.
