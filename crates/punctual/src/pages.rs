@@ -42,7 +42,7 @@ impl PageKind {
     pub(crate) const fn words(self) -> [u64; 2] {
         match self {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],
-            Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 2],
+            Self::Runtime => [u64::from_le_bytes(*b"PUNRUNTM"), 3],
             Self::Group => [u64::from_le_bytes(*b"PUNGROUP"), 1],
             Self::Late => [u64::from_le_bytes(*b"PUNLATEM"), 1],
         }
@@ -236,13 +236,20 @@ pub(crate) fn process_of(words: &[Counter]) -> Option<ProcessIdentity> {
     Some(ProcessIdentity { pid: u32::try_from(words[3].get()).ok()?, namespace: words[5].get() })
 }
 
-/// Writes a name into four words, cut to what they hold.
-pub(crate) fn write_name(words: &[Counter], name: &str) {
-    for (word, part) in words.iter().zip(name.as_bytes().chunks(8)) {
+/// A name as four words, cut to what they hold, with zeros behind it.
+pub(crate) fn name_words(name: &str) -> [u64; NAME_SIZE_MAX / 8] {
+    let mut words = [0; NAME_SIZE_MAX / 8];
+    for (word, part) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
         let mut bytes = [0; 8];
         bytes[..part.len()].copy_from_slice(part);
-        word.publish(u64::from_le_bytes(bytes));
+        *word = u64::from_le_bytes(bytes);
     }
+    words
+}
+
+/// Writes a name into four words, cut to what they hold.
+pub(crate) fn write_name(words: &[Counter], name: &str) {
+    words.iter().zip(name_words(name)).for_each(|(word, part)| word.publish(part));
 }
 
 /// The name in four words.

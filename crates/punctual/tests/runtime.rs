@@ -600,11 +600,10 @@ fn metrics_say_what_was_done() {
     assert_eq!(spent.classes[6].delays.count(), 1);
     assert_eq!(spent.workers[0].yields, 1);
     assert!(spent.workers[0].woken_from_elsewhere >= 4, "{spent:?}");
-    let long = slept.workers[0].longest.clone().unwrap();
-    let is_sleeper = (long.name.as_str(), long.class) == ("sleeper", 6);
-    assert!(is_sleeper || long.ran > spent.classes[6].ran, "{long:?} was not stopped by the machine");
-    let name = format!("{:?}", long.name);
-    assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains(&name)));
+    let mut long = slept.workers[0].long.iter();
+    let sleeper = long.find(|kind| (kind.name.as_str(), kind.class) == ("sleeper", 6)).unwrap();
+    assert_eq!((sleeper.count, sleeper.ran), (1, spent.classes[6].ran));
+    assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains("by \"sleeper\" of class 6")));
 }
 
 /// Another process: a runtime of that name with a task that has ended and one that lives, or one whose task panics in its drop.

@@ -8,7 +8,7 @@ use punctual_machine::process::ProcessIdentity;
 use punctual_proto::Nanos;
 
 use super::counters::Histogram;
-use super::page::{LongPoll, OfClass, OfWorker, View, Word};
+use super::page::{LongPolls, OfClass, OfWorker, View, Word};
 use crate::pages::{self, PageKind};
 
 /// Counters of a runtime at an instant, or of the time between two.
@@ -70,8 +70,8 @@ pub struct WorkerMetrics {
     pub lock_wait: Nanos,
     /// Polls that lasted longer than [`super::RuntimeOptions::long_poll`].
     pub long_polls: u64,
-    /// The longest of them since the start; between two readings only if it was then.
-    pub longest: Option<LongPoll>,
+    /// Those of the first four kinds of tasks that had any. The number of all may be larger.
+    pub long: Vec<LongPolls>,
 }
 
 /// What the kernel says of a thread.
@@ -207,9 +207,7 @@ impl Metrics {
         }
         let count = self.workers.iter().fold(0, |sum: u64, worker| sum.saturating_add(worker.long_polls));
         if count > 0 {
-            let longest = self.workers.iter().filter(|worker| worker.long_polls > 0);
-            let longest = longest.filter_map(|worker| worker.longest.clone()).max_by_key(|poll| poll.ran);
-            verdicts.push(Verdict::LongPolls { count, longest });
+            verdicts.push(Verdict::LongPolls { count, by: self.long_polls() });
             return verdicts;
         }
         let starved = |&(_, class): &(usize, &ClassMetrics)| {
@@ -221,6 +219,32 @@ impl Metrics {
         }
         verdicts
     }
+
+    /// The long polls of all workers by kind of task, those that took most time first.
+    fn long_polls(&self) -> Vec<LongPolls> {
+        let mut by: Vec<LongPolls> = Vec::new();
+        for kind in self.workers.iter().flat_map(|worker| &worker.long).filter(|kind| kind.count > 0) {
+            match by.iter_mut().find(|known| (&known.name, known.class) == (&kind.name, kind.class)) {
+                Some(known) => known.add(kind),
+                None => by.push(kind.clone()),
+            }
+        }
+        by.sort_by_key(|kind| std::cmp::Reverse(kind.ran));
+        by
+    }
+}
+
+impl LongPolls {
+    fn add(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.ran = self.ran.plus(other.ran);
+    }
+
+    /// Of the same kind.
+    fn since(&self, earlier: Option<&Self>) -> Self {
+        let (count, ran) = earlier.map_or((0, Nanos(0)), |earlier| (earlier.count, earlier.ran));
+        Self { count: self.count.saturating_sub(count), ran: self.ran.since(ran), ..self.clone() }
+    }
 }
 
 /// A worker that waits for locks for so many thousandths of the time does little else.
@@ -228,6 +252,9 @@ const LOCKED_PERMILLE: u64 = 100;
 
 /// A worker that had no processor for so many thousandths of the time shares it with others.
 const QUEUED_PERMILLE: u64 = 200;
+
+/// A sentence names so many kinds of tasks.
+const NAMED_MAX: usize = 3;
 
 /// A task that waits so long for its turn is starved, whatever its class.
 const STARVED: Nanos = Nanos::from_millis(1_000);
@@ -258,8 +285,8 @@ pub enum Verdict {
     LongPolls {
         /// Polls that were.
         count: u64,
-        /// The longest that is known: of each worker if none before was longer.
-        longest: Option<LongPoll>,
+        /// Of which tasks they are, as far as that is known, those that took most time first.
+        by: Vec<LongPolls>,
     },
 }
 
@@ -280,15 +307,12 @@ impl fmt::Display for Verdict {
                     "priority starvation: class {class} waits for a second and more; raise its floor, or shed"
                 )
             }
-            Self::LongPolls { count, longest } => {
-                write!(f, "long polls: {count}, ")?;
-                match longest {
-                    Some(LongPoll { name, class, ran }) => {
-                        write!(f, "the longest {} ms by {name:?} of class {class}", ran.0 / 1_000_000)?;
-                    }
-                    None => f.write_str("none longer than all before")?,
+            Self::LongPolls { count, by } => {
+                write!(f, "long polls: {count}")?;
+                for LongPolls { name, class, count, ran } in by.iter().take(NAMED_MAX) {
+                    write!(f, ", {count} of them by {name:?} of class {class} in {} ms", ran.0 / 1_000_000)?;
                 }
-                f.write_str("; yield in it, block elsewhere, or give a lane to what is urgent")
+                f.write_str("; yield in them, block elsewhere, or give a lane to what is urgent")
             }
         }
     }
@@ -311,7 +335,7 @@ fn worker_metrics(view: View<'_>, worker: usize, process: Option<&str>) -> Worke
         lock_waits: get(OfWorker::LockWaits),
         lock_wait: Nanos(get(OfWorker::LockWaitNs)),
         long_polls: get(OfWorker::LongPolls),
-        longest: view.longest(worker),
+        long: view.long(worker),
     }
 }
 
@@ -369,7 +393,7 @@ impl WorkerMetrics {
             lock_waits: self.lock_waits.saturating_sub(earlier.lock_waits),
             lock_wait: self.lock_wait.since(earlier.lock_wait),
             long_polls: self.long_polls.saturating_sub(earlier.long_polls),
-            longest: self.longest.clone().filter(|longest| earlier.longest.as_ref() != Some(longest)),
+            long: self.long.iter().enumerate().map(|(at, kind)| kind.since(earlier.long.get(at))).collect(),
         }
     }
 }
@@ -457,35 +481,56 @@ mod tests {
         let thread = ThreadMetrics { queued: Nanos(200_000_000), ..ThreadMetrics::default() };
         let starved = WorkerMetrics { thread, ..WorkerMetrics::default() };
         assert_eq!(words(&second(starved)), ["CPU starvation"]);
-        let poll = LongPoll { name: "report".to_owned(), class: 7, ran: Nanos(50_000_000) };
-        let held = WorkerMetrics { long_polls: 3, longest: Some(poll), ..WorkerMetrics::default() };
+        let held =
+            WorkerMetrics { long_polls: 3, long: vec![long("report", 2, 50)], ..WorkerMetrics::default() };
         let mut metrics = second(held);
         metrics.classes[1].longest_wait = Some(STARVED);
         // One that has had its turns all the time is as old.
         metrics.classes[0].oldest = Some(STARVED);
         let said = metrics.verdicts().pop().unwrap().to_string();
-        assert!(said.starts_with("long polls: 3, the longest 50 ms by \"report\" of class 7"), "{said}");
+        assert!(
+            said.starts_with("long polls: 3, 2 of them by \"report\" of class 7 in 50 ms; yield"),
+            "{said}"
+        );
         metrics.workers[0].long_polls = 0;
         assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
     }
 
-    /// Goal: a long poll is named in the time in which it was, and in no later one.
+    fn long(name: &str, count: u64, ms: u64) -> LongPolls {
+        LongPolls { name: name.to_owned(), class: 7, count, ran: Nanos(ms * 1_000_000) }
+    }
+
+    /// Goal: a long poll is named in the time in which it was, and in no later one. Who kept workers longest comes first: the
+    /// longest poll may be that of a task whose worker had no processor meanwhile.
     #[test]
-    fn a_long_poll_is_of_its_time() {
-        let poll =
-            |name: &str, ms: u64| LongPoll { name: name.to_owned(), class: 7, ran: Nanos(ms * 1_000_000) };
-        let reading =
-            |long_polls, longest| second(WorkerMetrics { long_polls, longest, ..WorkerMetrics::default() });
+    fn long_polls_are_of_their_time() {
+        let reading = |workers: [(u64, &[LongPolls]); 2]| {
+            let workers = workers.map(|(long_polls, long)| WorkerMetrics {
+                long_polls,
+                long: long.to_vec(),
+                ..WorkerMetrics::default()
+            });
+            Metrics { workers: workers.into(), ..second(WorkerMetrics::default()) }
+        };
+        let none = reading([(0, &[]), (0, &[])]);
+        let first = reading([(1, &[long("start", 1, 900)]), (0, &[])]);
+        let later = reading([
+            (4, &[long("start", 1, 900), long("serve", 1, 22), long("hog", 2, 40)]),
+            (2, &[long("hog", 1, 20)]),
+        ]);
         let verdicts = |now: &Metrics, earlier: &Metrics| now.since(earlier).verdicts();
-        let (none, first) = (reading(0, None), reading(1, Some(poll("start", 900))));
-        let (shorter, longer) = (reading(3, Some(poll("start", 900))), reading(4, Some(poll("report", 950))));
-        let named = |longest| vec![Verdict::LongPolls { count: 1, longest: Some(longest) }];
-        assert_eq!(verdicts(&first, &none), named(poll("start", 900)));
-        assert_eq!(verdicts(&first, &first), []);
-        let unnamed = verdicts(&shorter, &first);
-        assert_eq!(unnamed, [Verdict::LongPolls { count: 2, longest: None }]);
-        assert!(unnamed[0].to_string().starts_with("long polls: 2, none longer than all before; yield"));
-        assert_eq!(verdicts(&longer, &shorter), named(poll("report", 950)));
+        assert_eq!(
+            verdicts(&first, &none),
+            [Verdict::LongPolls { count: 1, by: vec![long("start", 1, 900)] }]
+        );
+        assert_eq!(verdicts(&later, &later), []);
+        let said = verdicts(&later, &first);
+        assert_eq!(
+            said,
+            [Verdict::LongPolls { count: 5, by: vec![long("hog", 3, 60), long("serve", 1, 22)] }]
+        );
+        let words = "long polls: 5, 3 of them by \"hog\" of class 7 in 60 ms, 1 of them by \"serve\" of class 7 in 22 ms; yield";
+        assert!(said[0].to_string().starts_with(words), "{}", said[0]);
     }
 
     #[test]

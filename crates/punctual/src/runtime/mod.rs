@@ -63,7 +63,7 @@ pub use metrics::{
 };
 pub use net::{TcpListener, TcpStream, UdpSocket};
 pub use options::{BLOCKING_MAX, Lane, RuntimeOptions, StartError, TaskOptions, Urgency, WORKERS_MAX};
-pub use page::LongPoll;
+pub use page::LongPolls;
 pub use punctual_proto::classes::{ClassOptions, ClassesError, Policy};
 pub use registry::SpawnError;
 pub use task::{Join, JoinError, Request};

@@ -12,7 +12,7 @@ use punctual_proto::limits::CLASSES_MAX;
 
 use super::counters::{BUCKETS, bucket};
 use super::options::{RuntimeOptions, WORKERS_MAX};
-use crate::pages::{Counters, PageKind, read_name, read_whole, time_since, write_name, write_whole};
+use crate::pages::{Counters, PageKind, name_words, read_name, time_since, write_name};
 
 /// Words of the whole runtime, by index, behind those that every page has.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,16 @@ pub(super) enum OfWorker {
     /// Waits for a line that another thread had. Any thread.
     LockWaits,
     LockWaitNs,
-    /// Odd while what follows is written.
-    LongestVersion,
-    LongestNs,
-    LongestClass,
-    /// Four words.
-    LongestName,
+}
+
+/// What one kind of task had of long polls on one worker. The four words of its name follow.
+#[derive(Clone, Copy, Debug)]
+enum OfLong {
+    /// 1 as soon as name and class stand, which stay.
+    IsNamed,
+    Class,
+    Polls,
+    RanNs,
 }
 
 /// What a class had on one worker. Who has the worker's line writes it.
@@ -85,7 +89,11 @@ pub(super) enum OfClass {
 
 const FLOORS_AT: usize = 64;
 const WORKERS_AT: usize = FLOORS_AT + CLASSES_MAX;
-const WORKER_WORDS: usize = 32;
+/// Where a worker's long polls begin, of how many kinds of tasks they are told apart, and the words of each kind.
+const LONG_AT: usize = 16;
+const LONG_KINDS: usize = 4;
+const LONG_WORDS: usize = 4 + NAME_WORDS;
+const WORKER_WORDS: usize = LONG_AT + LONG_KINDS * LONG_WORDS;
 const DELAYS_AT: usize = 16;
 const CLASS_WORDS: usize = DELAYS_AT + BUCKETS;
 const NAME_WORDS: usize = 4;
@@ -94,21 +102,24 @@ const NAME_WORDS: usize = 4;
 const _: () =
     assert!(WORKERS_AT.is_multiple_of(8) && WORKER_WORDS.is_multiple_of(8) && CLASS_WORDS.is_multiple_of(8));
 const _: () = assert!((OfClass::InInbox as usize).is_multiple_of(8));
-const _: () = assert!(OfWorker::LongestName as usize + NAME_WORDS <= WORKER_WORDS);
+const _: () =
+    assert!((OfWorker::LockWaitNs as usize) < LONG_AT && (OfLong::RanNs as usize) < LONG_WORDS - NAME_WORDS);
 const _: () = assert!((OfClass::InInbox as usize) < DELAYS_AT && Word::ReactorNs as usize <= FLOORS_AT);
 
 fn words(workers: usize, classes: usize) -> usize {
     WORKERS_AT + workers * (WORKER_WORDS + classes * CLASS_WORDS)
 }
 
-/// A poll that lasted.
+/// Polls that lasted, of the tasks with one name and class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LongPoll {
-    /// What its task is called, cut to 32 bytes.
+pub struct LongPolls {
+    /// What the tasks are called, cut to 32 bytes.
     pub name: String,
-    /// The task's class.
+    /// Their class.
     pub class: u8,
-    /// How long it lasted.
+    /// How many polls it were.
+    pub count: u64,
+    /// How long they lasted together.
     pub ran: Nanos,
 }
 
@@ -175,20 +186,43 @@ impl WorkerPage {
         ClassPage(self.page.view().class(self.worker, usize::from(class)))
     }
 
-    /// A poll that lasted, if it is the longest.
+    /// A poll that lasted. Of more than [`LONG_KINDS`] kinds of tasks the later ones are counted without a name.
     pub(super) fn note_long(&self, name: &str, class: u8, ran: Nanos) {
         self.count(OfWorker::LongPolls).add_alone(1);
-        if ran.0 <= self.count(OfWorker::LongestNs).get() {
+        let expected = name_words(name);
+        let is_own = |kind: &LongPage<'_>| {
+            kind.get(OfLong::Class) == u64::from(class) && kind.name().iter().map(Counter::get).eq(expected)
+        };
+        for kind in self.page.view().long_kinds(self.worker) {
+            if kind.get(OfLong::IsNamed) == 0 {
+                kind.name().iter().zip(expected).for_each(|(word, part)| word.set(part));
+                kind.count(OfLong::Class).set(class.into());
+                kind.count(OfLong::IsNamed).publish(1);
+            } else if !is_own(&kind) {
+                continue;
+            }
+            kind.count(OfLong::Polls).add_alone(1);
+            kind.count(OfLong::RanNs).add_alone(ran.0);
             return;
         }
-        write_whole(self.count(OfWorker::LongestVersion), || {
-            let words = self.page.view().of_worker(self.worker);
-            let name_words = &words[OfWorker::LongestName as usize..][..NAME_WORDS];
-            name_words.iter().for_each(|word| word.publish(0));
-            write_name(name_words, name);
-            self.count(OfWorker::LongestClass).publish(class.into());
-            self.count(OfWorker::LongestNs).publish(ran.0);
-        });
+    }
+}
+
+/// The long polls of one kind of task on one worker.
+#[derive(Clone, Copy, Debug)]
+struct LongPage<'a>(&'a [Counter]);
+
+impl<'a> LongPage<'a> {
+    fn count(self, count: OfLong) -> &'a Counter {
+        &self.0[count as usize]
+    }
+
+    fn get(self, count: OfLong) -> u64 {
+        self.count(count).get()
+    }
+
+    fn name(self) -> &'a [Counter] {
+        &self.0[LONG_WORDS - NAME_WORDS..]
     }
 }
 
@@ -265,13 +299,20 @@ impl<'a> View<'a> {
         ClassPage(self.class(worker, class))
     }
 
-    /// The worker's longest poll, if there was one and it is not being written.
-    pub(super) fn longest(self, worker: usize) -> Option<LongPoll> {
-        read_whole(self.worker(worker, OfWorker::LongestVersion), || LongPoll {
-            name: read_name(&self.of_worker(worker)[OfWorker::LongestName as usize..][..NAME_WORDS]),
-            class: self.worker(worker, OfWorker::LongestClass).get_published() as u8,
-            ran: Nanos(self.worker(worker, OfWorker::LongestNs).get_published()),
-        })
+    fn long_kinds(self, worker: usize) -> impl Iterator<Item = LongPage<'a>> {
+        self.of_worker(worker)[LONG_AT..].chunks_exact(LONG_WORDS).map(LongPage)
+    }
+
+    /// The worker's long polls by kind of task, in the order in which the kinds first had one.
+    pub(super) fn long(self, worker: usize) -> Vec<LongPolls> {
+        let is_named = |kind: &LongPage<'_>| kind.count(OfLong::IsNamed).get_published() != 0;
+        let read = |kind: LongPage<'_>| LongPolls {
+            name: read_name(kind.name()),
+            class: kind.get(OfLong::Class) as u8,
+            count: kind.get(OfLong::Polls),
+            ran: Nanos(kind.get(OfLong::RanNs)),
+        };
+        self.long_kinds(worker).take_while(is_named).map(read).collect()
     }
 
     /// The time since the runtime began; 0 where its clock is another than ours.
@@ -304,25 +345,37 @@ mod tests {
             prop_assert!(size >= self::words(view.workers, view.classes));
             prop_assert!(!view.name().chars().any(char::is_control));
             let metrics = Metrics::of(view, None);
-            let named = metrics.workers.iter().filter_map(|worker| worker.longest.as_ref());
-            prop_assert!(named.into_iter().all(|longest| !longest.name.chars().any(char::is_control)));
+            let named = metrics.workers.iter().flat_map(|worker| &worker.long);
+            prop_assert!(named.into_iter().all(|long| !long.name.chars().any(char::is_control)));
             prop_assert_eq!(metrics.since(&metrics).tasks, metrics.tasks);
             let _any = (metrics.verdicts(), metrics.share_permille(0), metrics.classes[0].delays.quantile(990));
         }
     }
 
+    /// Goal: long polls are told apart by name and class, as far as there are places, and none is left out of their number.
     #[test]
-    fn the_longest_poll_is_read_whole_or_not_at_all() {
-        let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
-        let (own, view) = (WorkerPage::new(&page, 0), page.view());
-        assert_eq!(view.longest(0), None);
-        own.note_long("report", 7, Nanos(50));
-        own.note_long("other", 3, Nanos(20));
-        let longest = LongPoll { name: "report".to_owned(), class: 7, ran: Nanos(50) };
-        assert_eq!(view.longest(0), Some(longest));
-        assert_eq!(own.count(OfWorker::LongPolls).get(), 2);
-        own.count(OfWorker::LongestVersion).add_alone(1);
-        assert_eq!(view.longest(0), None, "it is being written");
+    fn long_polls_are_counted_by_kind() {
+        let page = Page::create(&RuntimeOptions::default(), 2, Ticks::default()).unwrap();
+        let (own, view) = (WorkerPage::new(&page, 1), page.view());
+        assert_eq!(view.long(1), []);
+        let long = "a name of more than thirty-two bytes";
+        for (name, class) in
+            [("report", 7), (long, 7), ("report", 7), ("report", 3), ("", 0), ("late", 0), (long, 7)]
+        {
+            own.note_long(name, class, Nanos(50));
+        }
+        let kind = |name: &str, class, count: u64| LongPolls {
+            name: name.to_owned(),
+            class,
+            count,
+            ran: Nanos(50 * count),
+        };
+        assert_eq!(
+            view.long(1),
+            [kind("report", 7, 2), kind(&long[..32], 7, 2), kind("report", 3, 1), kind("", 0, 1)]
+        );
+        assert_eq!(own.count(OfWorker::LongPolls).get(), 7, "the fifth kind has no place");
+        assert_eq!(view.long(0), []);
     }
 
     /// The figures of `docs/runtime.md`.
