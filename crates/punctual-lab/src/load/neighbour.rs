@@ -1,14 +1,9 @@
-//! Busy neighbours: threads that compute beside a measurement, as other programs would. Always ended.
-
-use std::time::{Duration, Instant};
+//! Busy neighbours: threads that compute beside a measurement, as other programs would. They end with their job, at the latest with the process.
 
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::pin_to;
 
 use crate::scheduling::Job;
-
-/// Longer than any trial that has neighbours: whatever becomes of their owner, they end.
-const LASTING_MAX: Duration = Duration::from_secs(60);
 
 /// Numbers that a neighbour works on: more than the first cache holds, less than the second.
 const NUMBERS: usize = 1 << 15;
@@ -23,9 +18,8 @@ pub fn neighbours(cpus: &[usize]) -> Job<()> {
 }
 
 fn compute_until(over: &Flag) {
-    let start = Instant::now();
     let mut numbers = vec![1_u64; NUMBERS];
-    while !over.is_raised() && start.elapsed() < LASTING_MAX {
+    while !over.is_raised() {
         for place in 1..numbers.len() {
             numbers[place] = numbers[place].wrapping_mul(numbers[place - 1] | 1);
         }
@@ -37,6 +31,7 @@ fn compute_until(over: &Flag) {
 mod tests {
     use super::*;
     use punctual_machine::cpu::allowed;
+    use std::time::Duration;
 
     /// Goal: they compute while they are there. That a job has ended when it is dropped is its own test.
     #[test]
