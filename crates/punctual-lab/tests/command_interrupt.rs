@@ -112,3 +112,27 @@ fn a_signal_for_a_comparison_ends_its_command() {
     assert_eq!(runs(), 0);
     assert!(!place.path("begun").exists(), "the other of the pair was started");
 }
+
+/// Goal: a trial of the server that is cut short is as long as it was, so that its rates are true, and the summary says so.
+#[test]
+fn an_interrupted_server_is_as_long_as_it_was() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["run", "server", "--model", "threads-blocking", "--connections", "4", "--matrix", "4"];
+    let more = ["--think", "1ms", "--duration", "600s", "--out", "run"];
+    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let parent = started.id();
+    let threads = |process: String| files(Path::new(&format!("/proc/{process}/task")));
+    started.has("three threads of each connection", || {
+        children(parent).into_iter().any(|child| threads(child) > 12)
+    });
+    // Long enough for requests to be answered; without any the end is as good.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    started.signal_group("-INT");
+    let ended = started.end();
+    kept(&place, &ended);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let trials = summary["server"]["trials"].as_array().expect("a list");
+    let lasted_ns = trials[0]["duration_ns"].as_u64().expect("a number");
+    assert!(trials.len() == 1 && (1..300_000_000_000).contains(&lasted_ns), "{lasted_ns} ns of {trials:?}");
+}

@@ -200,6 +200,11 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
             return Err(Failure::Usage(format!("{option} {urgency}: other, nice:N or rr:N")));
         }
     }
+    if let Some(most) = arguments.processors.iter().max().filter(|&&most| usize::from(most) > allowed().len())
+    {
+        let text = format!("--processors {most}: this process may use {}", allowed().len());
+        return Err(Failure::Usage(text));
+    }
     let think_ns = u64::try_from(arguments.think.as_nanos()).unwrap_or(u64::MAX / 4);
     let percents = if arguments.rho.is_empty() { vec![RHO] } else { arguments.rho.clone() };
     let open = Wanted::Open { percents, is_random: arguments.poisson };

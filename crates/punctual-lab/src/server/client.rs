@@ -109,6 +109,8 @@ pub(super) struct Loaded {
     pub(super) clocks: [ClockPair; 2],
     /// How late requests left after their instants, nanoseconds, sorted.
     pub(super) lags_ns: Vec<u64>,
+    /// How long requests were sent: less than was asked for where somebody interrupted it.
+    pub(super) passed: Duration,
 }
 
 /// A request that is not answered.
@@ -405,6 +407,7 @@ impl LoadClient<'_> {
     fn finish(mut self, before: ClockPair) -> io::Result<Loaded> {
         // Of an open load the last may have left after the end.
         let now = now_ns(self.clock);
+        let passed = Duration::from_nanos(now.min(self.end_ns).saturating_sub(self.began_ns));
         for number in 0..self.connections.len() {
             while let Some(request) = self.connections[number].outstanding.pop_front() {
                 self.note(number, request, now, Outcome::Unfinished);
@@ -418,7 +421,7 @@ impl LoadClient<'_> {
         let port = |connection: &Connection| connection.stream.local_addr().map(|address| address.port());
         let ports = self.connections.iter().map(port).collect::<io::Result<_>>()?;
         let (windows, recorder) = self.watch.end();
-        Ok(Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns })
+        Ok(Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns, passed })
     }
 }
 

@@ -19,7 +19,7 @@ use super::setup::{Capacity, Setup, of_capacity, period_ns, plan, reference};
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
 use crate::load::watch::SLOW;
-use crate::run::{Experiment, RunError, RunPlan, Worker};
+use crate::run::{Experiment, RunError, RunPlan, Worker, cut_short};
 use crate::sample::{CellId, Outcome, Samples};
 use crate::stall::StallRule;
 use crate::store::{Run, Store, StoreError};
@@ -126,6 +126,9 @@ pub struct ServerOverall {
     pub calibration: WorkTimes,
     /// Classes of the load.
     pub classes: usize,
+    /// Whether the server of any trial may use the load's processor.
+    #[serde(default)]
+    pub load_shares: bool,
     /// What each model can do, where the load is a part of that.
     #[serde(default)]
     pub capacities: Vec<Capacity>,
@@ -170,8 +173,10 @@ pub fn run(
     let matrices = settings.matrices.clone();
     let calibration: WorkTimes = server.ask(&ServerRequest::Calibrate { cpu, dilates, matrices })?;
     let mut trials = Trials { settings, server, start, calibration: calibration.clone() };
-    let mut overall = ServerOverall { calibration, classes: settings.classes, ..ServerOverall::default() };
     let setups = plan(settings);
+    let load_shares = setups.iter().any(|setup| trials.shares(setup));
+    let mut overall =
+        ServerOverall { calibration, classes: settings.classes, load_shares, ..ServerOverall::default() };
     let is_open = matches!(settings.wanted, Wanted::Open { .. });
     let capacities = if is_open { of_capacity(settings) } else { Vec::new() };
     let tries = CAPACITY_TRIES * capacities.len();
@@ -231,11 +236,14 @@ impl Trials<'_> {
         for _ in 0..CAPACITY_TRIES {
             for (setup, tries) in setups.iter().zip(&mut tries) {
                 bar.set_message(format!("capacity of {}", setup.model.name()));
+                if interrupted() {
+                    return Ok(Vec::new());
+                }
                 let load = self.load(setup, Arrivals::Closed { think_ns: 0 }, 0);
                 let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
                 let (trial, _) = self.make(setup, &load)?;
                 let answered: u64 = trial.requests.iter().sum();
-                tries.push(answered as f64 / load.duration.as_secs_f64());
+                tries.push(answered as f64 * 1e9 / trial.duration_ns.max(1) as f64);
                 bar.inc(1);
             }
         }
@@ -268,7 +276,7 @@ impl Trials<'_> {
             matrix,
             arrivals,
             duration,
-            seed: seed + u64::from(round),
+            seed: seed.wrapping_add(round.into()),
             slow,
             trace,
         }
@@ -280,6 +288,11 @@ impl Trials<'_> {
             0 | 1 => own.into_iter().collect(),
             several => self.settings.available.iter().copied().take(several).collect(),
         }
+    }
+
+    /// Whether this server may use the load's processor.
+    fn shares(&self, setup: &Setup) -> bool {
+        self.settings.cpus[1].is_none_or(|load| self.cpus(setup).contains(&load))
     }
 
     fn make(&mut self, setup: &Setup, load: &ServerLoad) -> Result<(ServerTrial, OfClasses), RunError> {
@@ -297,7 +310,7 @@ impl Trials<'_> {
             format!("{} with {} connections: {error}", setup.model.name(), load.connections)
         };
         let loaded = loaded.map_err(words)?;
-        let lags_ns = loaded.lags_ns.clone();
+        let (lags_ns, load) = (loaded.lags_ns.clone(), &ServerLoad { duration: loaded.passed, ..*load });
         let kept = TrialMade { cpus, setup: *setup, load, start: self.start, passed, journal }.keep(loaded);
         let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
         Ok((describe(setup, load, &samples, &lags_ns, served), kept))
@@ -389,6 +402,7 @@ impl Experiment for ServerSettings {
 
     fn summarise(&self, made: &ServerOverall, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
+        cut_short(&mut summary, made.trials.len());
         add_findings(&mut summary, &Run::open(store.path())?)?;
         summary.more.insert("server".to_owned(), json!(made));
         Ok(summary)

@@ -38,8 +38,13 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 fn conditions(all: &ServerOverall) -> String {
     let work =
         all.calibration.service_ns.iter().map(|(matrix, ns)| format!("m{matrix}: {} µs", micros(*ns as f64)));
+    let place = if all.load_shares {
+        "the load shares a processor with servers"
+    } else {
+        "the load has a processor of its own"
+    };
     format!(
-        "work done {} times, {}; {} µs once for m20 (the original: 720); the load has a processor of its own",
+        "work done {} times, {}; {} µs once for m20 (the original: 720); {place}",
         all.calibration.repeats,
         work.collect::<Vec<_>>().join(", "),
         micros(all.calibration.native_ns as f64),

@@ -169,10 +169,10 @@ pub(super) fn period_ns(
     work: &WorkTimes,
 ) -> u64 {
     let wanted = setup.measured(reference);
-    // Threads, and what has one worker alone, have one capacity, whatever workers others have.
-    let of_threads = Setup { workers: 1, ..wanted };
     let of = |setup| capacities.iter().find(|capacity| capacity.setup == setup);
-    let found = of(wanted).or_else(|| of(of_threads));
+    // Threads, and what has one worker alone, have one capacity, whatever workers others have: then the first of the same load.
+    let is_same_load = |capacity: &&Capacity| Setup { workers: wanted.workers, ..capacity.setup } == wanted;
+    let found = of(wanted).or_else(|| capacities.iter().find(is_same_load));
     // Where it could not be measured there is the work alone.
     let of_work = || 1e9 / work.service_ns(setup.matrix) as f64;
     let per_second =
@@ -254,6 +254,12 @@ mod tests {
                 "{setup:?}"
             );
         }
+        // One that is said to have one worker has the load of the first number of workers that was measured.
+        let of_two: Vec<Capacity> =
+            capacities.iter().filter(|capacity| capacity.setup.workers == 2).cloned().collect();
+        let one =
+            Setup { percent: 100, matrix: 20, connections: 4, workers: 1, processors: 1, ..Setup::default() };
+        assert_eq!(period_ns(&one, &of_two, ServerModel::Tokio, &work), 1_000_000);
         // Without a measurement, the work alone.
         let setup = Setup { percent: 50, matrix: 20, ..Setup::default() };
         assert_eq!(period_ns(&setup, &[], ServerModel::Tokio, &work), 2_000_000);
