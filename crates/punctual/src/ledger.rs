@@ -22,6 +22,8 @@ const ROWS_AT: usize = 4096;
 const ROW_SIZE: usize = 64;
 /// The word that says 1 for a node in memory.
 const IN_MEMORY: usize = 4;
+/// Word of the node's life.
+const LIFE: usize = 6;
 const COUNTERS_MAX: usize = 64;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
@@ -278,6 +280,8 @@ pub struct PageOwner {
     pub bus: String,
     /// Its process.
     pub process: ProcessIdentity,
+    /// Random, of each life of a node: one process may have several of one name on buses that are written alike.
+    pub life: u64,
 }
 
 /// A node's page of counters.
@@ -290,10 +294,11 @@ pub(crate) struct Page {
 
 impl Page {
     /// A page that other processes find, or a private one where there is no memory file system.
-    pub(crate) fn create(owner: &PageOwner, life: u64) -> Result<Self, punctual_machine::SystemError> {
-        let name = format!("{}.{life:016x}", owner.node);
+    pub(crate) fn create(owner: &PageOwner) -> Result<Self, punctual_machine::SystemError> {
+        let name = format!("{}.{:016x}", owner.node, owner.life);
         let words = Counters::create(PageKind::Node, &name, PAGE_SIZE, |words| {
             words[2].set(owner.node.get());
+            words[LIFE].set(owner.life);
             write_name(&words[8..12], &owner.name);
             write_name(&words[12..16], &owner.bus);
         })?;
@@ -384,6 +389,7 @@ impl<'a> View<'a> {
             name: read_name(&words[8..12]),
             bus: read_name(&words[12..16]),
             process: pages::process_of(words)?,
+            life: words[LIFE].get(),
         })
     }
 

@@ -295,7 +295,8 @@ trait Labels {
 impl Labels for PageOwner {
     fn labels(&self) -> String {
         let pid = self.process.pid_here().map_or_else(String::new, |pid| pid.to_string());
-        format!("bus=\"{}\",node=\"{}\",pid=\"{pid}\"", escaped(&self.bus), escaped(&self.name))
+        let (bus, name, life) = (escaped(&self.bus), escaped(&self.name), self.life);
+        format!("bus=\"{bus}\",node=\"{name}\",pid=\"{pid}\",life=\"{life:016x}\"")
     }
 }
 
@@ -333,6 +334,7 @@ mod tests {
             name: "a\"b\\c".to_owned(),
             bus: "shared:x".to_owned(),
             process,
+            life: 1,
         };
         let ledger = Ledger { sent: 3, waiting: 1, ..Ledger::default() };
         let runtime = crate::runtime::Runtime::start(&crate::runtime::RuntimeOptions::default()).unwrap();
@@ -354,12 +356,16 @@ mod tests {
             ..GroupAccount::default()
         };
         let groups = [(GroupOwner { group: "g\\".to_owned(), node }, account)];
-        let nodes = [(owner.clone(), ledger), (owner, ledger)];
+        // Of one name on one bus, as two nodes on two interfaces of a group are.
+        let nodes = [(owner.clone(), ledger), (PageOwner { life: 2, ..owner }, ledger)];
         let text = prometheus(&nodes, &[(owner_of_runtime, metrics)], &groups);
         let mut heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let count = heads.len();
         heads.dedup();
         assert_eq!(heads.len(), count);
+        let mut series: Vec<&str> = text.lines().filter_map(|line| Some(line.rsplit_once("} ")?.0)).collect();
+        series.sort_unstable();
+        assert!(series.windows(2).all(|pair| pair[0] != pair[1]), "a series stands there twice: {text}");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once("} ").unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");

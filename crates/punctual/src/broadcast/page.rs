@@ -24,6 +24,8 @@ pub(super) enum Word {
     FrameSize = 7,
     /// Which clock `WrittenAt` is of.
     Domain = 20,
+    /// The node's.
+    NodeLife,
     /// Odd while what follows is written.
     Version = 24,
     WrittenAt,
@@ -97,6 +99,7 @@ impl Page {
         let words = Counters::create(PageKind::Group, &name, 8 * words(places), |words| {
             let set = |word: Word, value: u64| words[word as usize].set(value);
             set(Word::Node, owner.node.get());
+            set(Word::NodeLife, owner.life);
             set(Word::Places, places as u64);
             set(Word::OwnPlace, member.place() as u64);
             set(Word::FrameSize, frame_size as u64);
@@ -173,6 +176,7 @@ impl<'a> View<'a> {
                 name: read_name(&self.words[NODE_AT..BUS_AT]),
                 bus: read_name(&self.words[BUS_AT..BUS_AT + NAME_WORDS]),
                 process: pages::process_of(self.words)?,
+                life: self.words[Word::NodeLife as usize].get(),
             },
         })
     }
@@ -253,6 +257,7 @@ mod tests {
             name: NAMES[0].to_owned(),
             bus: "test".to_owned(),
             process: ProcessIdentity::of_self(),
+            life: 7,
         };
         (Page::create(group, &owner, (&member, 100)).unwrap(), member)
     }

@@ -3,7 +3,7 @@
 //!
 //! Times are `CLOCK_REALTIME`. A disk that is full ends the capture, not the traffic.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ impl Capture {
     pub(crate) fn create(path: &Path) -> Result<Self, OpenError> {
         let file = CaptureFile::create(path).map_err(|error| OpenError::System {
             error: SystemError::new("create capture", path.display().to_string(), error),
-            advice: "the folder must exist and be writable",
+            advice: "the folder must exist and be writable, and each node needs a file of its own",
         })?;
         Ok(Self(Arc::new(Mutex::new(file))))
     }
@@ -68,7 +68,15 @@ struct CaptureFile {
 
 impl CaptureFile {
     fn create(path: &Path) -> std::io::Result<Self> {
-        let (mut file, mut block) = (BufWriter::new(File::create(path)?), Vec::new());
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        // Two captures would write over each other. A pipe or a device may not know locks.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(std::io::Error::other("another capture is writing it"));
+        }
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        let (mut file, mut block) = (BufWriter::new(file), Vec::new());
         pcapng::write_start(&mut block, SNAP_SIZE as u32, None);
         file.write_all(&block)?;
         file.flush()?;

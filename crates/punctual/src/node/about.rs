@@ -65,8 +65,9 @@ impl About {
             name: name.to_owned(),
             bus: bus.to_owned(),
             process: ProcessIdentity::of_self(),
+            life: random(),
         };
-        let page = Page::create(&owner, random())
+        let page = Page::create(&owner)
             .map_err(|error| OpenError::System { error, advice: "counters need a little memory" })?;
         let seal_size = if seals.is_some() { SEAL_SIZE } else { 0 };
         let payload_size_max = size_max.saturating_sub(seal_size);

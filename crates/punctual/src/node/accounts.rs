@@ -462,8 +462,9 @@ mod tests {
             name: "observer".to_owned(),
             bus: "test".to_owned(),
             process: ProcessIdentity::of_self(),
+            life: punctual_machine::process::random(),
         };
-        Page::create(&owner, punctual_machine::process::random()).unwrap()
+        Page::create(&owner).unwrap()
     }
 
     fn header(node: NodeId, target: Target, sequence: u32) -> Header {

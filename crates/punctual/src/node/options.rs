@@ -210,7 +210,8 @@ impl NodeOptions {
         self
     }
 
-    /// Writes every frame that is sent or arrives into a file that Wireshark opens (pcapng).
+    /// Writes every frame that is sent or arrives into a file that Wireshark opens (pcapng), in place of what is there. Two nodes
+    /// cannot write to one file.
     #[must_use]
     pub fn capture(mut self, path: impl Into<PathBuf>) -> Self {
         self.capture = Some(path.into());

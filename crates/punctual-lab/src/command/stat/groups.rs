@@ -130,6 +130,7 @@ mod tests {
             bus: "shared:bank".to_owned(),
             // Its digits are in no figure that is looked for.
             process: ProcessIdentity { pid: 1, namespace: 0 },
+            life: 0,
         };
         let account = GroupAccount {
             age: Nanos(7_000_000),
