@@ -69,11 +69,16 @@ use crate::store::write_whole;
 
 /// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_if_read(text).map(drop)
+}
+
+/// The same for who prints again and again: whether anybody reads it still.
+pub(crate) fn print_if_read(text: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::Machine(format!("standard output: {error}"))),
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Request, Status};
 use punctual_machine::signal::interrupted;
@@ -16,7 +16,7 @@ const HEAD_SIZE_MAX: usize = 8 << 10;
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
 
-/// Who asks has so long to say what, and to take the answer: one is answered at a time.
+/// Who asks has so long to say what and to take the answer, both together: one is answered at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers who asks, until Ctrl-C.
@@ -44,11 +44,16 @@ pub(super) fn serve(address: SocketAddr, page: impl Fn() -> String) -> Result<()
 
 fn answer(mut stream: &TcpStream, page: impl Fn() -> String) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let began = Instant::now();
+    let left = || {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        // No time at all would be no limit.
+        if left.is_zero() { Err(ErrorKind::TimedOut) } else { Ok(Some(left)) }
+    };
     let mut head = Vec::new();
     let answer = loop {
         let mut part = [0; 1 << 10];
+        stream.set_read_timeout(left()?)?;
         let size = stream.read(&mut part)?;
         head.extend_from_slice(&part[..size]);
         match respond(&head, &page) {
@@ -57,7 +62,15 @@ fn answer(mut stream: &TcpStream, page: impl Fn() -> String) -> std::io::Result<
             None => {}
         }
     };
-    stream.write_all(answer.as_bytes())
+    let mut rest = answer.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(left()?)?;
+        match stream.write(rest)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            size => rest = &rest[size..],
+        }
+    }
+    Ok(())
 }
 
 /// The whole answer, once the head of the request is there.

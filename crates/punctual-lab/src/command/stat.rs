@@ -13,7 +13,7 @@ use punctual::{Ledger, Nanos};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Value, json};
 
-use super::print;
+use super::print_if_read;
 use super::serve::serve;
 use crate::error::Failure;
 use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
@@ -86,30 +86,31 @@ pub fn stat(arguments: &StatArguments) -> Result<(), Failure> {
 }
 
 fn watch(arguments: &StatArguments, mut read: impl FnMut() -> Look) -> Result<(), Failure> {
-    let mut earlier = Look::default();
-    let mut last = Instant::now();
+    let (mut earlier, mut last) = (Look::default(), Instant::now());
     let clears = std::io::stdout().is_terminal() && !arguments.once && !arguments.json;
     // By hand: console clears by a write of its own, and a screen that is empty between two writes flickers.
     let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
     loop {
-        let look = read();
+        let (look, now) = (read(), Instant::now());
+        let passed = now - last;
         let shown = if arguments.json {
-            format!("{}\n", object(&look, &earlier, last.elapsed()))
+            format!("{}\n", object(&look, &earlier, passed))
         } else {
-            format!("{clear}{}", page(&look, &earlier, last.elapsed(), Screen::stdout()))
+            format!("{clear}{}", page(&look, &earlier, passed, Screen::stdout()))
         };
-        print(&shown)?;
-        if arguments.once || look.is_empty() {
+        let is_read = print_if_read(&shown)?;
+        if arguments.once || look.is_empty() || !is_read {
             return Ok(());
         }
-        last = Instant::now();
-        earlier = look;
+        // A terminal may hold the print up for long: rates are of the time between two looks.
+        (earlier, last) = (look, now);
+        let shown_at = Instant::now();
         loop {
             // Also where the next look is due at once.
             if interrupted() {
                 return Ok(());
             }
-            if last.elapsed() >= arguments.every {
+            if shown_at.elapsed() >= arguments.every {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20).min(arguments.every));
@@ -348,6 +349,7 @@ mod tests {
             name: "radar".to_owned(),
             bus: "shared:car".to_owned(),
             process: ProcessIdentity::of_self(),
+            life: 0,
         };
         let there = Look { nodes: vec![(owner, Ledger::default())], ..Look::default() };
         let mut looks = vec![Look::default(), there];
@@ -363,6 +365,7 @@ mod tests {
             name: "radar".to_owned(),
             bus: "shared:car".to_owned(),
             process: ProcessIdentity::of_self(),
+            life: 0,
         };
         let ledger = Ledger { sent: 12_345, lost_overrun: 7, inbox_full: 2, ..Ledger::default() };
         let look = Look { nodes: vec![(owner, ledger)], ..Look::default() };
@@ -453,7 +456,7 @@ mod tests {
         };
         let node = |bus: &str, sent| {
             let (node, name, bus) = (NodeId::named("radar"), "radar".to_owned(), bus.to_owned());
-            (PageOwner { node, name, bus, process }, Ledger { sent, ..Ledger::default() })
+            (PageOwner { node, name, bus, process, life: 0 }, Ledger { sent, ..Ledger::default() })
         };
         let earlier = Look {
             nodes: vec![node("shared:car", 100), node("shared:plant", 50_000)],
