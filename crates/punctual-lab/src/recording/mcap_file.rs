@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 use mcap::records::{self, MessageHeader, Metadata, Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
@@ -115,11 +114,11 @@ fn metadata(name: &str, pairs: impl IntoIterator<Item = (String, String)>) -> Me
 }
 
 impl McapWriter {
-    /// A new file.
+    /// Begins a file.
     ///
     /// # Errors
-    /// It is there already, or cannot be made or written.
-    pub fn create(path: &Path, bus: &str) -> io::Result<Self> {
+    /// It cannot be written.
+    pub fn new(sink: Sink, bus: &str) -> io::Result<Self> {
         let options = WriteOptions::new()
             .compression(None)
             .profile("")
@@ -128,7 +127,6 @@ impl McapWriter {
             .chunk_size(None)
             .disable_seeking(true)
             .calculate_data_section_crc(false);
-        let sink = Sink::create(path)?;
         let file = sink.same_file()?;
         let mut writer = options.create(NoSeek::new(sink)).map_err(failed)?;
         let about = metadata(RECORDING, [("bus".to_owned(), bus.to_owned())]);

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
-use std::path::Path;
 
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::PREFIX_SIZE_MAX;
@@ -32,12 +31,11 @@ pub struct PcapngWriter {
 }
 
 impl PcapngWriter {
-    /// A new file.
+    /// Begins a file.
     ///
     /// # Errors
-    /// It is there already, or cannot be made or written.
-    pub fn create(path: &Path, bus: &str) -> io::Result<Self> {
-        let mut sink = Sink::create(path)?;
+    /// It cannot be written.
+    pub fn new(mut sink: Sink, bus: &str) -> io::Result<Self> {
         write_start(sink.buffer(), SNAP_SIZE, Some(&format!("{RECORDING_OF}{bus}")));
         sink.commit()?;
         Ok(Self { sink, told: HashSet::new() })

@@ -64,6 +64,18 @@ impl Sink {
         Ok(())
     }
 
+    /// Waits until the file is on its disk: some file systems say only then that there is no room.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> io::Result<()> {
+        match self.file.sync_data() {
+            // A device or a pipe has no disk.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
+    }
+
     /// Gives up what is behind that size, at which a record ends.
     ///
     /// # Errors

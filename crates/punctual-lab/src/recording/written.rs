@@ -41,10 +41,13 @@ impl Output {
     /// # Errors
     /// It is there already, or cannot be made or written.
     pub fn create(path: &Path, format: Format, bus: &str) -> io::Result<Self> {
-        Ok(match format {
-            Format::Pcapng => Self::Pcapng(PcapngWriter::create(path, bus)?),
-            Format::Mcap => Self::Mcap(Box::new(McapWriter::create(path, bus)?)),
-        })
+        let sink = Sink::create(path)?;
+        let begun = match format {
+            Format::Pcapng => PcapngWriter::new(sink, bus).map(Self::Pcapng),
+            Format::Mcap => McapWriter::new(sink, bus).map(|writer| Self::Mcap(Box::new(writer))),
+        };
+        // Without room for its head it would be a file of no kind, and forbid the next recording its name.
+        begun.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     pub(super) fn write(
@@ -237,7 +240,7 @@ impl Unsettled {
         let outcome = outcome.and_then(|()| pen.output.finish());
         let (mut written, before) = (pen.written, pen.before);
         let mut file = pen.output.into_short();
-        let error = outcome.and_then(|()| file.sink.commit()).err();
+        let error = outcome.and_then(|()| file.sink.commit()).and_then(|()| file.sink.sync()).err();
         if error.is_some() {
             written = file.end_short(ns, totals, (written, before));
         }
