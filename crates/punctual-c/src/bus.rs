@@ -121,15 +121,16 @@ pub extern "C" fn punctual_bus_set_ring(
     when_full: u32,
 ) -> punctual_error {
     entry(|| {
-        let mut changed = BUSES.get(bus.value)?;
-        let (Bus::Loopback(options) | Bus::Shared(options)) = &mut changed else {
-            return Err(fail(
-                Code::Invalid,
-                format_args!("{changed}: only an unsealed bus of memory has rings"),
-            ));
-        };
-        (options.ring_size, options.when_full) = (ring_size, when_full_of(when_full)?);
-        BUSES.replace(bus.value, changed)
+        BUSES.change(bus.value, |changed| {
+            let (Bus::Loopback(options) | Bus::Shared(options)) = changed else {
+                return Err(fail(
+                    Code::Invalid,
+                    format_args!("{changed}: only an unsealed bus of memory has rings"),
+                ));
+            };
+            (options.ring_size, options.when_full) = (ring_size, when_full_of(when_full)?);
+            Ok(())
+        })
     })
 }
 
@@ -157,11 +158,15 @@ pub unsafe extern "C" fn punctual_bus_seal(
     entry(|| {
         // SAFETY: as this function's caller says.
         let (path, name) = unsafe { (text(keys_file, "keys_file")?, text_if_any(name, "name")?) };
-        let bare = BUSES.get(bus.value)?;
+        // A handle that is closed is the first thing to say; nobody waits while a file is read.
+        BUSES.get(bus.value)?;
         let keys = Keys::from_file(path).map_err(|error| fail(Code::Keys, error))?;
-        let sealed =
-            name.map_or_else(|| bare.clone().sealed(&keys), |name| bare.clone().sealed_as(&keys, name));
-        BUSES.replace(bus.value, sealed)
+        BUSES.change(bus.value, |bus| {
+            let bare = bus.clone();
+            *bus =
+                name.map_or_else(|| bare.clone().sealed(&keys), |name| bare.clone().sealed_as(&keys, name));
+            Ok(())
+        })
     })
 }
 

@@ -1,6 +1,7 @@
 //! How every function begins and ends: no panic leaves it, and what its handle names is looked up first.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -167,21 +168,34 @@ impl<T: Clone> Shared<T> {
     pub(crate) fn get(&self, handle: u64) -> Result<T, Code> {
         let open = self.lock();
         let found = open.iter().flatten().find(|opened| opened.handle == handle);
+        self.usable(found).map(|opened| opened.value.clone())
+    }
+
+    /// Changes what has this handle. Nobody else changes it meanwhile; where that fails, it stays as it was.
+    pub(crate) fn change(
+        &self,
+        handle: u64,
+        change: impl FnOnce(&mut T) -> Result<(), Code>,
+    ) -> Result<(), Code> {
+        let mut open = self.lock();
+        let found = open.iter_mut().flatten().find(|opened| opened.handle == handle);
+        let opened = self.usable(found)?;
+        let mut changed = opened.value.clone();
+        change(&mut changed)?;
+        opened.value = changed;
+        Ok(())
+    }
+
+    /// If it is there, and of this process.
+    fn usable<O: Borrow<Opened<T>>>(&self, found: Option<O>) -> Result<O, Code> {
         match found {
-            Some(opened) if opened.forks == forks() => Ok(opened.value.clone()),
+            Some(opened) if opened.borrow().forks == forks() => Ok(opened),
             Some(_) => Err(fail(
                 Code::WrongThread,
                 format_args!("this {} is of the process that forked: open another", self.what),
             )),
             None => Err(self.closed()),
         }
-    }
-
-    /// Puts another value in the place of one.
-    pub(crate) fn replace(&self, handle: u64, value: T) -> Result<(), Code> {
-        let mut open = self.lock();
-        let found = open.iter_mut().flatten().find(|opened| opened.handle == handle);
-        found.ok_or_else(|| self.closed()).map(|opened| opened.value = value)
     }
 
     pub(crate) fn remove(&self, handle: u64) -> Result<T, Code> {
