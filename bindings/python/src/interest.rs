@@ -91,7 +91,14 @@ fn packed(topic: TopicKey, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         match format {
             Format::I32 => bytes.extend(number.extract::<i32>()?.to_le_bytes()),
             Format::I64 => bytes.extend(number.extract::<i64>()?.to_le_bytes()),
-            Format::F32 => bytes.extend((number.extract::<f64>()? as f32).to_le_bytes()),
+            Format::F32 => {
+                let wide = number.extract::<f64>()?;
+                let narrow = wide as f32;
+                if wide.is_finite() && !narrow.is_finite() {
+                    return Err(invalid(format_args!("{wide}: larger than a number of format f32")));
+                }
+                bytes.extend(narrow.to_le_bytes());
+            }
             Format::F64 | Format::Bytes => bytes.extend(number.extract::<f64>()?.to_le_bytes()),
         }
         Ok(())

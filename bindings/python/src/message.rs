@@ -32,6 +32,9 @@ impl Target {
                 Some(id.ok_or_else(|| invalid(format_args!("node {number}: no node has this id")))?)
             }
         };
+        if port == Some(u16::MAX) {
+            return Err(invalid(format_args!("port {}: no port has it; None is every port", u16::MAX)));
+        }
         Ok(Self(Meant { node, port: port.map(Into::into) }))
     }
 

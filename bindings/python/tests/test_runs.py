@@ -52,6 +52,21 @@ def test_a_run_is_read_into_frames(stored, library):
     assert punctual.read_run(stored, library).summary == {"results": []}
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_quantile_is_of_the_rank_of_the_summary(tmp_path, library):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pytest.importorskip(library)
+    (tmp_path / "samples").mkdir()
+    frame = pandas.concat([pandas.DataFrame(rows(CELLS[0], 0))] * 11, ignore_index=True).iloc[:1050]
+    frame = frame.assign(total_ns=range(1, 1051), outcome="answered", phase="steady").astype({"total_ns": "uint64"})
+    frame.to_parquet(tmp_path / "samples" / "0000-x-t0.parquet")
+    (tmp_path / "run.json").write_text(json.dumps({"experiment": "survey"}))
+    run = punctual.read_run(tmp_path, library)
+    # ceil(0.99 * 1050): 1,040 of them are at or below it.
+    assert [list(run.quantile(part)["ns"]) for part in (0, 0.5, 0.99, 1)] == [[1.0], [525.0], [1040.0], [1050.0]]
+
+
 def test_what_is_no_run_says_so(stored):
     with pytest.raises(FileNotFoundError):
         punctual.read_run(stored / "nowhere")
