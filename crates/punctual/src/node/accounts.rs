@@ -80,6 +80,9 @@ impl OpenDrops {
     }
 }
 
+/// While frames are lost all the time the kernel is asked so often what it dropped: it takes a system call for each socket.
+const ASK_EVERY_NS: u64 = 1_000_000;
+
 /// The accounts of all peers of a node.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -98,8 +101,10 @@ pub(crate) struct Accounts {
     bad_frames_open: u64,
     /// The same for frames that were not believed.
     refused_open: u64,
-    /// Losses of this turn that are under no cause yet: the kernel is asked once for all of them what it dropped.
+    /// Losses that are under no cause yet: the kernel is asked once for all of them what it dropped.
     uncharged: u64,
+    /// When it was.
+    asked_ns: u64,
     /// Who came and went since it was last asked for, while somebody wants to know.
     changes: Option<Vec<Change>>,
 }
@@ -132,6 +137,7 @@ impl Accounts {
             bad_frames_open: 0,
             refused_open: 0,
             uncharged: 0,
+            asked_ns: 0,
             changes: None,
         }
     }
@@ -165,16 +171,17 @@ impl Accounts {
         self.recency.is_behind()
     }
 
-    /// A look at the medium has ended, and found so many events.
+    /// A look at the medium has ended, and found so many events. Whether there are losses under no cause yet.
     #[inline]
-    pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) {
+    pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) -> bool {
         self.moment = None;
-        if self.uncharged > 0 {
+        if self.uncharged > 0 && now_ns().saturating_sub(self.asked_ns) >= ASK_EVERY_NS {
             self.charge(Count::LostMedium, page);
         }
         if seen == 0 {
             self.recency.handle_nothing();
         }
+        self.uncharged > 0
     }
 
     /// When this turn's events were looked at: the clock is read at the first of them.
@@ -405,14 +412,20 @@ impl Accounts {
         self.refused_open += u64::from(refusal != Refusal::Replayed);
     }
 
+    /// Puts all losses under their causes, for who reads the account now or says it at times.
+    pub(crate) fn charge_all(&mut self, page: &Page) {
+        self.charge(Count::LostMedium, page);
+    }
+
     /// Asks the kernel what it had no room for since it was last asked.
-    pub(crate) fn count_drops(&mut self, page: &Page) {
+    fn count_drops(&mut self, page: &Page) {
         let drops = self.drops.as_mut().map_or(0, |drops| drops.take());
         page.count(Count::BufferDrops).add_alone(drops);
         self.buffer_drops_open.drops += drops;
+        self.asked_ns = now_ns();
     }
 
-    /// Puts the turn's losses under their causes: each under exactly one, and under `rest` what nothing else explains.
+    /// Puts losses under their causes: each under exactly one, and under `rest` what nothing else explains.
     #[cold]
     fn charge(&mut self, rest: Count, page: &Page) {
         let lost = std::mem::take(&mut self.uncharged);
@@ -510,8 +523,8 @@ mod tests {
         }
     }
 
-    /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. What was lost before a
-    /// death was not lost by it.
+    /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. Those of turns that follow
+    /// at once are, when somebody reads the account. What was lost before a death was not lost by it.
     #[test]
     fn losses_are_charged_at_the_end_of_a_turn() {
         let counters = Arc::new(std::array::from_fn(|_| Counter::default()));
@@ -533,6 +546,12 @@ mod tests {
         let ledger = page.ledger();
         assert_eq!((ledger.lost_buffer_full, ledger.lost_medium, ledger.lost()), (2, 1, 3), "{ledger}");
         leave(&mut accounts, 2, 2, false);
+        // Just now, however slow the machine is.
+        accounts.asked_ns = u64::MAX;
+        assert!(accounts.handle_turn(1, &page));
+        assert_eq!((times.get(), page.ledger().lost()), (1, 3));
+        accounts.charge_all(&page);
+        assert_eq!((times.get(), page.ledger().lost()), (2, 5));
         leave(&mut accounts, 3, 4, true);
         accounts.handle_turn(2, &page);
         let ledger = page.ledger();

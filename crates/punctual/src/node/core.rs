@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) reading: ReadingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
+    /// 1 while there are losses under no cause.
+    pub(super) unsettled: Counter,
     /// 1 while the medium has no room yet for a frame that was sent. A waiter tries again soon.
     pub(super) behind: Arc<Counter>,
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
@@ -94,6 +96,17 @@ impl Core {
     #[inline]
     pub(crate) fn try_receiving(&self) -> Option<MutexGuard<'_, Receiving>> {
         try_lock(&self.receiving)
+    }
+
+    /// Puts losses under their causes, for who reads the account. Who has the engine now does so with its next look.
+    pub(crate) fn settle(&self) {
+        if self.unsettled.get() == 1
+            && let Some(mut receiving) = self.try_receiving()
+        {
+            receiving.settle(self);
+            drop(receiving);
+            self.hand_over();
+        }
     }
 
     /// The leader has left: a follower takes over, or the engine's bell wakes the users' event loops.
@@ -169,7 +182,7 @@ impl Core {
 
     /// What has to be done from time to time, in both halves.
     pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
-        receiving.housekeep(&self.about.page, now);
+        receiving.housekeep(self, now);
         if let Some(seals) = &self.about.seals {
             seals.keys().housekeep();
         }

@@ -212,6 +212,7 @@ impl Node {
             gate,
             reading: ReadingThread::default(),
             visitors: Counter::default(),
+            unsettled: Counter::default(),
             sending: Mutex::new(Sending::new(engine.transmit, seals.as_ref(), &behind)),
             behind,
             receiving: Mutex::new(Receiving::new(engine.receive, size_max, seals.as_ref())),
@@ -375,8 +376,9 @@ impl Node {
 
     /// What became of every message, as of now.
     pub fn ledger(&self) -> Ledger {
-        if let Presence::Memory(streams) = &self.0 {
-            streams.count_nodes();
+        match &self.0 {
+            Presence::Memory(streams) => streams.count_nodes(),
+            Presence::Wire(core) => core.settle(),
         }
         self.about().page.ledger()
     }

@@ -19,7 +19,7 @@ use super::reader::Reader;
 use super::registry::Ports;
 use super::waiting::Limit;
 use crate::engine::{Arrival, Event, Flow, Receive, SLEEP_MAX, Trouble};
-use crate::ledger::{Count, Page, RowCount};
+use crate::ledger::{Count, RowCount};
 use crate::seal::Seals;
 use crate::wake::{Bed, Condition, Waited, Waiter};
 
@@ -166,7 +166,8 @@ impl Receiving {
             Desk { core, ports, accounts, staged, woken, guard, own, landing, reader, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
-        self.accounts.handle_turn(seen, &core.about.page);
+        let unsettled = self.accounts.handle_turn(seen, &core.about.page);
+        core.unsettled.set(unsettled.into());
         if let Some(changes) = self.accounts.take_changes() {
             self.tell(core, &changes);
         }
@@ -250,9 +251,15 @@ impl Receiving {
         due
     }
 
-    pub(crate) fn housekeep(&mut self, page: &Page, now: Ticks) {
+    pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {
         self.receive.housekeep(now);
-        self.accounts.count_drops(page);
+        self.settle(core);
+    }
+
+    /// Puts all losses under their causes.
+    pub(crate) fn settle(&mut self, core: &Core) {
+        self.accounts.charge_all(&core.about.page);
+        core.unsettled.set(0);
     }
 
     pub(crate) fn accounts(&self) -> Vec<PeerAccount> {
