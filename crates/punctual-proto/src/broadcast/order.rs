@@ -31,6 +31,8 @@ pub(super) struct OrderLog {
     mark: u64,
     /// All entries before this one are known to exist.
     end: u64,
+    /// How many are here behind a gap.
+    here: u64,
     /// Of each origin, how many of its frames stand before `mark`.
     counts: Vec<u64>,
 }
@@ -38,13 +40,13 @@ pub(super) struct OrderLog {
 impl OrderLog {
     /// The log of so many origins, each of which has at most a window of frames that not all have taken.
     pub(super) fn new(origins: usize, window: usize) -> Self {
-        Self { entries: vec![EMPTY; origins * window], mark: 0, end: 0, counts: vec![0; origins] }
+        Self { entries: vec![EMPTY; origins * window], mark: 0, end: 0, here: 0, counts: vec![0; origins] }
     }
 
     pub(super) fn clear(&mut self) {
         self.entries.fill(EMPTY);
         self.counts.fill(0);
-        (self.mark, self.end) = (0, 0);
+        (self.mark, self.end, self.here) = (0, 0, 0);
     }
 
     pub(super) fn mark(&self) -> u64 {
@@ -69,9 +71,7 @@ impl OrderLog {
 
     /// The sequencer's next entry.
     pub(super) fn append(&mut self, origin: usize, number: u64) {
-        let index = self.mark;
-        let place = self.place(index);
-        self.entries[place] = Entry { index, origin, number };
+        self.put(Entry { index: self.mark, origin, number });
         self.advance();
     }
 
@@ -81,18 +81,25 @@ impl OrderLog {
         // Whatever a record says, the work is bounded by the room.
         let end = start.saturating_add(range.count.into()).min(limit);
         for index in start.max(self.mark)..end {
-            let place = self.place(index);
             let number = range.first.saturating_add(index - start);
-            self.entries[place] = Entry { index, origin: range.origin, number };
+            self.put(Entry { index, origin: range.origin, number });
             self.end = self.end.max(index + 1);
         }
         self.advance();
+    }
+
+    /// Of an index from `mark` on.
+    fn put(&mut self, entry: Entry) {
+        let place = self.place(entry.index);
+        self.here += u64::from(self.entries[place].index != entry.index);
+        self.entries[place] = entry;
     }
 
     fn advance(&mut self) {
         while let Some(entry) = self.get(self.mark) {
             self.counts[entry.origin] = entry.number + 1;
             self.mark += 1;
+            self.here -= 1;
         }
         self.end = self.end.max(self.mark);
     }
@@ -108,7 +115,7 @@ impl OrderLog {
 
     /// How many entries exist and are not here.
     pub(super) fn missing_count(&self) -> usize {
-        (self.mark..self.end).filter(|&index| self.get(index).is_none()).count()
+        (self.end - self.mark - self.here) as usize
     }
 
     /// The longest range that begins at `index`, without going beyond `end`.
@@ -143,6 +150,7 @@ impl OrderLog {
             }
         }
         self.mark = self.mark.min(length);
+        self.here = (self.mark..length).filter(|&index| self.get(index).is_some()).count() as u64;
         for (origin, &cut) in cut.iter().enumerate() {
             for number in self.counts[origin]..cut {
                 self.append(origin, number);
@@ -169,6 +177,29 @@ mod tests {
         assert_eq!((log.mark(), log.count(0), log.count(1)), (5, 3, 2));
         assert_eq!((log.range_at(1, 5), log.range_at(3, 4)), (Some(range(0, 1, 2)), Some(range(1, 0, 1))));
         assert_eq!(log.length_within(0, &[3, 1]), 4);
+    }
+
+    /// Goal: what is counted as missing is what a look at each entry finds, also after a view was closed.
+    #[test]
+    fn what_is_missing_is_counted() {
+        let mut log = OrderLog::new(2, 16);
+        let mut random = 7_u64;
+        for step in 0..2_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (ahead, count) = ((random >> 60) % 6, (random >> 50) as u32 % 4);
+            let start = if step % 3 == 0 { log.mark() } else { log.mark() + ahead };
+            log.insert(start, range((random >> 40) as usize % 2, start, count), log.mark());
+            log.note_end(log.end() + (random >> 62), log.mark());
+            let missing =
+                |log: &OrderLog| (log.mark()..log.end()).filter(|&index| log.get(index).is_none()).count();
+            assert_eq!(log.missing_count(), missing(&log));
+            if step % 97 == 0 {
+                let length = log.mark().saturating_sub(random >> 62);
+                let cut = [log.count(0), log.count(1) + 1];
+                log.close(length, &cut);
+                assert_eq!((log.missing_count(), log.mark()), (0, log.end()));
+            }
+        }
     }
 
     #[test]
