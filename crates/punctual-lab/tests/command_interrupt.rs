@@ -59,6 +59,27 @@ fn an_interrupted_peel_keeps_what_it_measured() {
     kept(&place, &started.end());
 }
 
+/// Goal: a trial of a group ends when the command alone is told, and what it had until then counts as no trial.
+/// Method: else it would go on for ten minutes, which the watchdog does not wait for.
+#[test]
+fn an_interrupted_group_has_no_half_trial() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["run", "broadcast", "--engine", "shared", "--members", "3", "--faults", "0/0"];
+    let more = ["--message", "100", "--period", "20ms", "--duration", "600s", "--out", "run"];
+    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let parent = started.id();
+    started.has("three members", || children(parent).len() == 3);
+    // Long enough for messages to travel; without any the end is as good.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    started.signal("-INT");
+    let ended = started.end().with(3);
+    assert!(ended.err.contains("interrupted after"), "{}", ended.err);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    assert_eq!(summary["broadcast"]["trials"].as_array().map(Vec::len), Some(0), "{summary:#}");
+    assert!(summary.to_string().contains("cut short"), "{summary:#}");
+}
+
 /// Goal: an interrupted scenario says what came of it, and leaves no file behind.
 #[test]
 fn an_interrupted_scenario_leaves_nothing_behind() {

@@ -12,7 +12,7 @@ use punctual_machine::socket::{
 
 use super::messages::Messages;
 use super::option::Datagrams;
-use super::protocol::{FloorEnd, FloorPlan};
+use super::protocol::{FloorEnd, FloorPlan, check_interrupt};
 
 /// Datagrams of a run.
 pub(super) const RUN: usize = 32;
@@ -52,7 +52,7 @@ impl Floor {
             End::Bare(end) if plan.sends => end.send(plan),
             End::Bare(end) => end.receive(plan),
             End::Library(end) if plan.sends => end.send(plan),
-            End::Library(end) => Ok(end.receive(plan)),
+            End::Library(end) => end.receive(plan),
         }
     }
 }
@@ -87,6 +87,7 @@ impl Bare {
         let mut batch = SendBatch::new(RUN, size);
         let mut sent = 0;
         while sent < count {
+            check_interrupt(sent, count)?;
             while sent + (batch.len() as u64) < count
                 && let Some(bytes) = batch.claim(size)
             {
@@ -105,6 +106,7 @@ impl Bare {
         let mut batch = RecvBatch::new(RUN, RUN_SIZE_MAX);
         let mut end = FloorEnd { ended_ns: monotonic_ns(), count: 0, merged: false };
         while end.count < count {
+            check_interrupt(end.count, count)?;
             let taken = self.socket.recv_batch(&mut batch, RUN);
             if taken.map_err(|error| format!("bare multicast: {error}"))? > 0 {
                 for datagram in batch.iter() {

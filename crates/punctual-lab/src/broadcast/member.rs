@@ -19,6 +19,7 @@ use super::option::{BroadcastKind, FaultProfile, Planted};
 use super::other::OtherMember;
 use super::protocol::{
     Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
+    check_interrupt,
 };
 use crate::explain::kept::{WINDOWS_MAX, WindowLog};
 use crate::load::watch::SLOW;
@@ -300,6 +301,7 @@ impl Running {
             Joining::open(&plan, plan.place == 0, SUSPECT_AFTER)?;
         let began = Instant::now();
         while group.view().members.len() < plan.members {
+            check_interrupt(0, plan.senders as u64 * plan.each)?;
             if began.elapsed() > PATIENCE {
                 return Err(format!("{} of {} members met", group.view().members.len(), plan.members));
             }
@@ -322,10 +324,12 @@ impl Running {
         });
         // Whoever is told later delivers meanwhile: it has the others' first messages then.
         while let Some(rest) = at_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0) {
+            check_interrupt(progress.delivered, all)?;
             self.deliver(&mut progress, Duration::from_nanos(rest))?;
         }
         let mut last = Instant::now();
         while progress.delivered < all {
+            check_interrupt(progress.delivered, all)?;
             let before = (progress.delivered, progress.sent);
             let wait = self.broadcast(&mut progress, at_ns)?;
             self.deliver(&mut progress, wait)?;

@@ -7,7 +7,7 @@ use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::CHECK_SIZE;
 
 use super::floor::{NAP, RUN, SILENCE};
-use super::protocol::{FloorEnd, FloorPlan};
+use super::protocol::{FloorEnd, FloorPlan, check_interrupt};
 
 /// Receivers listen at this port.
 const PORT: u16 = 1;
@@ -40,6 +40,7 @@ impl Messages {
         let mut sent = 0_u64;
         let mut full_since = None;
         while sent < plan.count {
+            check_interrupt(sent, plan.count)?;
             message[..8].copy_from_slice(&sent.to_le_bytes());
             match self.communicator.queue(Target::everyone_at(PORT), &message) {
                 Ok(()) => {
@@ -63,9 +64,10 @@ impl Messages {
         Ok(FloorEnd { ended_ns: monotonic_ns(), count: sent, merged: false })
     }
 
-    pub(super) fn receive(&mut self, plan: &FloorPlan) -> FloorEnd {
+    pub(super) fn receive(&mut self, plan: &FloorPlan) -> Result<FloorEnd, String> {
         let mut end = FloorEnd { ended_ns: monotonic_ns(), count: 0, merged: false };
         while end.count < plan.count {
+            check_interrupt(end.count, plan.count)?;
             let before = end.count;
             end.count += self.communicator.poll(RUN, |_, _| {}) as u64;
             if end.count > before {
@@ -76,6 +78,6 @@ impl Messages {
                 std::thread::sleep(NAP);
             }
         }
-        end
+        Ok(end)
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::kernel_faults::KernelFaults;
@@ -84,7 +85,10 @@ impl OtherMember {
     pub(super) fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
         let damaged = KernelFaults::counts(self.faults.as_ref())?;
         self.worker.send(&OtherRequest::Go { at_ns })?;
-        let end: OtherEnd = self.worker.recv_within(TRAVELLING_MAX)?;
+        let end = self.worker.recv_within(TRAVELLING_MAX);
+        // An interrupt ends the program, which says nothing more.
+        let end: OtherEnd =
+            end.map_err(|reason| if interrupted() { format!("interrupted: {reason}") } else { reason })?;
         let damaged_now = KernelFaults::counts(self.faults.as_ref())?;
         let [seen, lost, altered] = [0, 1, 2].map(|place| damaged_now[place] - damaged[place]);
         let end = MemberEnd {

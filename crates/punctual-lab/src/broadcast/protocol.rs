@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvPlan;
@@ -171,6 +172,11 @@ pub(super) struct Row {
     pub(super) hash: u64,
     pub(super) sent_ns: u64,
     pub(super) at_ns: u64,
+}
+
+/// Half a trial is none: a member that is interrupted says so in place of what it has.
+pub(super) fn check_interrupt(done: u64, all: u64) -> Result<(), String> {
+    if interrupted() { Err(format!("interrupted after {done} of {all} messages")) } else { Ok(()) }
 }
 
 /// Messages of which rows are kept: the digests are of all.
