@@ -15,7 +15,7 @@ use super::floor::Floor;
 use super::kernel_faults::KernelFaults;
 use super::kv::member::Serving;
 use super::lives::member::Lasting;
-use super::option::{BroadcastKind, FaultProfile, Planted};
+use super::option::{BroadcastKind, FaultProfile, Paced, Planted};
 use super::other::OtherMember;
 use super::protocol::{
     Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
@@ -26,8 +26,13 @@ use crate::load::watch::SLOW;
 use crate::run::Requests;
 use crate::run::rows::bytes_of;
 
-/// How long all may take to meet, and how long nothing may come while messages are missing.
+/// How long all may take to meet, and how long nothing may come while messages are missing that are due.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long nothing may come while messages are missing: until the next is due, none can.
+fn silence_max(paced: Option<Paced>) -> Duration {
+    PATIENCE + paced.map_or(Duration::ZERO, |paced| Duration::from_nanos(paced.period_ns))
+}
 
 /// On a machine with few processors some members do not run for a while: whoever is silent for less is not suspected.
 pub(super) const SUSPECT_AFTER: Duration = Duration::from_secs(3);
@@ -336,7 +341,7 @@ impl Running {
             look(&mut log, &progress);
             if before != (progress.delivered, progress.sent) {
                 last = Instant::now();
-            } else if last.elapsed() > PATIENCE {
+            } else if last.elapsed() > silence_max(self.plan.paced) {
                 let Progress { delivered, .. } = progress;
                 return Err(format!(
                     "member {}: nothing comes after {delivered} of {all} messages",
@@ -446,5 +451,18 @@ impl Progress {
             let [number, sent_ns] = prefix(payload);
             self.rows.push(Row { sender, number, hash, sent_ns, at_ns });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a message that is not due yet is not missed, however long the period.
+    #[test]
+    fn nobody_gives_up_before_a_message_is_due() {
+        assert_eq!(silence_max(None), PATIENCE);
+        let paced = Paced { period_ns: 60_000_000_000, each: 2 };
+        assert!(silence_max(Some(paced)) > Duration::from_nanos(paced.due_ns(1, 0, 1)));
     }
 }

@@ -400,6 +400,11 @@ pub struct Paced {
 }
 
 impl Paced {
+    /// How long messages are due.
+    pub(super) fn lasts(self) -> Duration {
+        Duration::from_nanos(self.each.saturating_mul(self.period_ns))
+    }
+
     /// When a message is due, from the first one of the first sender on: senders share the period evenly.
     pub(super) fn due_ns(self, number: u64, sender: u64, senders: usize) -> u64 {
         number * self.period_ns + sender * self.period_ns / senders as u64

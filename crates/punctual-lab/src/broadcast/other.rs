@@ -9,6 +9,7 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::kernel_faults::KernelFaults;
+use super::option::Paced;
 use super::protocol::{Joined, MemberAnswer, MemberEnd, MemberPlan, OtherPlan, size_behind};
 use crate::run::{self, Worker};
 
@@ -22,7 +23,7 @@ const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Carg
 
 /// How long a program may take to start, to meet the others and to warm up.
 const JOINING_MAX: Duration = Duration::from_secs(60);
-/// And how long for a trial: it gives up by itself when nothing comes.
+/// And how long for a trial, beside the time in which messages are due: it gives up by itself when nothing comes.
 const TRAVELLING_MAX: Duration = Duration::from_secs(600);
 
 /// Whether there is such a program.
@@ -58,6 +59,8 @@ struct OtherEnd {
 pub(super) struct OtherMember {
     worker: Worker,
     faults: Option<KernelFaults>,
+    /// How long messages are due, where they are due at instants.
+    lasts: Duration,
 }
 
 impl OtherMember {
@@ -79,13 +82,14 @@ impl OtherMember {
         }
         let mut worker = Worker::run(&mut command)?;
         let joined = worker.recv_within(JOINING_MAX)?;
-        Ok((Self { worker, faults: KernelFaults::of(plan)? }, joined))
+        let lasts = plan.paced.map_or(Duration::ZERO, Paced::lasts);
+        Ok((Self { worker, faults: KernelFaults::of(plan)?, lasts }, joined))
     }
 
     pub(super) fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
         let damaged = KernelFaults::counts(self.faults.as_ref())?;
         self.worker.send(&OtherRequest::Go { at_ns })?;
-        let end = self.worker.recv_within(TRAVELLING_MAX);
+        let end = self.worker.recv_within(TRAVELLING_MAX + self.lasts);
         // An interrupt ends the program, which says nothing more.
         let end: OtherEnd =
             end.map_err(|reason| if interrupted() { format!("interrupted: {reason}") } else { reason })?;

@@ -215,7 +215,7 @@ public final class Member implements Receiver {
             if (delivered != seen) {
                 seen = delivered;
                 since = now;
-            } else if (now - since > PATIENCE_NS) {
+            } else if (now - since > PATIENCE_NS + periodNs) { // Until the next is due, nothing can come.
                 throw new IllegalStateException("nothing comes after " + delivered + " of " + all + " messages");
             }
         }
