@@ -243,6 +243,8 @@ fn bad_options_are_named() {
         (&["--trace"], "--trace"),
         (&["--period", "1ms", "--bytes", "1M"], "--bytes"),
         (&["--period", "2s", "--duration", "1s"], "--period"),
+        (&["--period", "1ms", "--duration", "51s"], "from 1 to 50000"),
+        (&["--period", "1ms", "--duration", "6s", "--senders", "all"], "all senders have 60000"),
     ] {
         let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");

@@ -130,7 +130,8 @@ pub enum Senders {
 }
 
 impl Senders {
-    pub(super) fn count(self, members: usize) -> usize {
+    /// How many of so many members.
+    pub fn count(self, members: usize) -> usize {
         match self {
             Self::One => 1,
             Self::All => members,
@@ -389,6 +390,9 @@ pub struct BroadcastSettings {
     /// Record the kernel's trace, of messages that are due at instants.
     pub trace: bool,
 }
+
+/// Messages of a trial that are due at instants: each member keeps a row of every one.
+pub const PACED_MAX: u64 = 50_000;
 
 /// Each sender has a message due once a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

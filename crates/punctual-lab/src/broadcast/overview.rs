@@ -127,7 +127,7 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
         count(all.mtu as u64)
     );
     let note = "Content was compared at all members, and order: one of all messages; of urb and beb each sender's. Latency: from broadcast to delivery at the last member, under this \
-                load, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
+                load, of the first 50,000 messages of a trial, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
                 Printed only of one order: of others nothing was published. Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
                 every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)

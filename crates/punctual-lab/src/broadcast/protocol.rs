@@ -8,7 +8,9 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvPlan;
-use super::option::{BroadcastKind, Datagrams, FaultProfile, FrameSize, OtherSystem, Paced, Planted};
+use super::option::{
+    BroadcastKind, Datagrams, FaultProfile, FrameSize, OtherSystem, PACED_MAX, Paced, Planted,
+};
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ThreadWindows;
 use crate::run::rows::{self, Row as _, rows_of};
@@ -181,6 +183,7 @@ pub(super) fn check_interrupt(done: u64, all: u64) -> Result<(), String> {
 
 /// Messages of which rows are kept: the digests are of all.
 pub(super) const ROWS_MAX: usize = 50_000;
+const _: () = assert!(PACED_MAX <= ROWS_MAX as u64);
 
 impl rows::Row<5> for Row {
     fn words(&self) -> [u64; 5] {

@@ -12,7 +12,7 @@ use super::progress::progress;
 use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultPlace, FaultProfile,
-    FrameSize, OtherSystem, Paced, Planted, Senders, bytes,
+    FrameSize, OtherSystem, PACED_MAX, Paced, Planted, Senders, bytes,
 };
 use crate::broadcast::other;
 use crate::error::Failure;
@@ -105,9 +105,6 @@ const BYTES: u64 = 16_000_000;
 /// Of one trial whose messages are due at instants.
 const DURATION: Duration = Duration::from_secs(5);
 
-/// Messages of a sender in such a trial.
-const EACH_MAX: u64 = 1_000_000;
-
 /// Faults, where nothing else is said: those of the published table.
 const FAULTS: [(u32, u32); 5] = [(0, 0), (10, 0), (10, 10), (20, 10), (30, 10)];
 
@@ -171,7 +168,6 @@ fn check_others(arguments: &BroadcastArguments, is_table: bool) -> Result<(), Fa
 
 fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure> {
     let common = &arguments.common;
-    let paced = paced(arguments)?;
     let disruptions = disruptions(arguments)?;
     let calm = disruptions.is_empty();
     let is_table = calm && arguments.kv.app.is_none();
@@ -180,6 +176,8 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     let is_published = is_table && arguments.against.is_empty();
     let members = given(&arguments.members, if is_published { &[4, 7, 10] } else { &[4] });
     let members: Vec<usize> = members.iter().map(|&members| members.into()).collect();
+    let senders = arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All });
+    let paced = paced(arguments, members.iter().map(|&members| senders.count(members)).max().unwrap_or(1))?;
     let kv = store(arguments, members.iter().copied().max().unwrap_or(0), calm)?;
     if paced.is_none() && kv.is_none() && common.duration.is_some()
         || common.gap.is_some()
@@ -208,7 +206,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     }
     Ok(BroadcastSettings {
         members,
-        senders: arguments.senders.unwrap_or(if is_table { Senders::One } else { Senders::All }),
+        senders,
         kinds: kinds(arguments, is_table)?,
         bytes,
         message: message as usize,
@@ -277,8 +275,8 @@ fn store(
     arguments.kv.settings(arguments.common.duration.filter(|_| arguments.kv.app.is_some()), members, is_calm)
 }
 
-/// When messages are due, if at instants, and whether the rest of what is asked for goes with it.
-fn paced(arguments: &BroadcastArguments) -> Result<Option<Paced>, Failure> {
+/// When messages of at most so many senders are due, if at instants, and whether the rest of what is asked for goes with it.
+fn paced(arguments: &BroadcastArguments, senders: usize) -> Result<Option<Paced>, Failure> {
     let refused = |text: &str| Err(Failure::Usage(text.to_owned()));
     let Some(period) = arguments.period else {
         return if arguments.trace { refused("--trace: only with --period") } else { Ok(None) };
@@ -289,8 +287,12 @@ fn paced(arguments: &BroadcastArguments) -> Result<Option<Paced>, Failure> {
     let lasts = arguments.common.duration.unwrap_or(DURATION);
     let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
     let each = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX) / period_ns;
-    if !(1..=EACH_MAX).contains(&each) {
-        let text = format!("--period {period:?}: from 1 to {EACH_MAX} messages of each sender in --duration");
+    let all = each.saturating_mul(senders as u64);
+    if !(1..=PACED_MAX).contains(&all) {
+        let text = format!(
+            "--period {period:?}: in {lasts:?} all senders have {all} messages; from 1 to {PACED_MAX} are possible, of which \
+             all latencies are kept: take another --period or --duration, or more --runs"
+        );
         return Err(Failure::Usage(text));
     }
     Ok(Some(Paced { period_ns, each }))
