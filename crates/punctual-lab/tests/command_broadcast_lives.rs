@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, alone, count, is_root, summary_of, text};
+use common::{Place, alone, children, count, is_root, punctual, summary_of, text};
 use serde_json::Value;
 
 /// Four members, so that one may be away while another one is suspected wrongly. Such machines may be busy with other work: a
@@ -43,6 +43,28 @@ fn check(trial: &Value, disruption: &str, times: usize) {
     assert!(count(trial, "views") >= 2 * times as u64, "{trial:#}");
     assert!(count(trial, "lives") >= 4 + times as u64, "{trial:#}");
     assert!(count(trial, "messages") > 0 && count(&trial["gaps"], "count") == 3 * times as u64, "{trial:#}");
+}
+
+/// Whether a process may run on one processor only.
+fn is_bound(pid: &String) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.is_some_and(|list| list.trim().parse::<usize>().is_ok())
+}
+
+/// Goal: who comes in place of a member that was killed has its processor. On a machine with one processor everybody has.
+#[test]
+fn a_member_comes_back_to_its_processor() {
+    let _turn = alone();
+    let place = Place::new();
+    let mut started = place.start(punctual(&short("shared", &["--kills", "2", "--pin"])));
+    let parent = started.id();
+    let all_bound = || children(parent).iter().filter(|pid| is_bound(pid)).count() == 4;
+    started.has("four members with a processor each", all_bound);
+    let first = children(parent);
+    let is_back = || children(parent).iter().any(|pid| !first.contains(pid) && is_bound(pid));
+    started.has("a new member with a processor", is_back);
+    started.end().with(0);
 }
 
 /// Goal: members that are killed under load come back, in memory and on a network, with losses too; all lives were told one

@@ -65,6 +65,8 @@ pub(super) struct BroadcastTestbed {
     namespaces: Vec<HeldNamespace>,
     /// Why there is no network, if there is none.
     without_network: Option<String>,
+    /// Each place has a processor.
+    pins: bool,
     number: u32,
 }
 
@@ -82,7 +84,8 @@ impl BroadcastTestbed {
         };
         let without_network =
             made.err().map(|reason| format!("members need network namespaces: {reason}; run it as root"));
-        let mut testbed = Self { crew: Crew::default(), namespaces: Vec::new(), without_network, number: 0 };
+        let mut testbed =
+            Self { crew: Crew::default(), namespaces: Vec::new(), without_network, pins, number: 0 };
         for place in 0..count {
             if testbed.without_network.is_none() {
                 let plug = format!("hall{place}");
@@ -92,9 +95,9 @@ impl BroadcastTestbed {
             let worker = testbed.start_worker(place)?;
             testbed.crew.0.push(worker);
         }
-        for (place, worker) in testbed.crew.0.iter_mut().enumerate() {
-            let cpu = if pins { cpu_of(place) } else { None };
-            worker.ask::<u32>(&Prepare { apart: false, cpu })?;
+        for place in 0..count {
+            let prepare = testbed.prepare(place);
+            testbed.crew.0[place].ask::<u32>(&prepare)?;
         }
         Ok(testbed)
     }
@@ -102,6 +105,11 @@ impl BroadcastTestbed {
     /// A new process for a place, in the namespace of that place.
     fn start_worker(&self, place: usize) -> Result<Worker, String> {
         self.namespaces.get(place).map_or_else(|| Worker::start("member"), |held| held.start("member"))
+    }
+
+    /// What a process at a place is told first, also one that comes in place of another.
+    fn prepare(&self, place: usize) -> Prepare {
+        Prepare { apart: false, cpu: if self.pins { cpu_of(place) } else { None } }
     }
 
     fn check_network(&self) -> Result<(), String> {
@@ -198,7 +206,7 @@ impl BroadcastTestbed {
     pub(super) fn replace(&mut self, place: usize) -> Result<(), String> {
         self.crew.0[place].kill();
         let mut worker = self.start_worker(place)?;
-        worker.ask::<u32>(&Prepare { apart: false, cpu: None })?;
+        worker.ask::<u32>(&self.prepare(place))?;
         self.crew.0[place] = worker;
         Ok(())
     }
