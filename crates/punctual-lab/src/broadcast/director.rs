@@ -64,6 +64,27 @@ pub(super) struct Lived<R> {
     pub(super) cut_short: Option<String>,
 }
 
+#[cfg(test)]
+impl<R> Lived<R> {
+    /// Of processes that nobody killed, one for each place, with what they wrote.
+    pub(super) fn of<const N: usize>(written: [Vec<R>; N]) -> Self {
+        let process = |(place, entries)| {
+            let (log, seen) = (None, Seen::default());
+            Process { place, incarnation: 0, was_killed: false, entries, log, seen }
+        };
+        Self {
+            frame: 0,
+            started_ns: 0,
+            stopped_ns: 0,
+            events: Vec::new(),
+            processes: written.into_iter().enumerate().map(process).collect(),
+            first_view: 0,
+            stuck: None,
+            cut_short: None,
+        }
+    }
+}
+
 /// Why a trial ends early.
 pub(super) enum Halt {
     /// The machine cannot.

@@ -6,7 +6,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
-use super::history::{self, Asked, ProcessLog};
+use super::history::{self, Asked, Checked, ProcessLog};
 use super::log::Entry;
 use super::member::CLIENTS;
 use super::option::{KvPlan, KvSettings, Reads};
@@ -167,10 +167,33 @@ pub(in crate::broadcast) fn make(
                 None => raise(director, kv, &mut windows),
             },
         )?;
-    if let Some(reason) = &lived.cut_short {
-        return Err(reason.clone());
+    let operations = history::operations(&logs(&lived));
+    let checked = check(&lived, &operations)?;
+    Ok(summarise(settings, (trial, turn), kv, (&lived, &windows), (&operations, checked)))
+}
+
+fn logs(lived: &Lived<Entry>) -> Vec<ProcessLog<'_>> {
+    let logs = lived.processes.iter().map(|process| ProcessLog {
+        place: process.place,
+        was_killed: process.was_killed,
+        entries: &process.entries,
+    });
+    logs.collect()
+}
+
+/// Checks the history, also of a trial that was cut short: what was answered until then holds all the same. The reason why it was is
+/// said where nothing worse is.
+fn check(lived: &Lived<Entry>, operations: &[Asked]) -> Result<Checked, String> {
+    let is_whole = lived.stuck.is_none() && lived.cut_short.is_none();
+    let mut checked = history::check(&logs(lived), operations, lived.started_ns, is_whole);
+    if let Some(sentence) = &lived.stuck {
+        checked.violation_count += 1;
+        checked.violations.push(sentence.clone());
     }
-    Ok(summarise(settings, (trial, turn), kv, (&lived, &windows)))
+    match &lived.cut_short {
+        Some(reason) if checked.violation_count == 0 => Err(reason.clone()),
+        _ => Ok(checked),
+    }
 }
 
 /// More and more clients, until two doublings bring nothing.
@@ -211,19 +234,8 @@ fn summarise(
     (trial, turn): (&TrialPlan, KvTurn),
     kv: &KvSettings,
     (lived, windows): (&Lived<Entry>, &[Window]),
+    (operations, checked): (&[Asked], Checked),
 ) -> (KvTrial, Vec<(String, Samples)>) {
-    let logs = lived.processes.iter().map(|process| ProcessLog {
-        place: process.place,
-        was_killed: process.was_killed,
-        entries: &process.entries,
-    });
-    let logs: Vec<ProcessLog<'_>> = logs.collect();
-    let operations = history::operations(&logs);
-    let mut checked = history::check(&logs, &operations, lived.started_ns);
-    if let Some(sentence) = &lived.stuck {
-        checked.violation_count += 1;
-        checked.violations.push(sentence.clone());
-    }
     let entries = || lived.processes.iter().flat_map(|process| &process.entries);
     let told = || {
         entries().filter_map(|entry| match entry {
@@ -247,8 +259,8 @@ fn summarise(
         puts_percent: kv.puts_percent,
         keys: kv.keys,
         value: settings.message,
-        steps: windows.iter().map(|window| step(window, &operations)).collect(),
-        seconds: seconds(&operations, lived),
+        steps: windows.iter().map(|window| step(window, operations)).collect(),
+        seconds: seconds(operations, lived),
         views: last_view.max().unwrap_or(0).saturating_sub(lived.first_view),
         expelled: told().filter(|told| matches!(told, GroupEntry::Expelled { .. })).count() as u64,
         checked_keys: checked.keys,
@@ -264,7 +276,7 @@ fn summarise(
     let mut cells = Vec::new();
     for (window, step) in windows.iter().zip(&made.steps) {
         for (op, is_put) in [("put", true), ("get", false)] {
-            let samples = samples(&operations, window, is_put, lived.started_ns);
+            let samples = samples(operations, window, is_put, lived.started_ns);
             if !samples.is_empty() {
                 cells.push((made.wake_of(step, op), samples));
             }
@@ -318,7 +330,23 @@ fn samples(operations: &[Asked], window: &Window, is_put: bool, started_ns: u64)
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::Invoked;
     use super::*;
+
+    /// Goal: of a trial that was cut short the reason is said, and an answer that was wrong until then is not hidden by it.
+    #[test]
+    fn what_was_cut_short_is_checked() {
+        let of = |answer: u64, digests: [u64; 2]| {
+            let invoked = Invoked { operation: 1, is_put: false, key: 5, value: 0, at_ns: 10 };
+            let get = [Entry::Invoked(invoked), Entry::Answered { operation: 1, value: answer, at_ns: 20 }];
+            let [digest, other] = digests.map(|digest| Entry::State { digest });
+            let written = [get.into_iter().chain([digest]).collect(), vec![other]];
+            let lived = Lived { cut_short: Some("no memory".to_owned()), ..Lived::of(written) };
+            check(&lived, &history::operations(&logs(&lived))).map(|checked| checked.violation_count)
+        };
+        assert_eq!(of(0, [1, 2]), Err("no memory".to_owned()), "a copy may be behind");
+        assert_eq!(of(7, [1, 2]), Ok(1), "nobody put it");
+    }
 
     /// Goal: an operation counts where it was answered, its latency where it began, and who gave up waited until then.
     #[test]
