@@ -159,6 +159,10 @@ fn check_order(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u6
     match linear::check(&history) {
         Verdict::Linearizable => {}
         Verdict::Undecided => checked.undecided += 1,
+        Verdict::PutTwice(at) => {
+            let named = named(key, ordered[at], started_ns);
+            checked.add(format!("{named}, has a value that was put before: answers do not tell which put"));
+        }
         Verdict::Broken(at) => {
             let named = named(key, ordered[at], started_ns);
             checked.add(format!("{named}, fits no order of the operations on its key"));
@@ -195,16 +199,32 @@ fn check_local(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u6
     }
 }
 
-/// Whoever survived ended with the same values.
+/// Whether a process has a copy in the end: one that was expelled has none until it has come back.
+fn has_copy(log: &ProcessLog<'_>) -> bool {
+    let newest = log.entries.iter().rev().find_map(|entry| match entry {
+        Entry::Working | Entry::Ended { .. } => Some(true),
+        Entry::Group(told) if matches!(**told, GroupEntry::Expelled { .. }) => Some(false),
+        _ => None,
+    });
+    newest.unwrap_or(true)
+}
+
+/// Whoever survived ended with values, and with the same ones.
 fn check_copies(checked: &mut Checked, logs: &[ProcessLog<'_>]) {
-    let digest = |log: &ProcessLog<'_>| {
+    let mut ends: Vec<(usize, u64)> = Vec::new();
+    for log in logs.iter().filter(|log| !log.was_killed) {
         let mut states = log.entries.iter().filter_map(|entry| match entry {
-            Entry::State { digest } => Some((log.place, *digest)),
+            Entry::State { digest } => Some(*digest),
             _ => None,
         });
-        states.next_back()
-    };
-    let ends: Vec<(usize, u64)> = logs.iter().filter(|log| !log.was_killed).filter_map(digest).collect();
+        match states.next_back() {
+            Some(digest) => ends.push((log.place, digest)),
+            None if has_copy(log) => {
+                checked.add(format!("member {} ended and does not say with which values", log.place));
+            }
+            None => {}
+        }
+    }
     let Some((&(first, expected), others)) = ends.split_first() else { return };
     for (place, _) in others.iter().filter(|(_, digest)| *digest != expected) {
         checked.add(format!("members {first} and {place} ended with different values"));
@@ -252,6 +272,23 @@ mod tests {
         let logs = [ProcessLog { place: 0, was_killed: false, entries: &log }];
         let asked = operations(&logs)[0];
         assert_eq!((asked.answered_ns, asked.given_up_ns), (None, Some(25)));
+    }
+
+    /// Goal: a survivor that does not say what its copy is has not passed. One that was expelled has none until it is back.
+    #[test]
+    fn a_survivor_says_what_its_copy_is() {
+        let state = [Entry::Ended { place: 0, incarnation: 0 }, Entry::State { digest: 1 }];
+        let expelled = || Entry::Group(Box::new(GroupEntry::Expelled { at_ns: 25 }));
+        let found = |was_killed, other: &[Entry]| {
+            checked([(false, &state), (was_killed, other)], true).violations.join(", ")
+        };
+        let missing = "member 1 ended and does not say with which values";
+        assert_eq!(found(false, &[]), missing);
+        assert_eq!(found(false, &state[..1]), missing);
+        assert_eq!(found(false, &[expelled(), Entry::Working]), missing);
+        assert_eq!(found(false, &[Entry::Working, expelled()]), "");
+        assert_eq!(found(true, &state[..1]), "");
+        assert_eq!(found(false, &state), "");
     }
 
     /// Goal: gets of a member's own copy are counted as stale and not called broken; copies that differ in the end are.

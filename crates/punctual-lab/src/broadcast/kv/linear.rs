@@ -33,12 +33,17 @@ pub(super) enum Verdict {
     Linearizable,
     /// There is no such order. The answer of the operation at this place is the first that leaves none.
     Broken(usize),
+    /// The put at this place has a value that was put before. No answer tells then which of both it saw.
+    PutTwice(usize),
     /// The search was given up.
     Undecided,
 }
 
-/// Searches for an order. Each value is put once.
+/// Searches for an order, if each value is put once.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
+    if let Some(place) = put_twice(operations) {
+        return Verdict::PutTwice(place);
+    }
     match has_order(operations) {
         Some(true) => Verdict::Linearizable,
         Some(false) => Verdict::Broken(first_wrong(operations)),
@@ -46,13 +51,18 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     }
 }
 
-/// Whether there is an order; `None` if the search was given up.
+/// The first put whose value was put before.
+fn put_twice(operations: &[Operation]) -> Option<usize> {
+    let mut values = HashSet::new();
+    operations.iter().position(|one| matches!(one.action, Action::Put(value) if !values.insert(value)))
+}
+
+/// Whether there is an order, where each value is put once; `None` if the search was given up.
 fn has_order(operations: &[Operation]) -> Option<bool> {
     let mut history = History::default();
     for operation in operations {
         if let Action::Put(value) = operation.action {
-            let known = history.numbers.insert(value, history.readers.len() + 1);
-            debug_assert_eq!(known, None, "value {value} was put twice");
+            history.numbers.insert(value, history.readers.len() + 1);
             history.readers.push(Vec::new());
         }
     }

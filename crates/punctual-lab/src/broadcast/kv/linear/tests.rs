@@ -182,3 +182,11 @@ fn long_histories_are_decided() {
     assert!(keys.iter().map(Vec::len).sum::<usize>() > 100_000);
     assert!(keys.iter().all(|operations| check(operations) == Verdict::Linearizable));
 }
+
+/// Goal: a value that was put twice is named, in every build: a search would take both puts for one.
+#[test]
+fn a_value_that_is_put_twice_is_named() {
+    let operations = [put(1, 0, 5), put(2, 10, 15), get(2, 20, 25), put(1, 30, 35)];
+    assert_eq!(check(&operations), Verdict::PutTwice(3));
+    assert_eq!(check(&operations[..3]), Verdict::Linearizable);
+}
