@@ -34,6 +34,7 @@ fn a_fix_is_judged_by_pairs_in_turn() {
     assert_eq!(said["comparison"]["order"], "interleaved");
     assert_eq!(said["comparison"]["cells"].as_array().expect("cells").len(), 1);
     assert!(said["new_outliers"].is_array() && said["late"].is_array());
+    assert_eq!(said["notes"], serde_json::json!([]));
     let option = |side: &str| {
         let header = fs::read_to_string(place.path(&format!("pairs/{side}/001/run.json"))).expect("a run");
         serde_json::from_str::<Value>(&header).expect("JSON")["plan"]["options"].clone()

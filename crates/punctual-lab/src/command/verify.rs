@@ -80,8 +80,9 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         let text = format!("nothing was measured with the fix: {}", fix.words());
         return Err(Failure::Machine(text));
     }
-    let outliers = outliers(&a, &b)?;
-    show(&comparison, &outliers, &made, arguments)
+    let mut notes = Vec::new();
+    let outliers = outliers(&a, &b, &mut notes)?;
+    show(&comparison, (&outliers, &notes), &made, arguments)
 }
 
 /// Tries a fix against the mistakes of starts. They alternate inside of one run.
@@ -145,7 +146,7 @@ fn are_alike(one: &CellId, other: &CellId) -> bool {
 
 fn show(
     comparison: &RunComparison,
-    outliers: &[Outlier],
+    (outliers, notes): (&[Outlier], &[String]),
     made: &MadeRuns,
     arguments: &VerifyArguments,
 ) -> Result<(), Failure> {
@@ -153,7 +154,7 @@ fn show(
     let new: Vec<&Outlier> = outliers.iter().filter(|one| one.is_new).collect();
     let value = json!({
         "schema": SCHEMA, "fix": words, "without": made[0], "with": made[1],
-        "comparison": comparison, "late": outliers, "new_outliers": new,
+        "comparison": comparison, "late": outliers, "new_outliers": new, "notes": notes,
     });
     if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
         return Ok(());
@@ -164,6 +165,10 @@ fn show(
     }
     let mut all = vec![verdict.note("A is without it, B with it, in turn; what was changed is taken back.")];
     all.extend(parts::run_comparison(comparison));
+    if !notes.is_empty() {
+        // Before who was late: what is not known must not look like nothing.
+        all.push(notes.iter().fold(Section::new("What could not be read"), Section::note));
+    }
     all.extend(sections(outliers));
     print(&text::page(&all, Screen::stdout()))
 }

@@ -8,7 +8,7 @@ use crate::explain::cause::Cause;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
-use crate::explain::of_run::is_part;
+use crate::explain::of_run::{evidence, is_part};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Load, Samples};
 use crate::store::{Run, StoreError};
@@ -67,11 +67,11 @@ struct OfRun {
 }
 
 impl OfRun {
-    fn of(run: &Run) -> Result<Self, StoreError> {
+    fn of(run: &Run, notes: &mut Vec<String>) -> Result<Self, StoreError> {
         let mut of_run = Self::default();
         for trial in &run.trials {
             // Evidence that is damaged explains nothing, and the stalls are there.
-            let evidence: Option<TrialEvidence> = trial.evidence().unwrap_or_default();
+            let evidence = evidence(trial, 1, notes)?;
             // What was late on a part of the way counts with the whole way.
             if !is_part(run, trial, evidence.as_ref()) {
                 of_run.add(&trial.load()?, trial.cell.load, evidence.as_ref());
@@ -104,12 +104,12 @@ impl OfRun {
     }
 }
 
-/// All stalls of both sides, by side and cause; those that took longest with the fix first.
+/// All stalls of both sides, by side and cause; those that took longest with the fix first. Evidence that is damaged is noted.
 ///
 /// # Errors
-/// Samples cannot be read.
-pub fn outliers(without: &[Run], with: &[Run]) -> Result<Vec<Outlier>, StoreError> {
-    let of = |runs: &[Run]| runs.iter().map(OfRun::of).collect::<Result<Vec<_>, _>>();
+/// Samples or evidence cannot be read.
+pub fn outliers(without: &[Run], with: &[Run], notes: &mut Vec<String>) -> Result<Vec<Outlier>, StoreError> {
+    let mut of = |runs: &[Run]| runs.iter().map(|run| OfRun::of(run, notes)).collect::<Result<Vec<_>, _>>();
     Ok(judge([&of(without)?, &of(with)?]))
 }
 
@@ -303,17 +303,20 @@ mod tests {
             store.append_evidence(&path, &evidence).expect("room");
         }
         let counts_once = || {
-            let of_run = OfRun::of(&Run::open(&out).expect("a run")).expect("readable");
+            let mut notes = Vec::new();
+            let of_run = OfRun::of(&Run::open(&out).expect("a run"), &mut notes).expect("readable");
             let lasted_ns = lasted_ns(&samples) as f64;
             assert!((of_run.minutes * 60e9 - lasted_ns).abs() < 1.0, "{} minutes", of_run.minutes);
             assert_eq!(of_run.get(&(LOST.to_owned(), Cause::UNEXPLAINED)).events, 7);
+            notes
         };
-        counts_once();
-        // Nor where its evidence is damaged, and does not say that it is a part.
+        assert_eq!(counts_once(), Vec::<String>::new());
+        // Nor where its evidence is damaged, and does not say that it is a part. That it is damaged is said.
         let files = std::fs::read_dir(out.join("evidence")).expect("it is there");
         let files: Vec<_> = files.map(|file| file.expect("it is there").path()).collect();
         let part = files.iter().find(|file| file.to_string_lossy().contains("one_way")).expect("of the part");
         std::fs::write(part, "damaged").expect("room");
-        counts_once();
+        let notes = counts_once();
+        assert!(matches!(&notes[..], [note] if note.starts_with(&*part.to_string_lossy())), "{notes:?}");
     }
 }
