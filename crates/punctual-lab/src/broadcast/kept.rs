@@ -10,6 +10,7 @@ use super::option::Paced;
 use super::protocol::{MemberEnd, Row};
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
 use crate::explain::kept::{ClockPair, Kept, run_ns, with_idle};
+use crate::explain::of_run::MEMBER;
 use crate::explain::run_trace::RunTrace;
 use crate::explain::stage::{Side, StageOwner};
 use crate::run::cpu_of;
@@ -26,7 +27,7 @@ const TRACED_MAX: usize = 24;
 
 /// Who a member is.
 fn name(place: usize) -> String {
-    format!("member-{place}")
+    format!("{MEMBER}{place}")
 }
 
 /// Which message: its sender, and its number there.

@@ -12,6 +12,9 @@ use crate::sample::{CellId, Kind};
 use crate::store::{Run, StoreError, StoredTrial};
 use crate::summary::Summary;
 
+/// What a member of a group is called, before its place. Behind the cell of all members it is the cell of that one.
+pub const MEMBER: &str = "member-";
+
 /// A trial with its stalls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrialExplained {
@@ -51,7 +54,8 @@ pub fn evidence(
 }
 
 /// Whether the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be
-/// read, the other trials of its cell say so; else it is one way of the round trips that are stored beside it.
+/// read, the other trials of its cell say so; else it is one way of the round trips that are stored beside it, or what the members of a
+/// group tell one by one.
 pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> bool {
     if let Some(evidence) = evidence {
         return evidence.is_part;
@@ -61,8 +65,18 @@ pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>)
     let known = || others().find_map(|other| other.evidence::<TrialEvidence>().ok().flatten());
     let whole = CellId { kind: Kind::RoundTrip, ..trial.cell.clone() };
     let has_whole = || run.trials_of(&whole).any(|other| other.trial == trial.trial);
-    is_damaged
-        && known().map_or_else(|| trial.cell.kind == Kind::OneWay && has_whole(), |other| other.is_part)
+    let is_beside_whole = || trial.cell.kind == Kind::OneWay && (has_whole() || has_members(run, trial));
+    is_damaged && known().map_or_else(is_beside_whole, |other| other.is_part)
+}
+
+/// Whether what each member of a group had in this trial is stored by itself.
+fn has_members(run: &Run, trial: &StoredTrial) -> bool {
+    let members = format!("{}/{MEMBER}", trial.cell.wake);
+    let is_of_member = |other: &StoredTrial| {
+        let CellId { name, wake, .. } = other.cell.clone();
+        wake.starts_with(&members) && other.cell == CellId { name, wake, ..trial.cell.clone() }
+    };
+    run.trials.iter().any(|other| other.trial == trial.trial && is_of_member(other))
 }
 
 /// Where a trial was, in words.

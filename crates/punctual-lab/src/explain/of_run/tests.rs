@@ -1,7 +1,12 @@
 //! Stalls of several places that are one.
+use punctual_machine::fault_cost::FAULT_NS_MIN;
+
 use super::*;
+use crate::explain::evidence::Recording;
 use crate::explain::naming::NamedCause;
+use crate::sample::{Outcome, Samples};
 use crate::stall::Stall;
+use crate::store::{Header, Store};
 
 fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained {
     let ns = during.1 - during.0;
@@ -52,4 +57,34 @@ fn who_stands_still_is_told_of_once() {
         .map(|one| (one.owner.as_deref().unwrap_or(""), one.instant_ns, one.elsewhere))
         .collect();
     assert_eq!(left, [("vehicle-1", 110, 4), ("vehicle-1", 500, 0), ("vehicle-2", 100, 0)]);
+}
+
+/// Goal: what the last member of a group had is told by its members, also where the only round's evidence is damaged. What a member
+/// tells counts whatever is damaged. The damage is noted.
+#[test]
+fn a_group_is_told_by_its_members() {
+    let place = tempfile::tempdir().expect("room");
+    let out = place.path().join("run");
+    let mut store = Store::import(Some(&out), &Header::new("broadcast")).expect("room");
+    let mut samples = Samples::default();
+    samples.push(0, 0, 0, 5, Outcome::Answered);
+    for (wake, is_part) in [("ab/n2/0-0", true), ("ab/n2/0-0/member-0", false), ("ab/n2/0-0/member-1", false)]
+    {
+        let cell = CellId { kind: Kind::OneWay, ..CellId::new("shared", wake) };
+        let path = store.append(&cell, 0, &samples).expect("room");
+        let (recording, fault_ns) = (Recording::Off, FAULT_NS_MIN);
+        let evidence = TrialEvidence { recording, fault_ns, is_part, ..TrialEvidence::default() };
+        store.append_evidence(&path, &evidence).expect("room");
+    }
+    let told = || {
+        let mut notes = Vec::new();
+        let told = explain_run(&Run::open(&out).expect("a run"), 1, &mut notes).expect("readable");
+        (told.into_iter().map(|one| one.cell.wake).collect::<Vec<_>>(), notes.len())
+    };
+    let members = ["ab/n2/0-0/member-0", "ab/n2/0-0/member-1"].map(str::to_owned).to_vec();
+    assert_eq!(told(), (members.clone(), 0));
+    for (damaged, file) in (1..).zip(std::fs::read_dir(out.join("evidence")).expect("it is there")) {
+        std::fs::write(file.expect("it is there").path(), "damaged").expect("room");
+        assert_eq!(told(), (members.clone(), damaged));
+    }
 }
