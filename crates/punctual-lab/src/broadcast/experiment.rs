@@ -27,9 +27,6 @@ use crate::sample::{CellId, Kind, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{CellResult, Skipped, Summary};
 
-/// Payload of a bare datagram where nothing else is said: what a frame of the library carries on Ethernet.
-const FLOOR_SIZE: usize = 1_328;
-
 /// Messages at the start of each trial that count apart: rings, buffers and windows are touched for the first time.
 const WARMUP: u64 = 64;
 
@@ -172,8 +169,8 @@ fn run(
     let mut skipped = Vec::new();
     Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
         match turn {
-            Turn::Floor(members, datagrams) => {
-                overall.floors.push(floor(&mut testbed, settings, *members, *datagrams)?);
+            Turn::Floor(members, datagrams, size) => {
+                overall.floors.push(floor(&mut testbed, settings.bytes, *members, (*datagrams, *size))?);
             }
             Turn::Group(plan) => {
                 let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
@@ -330,16 +327,11 @@ fn store_trial(
 
 fn floor(
     testbed: &mut BroadcastTestbed,
-    settings: &BroadcastSettings,
+    bytes: u64,
     members: usize,
-    datagrams: Datagrams,
+    (datagrams, size): (Datagrams, usize),
 ) -> Result<FloorTrial, RunError> {
-    let size = match settings.frames[..] {
-        [FrameSize::Bytes(bytes)] => bytes.min(FLOOR_SIZE),
-        _ => FLOOR_SIZE,
-    };
-    let (started_ns, ends) =
-        testbed.floor(members, (settings.bytes.div_ceil(size as u64), size), datagrams)?;
+    let (started_ns, ends) = testbed.floor(members, (bytes.div_ceil(size as u64), size), datagrams)?;
     let [sender, receivers @ ..] = &ends[..] else {
         return Err(RunError::Machine("multicast without a group needs a sender".to_owned()));
     };

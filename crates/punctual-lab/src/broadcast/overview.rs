@@ -3,6 +3,7 @@
 use super::beside::{self, latency};
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::option::{BroadcastKind, Datagrams, FaultProfile, Senders};
+use super::turn::FLOOR_SIZE;
 use super::{kv, lives, published};
 use crate::report::draw::{Series, numbers as line_numbers};
 use crate::report::parts::{self, tail_cells};
@@ -66,16 +67,19 @@ pub(super) fn mega(speed: f64) -> String {
     fixed(speed / 1e6, if speed < 100e6 { 1 } else { 0 })
 }
 
-fn floor_of(all: &BroadcastOverall, members: usize) -> Option<f64> {
-    let of = all.floors.iter();
-    let of = of.filter(|floor| floor.members == members && floor.datagrams == Datagrams::Bare);
+/// The speed of bare datagrams that are as large as a trial's frames. Another system's datagrams are its own: beside it stand usual ones.
+fn floor_of(all: &BroadcastOverall, trial: &BroadcastTrial) -> Option<f64> {
+    let size = if trial.engine.is_other() { FLOOR_SIZE } else { trial.frame };
+    let is_it = |floor: &&FloorTrial| (floor.members, floor.size) == (trial.members, size);
+    let of = all.floors.iter().filter(|floor| floor.datagrams == Datagrams::Bare).filter(is_it);
     middle(of.map(FloorTrial::speed).collect())
 }
 
-/// The speed of bare multicast in the round of a trial of messages: as many were made before it.
+/// The speed of bare multicast of the same size in the round of a trial of messages: as many were made before it.
 fn bare_beside(all: &BroadcastOverall, trial: &FloorTrial) -> Option<f64> {
     let of = |datagrams: Datagrams| {
-        let same = move |floor: &&FloorTrial| floor.members == trial.members && floor.datagrams == datagrams;
+        let key = |floor: &FloorTrial| (floor.members, floor.size);
+        let same = move |floor: &&FloorTrial| key(floor) == key(trial) && floor.datagrams == datagrams;
         all.floors.iter().filter(same)
     };
     let before = of(trial.datagrams).position(|floor| std::ptr::eq(floor, trial))?;
@@ -127,7 +131,8 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
         count(all.mtu as u64)
     );
     let note = "Content was compared at all members, and order: one of all messages; of urb and beb each sender's. Latency: from broadcast to delivery at the last member, under this \
-                load, of the first 50,000 messages of a trial, µs; runs pooled. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
+                load, of the first 50,000 messages of a trial, µs; runs pooled. Of floor: beside bare datagrams as large as the frames, of \
+                other systems beside those of 1,328 B. Larger frames have no floor. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
                 Printed only of one order: of others nothing was published. Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
                 every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
@@ -191,7 +196,7 @@ fn shares(
         let key = |trial: &BroadcastTrial| (trial.engine, trial.kind, trial.members, trial.frame);
         is_clean && key(group[0]) == key(trial)
     });
-    let floor = floor_of(all, trial.members).filter(|_| trial.engine.is_of_a_network());
+    let floor = floor_of(all, trial).filter(|_| trial.engine.is_of_a_network());
     [share(floor), share(clean.map(|group| speed_of(group)))]
 }
 
@@ -266,4 +271,65 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
                 datagrams as large, queued in runs, beside the floor of their round.";
     let section = Section::new("Multicast without a group").about("payload at the slowest receiver");
     (!all.floors.is_empty()).then(|| section.table(table).note(note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broadcast::option::{BroadcastEngine, FrameSize, OtherSystem};
+
+    fn trial(engine: BroadcastEngine, frame: usize) -> BroadcastTrial {
+        BroadcastTrial {
+            engine,
+            kind: BroadcastKind::Ab,
+            members: 3,
+            faults: "0/0".parse().expect("a profile"),
+            seed: 1,
+            frame,
+            frame_asked: FrameSize::Usual,
+            messages: 1,
+            bytes: 1,
+            duration_ns: 1,
+            altered: 0,
+            misordered: 0,
+            frames_sent: 0,
+            frames_arrived: 0,
+            frames_lost: 0,
+            repaired: 0,
+            questions: 0,
+            views: 0,
+            cpu_ns: 0,
+            packets_damaged: [0; 3],
+        }
+    }
+
+    fn floor(datagrams: Datagrams, size: usize, received: u64) -> FloorTrial {
+        let (members, merged) = (3, [true; 2]);
+        FloorTrial { members, size, datagrams, sent: received, received, duration_ns: 1_000_000_000, merged }
+    }
+
+    /// Goal: a group is set beside datagrams as large as its frames, or beside none; another system beside the usual ones.
+    #[test]
+    fn unlike_sizes_are_not_compared() {
+        let all = BroadcastOverall {
+            senders: Senders::One,
+            message: 30_000,
+            mtu: 1_500,
+            trials: Vec::new(),
+            floors: vec![
+                floor(Datagrams::Bare, 512, 10),
+                floor(Datagrams::Library, 512, 4),
+                floor(Datagrams::Bare, FLOOR_SIZE, 10),
+                floor(Datagrams::Library, FLOOR_SIZE, 5),
+            ],
+            disrupted: Vec::new(),
+            kv: Vec::new(),
+        };
+        let of = |engine, frame| floor_of(&all, &trial(engine, frame));
+        let ours = |frame| of(BroadcastEngine::Multicast, frame);
+        assert_eq!([512, FLOOR_SIZE, 8_192].map(ours), [Some(5_120.0), Some(13_280.0), None]);
+        assert_eq!(of(BroadcastEngine::Other(OtherSystem::Corosync), 1_400), Some(13_280.0));
+        let beside = |place: usize| bare_beside(&all, &all.floors[place]);
+        assert_eq!([1, 3].map(beside), [Some(5_120.0), Some(13_280.0)]);
+    }
 }

@@ -8,8 +8,8 @@ use super::testbed::TrialPlan;
 /// What is made in a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// Multicast to so many members, without a group.
-    Floor(usize, Datagrams),
+    /// Multicast to so many members, without a group, in datagrams of so many bytes.
+    Floor(usize, Datagrams, usize),
     /// A group.
     Group(TrialPlan),
     /// A group whose members are killed or stopped.
@@ -18,15 +18,40 @@ pub(super) enum Turn {
     Store(TrialPlan, KvTurn),
 }
 
+/// Payload of a bare datagram where nothing else is said, and the largest: what a frame of the library carries on Ethernet.
+pub(super) const FLOOR_SIZE: usize = 1_328;
+
+/// The smallest: a message of the library has room in it for its number.
+const FLOOR_SIZE_MIN: usize = 64;
+
+/// Sizes of datagrams beside which groups are set: those of their frames, up to the largest. Datagrams of other systems are their own,
+/// and stand beside the usual ones.
+fn floor_sizes(settings: &BroadcastSettings) -> Vec<usize> {
+    let others = settings.against.iter().map(|_| FrameSize::Usual).take(1);
+    let frames = settings.frames.iter().copied().chain(others);
+    let mut sizes: Vec<usize> = Vec::new();
+    for frame in frames {
+        let size = frame.resolve(settings.message, FLOOR_SIZE).unwrap_or(FLOOR_SIZE);
+        let size = size.clamp(FLOOR_SIZE_MIN, FLOOR_SIZE);
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    sizes
+}
+
 /// All turns of a round.
 pub(super) fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
     let has_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
     let mut turns = Vec::new();
     let calm = settings.disruptions.is_empty();
+    let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
+    let floor_sizes = if has_floor { floor_sizes(settings) } else { Vec::new() };
     for &members in &settings.members {
-        let has_floor = has_network && calm && settings.paced.is_none() && settings.kv.is_none();
-        let floors = [Datagrams::Bare, Datagrams::Library].map(|datagrams| Turn::Floor(members, datagrams));
-        turns.extend(floors.into_iter().filter(|_| has_floor));
+        let kinds = [Datagrams::Bare, Datagrams::Library];
+        let floors =
+            |&size: &usize| kinds.into_iter().map(move |datagrams| Turn::Floor(members, datagrams, size));
+        turns.extend(floor_sizes.iter().flat_map(floors));
         for &faults in &settings.faults {
             let group = |engine: BroadcastEngine, kind: BroadcastKind, frame: FrameSize| TrialPlan {
                 engine,
@@ -75,7 +100,7 @@ fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec
 /// What a turn is called while it is made.
 pub(super) fn name(turn: &Turn) -> String {
     match turn {
-        Turn::Floor(members, datagrams) => format!("{}/n{members}", datagrams.name()),
+        Turn::Floor(members, datagrams, size) => format!("{}/n{members}, {size} B", datagrams.name()),
         Turn::Group(TrialPlan { engine, kind, members, faults, frame, .. }) => {
             format!("{}, {}, {members} members, {faults}, frames {frame}", engine.name(), kind.name())
         }
@@ -86,6 +111,62 @@ pub(super) fn name(turn: &Turn) -> String {
             let what =
                 disruptions.map_or_else(String::new, |of| format!(", {} {}", of.count, of.of.plural()));
             format!("{}, {members} members, {faults}, store with {} reads{what}", engine.name(), reads.name())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::broadcast::option::{OtherSystem, Senders};
+
+    /// Goal: each size of frames has datagrams of its size beside it, once, and other systems have the usual ones.
+    #[test]
+    fn each_frame_has_its_floor() {
+        let sizes = |frames: &[FrameSize], message, against: &[OtherSystem]| {
+            let (frames, against) = (frames.to_vec(), against.to_vec());
+            let settings = BroadcastSettings { frames, message, against, ..settings() };
+            let turns = turns(&settings);
+            let bare = turns.iter().filter_map(|turn| match turn {
+                Turn::Floor(3, Datagrams::Bare, size) => Some(*size),
+                _ => None,
+            });
+            bare.collect::<Vec<usize>>()
+        };
+        let (small, large) = (FrameSize::Bytes(512), FrameSize::Bytes(8_192));
+        assert_eq!(sizes(&[FrameSize::Usual], 30_000, &[]), [FLOOR_SIZE]);
+        assert_eq!(sizes(&[small, large, FrameSize::Max], 30_000, &[]), [512, FLOOR_SIZE]);
+        assert_eq!(sizes(&[small, FrameSize::Max], 700, &[]), [512, 700]);
+        assert_eq!(sizes(&[FrameSize::Max], 16, &[]), [FLOOR_SIZE_MIN]);
+        assert_eq!(sizes(&[small], 30_000, &[OtherSystem::Corosync]), [512, FLOOR_SIZE]);
+    }
+
+    /// Three members by multicast.
+    fn settings() -> BroadcastSettings {
+        BroadcastSettings {
+            members: vec![3],
+            senders: Senders::One,
+            kinds: vec![BroadcastKind::Ab],
+            bytes: 1_000_000,
+            message: 30_000,
+            frames: Vec::new(),
+            window: None,
+            faults: Vec::new(),
+            engines: vec![BroadcastEngine::Multicast],
+            runs: 1,
+            disruptions: Vec::new(),
+            suspect_after: Duration::from_secs(1),
+            seed: 1,
+            kv: None,
+            planted: None,
+            paced: None,
+            against: Vec::new(),
+            peer_program: PathBuf::new(),
+            pin: false,
+            trace: false,
         }
     }
 }
