@@ -10,7 +10,7 @@ use crate::workspace;
 const README_WORDS_MAX: usize = 500;
 
 /// Folders that exist on some machine, not on the reader's.
-const PRIVATE: &[&str] = &["/work", "/tmp/"];
+const PRIVATE: &[&str] = &["/home/", "/root/", "/tmp/"];
 
 pub(super) fn check(path: &Path, text: &str, findings: &mut Findings<'_>) {
     if path == Path::new("README.md") {
@@ -138,10 +138,7 @@ mod tests {
 
     #[test]
     fn no_place_of_one_machine_is_named() {
-        assert_eq!(
-            lines("docs/a.md", "see /work/main\n`/tmp/x`\nnetwork/work, /workspace, ./work\n"),
-            [1, 2]
-        );
+        assert_eq!(lines("docs/a.md", "see /home/somebody\n`/tmp/x`\nnetwork/home/, ./home/\n"), [1, 2]);
         assert_eq!(lines("CONTRIBUTING.md", "/tmp/x\n"), [0; 0]);
     }
 }

@@ -67,8 +67,8 @@ pub struct BroadcastArguments {
     #[arg(long, value_name = "PROGRAM", default_value = other::PROGRAM)]
     peer_broadcast: PathBuf,
     /// How often all trials are made, in turn
-    #[arg(long, alias = "rounds", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
+    #[arg(long, alias = "runs", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
     /// Kill members under load, one after the other: another process comes in the place of each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     kills: Option<u32>,
@@ -214,7 +214,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         window: arguments.window.map(usize::from),
         faults: placed(arguments, faults)?,
         engines: engines(arguments),
-        runs: arguments.runs,
+        runs: arguments.rounds,
         disruptions,
         suspect_after: arguments.suspect.unwrap_or(SUSPECT_AFTER),
         seed: common.seed,
@@ -291,7 +291,7 @@ fn paced(arguments: &BroadcastArguments, senders: usize) -> Result<Option<Paced>
     if !(1..=PACED_MAX).contains(&all) {
         let text = format!(
             "--period {period:?}: in {lasts:?} all senders have {all} messages; from 1 to {PACED_MAX} are possible, of which \
-             all latencies are kept: take another --period or --duration, or more --runs"
+             all latencies are kept: take another --period or --duration, or more --rounds"
         );
         return Err(Failure::Usage(text));
     }

@@ -20,7 +20,7 @@ pub struct RunArguments {
 pub enum RunCommand {
     /// Broadcast to a group in one order or without, whatever receivers lose, beside bare multicast and the published table
     Broadcast(Box<super::BroadcastArguments>),
-    /// Causes of lateness made on purpose, and what each is called (four minutes)
+    /// Causes of lateness made on purpose, and what each is called (minutes: --in and --cause choose)
     Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
