@@ -331,7 +331,30 @@ impl Glance<'_> {
     /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
     pub fn ready_us(&self) -> u32 {
         let Seen { throttled_us_most, frozen_us_most, stolen_us, wait_us, .. } = *self.seen;
-        [throttled_us_most, frozen_us_most, stolen_us].into_iter().fold(wait_us, u32::saturating_sub)
+        let ready_us =
+            [throttled_us_most, frozen_us_most, stolen_us].into_iter().fold(wait_us, u32::saturating_sub);
+        self.beyond_usual(ready_us)
+    }
+
+    /// The usual time of the stage. A stage may exceed it by more than the message does: other stages were faster than usual then.
+    fn usual_us(&self) -> u32 {
+        let Excess { message_ns, stage_ns, usual_ns, .. } = *self.excess;
+        let usual_ns = usual_ns.saturating_add(stage_ns.saturating_sub(message_ns));
+        u32::try_from(usual_ns.div_ceil(1000)).unwrap_or(u32::MAX)
+    }
+
+    /// What the thread did itself, beyond the usual. Nobody knows what it usually does: it may be all of that.
+    fn own_beyond_usual(&self, us: u32) -> u32 {
+        us.saturating_sub(self.usual_us())
+    }
+
+    /// What was done to the thread, beyond the usual. The usual time is what it does itself, as far as it ran or slept so long.
+    pub fn beyond_usual(&self, us: u32) -> u32 {
+        let seen = self.seen;
+        let others = [seen.cpu_us_most, seen.wait_us_most, seen.throttled_us_most, seen.frozen_us_most];
+        let slept_us = others.into_iter().fold(seen.wall_us, u32::saturating_sub);
+        let slept_us = slept_us.saturating_sub(seen.stolen_us).saturating_sub(seen.stopped_us);
+        us.saturating_sub(self.usual_us().saturating_sub(seen.cpu_us).saturating_sub(slept_us))
     }
 
     /// As long as a real-time thread must leave the CPU to others.
@@ -341,7 +364,7 @@ impl Glance<'_> {
 
     /// Of the time that it ran for certain, what its page faults took, at least.
     pub fn faults_us(&self) -> u32 {
-        self.seen.faults_us.min(self.seen.cpu_us)
+        self.own_beyond_usual(self.seen.faults_us.min(self.seen.cpu_us))
     }
 
     /// It waited in code of its own, and nobody traced it who may have held it there.
@@ -369,7 +392,7 @@ impl Glance<'_> {
             self.seen.switches_involuntary == 0
         };
         let is_by_itself = self.seen.stopped_us == 0 && self.seen.switches_voluntary > 0;
-        if is_by_itself && is_free { absent_us } else { 0 }
+        if is_by_itself && is_free { self.own_beyond_usual(absent_us) } else { 0 }
     }
 
     /// The stage is one in which its program does not wait for a message.
@@ -387,7 +410,7 @@ impl Glance<'_> {
         if self.excess.is_before_listener() {
             0
         } else {
-            self.seen.cpu_us.saturating_sub(self.seen.faults_us_most)
+            self.own_beyond_usual(self.seen.cpu_us.saturating_sub(self.seen.faults_us_most))
         }
     }
 }

@@ -275,6 +275,30 @@ mod tests {
         }
     }
 
+    /// Goal: of what a thread usually does nothing is charged, whatever else it did besides; what is beyond that is.
+    #[test]
+    fn the_usual_time_is_no_cause() {
+        let cause = |wall_us: u32, evidence: Evidence| {
+            let windows = [window(0, Evidence { wall_us, ..evidence })];
+            let span = (0, u64::from(wall_us) * 1000);
+            let (seen, usual_ns) = (over(&windows, span, FAULT_NS), 4_000_000);
+            let excess = Excess { usual_ns, ..excess(span.1 - usual_ns, RESPONDER, Urgency::Other) };
+            cause_of(seen.as_ref(), &excess).0.name()
+        };
+        let ran = |cpu_us| Evidence { cpu_us, switches_voluntary: 1, ..Evidence::default() };
+        // Who computed as ever, and slept: it may as well be that it always sleeps, and computed more.
+        assert_eq!(cause(8_000, ran(4_000)), "unexplained");
+        assert_eq!(cause(8_000, Evidence { faults_minor: 14_000, ..ran(4_000) }), "unexplained");
+        assert_eq!(cause(8_000, ran(8_000)), "busy");
+        assert_eq!(cause(20_000, ran(4_000)), "handler_blocked");
+        // What is done to a thread is not what it usually does.
+        assert_eq!(cause(8_000, Evidence { wait_us: 4_000, ..ran(4_000) }), "run_queue");
+        assert_eq!(cause(8_000, Evidence { stolen_us: 4_000, ..ran(4_000) }), "steal");
+        assert_eq!(cause(8_000, Evidence { wait_us: 4_000, ..ran(0) }), "run_queue");
+        assert_eq!(cause(8_000, Evidence { wait_us: 5_000, ..ran(3_000) }), "run_queue");
+        assert_eq!(cause(40_000, Evidence { wait_us: 40_000, ..ran(0) }), "run_queue");
+    }
+
     /// Goal: faults that may all lie beside the message are not charged to it, and their time is nobody's work either. Of very many
     /// each counts.
     #[test]

@@ -11,7 +11,7 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "find who freezes it: a container that is paused, a checkpoint, a manager of background programs",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thaw)).then(|| clue.wakers()),
-    in_windows: |glance| glance.seen.frozen_us.saturating_sub(glance.seen.stolen_us),
+    in_windows: |glance| glance.beyond_usual(glance.seen.frozen_us.saturating_sub(glance.seen.stolen_us)),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
     in_start: &[],

@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "use a dedicated host",
     verify: "run it there, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_stolen().then(String::new),
-    in_windows: |glance| glance.seen.stolen_us,
+    in_windows: |glance| glance.beyond_usual(glance.seen.stolen_us),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
     in_start: &[],

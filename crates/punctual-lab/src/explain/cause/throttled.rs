@@ -13,7 +13,8 @@ pub(super) static DEFINITION: Definition = Definition {
     // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and who is frozen wants none.
     in_windows: |glance| {
         let seen = glance.seen;
-        seen.throttled_us.saturating_sub(seen.stolen_us).saturating_sub(seen.frozen_us_most)
+        let throttled_us = seen.throttled_us.saturating_sub(seen.stolen_us);
+        glance.beyond_usual(throttled_us.saturating_sub(seen.frozen_us_most))
     },
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
