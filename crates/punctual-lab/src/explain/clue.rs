@@ -405,9 +405,10 @@ impl Glance<'_> {
         ["sent", "sealed", "posted"].iter().any(|stage| self.excess.stage.ends_with(stage))
     }
 
-    /// It ran for its own work, at least. Before it was woken it slept: what it computed then is not what it was waited for.
+    /// It ran for its own work, at least. What it computed before it was woken, or while the message was on the wire, is not what was
+    /// waited for.
     pub fn work_us(&self) -> u32 {
-        if self.excess.is_before_listener() {
+        if self.excess.is_of_another() {
             0
         } else {
             self.own_beyond_usual(self.seen.cpu_us.saturating_sub(self.seen.faults_us_most))

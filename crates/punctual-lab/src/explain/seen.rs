@@ -299,6 +299,28 @@ mod tests {
         assert_eq!(cause(40_000, Evidence { wait_us: 40_000, ..ran(0) }), "run_queue");
     }
 
+    /// Goal: who spins while its packet is on the wire, or on its way to a sleeper, is not why that takes long.
+    #[test]
+    fn who_looks_for_a_message_is_not_why_it_is_late() {
+        let windows = [window(0, Evidence { wall_us: 5000, cpu_us: 5000, ..Evidence::default() })];
+        let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
+        let cause = |stage, side| {
+            let excess = Excess { side, ..excess(3_900_000, stage, Urgency::Other) };
+            cause_of(seen.as_ref(), &excess).0.name()
+        };
+        for (stage, side, expected) in [
+            ("request.rx", Side::Wire, "unexplained"),
+            ("reply.rx", Side::Wire, "unexplained"),
+            ("wire+responder", Side::WireOrResponder, "unexplained"),
+            ("medium", Side::Medium, "unexplained"),
+            ("request.woken", Side::Responder, "unexplained"),
+            (RESPONDER, Side::Responder, "busy"),
+            ("reply.tx", Side::Responder, "busy"),
+        ] {
+            assert_eq!(cause(stage, side), expected, "{stage}");
+        }
+    }
+
     /// Goal: faults that may all lie beside the message are not charged to it, and their time is nobody's work either. Of very many
     /// each counts.
     #[test]
