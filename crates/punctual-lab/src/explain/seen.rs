@@ -356,9 +356,19 @@ mod tests {
     #[test]
     fn a_quota_is_no_neighbour() {
         for wait_us in [0, 3900] {
-            let throttled = Evidence { throttled_us: 3900, wait_us, cpu_us: 100, ..Evidence::default() };
+            let throttled = Evidence {
+                throttled_us: 3900,
+                wait_us,
+                cpu_us: 100,
+                switches_involuntary: u16::from(wait_us == 0),
+                ..Evidence::default()
+            };
             assert_eq!(in_a_trip(throttled, "request.woken"), Cause::named("throttled"), "{wait_us}");
         }
+        // It held others of the group: this one slept meanwhile.
+        let asleep =
+            Evidence { throttled_us: 3900, switches_voluntary: 1, cpu_us: 100, ..Evidence::default() };
+        assert_eq!(in_a_trip(asleep, RESPONDER), Cause::UNEXPLAINED);
     }
 
     /// Goal: who neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.
