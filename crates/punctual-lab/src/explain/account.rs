@@ -77,6 +77,8 @@ pub struct Account {
     pub pieces: Vec<Piece>,
     /// Who held the thread as a debugger does, and let it go on, in all that is known around the interval.
     pub tracers: Vec<u32>,
+    /// Waits of which the trace does not tell the beginning, with how much of each lies in the interval.
+    pub unbegun: Vec<(Part, u64)>,
 }
 
 impl Account {
@@ -103,6 +105,11 @@ impl Account {
     /// How long one part took.
     pub fn time_of(&self, part: Part) -> u64 {
         self.spans(part).map(|(from, to)| to - from).sum()
+    }
+
+    /// Of a wait, how much began before the trace tells of the thread.
+    pub fn unbegun_ns(&self, of: Part) -> u64 {
+        self.unbegun.iter().filter(|(part, _)| *part == of).map(|(_, ns)| ns).sum()
     }
 
     /// How often it waited where no signal would have woken it.
@@ -167,14 +174,14 @@ impl Tiling {
         if self.at_ns < self.to_ns {
             self.join(self.to_ns, Part::Unexplained);
         }
-        Account { pieces: self.pieces, tracers: Vec::new() }
+        Account { pieces: self.pieces, ..Account::default() }
     }
 }
 
 /// Divides an interval of a thread by what a trace tells.
 pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Account {
     let mut tiling = Tiling { pieces: Vec::new(), at_ns: from_ns, to_ns: to_ns.max(from_ns) };
-    let mut of_it = Vec::new();
+    let (mut of_it, mut unbegun) = (Vec::new(), Vec::new());
     for known in trace.known() {
         if known.1 <= from_ns || known.0 >= to_ns {
             continue;
@@ -184,10 +191,20 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
                 divide(trace, &own, known, state, &mut tiling);
+                let ns = state.to_ns.min(to_ns) - state.from_ns.max(from_ns);
+                unbegun.extend(wait(state.what).filter(|_| state.from_ns == known.0).map(|part| (part, ns)));
             }
         }
     }
-    Account { tracers: of_it, ..tiling.finish() }
+    Account { tracers: of_it, unbegun, ..tiling.finish() }
+}
+
+/// The part that a wait is, if it is one.
+fn wait(state: State) -> Option<Part> {
+    let State::Blocked { waker, is_uninterruptible } = state else { return None };
+    let woken_by = waker.map(|waker| waker.thread);
+    let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
+    Some(Part::Blocked { woken_by, is_interrupt, is_uninterruptible })
 }
 
 /// What a thread did besides its work.
@@ -224,12 +241,9 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
         }
         State::Ready { cpu, was_woken } => ready(trace, known, cpu, was_woken, (from_ns, to_ns), tiling),
         State::Moving { by } => tiling.put(from_ns, to_ns, Part::Moving { by }),
-        State::Blocked { waker, is_uninterruptible } => {
-            let woken_by = waker.map(|waker| waker.thread);
-            let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
-            let blocked = Part::Blocked { woken_by, is_interrupt, is_uninterruptible };
+        State::Blocked { .. } => {
             tiling.over(own.blocked.iter().copied(), (from_ns, to_ns), &mut |from, to, tiling| {
-                tiling.put(from, to, blocked);
+                wait(state.what).into_iter().for_each(|part| tiling.put(from, to, part));
             });
         }
         State::Stopped { is_traced } => {

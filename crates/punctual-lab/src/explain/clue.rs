@@ -26,6 +26,8 @@ pub struct Excess<'a> {
     pub side: Side,
     /// How urgent its thread is.
     pub urgency: Urgency,
+    /// Its thread runs code of a program, which may sleep. The laboratory's own does not.
+    pub runs_handlers: bool,
     /// A thread beside it on its CPU said how late it was itself.
     pub has_control: bool,
     /// Who traced the thread meanwhile, by name, as the kernel says of it (`TracerPid`).
@@ -92,6 +94,8 @@ pub struct Clue<'a> {
     pub kind: Kind,
     /// How long, all of its kind together.
     pub ns: u64,
+    /// If it waited: as much of that as began before the trace tells of its thread.
+    pub unbegun_ns: u64,
     /// If no signal would have ended its wait: so many such waits were there in all.
     pub waits: usize,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
@@ -184,8 +188,9 @@ impl Clue<'_> {
         self.held_by == Some(HeldBy::Quota)
     }
 
-    /// Whether it may have been held back by that. A quota shows as a thread that is not there, or passed over for an ordinary one. A
-    /// stop and a freezer show as a wait that another thread ended: a thread that slept then left its CPU long before.
+    /// Whether it may have been held back by that. A quota shows as a thread that is not there, or passed over for an ordinary one.
+    /// A freezer shows as a wait that another thread ended. A thread that slept then left its CPU long before. A stop shows so where
+    /// its beginning is not in the trace: there the thread leaves its CPU stopped.
     pub(super) fn may_be(&self, holder: HeldBy) -> bool {
         let is_held = |absence| [Absence::Stopped, Absence::Traced].contains(&absence);
         match holder {
@@ -194,10 +199,13 @@ impl Clue<'_> {
                 let is_passed_over = |thread| self.is_ordinary(thread) && !self.is_limited();
                 is_absent || self.neighbour().is_some_and(is_passed_over)
             }
-            HeldBy::Stop | HeldBy::Freezer => {
-                matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread))
-            }
+            HeldBy::Stop => self.is_awaiting_thread() && self.unbegun_ns.saturating_mul(2) >= self.ns,
+            HeldBy::Freezer => self.is_awaiting_thread(),
         }
+    }
+
+    fn is_awaiting_thread(&self) -> bool {
+        matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread))
     }
 
     /// It waited, and not for its packet to come over the wire: for what.
@@ -324,6 +332,12 @@ pub struct Glance<'a> {
     pub excess: &'a Excess<'a>,
 }
 
+/// A control thread looks so often.
+const CONTROL_PERIOD_US: u32 = crate::scheduling::CONTROL_PERIOD.as_micros() as u32;
+
+/// It is late by more than this for a reason of its own, and by less because of its timer.
+const CONTROL_NOTICES_US: u32 = 500;
+
 /// What a real-time thread must leave to others, and the kernel's imprecision in that.
 const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
 
@@ -360,6 +374,23 @@ impl Glance<'_> {
     /// As long as a real-time thread must leave the CPU to others.
     pub fn is_at_limit(&self) -> bool {
         self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.excess.message_ns / 1_000_000))
+    }
+
+    /// Stopped, at least. Only the end of a stop is known, and of a continuation not whether there was a stop. In code of its own
+    /// a thread may have slept before: then its control thread was not late for as long, or it left its CPU more than once.
+    pub fn stopped_us(&self) -> u32 {
+        let Seen { stopped_us, stolen_us, control_late_us, switches_voluntary, .. } = *self.seen;
+        // Who left its CPU once did so for the stop, and the control thread may have slept through the first of it.
+        let unnoticed_us = if switches_voluntary <= 1 { CONTROL_PERIOD_US } else { 0 };
+        let most_us = match (self.is_in_own_code(), self.excess.has_control) {
+            (false, _) => u32::MAX,
+            (true, true) if control_late_us >= CONTROL_NOTICES_US => {
+                control_late_us.saturating_add(unnoticed_us)
+            }
+            (true, false) if !self.excess.runs_handlers || switches_voluntary <= 1 => u32::MAX,
+            (true, _) => 0,
+        };
+        self.beyond_usual(stopped_us.min(most_us).saturating_sub(stolen_us))
     }
 
     /// Of the time that it ran for certain, what its page faults took, at least.

@@ -243,6 +243,7 @@ impl<'a> Place<'a> {
             stage: &owner.stage,
             side: owner.side,
             urgency: late.thread.map_or(Urgency::Other, |thread| thread.urgency),
+            runs_handlers: false,
             has_control: late.thread.is_some_and(|thread| thread.has_control),
             tracer: late.thread.and_then(|thread| Attached::over(&thread.attached, late.interval)),
         };

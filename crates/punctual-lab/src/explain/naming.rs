@@ -54,6 +54,7 @@ pub fn from_account(
     let clue = |kind: Kind, ns: u64| Clue {
         kind,
         ns,
+        unbegun_ns: 0,
         waits,
         passed_over_ns,
         held_by: None,
@@ -64,7 +65,10 @@ pub fn from_account(
         seen,
     };
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
-    let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
+    let of_part = |(&(part, ns), chain)| {
+        let unbegun_ns = account.unbegun_ns(part);
+        Clue { chain, unbegun_ns, ..clue(Kind::Part(part), ns) }
+    };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
         HeldBy::ALL.into_iter().for_each(|holder| mark_held(&mut clues, holder, seen));

@@ -193,6 +193,7 @@ mod tests {
             stage,
             side: Side::Responder,
             urgency,
+            runs_handlers: false,
             has_control: true,
             tracer: None,
         }
@@ -386,6 +387,47 @@ mod tests {
             let windows = [window(0, Evidence { wall_us: 9000, ..continued })];
             let seen = over(&windows, (4_500_000, 6_500_000), FAULT_NS).expect("a window");
             assert_eq!(seen.stopped_us, 0, "{age_us}: {seen:?}");
+        }
+    }
+
+    /// Goal: who slept in code of its own and was continued then is not said to have been stopped all the while. The control thread
+    /// tells for how long, or in a program's own log that it left its CPU once.
+    #[test]
+    fn a_continuation_is_no_long_stop() {
+        let cause = |stage, has_control: bool, evidence: Evidence| {
+            let windows = [window(0, Evidence { wall_us: 40_000, continued_age_us: Some(500), ..evidence })];
+            let seen = over(&windows, (0, 40_000_000), FAULT_NS);
+            let runs_handlers = !has_control;
+            let excess = Excess { runs_handlers, has_control, ..excess(39_000_000, stage, Urgency::Other) };
+            cause_of(seen.as_ref(), &excess).0.name()
+        };
+        let away = |switches_voluntary, control_late_us| Evidence {
+            cpu_us: 100,
+            switches_voluntary,
+            control_late_us,
+            ..Evidence::default()
+        };
+        for (stage, control, switches, late_us, expected) in [
+            (RESPONDER, true, 2, 1_000, "unexplained"),
+            (RESPONDER, true, 1, 0, "unexplained"),
+            ("reply.elsewhere", true, 2, 1_000, "unexplained"),
+            (RESPONDER, true, 2, 31_000, "stopped"),
+            // A control thread may have slept until just before its next look.
+            (RESPONDER, true, 1, 12_000, "stopped"),
+            (RESPONDER, true, 2, 12_000, "unexplained"),
+            // It left its CPU once: had it slept before, it would have left it once more to be stopped.
+            (RESPONDER, false, 1, 0, "stopped"),
+            (RESPONDER, false, 2, 0, "unexplained"),
+            // Who is due to send, or waits for a message that is there, had nothing else to sleep for.
+            ("sent", false, 2, 0, "stopped"),
+            ("request.woken", true, 2, 0, "stopped"),
+            ("request.woken", false, 2, 0, "stopped"),
+        ] {
+            assert_eq!(
+                cause(stage, control, away(switches, late_us)),
+                expected,
+                "{stage} {control} {late_us}"
+            );
         }
     }
 

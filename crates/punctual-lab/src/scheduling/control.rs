@@ -14,7 +14,7 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use super::{Job, Urgency};
 
 /// It looks so often. More would be noise in the p99 of what it watches.
-const PERIOD: Duration = Duration::from_millis(10);
+pub const PERIOD: Duration = Duration::from_millis(10);
 
 /// Lateness below this is that of any timer.
 const LATE_MIN: Duration = Duration::from_micros(200);

@@ -6,7 +6,7 @@ mod job;
 mod memory_limit;
 mod urgency;
 
-pub use control::Control;
+pub use control::{Control, PERIOD as CONTROL_PERIOD};
 pub use control_group::{ControlGroup, LiftedQuotas, lift_quotas};
 pub use job::Job;
 pub use memory_limit::MemoryLimit;

@@ -15,7 +15,7 @@ pub(super) static DEFINITION: Definition = Definition {
         let is_absent = clue.absence_without_quota() == Some(Absence::Stopped);
         (is_absent || clue.awaited() == Some(Awaited::Continuation)).then(String::new)
     },
-    in_windows: |glance| glance.beyond_usual(glance.seen.stopped_us.saturating_sub(glance.seen.stolen_us)),
+    in_windows: |glance| glance.stopped_us(),
     without_trace: None,
     traits: Traits { is_work: false, is_of_class: false },
     in_start: &[],

@@ -111,6 +111,7 @@ fn no_time_is_two_causes() {
                 stage,
                 side,
                 urgency,
+                runs_handlers: false,
                 has_control: true,
                 tracer: None,
             };
@@ -125,6 +126,7 @@ fn no_time_is_two_causes() {
                     let mut clue = Clue {
                         kind,
                         ns,
+                        unbegun_ns: ns,
                         waits: 4,
                         passed_over_ns: ns,
                         held_by: None,
@@ -166,6 +168,7 @@ fn no_half_is_two_causes() {
             stage: "responder",
             side: Side::Responder,
             urgency,
+            runs_handlers: false,
             has_control: true,
             tracer,
         };

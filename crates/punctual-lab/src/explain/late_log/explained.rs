@@ -99,6 +99,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         stage: &stage.stage,
         side,
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
+        runs_handlers: true,
         has_control: false,
         tracer: None,
     };

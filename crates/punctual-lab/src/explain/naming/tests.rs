@@ -19,6 +19,7 @@ fn excess(stage: &str, side: Side) -> Excess<'_> {
         stage,
         side,
         urgency: Urgency::Other,
+        runs_handlers: false,
         has_control: true,
         tracer: None,
     }
@@ -87,7 +88,9 @@ fn a_counter_is_used_once() {
             let from_ns = number * 5 * MS;
             Piece { from_ns, to_ns: from_ns + 5 * MS, part: part(20 + number as u32) }
         });
-        let account = Account { pieces: pieces.collect(), ..Account::default() };
+        let pieces: Vec<Piece> = pieces.collect();
+        let unbegun = pieces.iter().map(|piece| (piece.part, 5 * MS)).collect();
+        let account = Account { pieces, unbegun, ..Account::default() };
         let found = from_account(&account, &trace(120), &here, Some(&seen));
         let ms = |name: &str| {
             found
@@ -98,6 +101,30 @@ fn a_counter_is_used_once() {
         };
         assert!((3..=6).contains(&ms(counted)) && ms(counted) + ms(other) == 99, "{counted}: {found:#?}");
     }
+}
+
+/// Goal: a wait that began under the trace's eyes is no stop, however the process was continued then; one that began before may be.
+#[test]
+fn a_wait_that_was_seen_to_begin_is_no_stop() {
+    let switch = |at, left, why, runs| Event(at, What::Switch { left, why, runs });
+    let woken = [
+        Event(90 * MS, What::Wake { woken: LATE, waker: OTHER, by_interrupt: false }),
+        switch(90 * MS, OTHER, Leaving::Ready, LATE),
+    ];
+    let stopped = Seen { stopped_us: 89_000, cpu_us_most: 20_000, ..Seen::default() };
+    let name = |fell_asleep: bool| {
+        let asleep = fell_asleep.then(|| switch(MS, LATE, Leaving::Asleep, OTHER));
+        let cpu = CpuEvents {
+            until_ns: 100 * MS,
+            events: asleep.into_iter().chain(woken).collect(),
+            ..CpuEvents::default()
+        };
+        let trace = Trace { cpus: vec![cpu], ..trace(120) };
+        let account = account(&trace, LATE, (0, 100 * MS));
+        let found = from_account(&account, &trace, &excess("responder", Side::Responder), Some(&stopped));
+        found[0].name.name()
+    };
+    assert_eq!((name(true), name(false)), ("waited", "stopped"));
 }
 
 /// Goal: a thread that each system call stops for a moment was held by its tracer for the sum: while it stood still, while the tracer

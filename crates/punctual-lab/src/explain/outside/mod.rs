@@ -235,6 +235,7 @@ fn explain_one(trace: &Trace, one: &Candidate, question: &Question<'_>, began_ns
         side: Side::Thread,
         // Which of the real-time classes it is, and how urgent, makes no difference to any cause.
         urgency: if is_urgent { Urgency::Fifo(1) } else { Urgency::Other },
+        runs_handlers: true,
         has_control: false,
         tracer: None,
     };
