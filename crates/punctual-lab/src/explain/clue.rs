@@ -339,7 +339,7 @@ const CONTROL_PERIOD_US: u32 = crate::scheduling::CONTROL_PERIOD.as_micros() as 
 const CONTROL_NOTICES_US: u32 = 500;
 
 /// What a real-time thread must leave to others, and the kernel's imprecision in that.
-const LIMIT_MS: std::ops::RangeInclusive<u64> = 40..=60;
+const LIMIT_MS: std::ops::RangeInclusive<u32> = 40..=60;
 
 impl Glance<'_> {
     /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
@@ -371,9 +371,9 @@ impl Glance<'_> {
         us.saturating_sub(self.usual_us().saturating_sub(seen.cpu_us).saturating_sub(slept_us))
     }
 
-    /// As long as a real-time thread must leave the CPU to others.
+    /// Ready for as long as a real-time thread must leave the CPU to others.
     pub fn is_at_limit(&self) -> bool {
-        self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.excess.message_ns / 1_000_000))
+        self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.ready_us() / 1000))
     }
 
     /// Stopped, at least. Only the end of a stop is known, and of a continuation not whether there was a stop. In code of its own
