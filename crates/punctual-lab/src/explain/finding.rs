@@ -109,22 +109,38 @@ impl Explained {
         seen: Option<&Seen>,
     ) {
         self.seen = seen.copied();
-        let mut from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
+        let from_windows = seen.map(|seen| from_windows(seen, excess)).unwrap_or_default();
         if let Some((trace, account)) = traced {
             let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
             self.parts = account.sums().into_iter().map(part).collect();
             self.causes = from_account(account, trace, excess, seen);
-            // Where events are missing, the thread's own windows may know what the trace does not tell.
             let untold_ns = account.time_of(Part::Unexplained);
-            let most_ns = untold_ns + untold_ns / COUNTED_MORE;
-            if from_windows.first().is_some_and(|one| one.share >= PART_MIN && one.ns <= most_ns) {
-                from_windows.iter_mut().for_each(|one| one.shorten(untold_ns));
-                self.causes = from_windows;
-            }
+            from_windows.into_iter().for_each(|one| self.complete(one, untold_ns));
         } else {
             self.causes = from_windows;
         }
         self.sum_up();
+    }
+
+    /// Where events are missing, the thread's own windows may know what the trace does not tell: more of a cause than it does.
+    fn complete(&mut self, mut from_windows: NamedCause, untold_ns: u64) {
+        let whole = from_windows.name.name();
+        let is_of_it = |told: &&NamedCause| {
+            let without = told.name.definition().and_then(|known| known.without_trace);
+            told.name.name() == whole || without == Some(whole)
+        };
+        let told_ns: u64 = self.causes.iter().filter(is_of_it).map(|told| told.ns).sum();
+        let more_ns = from_windows.ns.saturating_sub(told_ns);
+        let most_ns = untold_ns + untold_ns / COUNTED_MORE;
+        if from_windows.share < PART_MIN || more_ns == 0 || more_ns > most_ns {
+            return;
+        }
+        from_windows.shorten(more_ns.min(untold_ns));
+        match self.causes.iter_mut().find(|told| told.name == from_windows.name) {
+            Some(told) => told.lengthen(&from_windows),
+            None => self.causes.push(from_windows),
+        }
+        self.causes.sort_by_key(|cause| (std::cmp::Reverse(cause.ns), cause.name));
     }
 
     /// What stages took one after the other, each charged by itself: equal causes together, as shares of the whole message.

@@ -35,6 +35,12 @@ impl NamedCause {
         self.share *= ns as f64 / self.ns.max(1) as f64;
         self.ns = ns;
     }
+
+    /// It took this as well.
+    pub(super) fn lengthen(&mut self, more: &Self) {
+        self.ns += more.ns;
+        self.share = (self.share + more.share).min(1.0);
+    }
 }
 
 /// Time of a part, and who had it.

@@ -109,6 +109,30 @@ fn windows_tell_what_the_trace_does_not() {
     assert_eq!(told.cause(), Cause::named("run_queue"), "{told:#?}");
 }
 
+/// Goal: what windows know is added to what the trace tells, and replaces none of that; the same time is not told twice.
+#[test]
+fn windows_complete_what_the_trace_tells() {
+    let mut dump = dump();
+    dump.trace.cpus[0].gaps = vec![(10 * MS, 13 * MS)];
+    let mut kept = TrialEvidence { dumps: vec![dump], ..evidence() };
+    let found = |kept: &TrialEvidence| {
+        let one = explain(&samples(4 * MS + 10_000), Load::Closed, Some(kept)).remove(0);
+        let causes: Vec<(&str, u64)> = one.causes.iter().map(|cause| (cause.name.name(), cause.ns)).collect();
+        (causes.iter().map(|(name, ns)| format!("{name} {}", ns / 1000)).collect::<Vec<_>>(), one)
+    };
+    let frozen = Evidence { wall_us: 4_010, frozen_us: 3_000, ..Evidence::default() };
+    let span = (10 * MS, 14 * MS + 10_000);
+    kept.threads[1].windows = vec![Window { evidence: frozen, span }];
+    let (causes, one) = found(&kept);
+    assert_eq!(causes, ["frozen 2995", "run_queue 1005"], "{one:#?}");
+    assert_eq!((one.causes[1].evidence.as_str(), one.unexplained_ns), ("thread 9 1,005 µs", 0), "{one:#?}");
+    let ready = Evidence { wall_us: 4_010, wait_us: 4_000, ..Evidence::default() };
+    kept.threads[1].windows = vec![Window { evidence: ready, span }];
+    let (causes, one) = found(&kept);
+    assert!(one.causes.len() == 1 && causes[0].starts_with("run_queue 39"), "{one:#?}");
+    assert!(one.causes[0].share > 0.99 && one.causes[0].evidence == "thread 9 1,005 µs", "{one:#?}");
+}
+
 /// Goal: less evidence says less, and what would help; it never says something else.
 #[test]
 fn less_evidence_says_less() {
