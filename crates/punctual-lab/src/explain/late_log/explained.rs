@@ -107,13 +107,13 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     let seen = over(&record.windows(), interval, head.fault_ns);
     let traced = record.account(traces, stage);
     explained.charge(traced.as_ref().map(|(trace, account)| (*trace, account)), &excess, seen.as_ref());
-    if let Some(seen) = seen.filter(|_| traced.is_none()) {
-        if !head.counts_continuations {
-            // Whether it was stopped nobody noticed.
-            explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
-        }
-        explained.causes.iter_mut().for_each(|cause| cause.evidence = seen.to_string());
+    if !head.counts_continuations {
+        // Whether it was stopped nobody noticed; of what a trace lost neither.
+        explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
         explained.sum_up();
+    }
+    if let Some(seen) = seen.filter(|_| traced.is_none()) {
+        explained.causes.iter_mut().for_each(|cause| cause.evidence = seen.to_string());
     }
     let is_receivers = side == Side::Receiver || explained.cause() != Cause::UNEXPLAINED;
     if is_receivers {

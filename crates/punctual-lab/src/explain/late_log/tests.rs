@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::explain::cause::Cause;
 use crate::explain::stage::Side;
+use crate::explain::trace::{CpuEvents, Trace};
+use crate::explain::trace_file::TraceFile;
 use crate::report::text::{Screen, page};
 
 const HEAD: &str = r#"{"schema":"punctual.late.v1","program":"radar","pid":7,"cpus":2,"kernel":"6.18","clock":1,
@@ -72,6 +74,12 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     let text =
         log_of(&[record(0, "elsewhere", &slept)]).replace("continuations\":true", "continuations\":false");
     assert_eq!(explain(&read(&text), &[])[0].cause(), Cause::UNEXPLAINED);
+    // A trace that lost what happened then tells nothing of it either.
+    let cpu =
+        CpuEvents { until_ns: 60 * MS, lost: 9, gaps: vec![(11 * MS, 49 * MS)], ..CpuEvents::default() };
+    let trace = Trace { cpus: vec![cpu], ..Trace::default() };
+    let found = explain(&read(&text), &[TraceFile { trace, ..TraceFile::default() }]);
+    assert_eq!(found[0].cause(), Cause::UNEXPLAINED, "{found:#?}");
 }
 
 /// Goal: messages released together are one stall, and its longest is the one that is explained.
