@@ -135,9 +135,12 @@ fn draw(run: &Run, arguments: &ExplainArguments) -> Result<(), Failure> {
     }
     let has_trace = |trial: &DrawnTrial| trial.evidence.as_ref().is_some_and(|one| !one.dumps.is_empty());
     if !trials.iter().any(has_trace) {
-        notes.push(
-            "no trace of the kernel is stored, so that only messages are drawn: --trace, as root".to_owned(),
-        );
+        let why = if arguments.tier == 0 {
+            "--tier 0 was asked for, so that only messages are drawn"
+        } else {
+            "no trace of the kernel is stored, so that only messages are drawn: --trace, as root"
+        };
+        notes.push(why.to_owned());
     }
     let path = arguments.perfetto.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let section = Section::new(format!("{path}: open it in https://ui.perfetto.dev"));

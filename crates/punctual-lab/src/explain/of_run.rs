@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cause::Cause;
-use super::evidence::TrialEvidence;
+use super::evidence::{Recording, TrialEvidence};
 use super::finding::{Explained, explain};
 use super::loss::Loss;
 use super::stage::Side;
@@ -39,7 +39,7 @@ pub fn evidence(
     tier: u8,
     notes: &mut Vec<String>,
 ) -> Result<Option<TrialEvidence>, StoreError> {
-    let mut evidence: Option<TrialEvidence> = match trial.evidence() {
+    let evidence: Option<TrialEvidence> = match trial.evidence() {
         Ok(evidence) => evidence,
         Err(StoreError::Damaged { path, reason }) => {
             notes.push(format!("{}: {reason}", path.display()));
@@ -47,10 +47,17 @@ pub fn evidence(
         }
         Err(error) => return Err(error),
     };
-    if let Some(evidence) = evidence.as_mut().filter(|_| tier == 0) {
+    Ok(evidence.map(|evidence| at_tier(evidence, tier)))
+}
+
+fn at_tier(mut evidence: TrialEvidence, tier: u8) -> TrialEvidence {
+    if tier == 0 {
         evidence.dumps.clear();
+        if matches!(evidence.recording, Recording::On { .. }) {
+            evidence.recording = Recording::Missing { reason: "--tier 0 was asked for".to_owned() };
+        }
     }
-    Ok(evidence)
+    evidence
 }
 
 /// Whether the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be

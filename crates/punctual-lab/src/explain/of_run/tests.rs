@@ -2,9 +2,9 @@
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 use super::*;
-use crate::explain::evidence::Recording;
+use crate::explain::finding::tests::{dump, evidence, samples};
 use crate::explain::naming::NamedCause;
-use crate::sample::{Outcome, Samples};
+use crate::sample::{Load, Outcome, Samples};
 use crate::stall::Stall;
 use crate::store::{Header, Store};
 
@@ -33,6 +33,20 @@ fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained 
 fn trial(found: Vec<Explained>) -> TrialExplained {
     let told = PlaceExplained { place: String::new(), found };
     TrialExplained { cell: CellId::new("socket", "callback"), trial: 0, told, lost: None, began_ns: None }
+}
+
+/// Goal: without the trace that is stored, because nobody asked for it, the reason is that.
+#[test]
+fn a_trace_that_is_not_asked_for_is_said() {
+    let kept = TrialEvidence { dumps: vec![dump()], ..evidence() };
+    let helps = |tier| {
+        let kept = at_tier(kept.clone(), tier);
+        explain(&samples(4_010_000), Load::Closed, Some(&kept)).remove(0).would_help
+    };
+    assert_eq!(helps(1), None);
+    assert_eq!(helps(0).as_deref(), Some("a trace of the kernel: --tier 0 was asked for"));
+    let off = TrialEvidence { recording: Recording::Off, ..evidence() };
+    assert_eq!(at_tier(off.clone(), 0), off, "what was not recorded is not withheld");
 }
 
 /// Goal: a process that stands still is told of once, where its own messages waited, with all that waited elsewhere; other
