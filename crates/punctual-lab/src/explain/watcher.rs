@@ -176,20 +176,37 @@ impl Watcher {
         let Some(from_ns) = spans.map(|(from, _)| from).min() else { return };
         let taken = self.recorder.dump(from_ns.saturating_sub(BEFORE_NS));
         self.dumped_at = Some(Instant::now());
+        let taken = taken.map(|dump| trace_here(&self.recorder.read(&dump), &|at_ns| at_ns));
+        let taken = taken.map_err(|error| error.to_string());
+        self.account.settle(&mut self.logs, taken, self.out.as_deref(), said);
+    }
+}
+
+impl WatchAccount {
+    /// Leaves to each log what it needs of a trace, if that could be taken.
+    fn settle(
+        &mut self,
+        logs: &mut [Watched],
+        taken: Result<Trace, String>,
+        out: Option<&Path>,
+        said: &mut Vec<String>,
+    ) {
         let trace = match taken {
-            Ok(dump) => trace_here(&self.recorder.read(&dump), &|at_ns| at_ns),
-            Err(error) => {
-                said.push(error.to_string());
-                Trace::default()
+            Ok(trace) => trace,
+            Err(reason) => {
+                said.push(reason);
+                self.failed +=
+                    logs.iter_mut().map(|watched| watched.late.drain(..).len() as u64).sum::<u64>();
+                return;
             }
         };
-        for watched in &mut self.logs {
+        for watched in logs {
             let Some(span) = watched.span() else { continue };
             let late = std::mem::take(&mut watched.late);
-            match leave(watched, span, &trace, self.out.as_deref()) {
+            match leave(watched, span, &trace, out) {
                 Ok((path, size)) => {
-                    self.account.traces += 1;
-                    self.account.covered += late.len() as u64;
+                    self.traces += 1;
+                    self.covered += late.len() as u64;
                     let longest = late.iter().map(|late| late.to_ns - late.from_ns).max().unwrap_or(0);
                     said.push(format!(
                         "{}: {} late, the longest {} µs: {} KiB in {}",
@@ -201,7 +218,7 @@ impl Watcher {
                     ));
                 }
                 Err(reason) => {
-                    self.account.failed += late.len() as u64;
+                    self.failed += late.len() as u64;
                     if watched.failed_at.replace(Instant::now()).is_none() {
                         said.push(format!("{}: {}", watched.program, printable(&reason)));
                     }
@@ -267,6 +284,26 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual::LateLog;
+
+    /// Goal: what the recorder could not copy is in no trace: late messages of that time are counted as failed, and nothing is written.
+    #[test]
+    fn a_dump_that_fails_covers_nothing() {
+        let place = tempfile::tempdir().expect("room");
+        let path = place.path().join("late.jsonl");
+        let _log = LateLog::create(&path, Duration::from_secs(1)).expect("a log");
+        let is_ours = |log: &WatchedLog| log.path.as_deref() == Some(&path);
+        let watched = Watched::of(watched_logs(|_| false).into_iter().find(is_ours).expect("its page"));
+        let late = vec![LateSpan { from_ns: 1, to_ns: 2, thread: 3 }; 2];
+        let mut logs = [Watched { late: late.clone(), ..watched }];
+        let (mut account, mut said) = (WatchAccount::default(), Vec::new());
+        account.settle(&mut logs, Err("no memory for a dump".to_owned()), None, &mut said);
+        assert_eq!(account, WatchAccount { failed: 2, ..WatchAccount::default() }, "{said:?}");
+        assert!(logs[0].late.is_empty() && !beside(&path).exists() && said == ["no memory for a dump"]);
+        logs[0].late = late;
+        account.settle(&mut logs, Ok(Trace::default()), None, &mut said);
+        assert_eq!((account.covered, account.traces, account.failed), (2, 1, 2), "{said:?}");
+    }
 
     /// Goal: a folder that is full takes no more, says so and what to do, and keeps what it has.
     #[test]
