@@ -9,7 +9,7 @@ use punctual_lab_machine::trace_point::{
 use punctual_machine::clock::monotonic_ns;
 
 use super::evidence::{EvidenceDump, Recording};
-use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
+use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
 
 /// Time before a late message that is dumped too: what a thread did last tells what it did then. Who was stopped while it waited for
 /// the message was so before the message was sent.
@@ -198,7 +198,8 @@ fn what_of(event: &TraceEvent, trace: &mut Trace, known: &mut dyn FnMut(&Task, &
         }
         TraceEvent::ReclaimExit { thread } => What::ReclaimEnd(*thread),
         TraceEvent::CallEntry { thread, number } => {
-            let name = || call_name(*number).map_or_else(|| format!("system call {number}"), str::to_owned);
+            let unknown = || format!("{UNKNOWN_CALL}{number}");
+            let name = || call_name(*number).map_or_else(unknown, str::to_owned);
             trace.calls.entry(*number).or_insert_with(name);
             What::Call { thread: *thread, number: *number }
         }

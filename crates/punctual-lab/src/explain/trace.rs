@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The number of every CPU's idle task.
 pub const IDLE: u32 = 0;
 
+/// A system call that is known by its number alone is called this, and the number.
+pub const UNKNOWN_CALL: &str = "system call ";
+
 /// What the recorder tells of some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {

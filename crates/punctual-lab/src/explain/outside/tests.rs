@@ -19,7 +19,9 @@ fn trace(cpus: Vec<Vec<Event>>) -> Trace {
     Trace {
         tasks: [(OURS, task("ours", 120)), (HOG, task("hog", 120)), (HOLDER, task("holder", 120))].into(),
         cpus: cpus.collect(),
-        calls: [(1, "futex".to_owned()), (2, "epoll_wait".to_owned()), (3, "fsync".to_owned())].into(),
+        calls: [(1, "futex"), (2, "epoll_wait"), (3, "fsync"), (4, "system call 4")]
+            .map(|(number, name)| (number, name.to_owned()))
+            .into(),
         processes: [(OURS, 70)].into(),
         ..Trace::default()
     }
@@ -88,13 +90,15 @@ fn idle_waits_are_told_from_others_as_far_as_can_be() {
             "{call:?} {by_interrupt}"
         );
     }
-    for call in [Some(1), None] {
+    for (call, name) in [(Some(1), Some("futex")), (Some(4), Some("system call 4")), (None, None)] {
         let found = answer(&waits(call, asleep, false, 4));
         assert_eq!(said(&found), [(WAITING, 100, "waited", true), wake_up], "{call:?}");
         assert_eq!((found.threads[0].late, found.threads[0].perhaps_idle_ns), (1, 100 * MS));
-        assert_eq!(found.late[0].call.as_deref(), call.map(|_| "futex"));
+        assert_eq!(found.late[0].call.as_deref(), name);
         assert!(found.late[0].explained.causes[0].evidence.contains("holder (11)"), "{found:?}");
     }
+    // One that this version does not know is as unknown as none.
+    assert_eq!(said(&answer(&waits(Some(4), asleep, true, 4))), [wake_up]);
     let late = answer(&waits(Some(3), Leaving::Uninterruptible, true, 0));
     assert_eq!(said(&late), [(WAITING, 100, "storage", false)]);
     assert_eq!(said(&answer(&waits(Some(1), Leaving::Uninterruptible, false, 0)))[0].2, "kernel_lock");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::explain::timeline::{State, Stretch};
-use crate::explain::trace::{Event, Trace, What};
+use crate::explain::trace::{Event, Trace, UNKNOWN_CALL, What};
 
 /// Whether who waits has something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum Wait {
 }
 
 /// Calls in which a thread waits until there is something to do, or until a time.
-const IDLE: [&str; 25] = [
+const IDLE: [&str; 28] = [
     "epoll_wait",
     "epoll_pwait",
     "epoll_pwait2",
@@ -39,6 +39,9 @@ const IDLE: [&str; 25] = [
     "waitid",
     "io_uring_enter",
     "io_getevents",
+    "io_pgetevents",
+    "mq_timedreceive",
+    "msgrcv",
     "restart_syscall",
     "sched_yield",
     "exit",
@@ -46,7 +49,7 @@ const IDLE: [&str; 25] = [
 ];
 
 /// Calls in which a thread waits for what it needs, or for something to do.
-const PERHAPS: [&str; 4] = ["futex", "futex_waitv", "read", "readv"];
+const PERHAPS: [&str; 7] = ["futex", "futex_wait", "futex_waitv", "read", "readv", "semop", "semtimedop"];
 
 /// Calls of threads, with when each began and ended.
 pub(super) struct Calls<'a> {
@@ -81,6 +84,7 @@ impl<'a> Calls<'a> {
         let State::Blocked { waker, is_uninterruptible } = state.what else { return (Wait::Late, None) };
         let call = self.at(thread, state.from_ns);
         let name = call.and_then(|number| self.trace.calls.get(&number)).map(String::as_str);
+        let name = name.filter(|name| !name.starts_with(UNKNOWN_CALL));
         let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
         let wait = match name {
             _ if is_uninterruptible => Wait::Late,
