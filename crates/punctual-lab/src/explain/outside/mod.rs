@@ -139,7 +139,7 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
             let states = states(trace, thread, stretch);
             // It did nothing at all: it slept, or was not there.
             if states.len() > 1 {
-                time.add(&states, &calls);
+                time.add(&states, &calls, stretch.0);
                 candidates.extend(candidates_of(thread, &states, &calls, stretch.0, question.threshold_ns));
             }
         }
@@ -157,13 +157,13 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
 }
 
 impl ThreadTime {
-    fn add(&mut self, states: &[Stretch<State>], calls: &Calls) {
+    fn add(&mut self, states: &[Stretch<State>], calls: &Calls, since_ns: u64) {
         for state in states {
             let ns = state.to_ns.saturating_sub(state.from_ns);
             *match state.what {
                 State::Running(_) => &mut self.ran_ns,
                 State::Ready { .. } | State::Moving { .. } | State::Stopped { .. } => &mut self.kept_ns,
-                State::Blocked { .. } => match calls.wait(self.thread, state).0 {
+                State::Blocked { .. } => match calls.wait(self.thread, state, since_ns).0 {
                     Wait::Idle => &mut self.idle_ns,
                     Wait::PerhapsIdle => &mut self.perhaps_idle_ns,
                     Wait::Late => &mut self.waited_ns,
@@ -208,7 +208,7 @@ fn candidates_of(
                 found.push(Candidate { thread, span, stage: OFF_CPU, wait: None, call: None });
             }
             State::Blocked { .. } => {
-                let (wait, call) = calls.wait(thread, state);
+                let (wait, call) = calls.wait(thread, state, since_ns);
                 if wait != Wait::Idle {
                     found.push(Candidate { thread, span, stage: WAITING, wait: Some(wait), call });
                 }

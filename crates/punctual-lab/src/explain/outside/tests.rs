@@ -105,6 +105,18 @@ fn idle_waits_are_told_from_others_as_far_as_can_be() {
     assert_eq!(said(&answer(&waits(Some(3), asleep, false, 0))), [(WAITING, 100, "waited", false)]);
 }
 
+/// Goal: in which call a thread waits is not taken from before events were lost: it may have returned since.
+#[test]
+fn a_call_is_not_known_across_lost_events() {
+    let mut trace = waits(None, Leaving::Asleep, false, 0);
+    trace.cpus[0].events.insert(1, Event(60 * MS, What::Call { thread: OURS, number: 3 }));
+    assert_eq!(said(&answer(&trace)), [(WAITING, 100, "waited", false)], "fsync");
+    trace.cpus[1].gaps = vec![(70 * MS, 80 * MS)];
+    let found = answer(&trace);
+    assert_eq!(said(&found), [(WAITING, 100, "waited", true)]);
+    assert_eq!((found.late[0].call.as_deref(), found.threads[0].perhaps_idle_ns), (None, 100 * MS));
+}
+
 /// Goal: who waits for one that is kept from running is late, even in a futex.
 #[test]
 fn whoever_waits_for_one_that_is_kept_is_late() {

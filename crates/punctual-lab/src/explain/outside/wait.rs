@@ -73,16 +73,17 @@ impl<'a> Calls<'a> {
         Self { trace, of_thread }
     }
 
-    /// The call in which a thread was at an instant, if that is known.
-    fn at(&self, thread: u32, at_ns: u64) -> Option<u32> {
+    /// The call in which a thread was at an instant, if that is known since another.
+    fn at(&self, thread: u32, at_ns: u64, since_ns: u64) -> Option<u32> {
         let calls = self.of_thread.get(&thread)?;
-        calls.get(calls.partition_point(|&(at, _)| at <= at_ns).checked_sub(1)?)?.1
+        let last = calls.get(calls.partition_point(|&(at, _)| at <= at_ns).checked_sub(1)?)?;
+        last.1.filter(|_| last.0 >= since_ns)
     }
 
-    /// What a state in which a thread is blocked is, and in which call.
-    pub(super) fn wait(&self, thread: u32, state: &Stretch<State>) -> (Wait, Option<u32>) {
+    /// What a state in which a thread is blocked is, and in which call; no event is missing since an instant.
+    pub(super) fn wait(&self, thread: u32, state: &Stretch<State>, since_ns: u64) -> (Wait, Option<u32>) {
         let State::Blocked { waker, is_uninterruptible } = state.what else { return (Wait::Late, None) };
-        let call = self.at(thread, state.from_ns);
+        let call = self.at(thread, state.from_ns, since_ns);
         let name = call.and_then(|number| self.trace.calls.get(&number)).map(String::as_str);
         let name = name.filter(|name| !name.starts_with(UNKNOWN_CALL));
         let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
