@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{CpuTrace, NAMES, TracedEvent};
+use super::event::{CALL_NAMES, CpuTrace, NAMES, TracedEvent};
 use super::record::Layouts;
 
 /// A thread that the file names.
@@ -149,7 +149,7 @@ fn formats(tracing: &[u8]) -> Option<Result<Layouts, String>> {
             let name = format!("{system}/{}", name.trim());
             // A thread that is new is made ready by another event of the same fields.
             let like = if name == "sched/sched_wakeup_new" { NAMES[1] } else { &name };
-            if let Some(kind) = NAMES.iter().position(|one| *one == like) {
+            if let Some(kind) = NAMES.iter().chain(&CALL_NAMES).position(|one| *one == like) {
                 known.push((kind, text));
                 names.push(name);
             }
@@ -340,6 +340,44 @@ mod tests {
 
     const SWITCHES: usize = 129;
     const WAKINGS: usize = 43;
+
+    /// Goal: system calls that were recorded are read, by the description that the file holds of them.
+    #[test]
+    fn calls_are_read_where_they_were_recorded() {
+        let common = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
+        let describe =
+            |name: &str, id: u16, more: &str| format!("name: {name}\nID: {id}\nformat:\n{common}{more}");
+        let entry = describe("sys_enter", 21, "\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n");
+        let sched = [describe("sched_switch", 1, ""), describe("sched_waking", 2, "")];
+        let calls = [entry, describe("sys_exit", 22, "")];
+        let mut tracing = b"\x17\x08\x44tracing0.6\0\0\x08\0\x10\0\0".to_vec();
+        let sized = |bytes: &mut Vec<u8>, text: &[u8]| {
+            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(text);
+        };
+        for page in ["header_page\0", "header_event\0"] {
+            tracing.extend(page.as_bytes());
+            sized(&mut tracing, b"");
+        }
+        tracing.extend(0_u32.to_le_bytes());
+        tracing.extend(2_u32.to_le_bytes());
+        for (system, texts) in [("sched\0", sched), ("raw_syscalls\0", calls)] {
+            tracing.extend(system.as_bytes());
+            tracing.extend(2_u32.to_le_bytes());
+            texts.iter().for_each(|text| sized(&mut tracing, text.as_bytes()));
+        }
+        let layouts = formats(&tracing).expect("a description").expect("understood");
+        let raw = |id: u16| {
+            let mut bytes = vec![0; 16];
+            bytes[..2].copy_from_slice(&id.to_le_bytes());
+            (bytes[4], bytes[8]) = (77, 9);
+            bytes
+        };
+        let event = |id| layouts.event(&raw(id));
+        assert_eq!(event(21), Some(TraceEvent::CallEntry { thread: 77, number: 9 }));
+        assert_eq!((event(22), event(23)), (Some(TraceEvent::CallExit { thread: 77 }), None));
+    }
 
     /// Goal: what is no recording, is cut off, or lacks what is needed is refused in words.
     #[test]

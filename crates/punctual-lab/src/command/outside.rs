@@ -15,7 +15,7 @@ use crate::explain::outside::live::{Counted, counted, record, threads_of};
 use crate::explain::outside::text::sections;
 use crate::explain::outside::{Answer, Question, explain};
 use crate::explain::seen::Seen;
-use crate::explain::trace::{IDLE, Trace};
+use crate::explain::trace::{IDLE, Trace, What};
 use crate::explain::trace_file::TraceFile;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{self, Screen};
@@ -45,6 +45,9 @@ pub(super) struct Shown {
     pub(super) shown_max: usize,
 }
 
+const NO_CALLS: &str =
+    "System calls were not recorded: who waits for events is not told from who waits for a lock.";
+
 /// Records these processes, and says what kept them.
 pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Result<(), Failure> {
     for &pid in &arguments.pid {
@@ -62,10 +65,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
     let trace = &recorded.trace;
     let mut notes = Vec::new();
     if !recorded.has_calls {
-        notes.push(
-            "System calls were not recorded: who waits for events is not told from who waits for a lock."
-                .to_owned(),
-        );
+        notes.push(NO_CALLS.to_owned());
     }
     let cover = trace.known().iter().map(|known| known.1 - known.0).sum::<u64>();
     let asked = arguments.duration;
@@ -109,7 +109,14 @@ pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -
     if threads.is_empty() {
         return Err(off(format!("--pid {}: it has no thread of them", pids(&arguments.pid))));
     }
-    answer(trace, &threads, arguments, &|_, _| None, Vec::new(), &file.program, shown)
+    answer(trace, &threads, arguments, &|_, _| None, call_notes(trace), &file.program, shown)
+}
+
+/// What is not known of a trace on file.
+fn call_notes(trace: &Trace) -> Vec<String> {
+    let mut events = trace.cpus.iter().flat_map(|cpu| &cpu.events);
+    let has_calls = events.any(|event| matches!(event.1, What::Call { .. }));
+    if has_calls { Vec::new() } else { vec![NO_CALLS.to_owned()] }
 }
 
 fn pids(pids: &[u32]) -> String {
@@ -200,4 +207,21 @@ struct CountedThread {
     name: String,
     ran_ns: u64,
     ready_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::trace::{CpuEvents, Event};
+
+    /// Goal: a trace on file without system calls says so, for then more is perhaps idle.
+    #[test]
+    fn calls_that_are_not_there_are_said() {
+        let with = |what| {
+            let cpu = CpuEvents { events: vec![Event(1, what)], ..CpuEvents::default() };
+            call_notes(&Trace { cpus: vec![cpu], ..Trace::default() })
+        };
+        assert_eq!(with(What::CallEnd(7)), [NO_CALLS]);
+        assert_eq!(with(What::Call { thread: 7, number: 1 }), Vec::<String>::new());
+    }
 }
