@@ -27,10 +27,15 @@ pub(super) struct Late<'a> {
 #[derive(Deserialize)]
 struct Finding {
     stall: Stall,
+    /// Which time it was measured; earlier summaries do not say.
+    trial: Option<u32>,
     side: serde_json::Value,
     stage: String,
     stage_excess_ns: u64,
     cause: String,
+    /// It waited its turn behind the stall of this message.
+    #[serde(default)]
+    behind: Option<u64>,
 }
 
 /// The longest first.
@@ -41,7 +46,8 @@ pub(super) fn longest(cells: &[PageCell]) -> Vec<Late<'_>> {
         for found in &cell.stalls {
             let is_it = |finding: &&Finding| {
                 let (one, other) = (finding.stall, found.stall);
-                (one.first_index, one.longest_ns) == (other.first_index, other.longest_ns)
+                let is_same = (one.first_index, one.longest_ns) == (other.first_index, other.longest_ns);
+                is_same && finding.trial.is_none_or(|trial| trial == found.trial)
             };
             all.push(match findings.iter().find(is_it) {
                 Some(finding) => explained(cell, found.trial, finding),
@@ -61,12 +67,16 @@ fn findings(cell: &PageCell) -> Vec<Finding> {
 
 fn explained<'a>(cell: &'a PageCell, trial: u32, finding: &Finding) -> Late<'a> {
     let side = finding.side.as_str().unwrap_or_default().replace('_', " ");
+    let why = match finding.behind {
+        Some(behind) => format!("waited its turn behind message {}", count(behind)),
+        None => finding.cause.replace('_', " "),
+    };
     Late {
         cell,
         trial,
         stall: finding.stall,
         stage: Some((finding.stage.clone(), finding.stage_excess_ns)),
-        cause: format!("{}: {}", side, finding.cause.replace('_', " ")),
+        cause: format!("{side}: {why}"),
         is_explained: true,
     }
 }
@@ -134,5 +144,42 @@ pub(super) fn section(all: &[Late<'_>]) -> Section {
     match all.len().saturating_sub(STALLS_MAX) {
         0 => section,
         more => section.note(format!("… and {} shorter ones.", count(more as u64))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::report::cells::Unexplained;
+    use crate::sample::CellId;
+    use crate::summary::CellResult;
+
+    /// Goal: the page says of a stall what the text says: it waited behind another, or why it was late, in its own trial.
+    #[test]
+    fn a_page_says_what_the_text_says() {
+        let stall = Stall { release_ns: 9, first_index: 10, messages: 1, longest_ns: 4_000 };
+        let finding = |trial: u32, cause: &str, behind: Option<u64>| {
+            json!({
+                "stall": stall, "trial": trial, "side": "responder", "stage": "responder", "stage_excess_ns": 3_000,
+                "cause": cause, "behind": behind,
+            })
+        };
+        let mut result = CellResult::of(&CellId::new("socket", "spin"), &[], 0);
+        let findings =
+            [finding(0, "run_queue", None), finding(1, "busy", Some(7)), finding(2, "steal", None)];
+        result.more.insert("findings".to_owned(), json!(findings));
+        let found = |trial| Unexplained { trial, stall, stage: None, doubts: Vec::new() };
+        let stalls = vec![found(0), found(1), found(2), found(3)];
+        let cell = PageCell { result, colour: 0, bins: vec![], ladder: vec![], start: vec![], stalls };
+        let cells = [cell];
+        let mut said: Vec<(u32, String)> =
+            longest(&cells).into_iter().map(|one| (one.trial, one.cause)).collect();
+        said.sort();
+        let causes: Vec<&str> = said.iter().map(|(_, cause)| cause.as_str()).collect();
+        let [first, second, third, other] = causes[..] else { panic!("{said:?}") };
+        assert_eq!((first, second), ("responder: run queue", "responder: waited its turn behind message 7"));
+        assert!(third == "responder: steal" && other.starts_with("not known here"), "{said:?}");
     }
 }
