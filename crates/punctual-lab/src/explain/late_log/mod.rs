@@ -112,6 +112,8 @@ pub struct Log {
     pub records: Vec<LateRecord>,
     /// Its last line has no end: the process was killed, or the disk was full, while it was written.
     pub is_cut: bool,
+    /// The library writes no more into it.
+    pub is_full: bool,
 }
 
 /// Reads a log; an empty file is that of a program in which nothing was late.
@@ -130,6 +132,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Log>, BadLine> {
     if head.schema != SCHEMA {
         return Err(bad(1, format!("its schema is {:?}, and {SCHEMA} is known", head.schema)));
     }
+    let is_full = bytes.len() as u64 >= LOG_SIZE_MAX / 2;
     let mut records = Vec::new();
     for (place, text) in lines.enumerate() {
         let record: LateRecord =
@@ -137,7 +140,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Log>, BadLine> {
         record.check(place).map_err(|reason| bad(place + 2, reason.to_owned()))?;
         records.push(record);
     }
-    Ok(Some(Log { head, records, is_cut: end + 1 < bytes.len() }))
+    Ok(Some(Log { head, records, is_cut: end + 1 < bytes.len(), is_full }))
 }
 
 fn in_order(mut spans: impl Iterator<Item = (u64, u64)>) -> bool {

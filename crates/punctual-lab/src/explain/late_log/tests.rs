@@ -109,6 +109,32 @@ fn a_cut_log_is_read_as_far_as_it_goes() {
     assert_eq!(parse(b""), Ok(None));
 }
 
+/// Goal: what was left out behind the last record stands nowhere, so it is said where something may have been.
+#[test]
+fn what_may_be_left_out_at_the_end_is_said() {
+    let at = |number: u64, ms: u64| {
+        let mut record = record(number, "medium", &json!({}));
+        (record["stages"][0]["from_ns"], record["stages"][0]["to_ns"]) =
+            (json!(ms * MS), json!((ms + 40) * MS));
+        record
+    };
+    let notes = |count: u64, every_ms: u64| {
+        let records: Vec<Value> = (0..count).map(|number| at(number, number * every_ms)).collect();
+        text::left_out(&read(&log_of(&records)))
+    };
+    assert_eq!([notes(99, 1), notes(300, 11)], [Vec::<String>::new(), Vec::new()]);
+    let said = notes(100, 9);
+    assert!(said.len() == 1 && said[0].contains("More may have been left out"), "{said:?}");
+    let full = Log { is_full: true, ..read(&log_of(&[at(0, 1)])) };
+    let said = text::left_out(&full);
+    assert!(said.len() == 1 && said[0].contains("as large as it may be"), "{said:?}");
+    let mut large = log_of(&[at(0, 1)]).into_bytes();
+    assert!(!parse(&large).expect("a log").expect("a head").is_full);
+    let end = large.len() - 2;
+    large.splice(end..end, std::iter::repeat_n(b' ', 16 << 20));
+    assert!(parse(&large).expect("a log").expect("a head").is_full);
+}
+
 #[test]
 fn what_is_no_log_is_refused_by_its_line() {
     let reason = |text: &str| parse(text.as_bytes()).expect_err("no log").to_string();

@@ -27,6 +27,17 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
     sections
 }
 
+/// Messages of one second that the library writes.
+const RECORDS_PER_SECOND_MAX: usize = 100;
+
+/// What was left out is counted in the record after it: behind the last none tells.
+fn ends_in_a_flood(log: &Log) -> bool {
+    let last = log.records.iter().rev().map(|record| record.span().1);
+    let of_second: Vec<u64> = last.take(RECORDS_PER_SECOND_MAX).collect();
+    let span_ns = of_second.iter().max().zip(of_second.iter().min()).map(|(last, first)| last - first);
+    of_second.len() == RECORDS_PER_SECOND_MAX && span_ns.is_some_and(|ns| ns < 1_000_000_000)
+}
+
 /// What is missing, in words.
 pub fn left_out(log: &Log) -> Vec<String> {
     let (skipped, unwritten) = log.records.last().map_or((0, 0), |last| (last.skipped, last.unwritten));
@@ -36,6 +47,14 @@ pub fn left_out(log: &Log) -> Vec<String> {
     }
     if unwritten > 0 {
         notes.push(format!("{} late messages could not be written; the disk may be full.", count(unwritten)));
+    }
+    if log.is_full {
+        notes.push("It is as large as it may be: what was late since then is not in it.".to_owned());
+    } else if ends_in_a_flood(log) {
+        let most = RECORDS_PER_SECOND_MAX;
+        notes.push(format!(
+            "Its last {most} fell into one second, of which no more are written. More may have been left out."
+        ));
     }
     if log.is_cut {
         notes.push("Its last line has no end: the program ended while it was written.".to_owned());
