@@ -13,6 +13,7 @@ use super::trace::Trace;
 use crate::sample::{ABSENT_NS, Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall};
+use crate::units::count;
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 /// One stall, explained.
@@ -401,6 +402,13 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
     };
     if late.thread.is_some_and(|thread| thread.thread.is_none()) {
         return Some("the thread is on another host, of which there is no trace of the kernel".to_owned());
+    }
+    let ended = late.thread.filter(|thread| {
+        thread.windows_left_out > 0 && over(&thread.windows, late.interval, FAULT_NS_MIN).is_none()
+    });
+    if let Some(thread) = ended.filter(|_| late.traced.is_none()) {
+        let left_out = count(thread.windows_left_out);
+        return Some(format!("a shorter run: {left_out} windows of its thread were not kept"));
     }
     match (&evidence.recording, &late.traced) {
         (Recording::On { .. }, Some((dump, _))) if dump.trace.lost() > 0 => {

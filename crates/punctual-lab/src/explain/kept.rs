@@ -43,6 +43,8 @@ pub struct WindowLog {
     /// In the order of time; spans are ticks.
     windows: Vec<Window>,
     windows_max: usize,
+    /// Windows for which there was no room any more.
+    left_out: u64,
     tracer: TracerLook,
 }
 
@@ -53,7 +55,7 @@ impl WindowLog {
         let blank = Window { evidence: Evidence { number: 1, ..Evidence::default() }, span: (1, 1) };
         let windows = room_for(windows_max, blank);
         let (sampler, tracer) = (SchedSampler::of_this_thread(), TracerLook::of_this_thread());
-        Self { sampler, windows, windows_max, tracer }
+        Self { sampler, windows, windows_max, left_out: 0, tracer }
     }
 
     /// When the window in the making began.
@@ -82,6 +84,8 @@ impl WindowLog {
         }
         if self.windows.len() < self.windows_max {
             self.windows.push(Window { evidence, span: (begin.0, self.since().0) });
+        } else {
+            self.left_out += 1;
         }
     }
 
@@ -93,7 +97,8 @@ impl WindowLog {
     /// All of them.
     pub fn finish(self) -> ThreadWindows {
         let thread = self.sampler.thread();
-        ThreadWindows { thread, windows: self.windows, attached: self.tracer.finish() }
+        let Self { windows, left_out, tracer, .. } = self;
+        ThreadWindows { thread, windows, left_out, attached: tracer.finish() }
     }
 }
 
@@ -104,6 +109,9 @@ pub struct ThreadWindows {
     pub thread: u32,
     /// In the order of time; spans are ticks.
     pub windows: Vec<Window>,
+    /// Windows for which there was no room any more.
+    #[serde(default)]
+    pub left_out: u64,
     /// Who traced it, the same.
     #[serde(default)]
     pub attached: Vec<Attached>,
@@ -123,6 +131,7 @@ impl ThreadWindows {
             dropped: None,
             incomplete: None,
             windows: self.nanos(),
+            windows_left_out: self.left_out,
             attached: self.attached_nanos(),
         }
     }
@@ -293,6 +302,16 @@ mod tests {
         let idle: Vec<u32> =
             with_idle(&windows, spans).iter().map(|window| window.evidence.idle_us).collect();
         assert_eq!(idle, [0, 15, 10]);
+    }
+
+    /// Goal: windows for which there is no room are counted, from thread to evidence.
+    #[test]
+    fn windows_without_room_are_counted() {
+        let mut log = WindowLog::of_this_thread(2);
+        (0..5).for_each(|_| log.close(0, false));
+        let kept = log.finish();
+        assert_eq!((kept.windows.len(), kept.left_out), (2, 3));
+        assert_eq!(kept.evidence("client", None).windows_left_out, 3);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
         dropped: None,
         incomplete: None,
         windows: Vec::new(),
+        windows_left_out: 0,
         attached: Vec::new(),
     };
     TrialEvidence {
@@ -156,6 +157,26 @@ fn less_evidence_says_less() {
     let elsewhere = found(Some(&kept));
     assert_eq!(elsewhere.cause(), Cause::UNEXPLAINED);
     assert!(elsewhere.would_help.is_some_and(|text| text.contains("another host")));
+}
+
+/// Goal: of what was late after a thread had no more room for windows that is said; where there are windows it is not.
+#[test]
+fn windows_that_were_not_kept_are_said() {
+    let samples = samples(4 * MS + 10_000);
+    let mut kept = TrialEvidence { recording: Recording::Off, ..evidence() };
+    let helps = |kept: &TrialEvidence| {
+        explain(&samples, Load::Closed, Some(kept)).remove(0).would_help.expect("a trace would help")
+    };
+    assert!(!helps(&kept).contains("windows"));
+    kept.threads[1].windows_left_out = 1_234;
+    assert!(
+        helps(&kept).contains("a shorter run: 1,234 windows of its thread were not kept"),
+        "{}",
+        helps(&kept)
+    );
+    let window = Evidence { wall_us: 9_000, ..Evidence::default() };
+    kept.threads[1].windows = vec![Window { evidence: window, span: (9 * MS, 18 * MS) }];
+    assert!(!helps(&kept).contains("windows"));
 }
 
 /// Goal: of a message that two threads of one side had one after the other, neither for half of its time, both are heard; one whose
