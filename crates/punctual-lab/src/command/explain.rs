@@ -41,7 +41,7 @@ pub struct ExplainArguments {
     #[arg(long, value_name = "FILE|DIR")]
     trace: Option<PathBuf>,
     /// As JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "message")]
     json: bool,
     /// Every stall, however short
     #[arg(long)]
@@ -208,4 +208,24 @@ fn one_message(run: &Run, number: u64, tier: u8) -> Result<(), Failure> {
     }
     all.extend(notes.into_iter().map(|note| Section::new("What could not be read").note(note)));
     print(&text::page(&all, Screen::stdout()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    /// Goal: one message is drawn for people: whoever asks for JSON of it is told so, and is not given text.
+    #[test]
+    fn one_message_is_not_json() {
+        let asked = |more: &[&str]| {
+            let command = ExplainArguments::augment_args(Command::new("explain"));
+            let words = ["explain", "RUN", "--message", "3"].iter().chain(more);
+            command.try_get_matches_from(words).map(|_| ()).map_err(|error| error.kind())
+        };
+        assert_eq!(asked(&["--json"]), Err(ErrorKind::ArgumentConflict));
+        assert_eq!(asked(&[]), Ok(()));
+    }
 }
