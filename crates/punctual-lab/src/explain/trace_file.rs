@@ -77,6 +77,12 @@ impl TraceFile {
         if !is_ordered(self.span) {
             return Err("its span ends before it begins");
         }
+        let mut cpus: Vec<u32> = self.trace.cpus.iter().map(|cpu| cpu.cpu).collect();
+        cpus.sort_unstable();
+        // The interrupts of one CPU do not overlap.
+        if !cpus.is_sorted_by(|one, next| one < next) {
+            return Err("it has a CPU twice");
+        }
         for cpu in &self.trace.cpus {
             if !cpu.events.is_sorted_by_key(|event| event.0) {
                 return Err("its events are not in the order of time");
@@ -191,6 +197,7 @@ mod tests {
         assert!(refused(|file| file.trace.cpus[0].events.reverse()).contains("order of time"));
         assert!(refused(|file| file.trace.cpus[0].gaps.push((5, 4))).contains("gap"));
         assert!(refused(|file| file.span = (2, 1)).contains("span"));
+        assert!(refused(|file| file.trace.cpus.extend_from_within(..)).contains("twice"));
         assert!(TraceFile::parse("{}\n{}\n").is_err() && TraceFile::parse("").is_err());
     }
 
