@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::trace::Trace;
 use crate::file::read_text;
 use crate::store::{StoreError, checked_text, read_checked, write_text};
+use crate::units::count;
 
 const SCHEMA: &str = "punctual.trace.v1";
 
@@ -121,9 +122,10 @@ pub fn beside(log: &Path) -> PathBuf {
 /// The traces for a log in a file or folder, and what could not be read there.
 pub fn of_log(place: &Path, log: LogIdentity) -> (Vec<TraceFile>, Vec<String>) {
     let (mut found, mut notes) = (Vec::new(), Vec::new());
-    let paths = if place.is_dir() { in_folder(place) } else { Ok(vec![place.to_owned()]) };
+    let paths = if place.is_dir() { in_folder(place, FILES_MAX) } else { Ok((vec![place.to_owned()], 0)) };
     match paths {
-        Ok(paths) => {
+        Ok((paths, left_out)) => {
+            notes.extend(left_out_note(place, left_out));
             for path in paths {
                 match TraceFile::read(&path) {
                     Ok(file) if file.log == Some(log) => found.push(file),
@@ -138,13 +140,20 @@ pub fn of_log(place: &Path, log: LogIdentity) -> (Vec<TraceFile>, Vec<String>) {
     (found, notes)
 }
 
-/// The traces in a folder, by their names.
-pub fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn left_out_note(folder: &Path, left_out: usize) -> Option<String> {
+    let more = count(left_out as u64);
+    (left_out > 0).then(|| format!("{}: {more} traces more are not read: move some away", folder.display()))
+}
+
+/// The first traces in a folder, by their names, and how many there are more.
+fn in_folder(folder: &Path, most: usize) -> std::io::Result<(Vec<PathBuf>, usize)> {
     let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
     let is_one = |path: &PathBuf| path.to_string_lossy().ends_with(ENDING);
-    let mut paths: Vec<PathBuf> = entries.filter(is_one).take(FILES_MAX).collect();
+    let mut paths: Vec<PathBuf> = entries.filter(is_one).collect();
     paths.sort();
-    Ok(paths)
+    let left_out = paths.len().saturating_sub(most);
+    paths.truncate(most);
+    Ok((paths, left_out))
 }
 
 #[cfg(test)]
@@ -184,6 +193,23 @@ mod tests {
         fs::write(&path, text).expect("room");
         let (none, notes) = of_log(place.path(), log);
         assert!(none.is_empty() && notes[0].contains("check value"), "{notes:?}");
+    }
+
+    /// Goal: of a folder with too many traces the first are read, and that others are not is said.
+    #[test]
+    fn traces_beyond_the_most_are_said() {
+        let place = tempfile::tempdir().expect("room");
+        for number in [3, 1, 2] {
+            fs::write(place.path().join(format!("{number}.{ENDING}")), "").expect("room");
+        }
+        fs::write(place.path().join("other"), "").expect("room");
+        let paths = |most| in_folder(place.path(), most).expect("a folder");
+        let (read, left_out) = paths(2);
+        assert_eq!(read, [1, 2].map(|number| place.path().join(format!("{number}.{ENDING}"))));
+        assert_eq!((left_out, paths(3).1), (1, 0));
+        let note = left_out_note(place.path(), 1_234).expect("a note");
+        assert!(note.contains("1,234 traces more"), "{note}");
+        assert_eq!(left_out_note(place.path(), 0), None);
     }
 
     /// Goal: what no recorder writes is refused, even where its check value is right.
