@@ -152,10 +152,18 @@ fn what_is_no_log_is_refused_by_its_line() {
 /// Goal: a message is drawn with its stages and the windows of its receiver's thread.
 #[test]
 fn a_message_is_drawn() {
-    let text = log_of(&[record(0, "woken", &json!({ "wait_us": 40_000, "continued_age_us": 7 }))]);
+    let evidence = json!({ "wait_us": 40_000, "continued_age_us": 7, "frozen_us": 1_234 });
+    let text = log_of(&[record(0, "woken", &evidence)]);
     let said = page(&text::message(&read(&text).records[0], &[]), Screen::default());
-    for words in ["Message 0 of radar:1", "message 9 of camera:2", "woken", "40,000", "7 µs before its end"]
-    {
+    for words in [
+        "Message 0 of radar:1",
+        "message 9 of camera:2",
+        "woken",
+        "40,000",
+        "7 µs before its end",
+        "frozen, µs",
+        "1,234",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("stolen"), "{said}");

@@ -111,8 +111,9 @@ fn stages(record: &LateRecord) -> Table {
 
 /// A row for each window; instants are from the message's beginning.
 fn windows(record: &LateRecord) -> Table {
-    let heads = ["from, µs", "to, µs", "ran, µs", "ready, µs", "stolen, µs", "throttled, µs", "faults"];
+    let heads = ["from, µs", "to, µs", "ran, µs", "ready, µs", "stolen, µs", "throttled, µs", "frozen, µs"];
     let mut columns: Vec<Column> = heads.map(Column::number).into();
+    columns.push(Column::number("faults"));
     columns.push(Column::prose("continued"));
     let mut table = Table::new(columns);
     let begin_ns = record.span().0 as f64;
@@ -131,6 +132,7 @@ fn windows(record: &LateRecord) -> Table {
             if_any(evidence.wait_us.into()).into(),
             if_any(evidence.stolen_us.into()).into(),
             if_any(evidence.throttled_us.into()).into(),
+            if_any(evidence.frozen_us.into()).into(),
             if_any(faults).into(),
             continued.into(),
         ]);
