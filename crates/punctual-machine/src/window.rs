@@ -22,6 +22,9 @@ const STEAL_EVERY: Duration = Duration::from_millis(100);
 /// Whoever was frozen ends its window late. After a shorter one its freezer is not asked.
 const FROZEN_MIN: Duration = WINDOW_MAX.saturating_mul(2);
 
+/// How often limits are looked for that were set since, after something slow: a look opens a file for each level of control groups.
+const QUOTAS_EVERY: Duration = Duration::from_secs(1);
+
 /// Something came between two readings of a thread's counters if they took this much longer than they can.
 const READING_SLACK: Duration = Duration::from_micros(40);
 
@@ -88,6 +91,8 @@ pub struct SchedSampler {
     number: u32,
     window: Ticks,
     idle_ns: u64,
+    /// When limits were last looked for.
+    quotas_looked: Ticks,
     /// What reading the counters takes at most, if nothing comes between.
     reading: Ticks,
     quotas: Quotas,
@@ -126,6 +131,7 @@ impl SchedSampler {
             number: 0,
             window: clock.ticks(WINDOW_MAX),
             idle_ns: 0,
+            quotas_looked: clock.now(),
             reading: Ticks(u64::MAX),
             throttled: quotas.now(),
             throttled_before: quotas.now().times,
@@ -204,7 +210,20 @@ impl SchedSampler {
         };
         (self.since, self.usage, self.wait_ns, self.cpu) = (now, usage, wait_ns, cpu);
         self.throttled = throttled;
+        if self.wants_quotas(now, was_slow) {
+            self.look_for_quotas(now);
+        }
         evidence
+    }
+
+    /// What a quota that is found only now took before is in no window.
+    fn look_for_quotas(&mut self, now: Ticks) {
+        let before = self.quotas.now();
+        self.quotas_looked = now;
+        if self.quotas.look_anew() {
+            self.throttled = self.quotas.now();
+            self.throttled_before += self.throttled.times.saturating_sub(before.times);
+        }
     }
 
     /// The counters at one instant. A thread is taken off its CPU, and its quota runs out, above all where it leaves the kernel:
@@ -221,6 +240,10 @@ impl SchedSampler {
                 return Counters { now, usage, wait_ns, throttled };
             }
         }
+    }
+
+    fn wants_quotas(&self, now: Ticks, was_slow: bool) -> bool {
+        was_slow && now.since(self.quotas_looked) >= Clock::get().ticks(QUOTAS_EVERY)
     }
 
     fn wants_stolen(&self, now: Ticks, was_slow: bool) -> bool {
@@ -336,6 +359,19 @@ mod tests {
         };
         let right = waits.iter().filter(|(wait_us, wall_us)| wait_us * 2 > *wall_us).count();
         assert!(waits.len() >= 10 && right * 2 > waits.len(), "{waits:?}");
+    }
+
+    /// Goal: limits are looked for after something slow, seldom, and what a quota had taken before it was found is no part of a window.
+    #[test]
+    fn limits_are_looked_for_seldom() {
+        let second = Clock::get().ticks(QUOTAS_EVERY);
+        let mut sampler = SchedSampler::of_this_thread();
+        let since = sampler.quotas_looked;
+        assert!(!sampler.wants_quotas(since.plus(second), false));
+        assert!(!sampler.wants_quotas(since, true) && sampler.wants_quotas(since.plus(second), true));
+        sampler.quotas_looked = Ticks(0);
+        sampler.close(0, true);
+        assert!(sampler.quotas_looked > since);
     }
 
     #[test]

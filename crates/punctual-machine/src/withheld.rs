@@ -2,8 +2,8 @@
 //! hypervisor.
 //!
 //! All are the kernel's own counters, read through descriptors that stay open. A quota is read at the end of every window,
-//! where there is one; the freezer's counter only after a long window, for nobody ends a short one while it is frozen; the
-//! hypervisor's share seldom, for its file is that of the whole machine.
+//! where there is one; limits are looked for anew after something slow. The freezer's counter is read after a long window only,
+//! for nobody ends a short one while it is frozen. The hypervisor's share is read seldom: its file is that of the whole machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default)]
 pub struct Quotas {
     stats: Vec<File>,
+    /// Groups that have none yet.
+    unlimited: Vec<PathBuf>,
 }
 
 /// What quotas took so far.
@@ -36,9 +38,22 @@ impl Quotas {
     }
 
     fn of(groups: &[Group]) -> Self {
-        let limits = groups.iter().flat_map(Group::levels).filter_map(limit);
-        let limited = limits.filter_map(|(file, _)| file.parent().map(Path::to_owned));
-        Self { stats: limited.filter_map(|level| File::open(level.join("cpu.stat")).ok()).collect() }
+        let unlimited = groups.iter().flat_map(Group::levels).map(Path::to_owned).collect();
+        let mut quotas = Self { stats: Vec::new(), unlimited };
+        quotas.look_anew();
+        quotas
+    }
+
+    /// Looks for limits that were set since, above the thread's group too; whether there are more.
+    pub fn look_anew(&mut self) -> bool {
+        let (mut found, before) = (Vec::new(), self.stats.len());
+        self.unlimited.retain(|level| {
+            let is_limited = limit(level).is_some();
+            found.extend(is_limited.then(|| File::open(level.join("cpu.stat")).ok()).flatten());
+            !is_limited
+        });
+        self.stats.append(&mut found);
+        self.stats.len() > before
     }
 
     /// Whether there is any.
@@ -287,6 +302,29 @@ mod tests {
         // One tick may be of the time before the first reading.
         assert_eq!(certain_steal_ns(TICK_NS, 2 * TICK_NS), 0);
         assert_eq!(certain_steal_ns(TICK_NS, 6 * TICK_NS), 4 * TICK_NS);
+    }
+
+    /// Goal: a quota that is set later is found, at whatever level, and only what it takes from then on counts.
+    #[test]
+    fn a_quota_that_is_set_later_is_found() {
+        let mount = std::env::temp_dir().join(format!("punctual-quota-{}", std::process::id()));
+        let path = mount.join("box");
+        std::fs::create_dir_all(&path).expect("room");
+        let write = |folder: &Path, name: &str, text: &str| {
+            std::fs::write(folder.join(name), text).expect("room for a small file");
+        };
+        write(&path, "cpu.max", "max 100000\n");
+        write(&path, "cpu.stat", "nr_throttled 3\nthrottled_usec 70\n");
+        let mut quotas = Quotas::of(&[Group { mount: mount.clone(), path: path.clone(), is_second: true }]);
+        assert!(quotas.is_empty() && !quotas.look_anew());
+        write(&path, "cpu.max", "50000 100000\n");
+        assert!(quotas.look_anew() && !quotas.look_anew() && !quotas.is_empty());
+        assert_eq!(quotas.now(), Throttled { times: 3, ns: 70_000 });
+        write(&mount, "cpu.max", "50000 100000\n");
+        write(&mount, "cpu.stat", "nr_throttled 2\nthrottled_usec 5\n");
+        assert!(quotas.look_anew());
+        assert_eq!(quotas.now(), Throttled { times: 5, ns: 75_000 });
+        std::fs::remove_dir_all(&mount).expect("it is ours");
     }
 
     /// Goal: the last CPU of a large machine is seen. Method: a file as the kernel's, with more lines than a page holds.
