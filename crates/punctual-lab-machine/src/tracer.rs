@@ -14,6 +14,8 @@ use punctual_machine::SystemError;
 pub struct HeldProcess {
     /// Each with the signal that it goes on with: one that was on its way, or 0.
     threads: BTreeMap<i32, i32>,
+    /// They run, and have to stand still to be let go.
+    is_running: bool,
     /// Only the thread that seized them may let them go.
     stays_here: PhantomData<*const ()>,
 }
@@ -24,7 +26,7 @@ impl HeldProcess {
     /// # Errors
     /// The process is gone, is traced by another, or may not be traced by this one.
     pub fn hold(process: u32) -> Result<Self, SystemError> {
-        let mut held = Self { threads: BTreeMap::new(), stays_here: PhantomData };
+        let mut held = Self { threads: BTreeMap::new(), is_running: false, stays_here: PhantomData };
         // A thread may have started another before it was seized.
         loop {
             let mut is_new = false;
@@ -44,6 +46,14 @@ impl HeldProcess {
         Ok(held)
     }
 
+    /// Lets the threads run on until it is dropped, traced as before. None may end meanwhile: its end would wait for who traces it.
+    pub fn let_run(&mut self) {
+        self.is_running = true;
+        for (&thread, signal) in &mut self.threads {
+            let _gone = ask_with(libc::PTRACE_CONT, thread, std::mem::take(signal));
+        }
+    }
+
     /// Whether the thread was there to be seized.
     fn seize(&mut self, process: u32, thread: i32) -> Result<bool, SystemError> {
         match ask(libc::PTRACE_SEIZE, thread) {
@@ -58,6 +68,11 @@ impl HeldProcess {
             }
             Ok(()) => self.threads.insert(thread, 0),
         };
+        self.interrupt(thread);
+        Ok(true)
+    }
+
+    fn interrupt(&mut self, thread: i32) {
         // It may end meanwhile: then the wait says so.
         let _ended = ask(libc::PTRACE_INTERRUPT, thread);
         match stopped(thread) {
@@ -65,12 +80,15 @@ impl HeldProcess {
             Some(status) => drop(self.threads.insert(thread, libc::WSTOPSIG(status))),
             None => drop(self.threads.remove(&thread)),
         }
-        Ok(true)
     }
 }
 
 impl Drop for HeldProcess {
     fn drop(&mut self) {
+        if self.is_running {
+            let threads: Vec<i32> = self.threads.keys().copied().collect();
+            threads.into_iter().for_each(|thread| self.interrupt(thread));
+        }
         for (&thread, &signal) in &self.threads {
             // One that was killed meanwhile has gone.
             let _gone = ask_with(libc::PTRACE_DETACH, thread, signal);

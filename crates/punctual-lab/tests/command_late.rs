@@ -10,8 +10,10 @@ use std::time::Duration;
 use common::{Place, alone, count, punctual, text};
 use late_program::{HARM, Receiver};
 use punctual::{Bus, CommunicatorOptions, LateLog, Node, Target, Wake};
+use punctual_lab_machine::tracer::HeldProcess;
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{allowed, pin_to};
+use punctual_machine::namespace::thread_id;
 use serde_json::Value;
 
 /// Not a test of its own: the program that receives, and notes what was late.
@@ -76,6 +78,40 @@ fn a_handler_that_sleeps_is_told_from_one_that_computes() {
         if !is_found {
             eprintln!("SKIPPED: others had the CPU whenever a handler was to be {cause}");
         }
+    }
+}
+
+/// Goal: of a handler that sleeps while somebody traces its program it is not said that it slept by itself; who traces is said.
+#[test]
+fn a_handler_under_a_tracer_is_not_blocked() {
+    let _turn = alone();
+    let is_found = (0..5).any(|_| {
+        let receiver = Receiver::start(Wake::Futex);
+        let mut tracer = None;
+        let late_us = receiver.send(b"mmsm", Duration::from_millis(5), |place| {
+            if place == 1 {
+                tracer = HeldProcess::hold(receiver.process()).ok();
+                tracer.iter_mut().for_each(HeldProcess::let_run);
+            }
+        });
+        if tracer.is_none() {
+            eprintln!("SKIPPED: a process may not trace another here");
+            return true;
+        }
+        // It has answered, and writes of it when it finds no other message.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(tracer);
+        let (said, is_taken) = receiver.explained();
+        assert_eq!(found(&said, "handler_blocked"), 0, "{said:#}");
+        let is_crowded = is_taken || late_us[2] > HARM.as_micros() as u64 / 4;
+        let is_found = found(&said, "traced") == 1;
+        assert!(is_found || is_crowded, "{said:#}");
+        let of_us = format!("({})", thread_id());
+        assert!(!is_found || said.to_string().contains(&of_us), "{said:#}");
+        is_found
+    });
+    if !is_found {
+        eprintln!("SKIPPED: others had the CPU whenever a handler was to sleep");
     }
 }
 

@@ -24,6 +24,25 @@ impl ProcessIdentity {
     }
 }
 
+/// The number of who traces a thread, in its status in `/proc`: a debugger, or a program that traces its system calls.
+pub fn tracer_in(status: &[u8]) -> Option<u32> {
+    let text = String::from_utf8_lossy(status);
+    let number = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+    Some(number).filter(|&number| number != 0)
+}
+
+/// A process by its name and number: `strace (812)`.
+pub fn name_of(process: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = name.trim();
+    format!("{} ({process})", if name.is_empty() { "process" } else { name })
+}
+
+/// Who traces the calling thread now, by name.
+pub fn tracer_of_this_thread() -> Option<String> {
+    tracer_in(&std::fs::read("/proc/thread-self/status").ok()?).map(name_of)
+}
+
 /// Descriptors that this process may have open: as many as it may allow itself (`ulimit -Hn`), from now on.
 pub fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use punctual_machine::process::{name_of, tracer_in};
 use serde::{Deserialize, Serialize};
 
 /// A time in which a thread was traced when it looked.
@@ -67,19 +68,6 @@ impl TracerLook {
     pub(super) fn finish(self) -> Vec<Attached> {
         self.found
     }
-}
-
-/// The tracer's number in a status, if there is one.
-fn tracer_in(status: &[u8]) -> Option<u32> {
-    let text = String::from_utf8_lossy(status);
-    let number = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
-    Some(number).filter(|&number| number != 0)
-}
-
-fn name_of(process: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    let name = name.trim();
-    format!("{} ({process})", if name.is_empty() { "process" } else { name })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::common::{Place, count, text};
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (Receiver::signal, Receiver::explained, Receiver::end);
+    let _ = (Receiver::signal, Receiver::process, Receiver::explained, Receiver::end);
 };
 
 /// What takes longer is late: ten times what a loaded host needs by itself.
@@ -93,6 +93,10 @@ impl Receiver {
         itself.args(["role", "--exact", "--quiet", "--nocapture", "--test-threads=1"]);
         let child = itself.env("PUNCTUAL_TEST_LATE", asked).stdout(Stdio::null()).spawn().expect("ourselves");
         Self { child, node: Node::open(&Bus::shared(&bus), "sender").expect("a bus"), place }
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -7,12 +7,14 @@ use punctual_machine::cpu::{allowed_to, count_online};
 use punctual_machine::fault_cost::fault_ns;
 use punctual_machine::scheduling::urgency_of;
 use punctual_machine::window::{Evidence, Window};
+use punctual_machine::withheld::Freezer;
 
 use super::LateAccount;
 use crate::trace::{Record, Stage, Stages};
 
 /// The first line: the process, its host and its clocks.
 pub(super) fn head(made_ns: u64, threshold_ns: u64, counts_continuations: bool) -> String {
+    let counts_frozen = Freezer::of_this_thread().frozen_ns().is_some();
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_name().unwrap_or_default().to_string_lossy();
     let (pid, cpus, domain) = (std::process::id(), count_online(), Clock::get().domain());
@@ -21,7 +23,7 @@ pub(super) fn head(made_ns: u64, threshold_ns: u64, counts_continuations: bool) 
     format!(
         "{{\"schema\":\"punctual.late.v1\",\"program\":{},\"pid\":{pid},\"cpus\":{cpus},\"kernel\":{},\
          \"clock\":{domain},\"monotonic_ns\":{made_ns},\"realtime_ns\":{},\"threshold_ns\":{threshold_ns},\
-         \"fault_ns\":{},\"counts_continuations\":{counts_continuations}}}\n",
+         \"fault_ns\":{},\"counts_continuations\":{counts_continuations},\"counts_frozen\":{counts_frozen}}}\n",
         Quoted(&program),
         Quoted(&kernel),
         realtime_ns(),
@@ -71,6 +73,8 @@ pub(super) struct LateMessage<'a> {
     pub(super) receiver: &'a str,
     pub(super) record: &'a Record,
     pub(super) thread: u32,
+    /// Who traced that thread when it looked.
+    pub(super) tracer: Option<&'a str>,
     /// Stages of messages that were in time.
     pub(super) usual: &'a [Stages],
     /// In the order of time; spans are ticks.
@@ -144,11 +148,13 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
     }
     write!(
         text,
-        "],\"thread\":{},\"cpus\":{:?},\"urgency\":\"{}\",\"windows\":[",
+        "],\"thread\":{},\"cpus\":{:?},\"urgency\":\"{}\"",
         late.thread,
         allowed_to(late.thread),
         urgency_of(late.thread)
     )?;
+    late.tracer.map_or(Ok(()), |tracer| write!(text, ",\"tracer\":{}", Quoted(tracer)))?;
+    text.push_str(",\"windows\":[");
     let delivered = stages.receiver.delivered;
     let is_around = |window: &&Window| window.span.1 > began.0 && window.span.0 < delivered.0;
     for (place, window) in late.windows.iter().filter(is_around).enumerate() {

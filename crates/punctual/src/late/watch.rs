@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
+use punctual_machine::process::tracer_of_this_thread;
 use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
 
 use super::line::{self, LateMessage, took};
@@ -151,13 +152,16 @@ impl Watch {
             self.log.lock().account.skipped += std::mem::take(&mut self.skipped);
         }
         let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
+        let tracer = if self.pending.is_empty() { None } else { tracer_of_this_thread() };
         for &(ref record, thread) in &self.pending {
             // What this thread saw of itself says nothing of another.
-            let windows = if looked_at == Some(thread) { &self.windows[..] } else { &[] };
+            let is_this = looked_at == Some(thread);
+            let windows = if is_this { &self.windows[..] } else { &[] };
+            let tracer = tracer.as_deref().filter(|_| is_this);
             let (from_ns, to_ns) = line::span_ns(&record.stages);
             self.log.lock().add(LateSpan { from_ns, to_ns, thread }, |text, account| {
-                let late =
-                    LateMessage { receiver: &self.receiver, record, thread, usual: &self.usual, windows };
+                let (receiver, usual) = (&self.receiver[..], &self.usual[..]);
+                let late = LateMessage { receiver, record, thread, tracer, usual, windows };
                 line::write(text, &late, account);
             });
         }

@@ -101,7 +101,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         urgency: record.urgency.parse().unwrap_or(Urgency::Other),
         runs_handlers: true,
         has_control: false,
-        tracer: None,
+        tracer: record.tracer.as_deref(),
     };
     let interval = (stage.from_ns, stage.to_ns);
     let seen = over(&record.windows(), interval, head.fault_ns);
@@ -113,7 +113,11 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         explained.sum_up();
     }
     if let Some(seen) = seen.filter(|_| traced.is_none()) {
-        explained.causes.iter_mut().for_each(|cause| cause.evidence = seen.to_string());
+        for cause in &mut explained.causes {
+            // Only who traced it is known besides.
+            let who = std::mem::take(&mut cause.evidence);
+            cause.evidence = if who.is_empty() { seen.to_string() } else { format!("{who}; {seen}") };
+        }
     }
     let is_receivers = side == Side::Receiver || explained.cause() != Cause::UNEXPLAINED;
     if is_receivers {
@@ -124,6 +128,9 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
         Some((trace, _)) if trace.lost() > 0 => Some(format!("the recorder lost {} events", trace.lost())),
         None if explained.cause() == Cause::UNEXPLAINED => {
             Some("the kernel's trace: punctual watch, as root, while the program runs".to_owned())
+        }
+        None if explained.cause() == Cause::named("handler_blocked") && head.counts_frozen != Some(true) => {
+            Some("the kernel's trace: whether its control group was frozen is not counted here".to_owned())
         }
         _ => None,
     };

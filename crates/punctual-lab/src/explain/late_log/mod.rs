@@ -30,6 +30,9 @@ pub struct LogHead {
     pub fault_ns: u64,
     /// Whether ends of stops were noticed.
     pub counts_continuations: bool,
+    /// Whether the kernel counts how long its control group was frozen; logs of before do not say.
+    #[serde(default)]
+    pub counts_frozen: Option<bool>,
 }
 
 /// A late message.
@@ -55,6 +58,9 @@ pub struct LateRecord {
     pub thread: u32,
     /// How urgent it was.
     pub urgency: String,
+    /// Who traced that thread when it looked, if anybody did.
+    #[serde(default)]
+    pub tracer: Option<String>,
     /// What that thread went through, in the order of time.
     pub windows: Vec<LateWindow>,
     /// Late messages that were left out until then.

@@ -82,6 +82,34 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     assert_eq!(found[0].cause(), Cause::UNEXPLAINED, "{found:#?}");
 }
 
+/// Goal: who slept in its own code while a tracer was attached is not said to have blocked. Where nobody counts how long a group was
+/// frozen, that is said.
+#[test]
+fn tracers_and_freezers_that_are_not_counted_are_said() {
+    let slept = json!({ "cpu_us": 100, "switches_voluntary": 1 });
+    let found = |tracer: Option<&str>, counts_frozen: Option<bool>| {
+        let mut record = record(0, "elsewhere", &slept);
+        if let Some(tracer) = tracer {
+            record["tracer"] = json!(tracer);
+        }
+        let head = counts_frozen.map_or_else(String::new, |counts| format!("\"counts_frozen\":{counts},"));
+        let text = log_of(&[record]).replacen("{\"schema\"", &format!("{{{head}\"schema\""), 1);
+        explain(&read(&text), &[]).remove(0)
+    };
+    let traced = found(Some("strace (8)"), Some(true));
+    assert_eq!((traced.cause(), traced.causes.len()), (Cause::named("traced"), 1), "{traced:#?}");
+    assert!(traced.causes[0].evidence.starts_with("strace (8)"), "{traced:#?}");
+    let counted = found(None, Some(true));
+    assert_eq!((counted.cause(), counted.would_help), (Cause::named("handler_blocked"), None));
+    for counts in [None, Some(false)] {
+        let not_counted = found(None, counts);
+        assert_eq!(not_counted.cause(), Cause::named("handler_blocked"));
+        assert!(not_counted.would_help.is_some_and(|text| text.contains("frozen")), "{counts:?}");
+    }
+    let computed = log_of(&[record(0, "elsewhere", &json!({ "cpu_us": 40_900 }))]);
+    assert_eq!(explain(&read(&computed), &[])[0].would_help, None, "who computes is not frozen");
+}
+
 /// Goal: messages released together are one stall, and its longest is the one that is explained.
 #[test]
 fn together_is_one_stall() {
