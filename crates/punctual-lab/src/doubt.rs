@@ -56,6 +56,8 @@ pub enum Cause {
     Unfinished { subject: String, count: u64 },
     /// Rounds of which no message was answered that counts.
     Unanswered { subject: String, rounds: usize },
+    /// Messages that were not sent, because there was no room for them.
+    NoRoom { subject: String, count: u64 },
     /// Messages that were never sent.
     Skipped { subject: String, count: u64 },
     /// Later messages came before earlier ones.
@@ -127,14 +129,11 @@ impl fmt::Display for Cause {
                 let rounds = plural(*rounds as u64, "round");
                 write!(f, "{subject}: {rounds} without an answer after the warm-up, left out of what layers cost")
             }
+            Self::NoRoom { subject, count } => many(f, subject, *count, ["message found no room and was not sent", "messages found no room and were not sent"]),
             Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
             Self::Reordered { subject, count } => many(f, subject, *count, ["message arrived after a younger one", "messages arrived after a younger one"]),
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
-                let (first, rest) = (micros(*first_ns as f64), micros(*median_ns as f64));
-                write!(
-                    f,
-                    "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
-                )
+                first_slow(f, subject, *count, [*first_ns, *median_ns])
             }
             Self::StagesOverlap { subject, count, of } => {
                 let (count, of) = (units::count(*count), units::count(*of));
@@ -195,6 +194,9 @@ impl Cause {
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
             Self::Unanswered { .. } => "raise --duration, or stop the other programs",
+            Self::NoRoom { .. } => {
+                "send less often, or from fewer: the medium or a receiver does not keep up"
+            }
             Self::Skipped { .. } => {
                 "see who did not run at their instants, and why; before the first was heard, nobody asked"
             }
@@ -217,6 +219,14 @@ impl Cause {
             Self::Governor { .. } => "cpupower frequency-set -g performance, as root",
         }
     }
+}
+
+fn first_slow(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, ns: [u64; 2]) -> fmt::Result {
+    let [first, rest] = ns.map(|ns| micros(ns as f64));
+    write!(
+        f,
+        "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
+    )
 }
 
 fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_turn: bool) -> fmt::Result {

@@ -129,7 +129,7 @@ impl Shared {
     }
 
     fn note_traffic(&self, traffic: Traffic) {
-        self.refused.add(traffic.full + traffic.unreachable);
+        self.refused.add(traffic.full);
     }
 }
 

@@ -19,7 +19,7 @@ use super::protocol::{Facts, Opening, Part, WorkloadResult};
 use super::published::standings;
 use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
-use crate::doubt::Disturbances;
+use crate::doubt::{Cause, Disturbances};
 use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::RunRecorder;
@@ -176,8 +176,8 @@ fn one_run<'a>(
     let (firsts, first_ns) = first::firsts(&openings, &run.brought);
     let mut account = sums(&mut testbed, settings, is_cut);
     if !settings.asked.mode.is_mutual() {
-        // No node counts losses there: the numbers of what came do.
-        account.lost += figures.rows.iter().map(|row| row.lost).sum::<u64>();
+        let gaps = figures.rows.iter().map(|row| row.lost).sum();
+        account.count_gaps(gaps, sum_of_facts(&run.brought).refused);
     }
     if settings.asked.no_barrier || settings.asked.engine == Medium::Shared {
         account.without_barrier();
@@ -370,11 +370,12 @@ impl Experiment for VehiclesSettings {
         if !died.is_empty() {
             return Err(format!("a process died, and none may: {}", died.join(", ")));
         }
-        if !all_sums(made).is_balanced() {
-            return Err("a frame is in no counter or in two: report it as a bug".to_owned());
-        }
+        // Before the account: what is no value of ours is in it too.
         if made.runs.iter().any(|run| run.facts.mismatched > 0) {
             return Err("a value arrived that was not as it was sent; see the summary".to_owned());
+        }
+        if !all_sums(made).is_balanced() {
+            return Err("a frame is in no counter or in two: report it as a bug".to_owned());
         }
         if summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
     }
@@ -395,7 +396,12 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
     let disturbances = Disturbances { throttled, faults, ..Disturbances::default() };
     let messages: u64 = rows(made).map(|row| row.count).sum();
-    disturbances.causes("vehicles", messages).into_iter().for_each(|cause| summary.doubt(cause));
+    let subject = "vehicles";
+    disturbances.causes(subject, messages).into_iter().for_each(|cause| summary.doubt(cause));
+    let refused = sum(|facts| facts.refused);
+    if refused > 0 {
+        summary.doubt(Cause::NoRoom { subject: subject.to_owned(), count: refused });
+    }
 }
 
 /// Those that the steady state leaves out.

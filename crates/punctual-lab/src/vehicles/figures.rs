@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
-use super::protocol::{Part, Skipped, WorkloadResult};
+use super::protocol::{Facts, Part, Skipped, WorkloadResult};
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
+use crate::endpoint::Medium;
 use crate::explain::run_trace::RunTrace;
 use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
 use crate::stats::{Distribution, Quantile, upper_median};
@@ -188,7 +189,10 @@ impl MadeRun<'_> {
             }
             let asked = (settings.asked.components * settings.count) as u64;
             let skipped: u64 = brought.skipped.iter().map(|skipped| u64::from(skipped.count)).sum();
-            if brought.facts.sent + skipped == asked {
+            let Facts { sent, refused, .. } = brought.facts;
+            // A component counts a value as sent before its node may refuse it.
+            let refused = if settings.asked.mode.is_mutual() { 0 } else { refused };
+            if sent + refused + skipped == asked {
                 for component in 0..settings.asked.components as u16 {
                     offers.entry((vehicle, component)).or_default().count = settings.count as u32;
                 }
@@ -237,8 +241,12 @@ impl MadeRun<'_> {
         let end = opened_ns + settings.lasts().as_nanos() as u64;
         let first_due_ns =
             offer.first_due_ns.unwrap_or_else(|| opened_ns + u64::from(vehicle) * settings.phase_ns());
-        // Its interest was not known before: what was published until then was not for it.
-        let first_heard = seen.keys().next().copied().filter(|&number| number < offer.count).unwrap_or(0);
+        // Its interest was not known before, or it was not there: what was published until then was not for it. Plain ends that are open
+        // before anybody sends have no such time.
+        let asked = &settings.asked;
+        let begins_later = asked.mode.is_mutual() || asked.no_barrier || asked.engine == Medium::Shared;
+        let first_heard = seen.keys().next().copied().filter(|&number| begins_later && number < offer.count);
+        let first_heard = first_heard.unwrap_or(0);
         let cut = seen.keys().next_back().map_or(0, |&newest| newest.saturating_add(1).min(offer.count));
         let count = if self.is_cut { cut } else { offer.count };
         for number in (0..count).filter(|number| !seen.contains_key(number)) {
@@ -392,7 +400,6 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 mod tests {
     use super::*;
     use crate::vehicles::option::VehiclesArguments;
-    use crate::vehicles::protocol::Facts;
     use crate::vehicles::value::Value;
     use clap::Parser;
     use std::time::Duration;
@@ -405,8 +412,11 @@ mod tests {
 
     /// Four messages of so many vehicles.
     fn settings(vehicles: usize) -> VehiclesSettings {
-        let line =
-            format!("vehicles --mode callback --period 1ms --messages 4 --rounds 1 --vehicles {vehicles}");
+        settings_with(&format!("--mode callback --vehicles {vehicles}"))
+    }
+
+    fn settings_with(options: &str) -> VehiclesSettings {
+        let line = format!("vehicles --period 1ms --messages 4 --rounds 1 {options}");
         let line = Line::parse_from(line.split(' '));
         VehiclesSettings::of(&line.options).expect("options that go together")
     }
@@ -526,6 +536,41 @@ mod tests {
         let row = &figures(&brought, &settings).0.rows[0];
         // Vehicle 1 heard nothing of vehicle 0, which sent four.
         assert_eq!((row.count, row.skipped, row.lost), (2, 1, 1 + 4));
+    }
+
+    /// Goal: where there are no interests, a listener that is there before anybody sends loses what does not come, the first too; in
+    /// memory, where a ring begins with its reader, and without a barrier it may not have been there.
+    #[test]
+    fn a_listener_that_is_there_loses_the_first_too() {
+        let facts = Facts { sent: 4, ..Facts::default() };
+        let records = vec![record(0, 2, 5)];
+        let brought = [
+            (Part::Listener, WorkloadResult { records, ..WorkloadResult::default() }),
+            (Part::Vehicle(0), WorkloadResult { facts, ..WorkloadResult::default() }),
+        ];
+        let lost = |options: &str| {
+            let row = &figures(&brought, &settings_with(options)).0.rows[0];
+            (row.count, row.skipped, row.lost)
+        };
+        assert_eq!(lost("--mode engine --vehicles 1"), (1, 0, 3));
+        assert_eq!(lost("--mode async --vehicles 1 --engine datagram"), (1, 0, 3));
+        assert_eq!(lost("--mode engine --vehicles 1 --engine shared"), (1, 2, 1));
+        assert_eq!(lost("--mode engine --vehicles 1 --no-barrier"), (1, 2, 1));
+    }
+
+    /// Goal: values that their senders had no room for are missing, also the last ones, also where a sender had room for none.
+    #[test]
+    fn what_was_refused_does_not_vanish() {
+        let facts = |sent: u64| Facts { sent, refused: 4 - sent, ..Facts::default() };
+        let quiet = |sent: u64| WorkloadResult { facts: facts(sent), ..WorkloadResult::default() };
+        let records = vec![record(0, 0, 5), record(0, 1, 5)];
+        let brought = [
+            (Part::Listener, WorkloadResult { records, ..WorkloadResult::default() }),
+            (Part::Vehicle(0), quiet(2)),
+            (Part::Vehicle(1), quiet(0)),
+        ];
+        let row = &figures(&brought, &settings_with("--mode engine --vehicles 2")).0.rows[0];
+        assert_eq!((row.count, row.lost), (2, 2 + 4));
     }
 
     /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.

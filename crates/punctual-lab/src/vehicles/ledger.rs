@@ -80,6 +80,13 @@ impl Sums {
                 && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
     }
 
+    /// Of a run without nodes that would count what they lost: the gaps in what came do, in so far as they stand nowhere else. What a
+    /// sender had no room for was never on the bus, and what an inbox had no room for did arrive.
+    pub(super) fn count_gaps(&mut self, gaps: u64, refused: u64) {
+        let elsewhere = refused + self.undelivered.values().sum::<u64>();
+        self.lost = self.lost.max(gaps.saturating_sub(elsewhere));
+    }
+
     /// Of a run without a barrier, or in memory, where rings begin with their readers: what no receiver has in its account came before
     /// it did.
     pub fn without_barrier(&mut self) {
@@ -142,5 +149,29 @@ mod tests {
         let mut unplaced = accounts;
         unplaced[1].1.counters.pop();
         assert!(!Sums::of(&unplaced, true, 0).is_balanced());
+    }
+
+    /// Goal: a gap in what one listener got is one lost frame, unless it stands elsewhere already. Each case: frames on the bus, what the
+    /// listener's account says (arrived, lost, inbox full), gaps, values refused by their senders.
+    #[test]
+    fn a_gap_is_counted_once() {
+        for (what, broadcast, (arrived, lost, inbox_full), gaps, refused) in [
+            ("no node counts", 12, (10, 0, 0), 2, 0),
+            ("the listener's node counts too", 12, (10, 2, 0), 2, 0),
+            ("nobody knew of its first frame", 12, (10, 1, 0), 2, 0),
+            ("arrived, and found no room", 12, (12, 0, 2), 2, 0),
+            ("never on the bus", 10, (10, 0, 0), 2, 2),
+            ("all of it", 10, (8, 1, 1), 5, 2),
+        ] {
+            let listener =
+                [("copies", arrived), ("delivered", arrived - inbox_full), ("inbox_full", inbox_full)];
+            let accounts = [
+                (Part::Listener, Account { lost, ..account(0, arrived, &listener) }),
+                (Part::Vehicle(0), account(broadcast, 0, &[("sent", broadcast)])),
+            ];
+            let mut sums = Sums::of(&accounts, false, 0);
+            sums.count_gaps(gaps, refused);
+            assert!(sums.is_balanced(), "{what}: {sums:?}");
+        }
     }
 }
