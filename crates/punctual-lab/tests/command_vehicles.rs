@@ -4,6 +4,7 @@
 mod common;
 mod glossary;
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -222,23 +223,32 @@ fn many_components_hear_each_other() {
     assert_eq!(count(&own["ledger"], "delivered"), sent, "{own:#}");
 }
 
-/// Goal: a vehicle that is killed is said to have died; the others go on, and nothing hangs.
+/// Goal: a vehicle that is killed is said to have died; the others go on, each with the number of its own trial, and nothing hangs.
 #[test]
 fn a_vehicle_that_dies_is_told() {
     let _turn = alone();
     let place = Place::new();
-    let arguments = ["run", "vehicles", "--engine", "shared", "--json", "summary.json", "--vehicles", "4"];
+    let arguments = ["run", "vehicles", "--engine", "shared", "--out", "run", "--vehicles", "4"];
     let more = ["--runs", "1", "--messages", "60", "--period", "50ms", "--roadside", "0"];
     let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
     let parent = started.id();
     started.has("four vehicles", || children(parent).len() == 4);
     // Behind the barrier; if a slow machine has not come so far, death before it is told too.
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    let victim = children(parent).pop().expect("one of four");
+    let victim = children(parent).into_iter().nth(1).expect("one of four");
     assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("kill is a program").success());
     let ended = started.end();
     assert!(matches!(ended.code, Some(1 | 3)), "{}", ended.err);
     assert!(ended.err.contains("vehicle-") && ended.err.contains("died"), "{}", ended.err);
+    if ended.code == Some(1) {
+        let summary = summary_of(&text(&place.path("run/summary.json")));
+        let died = summary["vehicles"]["runs"][0]["died"][0].as_str().expect("one died");
+        let died =
+            died.strip_prefix("vehicle-").and_then(|number| number.parse::<u32>().ok()).expect("its number");
+        let trials: BTreeSet<u32> =
+            Run::open(&place.path("run")).expect("a run").trials.iter().map(|trial| trial.trial).collect();
+        assert_eq!(trials, (0..4).filter(|&number| number != died).collect::<BTreeSet<u32>>(), "{died} died");
+    }
 }
 
 /// Goal: a vehicle that was stopped is named, its values were never sent, and stalls have one name and one count.

@@ -117,7 +117,10 @@ fn store_samples(
     store: &mut Store,
 ) -> Result<(), StoreError> {
     let first = number * run.settings.receivers() as u32;
-    for ((trial, (part, _)), rows) in (first..).zip(run.receivers()).zip(samples) {
+    for ((part, _), rows) in run.receivers().zip(samples) {
+        // By its own number: one that died has no trial, and those behind it keep theirs.
+        let place = if let Part::Vehicle(vehicle) = *part { u32::from(vehicle) } else { 0 };
+        let trial = first + place;
         let cells: Vec<_> =
             rows.into_iter().map(|(row, samples)| (run.settings.cell(&row), samples)).collect();
         let paths = store.append_all(trial, &cells)?;
