@@ -346,13 +346,34 @@ fn an_interrupted_run_keeps_what_it_measured() {
     let summary = summary_of(&text(&place.path("run/summary.json")));
     assert_account(&summary);
     assert!(summary.to_string().contains("cut short"));
+    assert_eq!(summary["vehicles"]["runs"][0]["is_cut"], true);
+    assert!(
+        ended.out.contains("ours, run 1, cut short") && !ended.out.contains("below the last table"),
+        "{}",
+        ended.out
+    );
     assert!(vehicles.iter().all(|pid| !std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
     let links =
         Command::new("ip").args(["-o", "link"]).output().map(|output| output.stdout).unwrap_or_default();
     assert!(!String::from_utf8_lossy(&links).contains("road:"), "the bridge is still there");
 }
 
-/// Goal: one line that names the option, the value and the range.
+/// Goal: a run that was interrupted before its barrier opened is none.
+#[test]
+fn a_run_that_only_began_is_none() {
+    let _turn = alone();
+    let place = Place::new();
+    // Of 240 components the barrier opens after almost four seconds.
+    let arguments = ["run", "vehicles", "--engine", "shared", "--vehicles", "4", "--components", "60"];
+    let mut started = place.start(punctual(&[&arguments[..], &["--roadside", "0", "--out", "run"]].concat()));
+    let parent = started.id();
+    started.has("vehicles that are ready", || all_ready(parent));
+    started.signal_group("-INT");
+    let ended = started.end();
+    assert_eq!(ended.code, Some(3), "{}\n{}", ended.out, ended.err);
+    assert!(ended.err.contains("interrupted before anything was measured"), "{}", ended.err);
+}
+
 /// Goal: what could not begin leaves no folder that looks like a run.
 #[test]
 fn a_run_that_cannot_begin_leaves_nothing() {
@@ -362,6 +383,7 @@ fn a_run_that_cannot_begin_leaves_nothing() {
     assert_eq!(left, 0, "folders in runs/");
 }
 
+/// Goal: one line that names the option, the value and the range.
 #[test]
 fn misuse_is_told_in_a_line() {
     let place = Place::new();

@@ -16,7 +16,6 @@ use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
 use super::protocol::{Facts, Opening, Part, WorkloadResult};
-use super::published::standings;
 use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt::{Cause, Disturbances};
@@ -81,6 +80,9 @@ pub struct RunReport {
     /// What its records come to.
     #[serde(flatten)]
     pub figures: RunFigures,
+    /// It was interrupted: what it has is not all that was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// Processes that died.
     pub died: Vec<String>,
     /// What became of every frame.
@@ -189,6 +191,7 @@ fn one_run<'a>(
     account.incomplete |= is_cut && !account.is_balanced();
     let report = RunReport {
         account,
+        is_cut,
         died: std::mem::take(&mut testbed.died),
         startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
         firsts,
@@ -303,14 +306,15 @@ impl Experiment for VehiclesSettings {
         let (began, mut runs) = (Clock::get().now(), Vec::new());
         for (number, _) in Turns::new(self.asked.rounds, 1, bar) {
             bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
-            let (run, samples, report) = match one_run(self, &place, began) {
-                // One that had only begun is none; a process may have ended before it could catch the signal.
-                Err(_) if interrupted() && !runs.is_empty() => break,
-                Err(_) if interrupted() => {
+            let made = one_run(self, &place, began);
+            // One that had only begun is none; a process may have ended before it could catch the signal.
+            if interrupted() && made.as_ref().map_or(true, |(run, ..)| run.is_empty()) {
+                if runs.is_empty() {
                     return Err("interrupted before anything was measured".to_owned().into());
                 }
-                made => made?,
-            };
+                break;
+            }
+            let (run, samples, report) = made?;
             store_samples(&run, number, samples, store)?;
             runs.push(report);
         }
@@ -361,7 +365,6 @@ impl Experiment for VehiclesSettings {
             period_us: self.asked.period.as_micros() as u64,
             messages: self.count,
             frames_per_second: (self.asked.vehicles * self.asked.components) as f64 / period,
-            standings: standings(&made.runs),
             runs: made.runs.clone(),
         };
         summary.more.insert("vehicles".to_owned(), json!(all));

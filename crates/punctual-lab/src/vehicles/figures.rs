@@ -145,6 +145,11 @@ impl MadeRun<'_> {
         (figures, samples)
     }
 
+    /// Nobody received anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.brought.iter().all(|(_, brought)| brought.records.is_empty())
+    }
+
     /// The parts that receive, in the order of the trials, and what they brought.
     pub(super) fn receivers(&self) -> impl Iterator<Item = &(Part, WorkloadResult)> {
         let is_mutual = self.settings.asked.mode.is_mutual();

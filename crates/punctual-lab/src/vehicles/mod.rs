@@ -31,7 +31,6 @@ pub mod overview;
 pub mod process;
 pub mod protocol;
 mod publication;
-pub mod published;
 pub mod quiet;
 pub mod stalls;
 mod tables;

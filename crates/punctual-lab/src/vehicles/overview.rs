@@ -7,7 +7,6 @@ use super::experiment::{Absence, RunReport};
 use super::first::FirstMessage;
 use super::ledger::Sums;
 use super::option::Mode;
-use super::published::Standing;
 use super::stalls::VehicleStall;
 use super::tables;
 use crate::endpoint::Medium;
@@ -17,7 +16,7 @@ use crate::summary::Summary;
 use crate::units::{count, grouped, micros};
 
 /// What stands in the summary under `vehicles`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overall {
     /// Where values travelled, in words.
     pub place: String,
@@ -52,8 +51,6 @@ pub struct Overall {
     pub frames_per_second: f64,
     /// Run by run.
     pub runs: Vec<RunReport>,
-    /// Against the last published table.
-    pub standings: Vec<Standing>,
     /// Over all runs.
     pub account: Sums,
     /// Stalls of receivers in all runs, as the results count them.
