@@ -400,6 +400,7 @@ fn misuse_is_told_in_a_line() {
         (&["--messages", "9000000"], "MiB"),
         (&["--gap", "1ms"], "--gap"),
         (&["--period", "1500ns"], "--period"),
+        (&["--mode", "engine", "--wake", "eventfd"], "--wake eventfd"),
         (&["--mode", "async", "--wake", "futex"], "--wake futex"),
         (&["--mode", "async", "--engine", "shared", "--wake", "signal"], "--wake signal"),
         (&["--mode", "async", "--wake", "adaptive"], "--wake adaptive"),

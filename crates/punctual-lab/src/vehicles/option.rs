@@ -98,8 +98,8 @@ pub struct VehiclesArguments {
     /// What carries messages between vehicles
     #[arg(long, value_enum, default_value_t)]
     pub(super) engine: Medium,
-    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; async: signal,
-    /// over shared memory futex]
+    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; engine: spin; async:
+    /// signal, over shared memory futex]
     #[arg(long, value_name = "WAY")]
     pub(super) wake: Option<Wake>,
     /// Whether messages carry a tag
@@ -271,6 +271,7 @@ fn wake(arguments: &VehiclesArguments) -> Wake {
     arguments.wake.unwrap_or(match (arguments.mode, arguments.engine) {
         (Mode::Async, Medium::Shared) => Wake::Futex,
         (Mode::Async, _) => Wake::Signal,
+        (Mode::Engine, _) => Wake::Spin,
         _ => Wake::EventFd,
     })
 }
@@ -293,6 +294,9 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
         let name = mode.name();
         return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
     }
+    if mode == Mode::Engine && wake != Wake::Spin {
+        return usage(format!("--wake {wake}: --mode engine has one receiver that polls; leave it out"));
+    }
     if !wake.can_wait_for(medium == Medium::Shared) {
         let name = medium.name();
         let others = if medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
@@ -303,7 +307,7 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
     if mode == Mode::Async && medium == Medium::Packet && matches!(wake, Wake::Backoff | Wake::Adaptive) {
         return usage(format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin"));
     }
-    let spins = mode == Mode::Engine || matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
+    let spins = matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
     match arguments.sched {
         Urgency::Deadline { .. } => {
             return usage(format!(

@@ -133,9 +133,11 @@ impl Again {
         option("--seal", if plan["sealed"] == true { "on" } else { "off" }.to_owned());
         let flags = [("--spread", plan["spread"] == true), ("--no-barrier", plan["barrier"] == false)];
         more.extend(flags.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| (*name).to_owned()));
+        // Plans of old name a way for this mode too, by which nobody waited.
+        let wake = if text("mode")? == "engine" { "spin" } else { text("wake")? };
         Ok(Self {
             experiment: Remade::Vehicles,
-            ways: vec![text("wake")?.to_owned()],
+            ways: vec![wake.to_owned()],
             urgencies: vec![text("sched")?.parse()?],
             is_pinned: plan["pinned"] == true,
             more,
@@ -268,5 +270,32 @@ fn tracer_of(run: &Run) -> Option<String> {
 fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
     if !list.contains(&one) {
         list.push(one);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Header, Store};
+
+    fn vehicles_again(plan: Value) -> Again {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("run");
+        Store::import(Some(&path), &Header { plan, ..Header::new("vehicles") }).expect("a new run");
+        Again::of(&Run::open(&path).expect("a run"), Duration::from_secs(1), false)
+            .expect("its plan is whole")
+    }
+
+    /// Goal: an engine that polls is made again as one that polls, whatever way a plan of old names.
+    #[test]
+    fn an_engine_alone_is_not_told_how_to_wait() {
+        let plan = |mode: &str| {
+            serde_json::json!({
+                "mode": mode, "engine": "packet", "interfaces": "one", "wake": "eventfd", "sched": "other",
+                "vehicles": 15, "roadside": 0, "components": 1, "period_us": 1e5, "awake_us": 0.0,
+            })
+        };
+        assert!(vehicles_again(plan("engine")).command().contains("--wake spin "));
+        assert!(vehicles_again(plan("callback")).command().contains("--wake eventfd "));
     }
 }
