@@ -39,6 +39,8 @@ pub(super) struct Alone {
     endpoint: Box<dyn Endpoint>,
     assignment: Assignment,
     totals: Totals,
+    /// What was received.
+    records: Vec<Record>,
 }
 
 impl Alone {
@@ -55,17 +57,20 @@ impl Alone {
                 open_alone(&bus, &name, Target::everyone_at(PORT))?
             }
         };
-        Ok(Self { endpoint, assignment: assignment.clone(), totals: Totals::default() })
+        let expected =
+            if assignment.part == Part::Listener { assignment.vehicles * assignment.count } else { 0 };
+        let records = Record::room_for(expected, 0);
+        Ok(Self { endpoint, assignment: assignment.clone(), totals: Totals::default(), records })
     }
 
     /// Receives until everything came, or will not.
-    fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) -> Vec<Record> {
+    fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) {
         let (expected, patience_ns) = self.assignment.awaited(start_ns);
-        let (mut records, mut buffer) = (Vec::with_capacity(expected), [0; VALUE_SIZE]);
+        let mut buffer = [0; VALUE_SIZE];
         let clock = Clock::get();
         let look = clock.ticks(LOOK);
         watch.begin();
-        while records.len() < expected && !interrupted() {
+        while self.records.len() < expected && !interrupted() {
             let Some(got) = self.endpoint.receive(&mut buffer, clock.now().plus(look)) else {
                 if monotonic_ns() < patience_ns { continue } else { break }
             };
@@ -73,12 +78,11 @@ impl Alone {
             if let Some(value) = Value::parse(&buffer[..got.size]) {
                 self.totals.delivered += 1;
                 watch.note(value.origin.vehicle);
-                records.push(Record::new(value, 0, received, None));
+                self.records.push(Record::new(value, 0, received, None));
             } else {
                 self.totals.mismatched += 1;
             }
         }
-        records
     }
 }
 
@@ -94,19 +98,19 @@ impl Workload for Alone {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         sleep_precisely();
         let (before, signals_before) = (Facts::now(), signals_delivered());
-        let (mut sent, mut signals, mut records) = ((0, 0), 0, Vec::new());
+        let (mut sent, mut signals) = ((0, 0), 0);
         let mut watch = Watch::new(0, false);
         if let Part::Vehicle(vehicle) = self.assignment.part {
             let (clock, schedule) = (Clock::get(), Schedule::new(&self.assignment, vehicle, 0));
             sent = schedule.send_all(start_ns, |value| self.endpoint.send(value, clock.now()));
             self.totals.sent = sent.0;
         } else {
-            records = self.receive_all(start_ns, &mut watch);
+            self.receive_all(start_ns, &mut watch);
             signals = signals_delivered() - signals_before;
         }
         let mismatched = self.totals.mismatched;
         let facts = Facts { sent: sent.0, refused: sent.1, mismatched, signals, ..Facts::since(&before) };
-        let beginnings = vec![watch.finish()];
+        let (records, beginnings) = (std::mem::take(&mut self.records), vec![watch.finish()]);
         // Its messages carry no stamps, so no stage is known that windows could explain.
         Ok(WorkloadResult { facts, records, beginnings, ..WorkloadResult::default() })
     }

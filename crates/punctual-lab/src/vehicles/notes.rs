@@ -8,9 +8,8 @@ use punctual::interest::Response;
 
 use super::components::Shared;
 use super::first::{Beginning, Watch};
-use super::value::{Record, STAGES_KEPT, UNKNOWN, Value};
+use super::value::{Record, Value};
 use crate::endpoint::VALUE_SIZE;
-use crate::run::room_for;
 
 /// What a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);
@@ -33,13 +32,7 @@ impl Notes {
         count: u32,
         capacity: usize,
     ) -> Self {
-        let blank = Record {
-            value: Value { sent: Ticks(1), ..Value::default() },
-            component,
-            received: Ticks(1),
-            stages: [UNKNOWN; STAGES_KEPT.len()],
-        };
-        let (records, watch) = (room_for(capacity, blank), Watch::new(component, true));
+        let (records, watch) = (Record::room_for(capacity, component), Watch::new(component, true));
         Self { shared, component, count, records, watch, to }
     }
 

@@ -25,6 +25,7 @@ pub(super) struct Observed {
     observer: Option<Observer>,
     watch: Arc<Mutex<Watch>>,
     noted: Receiver<Noted>,
+    records: Vec<Record>,
     assignment: Assignment,
 }
 
@@ -52,7 +53,8 @@ impl Observed {
             let _gone = to.send(value.map(|value| Record::new(value, 0, received, message.stages.as_ref())));
         });
         let observer = observer.map_err(|error| error.to_string())?;
-        Ok(Self { node, observer: Some(observer), watch, noted, assignment: assignment.clone() })
+        let records = Record::room_for(assignment.vehicles * assignment.count, 0);
+        Ok(Self { node, observer: Some(observer), watch, noted, records, assignment: assignment.clone() })
     }
 }
 
@@ -61,7 +63,7 @@ impl Workload for Observed {
         sleep_precisely();
         let (before, signals_before) = (Facts::now(), signals_delivered());
         let (expected, patience_ns) = self.assignment.awaited(start_ns);
-        let (mut mismatched, mut records) = (0, Vec::with_capacity(expected));
+        let (mut mismatched, mut records) = (0, std::mem::take(&mut self.records));
         while records.len() < expected && monotonic_ns() < patience_ns && !interrupted() {
             // Seldom, so that the one who is looked at is not disturbed.
             sleep_until(monotonic_ns() + 50_000_000);
