@@ -20,8 +20,7 @@ impl MadeRun<'_> {
     /// The evidence of what a receiver got in the run of this number.
     pub(super) fn evidence(&self, number: u32, receiver: Part, samples: &Samples) -> TrialEvidence {
         let mut threads: Vec<EvidenceThread> = Vec::new();
-        // Of several components the samples do not say whose a value is.
-        for (part, brought) in self.brought.iter().filter(|_| self.settings.asked.components == 1) {
+        for (part, brought) in &self.brought {
             let is_late = |number: u16| samples.sender.contains(&u64::from(number));
             for watched in &brought.windows {
                 let windows = self.windows(*part, brought, &watched.of.nanos());

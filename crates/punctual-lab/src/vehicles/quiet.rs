@@ -27,17 +27,18 @@ pub(super) struct QuietPlan {
 }
 
 impl QuietPlan {
-    /// Of a process; `None` where values are due all the while. Processes look one after the other, so that none waits for another.
+    /// Of a process; `None` where values are due all the while, and of several components, whose samples do not say whose a value is.
+    /// Processes look one after the other, so that none waits for another.
     pub(super) fn of(assignment: &Assignment) -> Option<Self> {
         let Assignment { period_ns, phase_ns, vehicles, components, count, .. } = *assignment;
-        let spacing_ns = if phase_ns == 0 { period_ns } else { phase_ns / components.max(1) as u64 };
+        let spacing_ns = if phase_ns == 0 { period_ns } else { phase_ns };
         let place = match assignment.part {
             Part::Vehicle(number) => u64::from(number),
             Part::Roadside(_) | Part::Listener => 0,
         };
         let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / vehicles.max(1) as u64;
         let plan = Self { spacing_ns, period_ns, offset_ns, count };
-        (spacing_ns >= SPACING_NS_MIN).then_some(plan)
+        (spacing_ns >= SPACING_NS_MIN && components == 1).then_some(plan)
     }
 
     /// The first quiet instant after `now_ns`, if values are due from `start_ns` on.
@@ -124,6 +125,35 @@ pub(super) fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::BusPlan;
+    use crate::scheduling::Urgency;
+    use crate::vehicles::option::Mode;
+
+    /// Goal: no thread looks at itself where nobody could use what it sees, or where no instant is quiet.
+    #[test]
+    fn windows_are_kept_where_they_can_explain() {
+        let plan = |components, phase_ns| {
+            let assignment = Assignment {
+                part: Part::Vehicle(1),
+                mode: Mode::Callback,
+                bus: BusPlan::Shared("quiet".to_owned()),
+                keys: None,
+                wake: punctual::Wake::EventFd,
+                urgency: Urgency::Other,
+                inbox_size: 1 << 14,
+                others: 1,
+                vehicles: 2,
+                components,
+                period_ns: 10_000_000,
+                count: 9,
+                phase_ns,
+                barrier: true,
+            };
+            QuietPlan::of(&assignment).map(|plan| plan.spacing_ns)
+        };
+        assert_eq!((plan(1, 0), plan(2, 0)), (Some(10_000_000), None));
+        assert_eq!((plan(1, 5_000_000), plan(1, 1_000_000)), (Some(5_000_000), None));
+    }
 
     /// Goal: looks lie between two values that are due, each period once, and none is made where it is no longer quiet.
     #[test]
