@@ -36,7 +36,7 @@ pub struct Row {
     pub max_us: u64,
     /// Mean of all messages, ns.
     pub pooled_mean_ns: f64,
-    /// Quantiles of all messages, ns, where the sample supports them.
+    /// Quantiles of all messages, ns, where the sample supports them; a lost one is infinitely late.
     pub p50_ns: Option<u64>,
     /// One in ten is later.
     pub p90_ns: Option<u64>,
@@ -345,13 +345,14 @@ fn row(name: &str, is_own: bool, receptions: &[Reception<'_>], samples: &RunSamp
         let of_row = samples.iter().flatten().filter(|(row, _)| row == name);
         of_row.map(|(_, samples)| samples.count_of(outcome)).sum()
     };
-    let count = pooled.len();
+    let (count, lost) = (pooled.len(), ended(Outcome::Lost));
+    (0..lost).for_each(|_| pooled.push(1, 0, 0, 0, Outcome::Lost));
     let all = Distribution::of(&[pooled], Phase::Steady, 0);
     let quantile = |quantile| all.quantile(quantile).ns();
     Row {
         name: name.to_owned(),
         count: count as u64,
-        lost: ended(Outcome::Lost),
+        lost,
         skipped: ended(Outcome::Unfinished),
         min_us: all.min_ns().unwrap_or(0) / 1000,
         mean_us: if means.is_empty() { 0.0 } else { means.iter().sum::<u64>() as f64 / means.len() as f64 },
@@ -488,6 +489,21 @@ mod tests {
         assert!((socket.pooled_mean_ns - 25_250.0).abs() < 10.0, "{socket:?}");
         assert_eq!((figures.rows[1].name.as_str(), figures.rows[1].count), ("sharedmem", 8));
         assert_eq!(samples.len(), 2);
+    }
+
+    /// Goal: what was lost is in the quantiles, later than everything that came.
+    #[test]
+    fn lost_messages_are_the_latest() {
+        let records: Vec<Record> = (1..=30).map(|us| record(1, us, us.into())).collect();
+        let receptions = [Reception { receiver: 0, records: [records.iter().collect(), Vec::new()] }];
+        let quantiles = |lost: u64| {
+            let mut samples = Samples::default();
+            (0..lost).for_each(|index| samples.push(index, 0, 0, 0, Outcome::Lost));
+            let row = row("socket", false, &receptions, &vec![vec![("socket".to_owned(), samples)]]);
+            (row.count, row.lost, row.p50_ns.map(|ns| (ns + 500) / 1000))
+        };
+        assert_eq!((quantiles(0), quantiles(10)), ((30, 0, Some(15)), (30, 10, Some(20))));
+        assert_eq!(quantiles(40), (30, 40, None));
     }
 
     /// Goal: what did not come is lost, what came twice is doubled, what came late is out of order; none vanishes.

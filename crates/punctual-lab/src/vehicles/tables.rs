@@ -7,7 +7,7 @@ use super::option::Mode;
 use super::overview::Overall;
 use crate::report::draw::{Series, bars, lines};
 use crate::report::section::{Block, Cell, Column, Item, Output, Section, Table, TableOf, Tone};
-use crate::stats::UNEXPLAINED;
+use crate::stats::{Quantile, UNEXPLAINED};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, grouped, micros, micros_or_dash};
 
@@ -84,11 +84,11 @@ pub(super) fn all_messages(all: &Overall) -> Section {
         .number("lost", |(_, row)| Cell::broken(row.lost))
         .number("skipped", |(_, row)| count(row.skipped))
         .number("mean", |(_, row)| micros(row.pooled_mean_ns))
-        .number("p50", |(_, row)| Cell::strong(micros_or_dash(row.p50_ns)))
-        .number("p90", |(_, row)| micros_or_dash(row.p90_ns))
-        .number("p99", |(_, row)| micros_or_dash(row.p99_ns))
-        .number("p99.9", |(_, row)| micros_or_dash(row.p999_ns))
-        .number("max", |(_, row)| micros(row.max_ns as f64))
+        .number("p50", |(_, row)| quantile(row, row.p50_ns, Quantile::P50))
+        .number("p90", |(_, row)| quantile(row, row.p90_ns, Quantile::P90))
+        .number("p99", |(_, row)| quantile(row, row.p99_ns, Quantile::P99))
+        .number("p99.9", |(_, row)| quantile(row, row.p999_ns, Quantile::P999))
+        .number("max", |(_, row)| if row.lost > 0 { infinite() } else { micros(row.max_ns as f64).into() })
         .number("sent late", |(_, row)| micros(row.late_mean_ns))
         .keyed(2);
     Section::new("The same messages, all of them").about("sent → received, µs").table(table).note(
@@ -96,6 +96,19 @@ pub(super) fn all_messages(all: &Overall) -> Section {
          open load does (messages due at fixed instants). Skipped: not sent, as its publisher slept through the instant or did \
          not know yet that it was wanted; as late as what came instead.",
     )
+}
+
+/// A dash where the sample is too small, ∞ among the lost.
+fn quantile(row: &Row, ns: Option<u64>, of: Quantile) -> Cell {
+    match ns {
+        None if of.is_supported(row.count + row.lost) => infinite(),
+        ns if of == Quantile::P50 => Cell::strong(micros_or_dash(ns)),
+        ns => micros_or_dash(ns).into(),
+    }
+}
+
+fn infinite() -> Cell {
+    Cell::toned("∞", Tone::Bad)
 }
 
 /// Where the time of each row goes.
