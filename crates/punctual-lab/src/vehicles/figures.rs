@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
 use super::protocol::{Facts, Part, Skipped, WorkloadResult};
+use super::publication::behind_ns;
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::endpoint::Medium;
 use crate::explain::run_trace::RunTrace;
@@ -234,18 +235,18 @@ impl MadeRun<'_> {
         for (of, offer) in
             offers.iter().filter(|((vehicle, _), _)| (*vehicle == reception.receiver) == is_own)
         {
-            self.push_absent(&mut samples, of.0, offer, seen.get(of).unwrap_or(&nothing));
+            self.push_absent(&mut samples, *of, offer, seen.get(of).unwrap_or(&nothing));
         }
         samples
     }
 
     /// What did not come of a vehicle's component: lost, or never sent, which ends when a younger value comes.
-    fn push_absent(&self, samples: &mut Samples, vehicle: u16, offer: &Offer, seen: &BTreeMap<u32, Ticks>) {
+    fn push_absent(&self, samples: &mut Samples, of: (u16, u16), offer: &Offer, seen: &BTreeMap<u32, Ticks>) {
         let (settings, clock) = (self.settings, Clock::get());
         let opened_ns = clock.nanos(self.opened.since(self.began));
         let end = opened_ns + settings.lasts().as_nanos() as u64;
-        let first_due_ns =
-            offer.first_due_ns.unwrap_or_else(|| opened_ns + u64::from(vehicle) * settings.phase_ns());
+        let behind_ns = behind_ns(settings.phase_ns(), settings.asked.components, of);
+        let first_due_ns = offer.first_due_ns.unwrap_or(opened_ns + behind_ns);
         // Its interest was not known before, or it was not there: what was published until then was not for it. Plain ends that are open
         // before anybody sends have no such time.
         let asked = &settings.asked;
@@ -266,7 +267,7 @@ impl MadeRun<'_> {
             };
             let age = known.unwrap_or(end).saturating_sub(due);
             samples.push(number.into(), due, due, age, outcome);
-            samples.sender.push(vehicle.into());
+            samples.sender.push(of.0.into());
             samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
             // Its sender was not there to send it, until it sent a younger one.
             if let Some(sent) = samples.stages.first_mut().and_then(|sent| sent.ns.last_mut())
@@ -592,6 +593,19 @@ mod tests {
         ];
         let row = &figures(&brought, &settings_with("--mode engine --vehicles 2")).0.rows[0];
         assert_eq!((row.count, row.lost), (2, 2 + 4));
+    }
+
+    /// Goal: what did not come was due when its component's schedule says, where vehicles and their components come one after the other.
+    #[test]
+    fn what_is_missing_was_due_at_its_own_instant() {
+        let settings = settings_with("--mode callback --vehicles 2 --components 2 --spread");
+        let facts = Facts { sent: 8, ..Facts::default() };
+        let quiet = WorkloadResult { facts, ..WorkloadResult::default() };
+        let brought = [(Part::Vehicle(0), quiet.clone()), (Part::Vehicle(1), quiet)];
+        let samples = &figures(&brought, &settings).1[0][0].1;
+        let due_us: BTreeSet<u64> = samples.due_ns.iter().map(|ns| (ns + 500) / 1000).collect();
+        // Half a period behind vehicle 0, and component 1 half of that behind component 0.
+        assert_eq!(due_us, [0, 1, 2, 3].iter().flat_map(|ms| [ms * 1000 + 500, ms * 1000 + 750]).collect());
     }
 
     /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.

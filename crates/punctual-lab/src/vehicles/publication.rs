@@ -24,13 +24,13 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Of a component of a vehicle.
     pub(super) fn new(assignment: &Assignment, vehicle: u16, component: u16) -> Self {
-        let share = assignment.phase_ns / assignment.components as u64;
+        let Assignment { phase_ns, components, .. } = *assignment;
         Self {
             vehicle,
             component,
             count: u32::try_from(assignment.count).unwrap_or(u32::MAX),
             period_ns: assignment.period_ns,
-            phase_ns: u64::from(vehicle) * assignment.phase_ns + u64::from(component) * share,
+            phase_ns: behind_ns(phase_ns, components, (vehicle, component)),
         }
     }
 
@@ -81,6 +81,12 @@ impl Schedule {
         }
         (sent, refused)
     }
+}
+
+/// How far the first message of a vehicle's component is behind the barrier: vehicles come one after the other, and share what lies
+/// between them among their components.
+pub(super) fn behind_ns(phase_ns: u64, components: usize, (vehicle, component): (u16, u16)) -> u64 {
+    u64::from(vehicle) * phase_ns + u64::from(component) * (phase_ns / components as u64)
 }
 
 #[cfg(test)]
