@@ -406,16 +406,9 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vehicles::option::VehiclesArguments;
+    use crate::vehicles::option::tests::settings_of;
     use crate::vehicles::value::Value;
-    use clap::Parser;
     use std::time::Duration;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: VehiclesArguments,
-    }
 
     /// Four messages of so many vehicles.
     fn settings(vehicles: usize) -> VehiclesSettings {
@@ -423,9 +416,8 @@ mod tests {
     }
 
     fn settings_with(options: &str) -> VehiclesSettings {
-        let line = format!("vehicles --period 1ms --messages 4 --rounds 1 {options}");
-        let line = Line::parse_from(line.split(' '));
-        VehiclesSettings::of(&line.options).expect("options that go together")
+        let options = format!("--period 1ms --messages 4 --rounds 1 {options}");
+        settings_of(&options).expect("options that go together")
     }
 
     fn record(vehicle: u16, number: u32, latency_us: u64) -> Record {

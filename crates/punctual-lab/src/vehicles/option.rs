@@ -159,8 +159,9 @@ const SENDER_MESSAGES: usize = 100;
 /// Processes on one medium, with room for the roadside in the table of nodes.
 const PROCESSES_MAX: usize = 200;
 const COMPONENTS_MAX: usize = 60;
-/// What all records of one process may take, bytes.
-const RECORDS_MAX: usize = 1 << 29;
+/// What the records of all receivers may take, bytes: the command's process holds them all, and their samples beside them. Ten minutes
+/// of 22 vehicles with 220 components, twice a second, take less than half of it.
+const RECORDS_MAX: usize = 1 << 30;
 
 /// Everything that is asked for, and what it comes to.
 #[derive(Clone, Debug)]
@@ -201,11 +202,12 @@ impl VehiclesSettings {
             asked: arguments.clone(),
         };
         let (vehicles, components, count) = (arguments.vehicles, arguments.components, settings.count);
-        let bytes = vehicles.saturating_mul(components).saturating_mul(count) * Record::SIZE;
+        let of_one = (vehicles * components).saturating_mul(count).saturating_mul(Record::SIZE);
+        let bytes = of_one.saturating_mul(settings.receivers());
         if bytes > RECORDS_MAX {
             let (mib, most) = (bytes >> 20, RECORDS_MAX >> 20);
             return usage(format!(
-                "--messages {count}: the records of each vehicle would take {mib} MiB, where {most} are the most; take fewer, or a \
+                "--messages {count}: the records of all receivers would take {mib} MiB, where {most} are the most; take fewer, or a \
                  shorter --duration"
             ));
         }
@@ -347,5 +349,46 @@ fn messages(arguments: &VehiclesArguments) -> usize {
         (None, Mode::Application) => during(APPLICATION_RUN),
         (None, Mode::Callback) => CALLBACK_MESSAGES.div_ceil(arguments.vehicles),
         (None, Mode::Engine | Mode::Async) => SENDER_MESSAGES,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: VehiclesArguments,
+    }
+
+    /// What these options come to.
+    pub(in crate::vehicles) fn settings_of(options: &str) -> Result<VehiclesSettings, Failure> {
+        VehiclesSettings::of(&Line::parse_from(std::iter::once("vehicles").chain(options.split(' '))).options)
+    }
+
+    /// Goal: the limit is that of the one process which holds what all receive; what is usual, and what a night does, is far below it.
+    #[test]
+    fn the_records_of_all_receivers_have_a_limit() {
+        for fits in [
+            "--quick",
+            "--duration 60m",
+            "--vehicles 22 --components 10 --period 500ms --duration 600s",
+            "--mode callback --messages 60000",
+            "--mode engine --messages 900000",
+        ] {
+            assert!(settings_of(fits).is_ok(), "{fits}");
+        }
+        for large in
+            ["--messages 70000", "--mode callback --messages 400000", "--mode async --messages 1000000"]
+        {
+            let refused = settings_of(large).map(|settings| settings.count);
+            assert!(
+                matches!(&refused, Err(Failure::Usage(text)) if text.contains("MiB")),
+                "{large}: {refused:?}"
+            );
+        }
     }
 }
