@@ -67,8 +67,8 @@ fn every_vehicle_hears_every_vehicle() {
         let (row, runs) = (if engine == "shared" { "shared" } else { "socket" }, runs_of(kind));
         for (mode, seal) in [("application", "on"), ("callback", "off")] {
             let place = Place::new();
-            // With a seal one interface each, without it the one of all; where there are none, both mean nothing.
-            let interfaces = if seal == "on" { "each" } else { "one" };
+            // With a seal one interface each, without it the one of all; elsewhere there is no choice.
+            let interfaces = if seal == "on" && engine == "packet" { "each" } else { "one" };
             let of_all =
                 ["--mode", mode, "--engine", engine, "--roadside", "1", "--components", "2", "--seal", seal];
             let more = [&of_all[..], &["--interfaces", interfaces]].concat();
@@ -202,6 +202,20 @@ fn a_receiver_that_sleeps_is_told_of_every_frame() {
         let signals = count(&summary["vehicles"]["runs"][0]["facts"], "signals");
         assert_eq!(signals > 0, wake == "signal", "{engine}, {wake}: {signals} signals");
     }
+}
+
+/// Goal: vehicles that signals tell of messages say how many came.
+#[test]
+fn signals_of_components_are_counted() {
+    let _turn = alone();
+    let place = Place::new();
+    let more = ["--mode", "callback", "--engine", "datagram", "--wake", "signal"];
+    let summary = summary_of(&place.punctual(&vehicles(1, &more)).with(0).out);
+    assert!(
+        count(&summary["vehicles"]["runs"][0]["facts"], "signals") > 0,
+        "{:#}",
+        summary["vehicles"]["runs"][0]
+    );
 }
 
 /// Goal: what a night does for ten minutes, for a second: 22 vehicles with 220 components.
@@ -408,6 +422,7 @@ fn misuse_is_told_in_a_line() {
         (&["--sched", "deadline:10/100"], "--sched deadline"),
         (&["--sched", "fifo:1", "--wake", "spin"], "--sched fifo:1"),
         (&["--interfaces", "two"], "two"),
+        (&["--interfaces", "each", "--engine", "shared"], "--interfaces each"),
         (&["--interfaces", "each", "--interface", "br0"], "--interface"),
         (&["--messages", "5", "--duration", "5s"], "--duration"),
         (&["--runs", "0"], "--rounds"),

@@ -16,6 +16,7 @@ use punctual::interest::{
     Traffic,
 };
 use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target};
+use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
@@ -243,7 +244,7 @@ impl Components {
 
 impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
-        let before = Facts::now();
+        let (before, signals_before) = (Facts::now(), signals_delivered());
         let start_ns = self.shared.start(start_ns);
         let Assignment { period_ns, count, phase_ns, .. } = self.assignment;
         let end_ns = start_ns + period_ns.saturating_mul(count as u64) + phase_ns;
@@ -257,6 +258,7 @@ impl Workload for Components {
             refused: shared.refused.get(),
             mismatched: shared.mismatched.get(),
             beacons: shared.beacons.get(),
+            signals: signals_delivered() - signals_before,
             ..Facts::since(&before)
         };
         shared.hand_over.raise();

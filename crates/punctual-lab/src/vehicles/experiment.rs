@@ -279,6 +279,8 @@ impl Experiment for VehiclesSettings {
         "a promise did not hold: messages were lost, doubled or out of order; see the doubts";
 
     fn plan(&self) -> RunPlan {
+        // Elsewhere, and on a bridge of the host, there is no choice.
+        let has_choice = self.asked.engine == Medium::Packet && self.asked.interface.is_none();
         let described = json!({
             "mode": self.asked.mode,
             "engine": self.asked.engine,
@@ -293,7 +295,7 @@ impl Experiment for VehiclesSettings {
             "trials": "run × receivers + receiver",
             "barrier": !self.asked.no_barrier,
             "spread": self.asked.spread,
-            "interfaces": self.asked.interfaces,
+            "interfaces": has_choice.then_some(self.asked.interfaces),
             "sched": self.asked.sched.to_string(),
             "pinned": self.asked.pin,
             "awake_us": self.asked.awake.as_secs_f64() * 1e6,

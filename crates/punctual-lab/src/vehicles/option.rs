@@ -296,6 +296,10 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
         let name = mode.name();
         return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
     }
+    if arguments.interfaces == Interfaces::Each && medium != Medium::Packet {
+        let name = medium.name();
+        return usage(format!("--interfaces each: there is no choice with --engine {name}; leave it out"));
+    }
     if mode == Mode::Engine && wake != Wake::Spin {
         return usage(format!("--wake {wake}: --mode engine has one receiver that polls; leave it out"));
     }

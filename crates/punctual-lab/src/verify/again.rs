@@ -119,8 +119,14 @@ impl Again {
         let number = |key: &str| plan[key].as_f64().ok_or_else(|| format!("its plan has no {key}"));
         let mut more = Vec::new();
         let mut option = |name: &str, value: String| more.extend([name.to_owned(), value]);
-        for name in ["mode", "engine", "interfaces"] {
+        for name in ["mode", "engine"] {
             option(&format!("--{name}"), text(name)?.to_owned());
+        }
+        // Only there is a choice, whatever plans of old say.
+        if text("engine")? == "packet"
+            && let Some(interfaces) = plan["interfaces"].as_str()
+        {
+            option("--interfaces", interfaces.to_owned());
         }
         for name in ["vehicles", "roadside", "components"] {
             option(&format!("--{name}"), number(name)?.to_string());
@@ -286,16 +292,19 @@ mod tests {
             .expect("its plan is whole")
     }
 
-    /// Goal: an engine that polls is made again as one that polls, whatever way a plan of old names.
+    /// Goal: an engine that polls is made again as one that polls, and interfaces are asked for where there is a choice, whatever a plan
+    /// of old names.
     #[test]
-    fn an_engine_alone_is_not_told_how_to_wait() {
-        let plan = |mode: &str| {
+    fn only_what_vehicles_had_a_choice_of_is_asked_for_again() {
+        let plan = |mode: &str, engine: &str| {
             serde_json::json!({
-                "mode": mode, "engine": "packet", "interfaces": "one", "wake": "eventfd", "sched": "other",
+                "mode": mode, "engine": engine, "interfaces": "each", "wake": "eventfd", "sched": "other",
                 "vehicles": 15, "roadside": 0, "components": 1, "period_us": 1e5, "awake_us": 0.0,
             })
         };
-        assert!(vehicles_again(plan("engine")).command().contains("--wake spin "));
-        assert!(vehicles_again(plan("callback")).command().contains("--wake eventfd "));
+        let polls = vehicles_again(plan("engine", "datagram")).command();
+        assert!(polls.contains("--wake spin ") && !polls.contains("--interfaces"), "{polls}");
+        let waits = vehicles_again(plan("callback", "packet")).command();
+        assert!(waits.contains("--wake eventfd ") && waits.contains("--interfaces each"), "{waits}");
     }
 }
