@@ -24,7 +24,7 @@ use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::CellId;
-use crate::scheduling::{Control, Urgency};
+use crate::scheduling::Control;
 use crate::stats::upper_median;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Ledger, Skipped, Summary};
@@ -157,10 +157,11 @@ fn one_run<'a>(
     let started = std::time::Instant::now();
     let mut testbed = VehiclesTestbed::start(settings, place, tag)?;
     // Without a barrier the first messages come while processes open.
-    let (mut opened, mut controls) = (Clock::get().now(), (settings.asked.no_barrier).then(controls));
+    let (mut opened, mut controls) =
+        (Clock::get().now(), (settings.asked.no_barrier).then(|| controls(settings)));
     let openings = testbed.open(settings, place, tag)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
-    let controls = controls.get_or_insert_with(self::controls);
+    let controls = controls.get_or_insert_with(|| self::controls(settings));
     let mut at_ns = None;
     if !settings.asked.no_barrier {
         let barrier = barrier(settings);
@@ -204,9 +205,10 @@ fn one_run<'a>(
     Ok((run, samples, report))
 }
 
-/// A thread on each processor that only looks how late it is.
-fn controls() -> Vec<Control> {
-    punctual_machine::cpu::allowed().iter().map(|&cpu| Control::start(Some(cpu), Urgency::Other)).collect()
+/// A thread on each processor that only looks how late it is, as urgent as those that it stands for.
+fn controls(settings: &VehiclesSettings) -> Vec<Control> {
+    let cpus = punctual_machine::cpu::allowed();
+    cpus.iter().map(|&cpu| Control::start(Some(cpu), settings.asked.sched)).collect()
 }
 
 /// From the last *ready* to the barrier's opening.
