@@ -56,6 +56,8 @@ pub enum Cause {
     Unfinished { subject: String, count: u64 },
     /// Rounds of which no message was answered that counts.
     Unanswered { subject: String, rounds: usize },
+    /// Times that a process did not know of another when all began.
+    Unheard { subject: String, times: u64 },
     /// Messages that were not sent, because there was no room for them.
     NoRoom { subject: String, count: u64 },
     /// Messages that were never sent.
@@ -129,6 +131,7 @@ impl fmt::Display for Cause {
                 let rounds = plural(*rounds as u64, "round");
                 write!(f, "{subject}: {rounds} without an answer after the warm-up, left out of what layers cost")
             }
+            Self::Unheard { subject, times } => write!(f, "{subject}: {} a process had not heard of another when all began", plural(*times, "time")),
             Self::NoRoom { subject, count } => many(f, subject, *count, ["message found no room and was not sent", "messages found no room and were not sent"]),
             Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
             Self::Reordered { subject, count } => many(f, subject, *count, ["message arrived after a younger one", "messages arrived after a younger one"]),
@@ -194,6 +197,9 @@ impl Cause {
             Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
             Self::Unanswered { .. } => "raise --duration, or stop the other programs",
+            Self::Unheard { .. } => {
+                "start fewer processes at once, or stop the other programs: first values may be missing"
+            }
             Self::NoRoom { .. } => {
                 "send less often, or from fewer: the medium or a receiver does not keep up"
             }

@@ -245,6 +245,9 @@ impl Components {
 impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         let (before, signals_before) = (Facts::now(), signals_delivered());
+        let is_all = !self.assignment.barrier || interrupted();
+        let others = if is_all { 0 } else { self.assignment.others as u64 };
+        let unheard = others.saturating_sub(self.node.ledger().joined);
         let start_ns = self.shared.start(start_ns);
         let Assignment { period_ns, count, phase_ns, .. } = self.assignment;
         let end_ns = start_ns + period_ns.saturating_mul(count as u64) + phase_ns;
@@ -259,6 +262,7 @@ impl Workload for Components {
             mismatched: shared.mismatched.get(),
             beacons: shared.beacons.get(),
             signals: signals_delivered() - signals_before,
+            unheard,
             ..Facts::since(&before)
         };
         shared.hand_over.raise();

@@ -249,6 +249,7 @@ fn sum_of_facts(brought: &[(Part, WorkloadResult)]) -> Facts {
         // Processes may share a group.
         all.throttled = all.throttled.max(facts.throttled);
         all.faults += facts.faults;
+        all.unheard += facts.unheard;
         for (sum, kib) in all.resident_kib.iter_mut().zip(facts.resident_kib) {
             *sum += kib;
         }
@@ -404,13 +405,17 @@ fn all_sums(made: &MadeRuns) -> Sums {
 fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
     let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
-    let disturbances = Disturbances { throttled, faults, ..Disturbances::default() };
+    let rescued = made.runs.iter().filter_map(|run| run.account.causes.get("missed_wakeups")).sum();
+    let disturbances = Disturbances { throttled, faults, rescued, ..Disturbances::default() };
     let messages: u64 = rows(made).map(|row| row.count).sum();
     let subject = "vehicles";
     disturbances.causes(subject, messages).into_iter().for_each(|cause| summary.doubt(cause));
-    let refused = sum(|facts| facts.refused);
+    let (refused, unheard) = (sum(|facts| facts.refused), sum(|facts| facts.unheard));
     if refused > 0 {
         summary.doubt(Cause::NoRoom { subject: subject.to_owned(), count: refused });
+    }
+    if unheard > 0 {
+        summary.doubt(Cause::Unheard { subject: subject.to_owned(), times: unheard });
     }
 }
 
@@ -418,4 +423,30 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
 fn first_messages(run: &Run, cell: &CellId) -> Result<u64, StoreError> {
     let trials = run.load(cell)?;
     Ok(trials.iter().flat_map(|trial| &trial.index).filter(|&&index| index == 0).count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Header;
+
+    /// Goal: what went wrong beside the messages is said: lost wake-ups, others that were not heard, values without room.
+    #[test]
+    fn circumstances_are_said() {
+        let account = Sums { causes: [("missed_wakeups".to_owned(), 2)].into(), ..Sums::default() };
+        let facts = Facts { unheard: 3, refused: 4, ..Facts::default() };
+        let run = RunReport { account, facts, ..RunReport::default() };
+        let made = |runs| MadeRuns { runs, place: VehiclesPlace::Memory };
+        let doubts = |runs| {
+            let mut summary = Summary::new(&Header::new("vehicles"));
+            summary.doubts.clear();
+            doubt_circumstances(&mut summary, &made(runs));
+            summary.doubts.iter().map(|doubt| doubt.what.clone()).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(doubts(vec![RunReport::default()]), "");
+        let said = doubts(vec![run]);
+        for words in ["2 wake-ups were lost", "3 times a process had not heard", "4 messages found no room"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 }

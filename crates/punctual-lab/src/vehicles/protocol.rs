@@ -114,6 +114,9 @@ pub struct Facts {
     /// Page faults.
     #[serde(default)]
     pub faults: u64,
+    /// Other nodes of which it did not know yet when the barrier's opening was announced.
+    #[serde(default)]
+    pub unheard: u64,
 }
 
 /// Values that a component never sent: it slept through their instants, and a later one superseded them.
