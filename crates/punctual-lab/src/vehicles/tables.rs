@@ -256,6 +256,9 @@ pub(super) fn start_up(all: &Overall) -> Section {
     )
 }
 
+/// In memory and without a barrier that is what is left over, so that frames which nobody accounts for hide in it.
+const BEFORE: &str = "in no receiver's account: before it was there";
+
 pub(super) fn account(all: &Overall) -> Section {
     let sums = &all.account;
     let died: Vec<&str> = all.runs.iter().flat_map(|run| run.died.iter().map(String::as_str)).collect();
@@ -273,7 +276,7 @@ pub(super) fn account(all: &Overall) -> Section {
     row("frames for everybody", sums.broadcast);
     row("frames for one newcomer", sums.unicast);
     row("frames to arrive: each at every node but its sender's, or at the newcomer", sums.to_arrive);
-    row("sent before their receiver was there", sums.before);
+    row(BEFORE, sums.before);
     row("arrived", sums.arrived);
     row("lost", sums.lost);
     row("copies for ports", sums.copies);
