@@ -56,7 +56,7 @@ impl VehiclesPlace {
             (Medium::Shared, None) => Ok(Self::Memory),
             (Medium::Packet, Some(name)) => lent_bridge(name),
             (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface),
-            (medium, None) => match leave().and_then(|()| make_bridge(BRIDGE)) {
+            (medium, None) => match leave().and_then(|()| loopback_up()).and_then(|()| make_bridge(BRIDGE)) {
                 Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
                 }
@@ -90,6 +90,11 @@ impl VehiclesPlace {
             _ => None,
         }
     }
+}
+
+/// The loopback interface of a namespace of our own is down: without a bridge it carries the messages.
+fn loopback_up() -> Result<(), String> {
+    bring_up("lo").map_err(|error| error.to_string())
 }
 
 /// The one interface of all, up; the testbed is there.
