@@ -23,7 +23,6 @@ use crate::endpoint::Medium;
 use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
-use crate::sample::CellId;
 use crate::scheduling::Control;
 use crate::stats::upper_median;
 use crate::store::{Run, Store, StoreError};
@@ -335,26 +334,28 @@ impl Experiment for VehiclesSettings {
         cut_short(&mut summary, made.runs.len());
         let run = Run::open(store.path())?;
         for result in &mut summary.results {
-            // First messages have their own figures; one each would be a long list.
+            // The steady state leaves first messages out.
+            let taken = result.figures.count + result.first_ns.len() as u64;
+            // They have their own figures; one each would be a long list.
             result.first_ns.clear();
             let lost = result.lost;
             let is_own = result.cell.engine == OWN_ROW;
             let rows = rows(made).filter(|row| (row.name == OWN_ROW) == is_own);
             let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
             result.ledger = Some(Ledger {
-                taken: result.figures.count + first_messages(&run, &result.cell)?,
+                taken,
                 delivered,
                 counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
             });
         }
         doubt_circumstances(&mut summary, made);
         add_findings(&mut summary, &run)?;
-        let (stall_count, mut stalls) = stalls::all(&run, self.receivers())?;
+        let mut stalls = stalls::longest(&run, self.receivers())?;
         stalls::add_causes(&mut stalls, &summary, self.receivers());
         let period = self.asked.period.as_secs_f64();
         let all = Overall {
             account: all_sums(made),
-            stall_count,
+            stall_count: summary.results.iter().map(|result| result.stalls).sum(),
             stalls,
             place: made.place.describe(),
             mode: self.asked.mode,
@@ -417,12 +418,6 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     if unheard > 0 {
         summary.doubt(Cause::Unheard { subject: subject.to_owned(), times: unheard });
     }
-}
-
-/// Those that the steady state leaves out.
-fn first_messages(run: &Run, cell: &CellId) -> Result<u64, StoreError> {
-    let trials = run.load(cell)?;
-    Ok(trials.iter().flat_map(|trial| &trial.index).filter(|&&index| index == 0).count() as u64)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct Overall {
     pub account: Sums,
     /// Stalls of receivers in all runs, as the results count them.
     #[serde(default)]
-    pub stall_count: usize,
+    pub stall_count: u64,
     /// The longest of them, the longest first.
     #[serde(default)]
     pub stalls: Vec<VehicleStall>,

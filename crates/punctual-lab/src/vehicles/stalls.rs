@@ -31,8 +31,8 @@ pub struct VehicleStall {
     pub stall: Stall,
 }
 
-/// How many there were, and the longest of them.
-pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), StoreError> {
+/// The longest of them.
+pub fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreError> {
     let mut found = Vec::new();
     for cell in run.cells() {
         let Some(rule) = StallRule::for_trials(&run.load(&cell)?, run.header.warmup) else { continue };
@@ -48,10 +48,9 @@ pub fn all(run: &Run, receivers: usize) -> Result<(usize, Vec<VehicleStall>), St
             ));
         }
     }
-    let count = found.len();
     found.sort_by_key(|found| std::cmp::Reverse(found.stall.longest_ns));
     found.truncate(STALLS_MAX);
-    Ok((count, found))
+    Ok(found)
 }
 
 /// Gives stalls the causes that the findings of a summary name.
