@@ -1,6 +1,6 @@
 //! Which station a foreign address has, for ways that address Ethernet themselves.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,6 +34,12 @@ pub fn find(address: IpAddr) -> Result<[u8; 6], String> {
 /// The interface by which an address is reached.
 pub fn interface_to(address: IpAddr) -> Option<String> {
     word_after(&ip(&["-o", "route", "get", &address.to_string()])?, "dev").map(str::to_owned)
+}
+
+/// The IPv4 address of an interface; `None` where it has none, or there is no such interface.
+pub fn address_of(interface: &str) -> Option<Ipv4Addr> {
+    let text = ip(&["-o", "-4", "address", "show", "dev", interface])?;
+    word_after(&text, "inet")?.split('/').next()?.parse().ok()
 }
 
 /// The speed of an interface's link, Mb/s; `None` where there is no link, or its driver does not know.
@@ -83,6 +89,14 @@ mod tests {
         // 512 bytes at 100 Mb/s: at least 92.5 µs there and back.
         assert_eq!(floor_ns(512, false, 100), 92_480);
         assert_eq!(floor_ns(512, false, 1000), 9_248);
+    }
+
+    /// Goal: an interface that everybody has, where it is up, has its usual address; one that nobody has has none.
+    #[test]
+    fn an_interface_has_its_address() {
+        let address = address_of("lo");
+        assert!(address.is_none_or(|address| address.is_loopback()), "{address:?}");
+        assert_eq!(address_of("nowhere0"), None);
     }
 
     #[test]

@@ -371,7 +371,7 @@ impl Components {
                     Err(_) => look(&mut log),
                 }
             }
-            shared.note_windows(quiet::finish(log, component, false, true));
+            shared.note_windows(quiet::finish(log, false, true));
             shared.note_traffic(subscriber.traffic());
             Ok(subscriber.into_communicator())
         })
@@ -390,7 +390,7 @@ impl Components {
                 publisher.serve_for(until_look(log.as_ref(), left), |due| source.value(due));
                 look(&mut log);
             }
-            shared.note_windows(quiet::finish(log, component, true, false));
+            shared.note_windows(quiet::finish(log, true, false));
             shared.note_traffic(publisher.traffic());
             Ok(publisher.into_communicator())
         })
@@ -424,7 +424,7 @@ impl Components {
                 participant.serve_for(until_look(log.as_ref(), LOOK));
                 look(&mut log);
             }
-            shared.note_windows(quiet::finish(log, component, true, true));
+            shared.note_windows(quiet::finish(log, true, true));
             shared.note_traffic(participant.traffic());
             Ok(participant.into_communicator())
         })

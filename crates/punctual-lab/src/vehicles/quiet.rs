@@ -58,8 +58,6 @@ impl QuietPlan {
 /// The windows of one thread, as they go to the experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentWindows {
-    /// The component that it works for.
-    pub component: u16,
     /// It sends values.
     pub sends: bool,
     /// It receives values.
@@ -111,15 +109,10 @@ pub(super) fn look(log: &mut Option<QuietLog>) {
 }
 
 /// All windows, the last of which ends now.
-pub(super) fn finish(
-    log: Option<QuietLog>,
-    component: u16,
-    sends: bool,
-    receives: bool,
-) -> Option<ComponentWindows> {
+pub(super) fn finish(log: Option<QuietLog>, sends: bool, receives: bool) -> Option<ComponentWindows> {
     let mut log = log?.log;
     log.close(0, true);
-    Some(ComponentWindows { component, sends, receives, of: log.finish() })
+    Some(ComponentWindows { sends, receives, of: log.finish() })
 }
 
 #[cfg(test)]

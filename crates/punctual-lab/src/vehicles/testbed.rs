@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::{BusPlan, KeyLine, Medium};
+use crate::run::network::address_of;
 use crate::run::rows::rows_of;
 use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, free_addresses, leave, make_bridge};
 
@@ -55,7 +56,9 @@ impl VehiclesPlace {
             }
             (Medium::Shared, None) => Ok(Self::Memory),
             (Medium::Packet, Some(name)) => lent_bridge(name),
-            (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface),
+            (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface).ok_or_else(|| {
+                format!("--interface {name}: no such interface with an IPv4 address; see `ip -4 address`")
+            }),
             (medium, None) => match leave().and_then(|()| loopback_up()).and_then(|()| make_bridge(BRIDGE)) {
                 Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
@@ -119,18 +122,6 @@ fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
         ));
     }
     Ok(VehiclesPlace::Lent(name.to_owned()))
-}
-
-/// The IPv4 address of an interface.
-fn address_of(name: &str) -> Result<Ipv4Addr, String> {
-    let asked = std::process::Command::new("ip").args(["-o", "-4", "address", "show", "dev", name]).output();
-    let output = asked.map_err(|error| format!("ip: {error}: install iproute2"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let word = text.split_ascii_whitespace().skip_while(|&word| word != "inet").nth(1);
-    let address = word.and_then(|word| word.split('/').next()).and_then(|word| word.parse().ok());
-    address.ok_or_else(|| {
-        format!("--interface {name}: no such interface with an IPv4 address; see `ip -4 address`")
-    })
 }
 
 /// All processes of one run.
