@@ -115,12 +115,7 @@ pub struct ThreadUsage {
 impl ThreadUsage {
     /// The counters now.
     pub fn now() -> Self {
-        // SAFETY: `rusage` is plain integers, for which all zeroes is a value.
-        let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
-        // SAFETY: the pointer is to a live structure of the type that the call fills.
-        let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-        debug_assert_eq!(answer, 0, "RUSAGE_THREAD is known since Linux 2.6.26");
-        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+        let usage = usage_of(libc::RUSAGE_THREAD);
         Self {
             faults_minor: count(usage.ru_minflt),
             faults_major: count(usage.ru_majflt),
@@ -142,6 +137,25 @@ impl ThreadUsage {
     }
 }
 
+/// Page faults of this process since it began, with and without the disk.
+pub fn process_faults() -> u64 {
+    let usage = usage_of(libc::RUSAGE_SELF);
+    count(usage.ru_minflt) + count(usage.ru_majflt)
+}
+
+fn usage_of(whom: libc::c_int) -> libc::rusage {
+    // SAFETY: `rusage` is plain integers, for which all zeroes is a value.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: the pointer is to a live structure of the type that the call fills.
+    let answer = unsafe { libc::getrusage(whom, &raw mut usage) };
+    debug_assert_eq!(answer, 0, "threads are known since Linux 2.6.26, processes always");
+    usage
+}
+
+fn count(value: libc::c_long) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,9 +175,10 @@ mod tests {
 
     #[test]
     fn usage_grows() {
-        let before = ThreadUsage::now();
+        let (before, of_process) = (ThreadUsage::now(), process_faults());
         let touched = vec![1_u8; 1 << 22];
         std::hint::black_box(&touched);
         assert!(ThreadUsage::now().since(before).faults_minor > 0);
+        assert!(process_faults() > of_process);
     }
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use punctual::{Node, NodeOptions};
-use punctual_machine::clock::monotonic_ns;
+use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
+use punctual_machine::cpu::process_faults;
 use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
@@ -112,60 +113,42 @@ pub(super) fn account_of(node: &Node) -> Account {
 }
 
 impl Facts {
-    /// What the process of the caller needed so far, as far as `/proc` says.
+    /// What the process of the caller needed so far, as far as `/proc` and the kernel say.
     pub(super) fn now() -> Self {
-        let mut facts = Self {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let queued_ns = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        Self {
+            queued_ns: tasks.filter_map(queued_ns).sum(),
+            cpu_ns: process_cpu_ns(),
             resident_kib: [resident_kib().unwrap_or(0); 2],
             continued: continuations().0,
             throttled: Quotas::of_this_thread().now().times,
-            faults: faults(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()),
+            faults: process_faults(),
             ..Self::default()
-        };
-        for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
-            facts.cpu_ns += numbers.next().unwrap_or(0);
-            facts.queued_ns += numbers.next().unwrap_or(0);
         }
-        facts
     }
 
     /// What it needed since then.
     pub(super) fn since(before: &Self) -> Self {
         let now = Self::now();
         Self {
-            // Threads that ended meanwhile take their figures with them.
+            // A thread that ended meanwhile takes its wait with it.
             queued_ns: now.queued_ns.saturating_sub(before.queued_ns),
-            cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+            cpu_ns: now.cpu_ns - before.cpu_ns,
             resident_kib: [before.resident_kib[1], now.resident_kib[1]],
             continued: now.continued - before.continued,
             throttled: now.throttled.saturating_sub(before.throttled),
-            faults: now.faults.saturating_sub(before.faults),
+            faults: now.faults - before.faults,
             ..Self::default()
         }
     }
-}
-
-/// `minflt` and `majflt` of `/proc/PID/stat`; the name before them may hold anything.
-fn faults(stat: &str) -> u64 {
-    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let number = |word: &str| word.parse::<u64>().unwrap_or(0);
-    after.split_ascii_whitespace().skip(7).step_by(2).take(2).map(number).sum()
 }
 
 fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn faults_are_both_kinds() {
-        assert_eq!(faults("7 (a) b) R 1 2 3 4 5 6 70 800 5 6000 1 2"), 75);
-        assert_eq!(faults(""), 0);
-    }
 }
