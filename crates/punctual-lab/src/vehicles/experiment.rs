@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::figures::{MadeRun, Row, RunFigures, RunSamples};
-use super::first::{self, Firsts};
+use super::first::{self, Firsts, RunStartUp};
 use super::idle_inhibitor::keep_all_awake;
 use super::ledger::Sums;
 use super::option::{OWN_ROW, VehiclesSettings};
 use super::overview::Overall;
-use super::protocol::{Facts, Opening, Part, WorkloadResult};
+use super::protocol::{Facts, Part, WorkloadResult};
 use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt::{Cause, Disturbances};
@@ -24,7 +24,6 @@ use crate::explain::of_run::add_findings;
 use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::scheduling::Control;
-use crate::stats::upper_median;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Ledger, Skipped, Summary};
 
@@ -35,26 +34,6 @@ const BARRIER_PER_COMPONENT: Duration = Duration::from_millis(12);
 /// Peers announce once a second how far they are; one announcement may be lost too.
 const ANNOUNCEMENTS: Duration = Duration::from_millis(2600);
 const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
-
-/// Start-up of a run's processes, all at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunStartUp {
-    /// From the first process's start to the last one's *ready*, ms.
-    pub all_ready_ms: f64,
-    /// Slowest joining of the bus: memory, sockets, ms.
-    pub node_ms_max: f64,
-    /// Slowest binding of communicators, ms.
-    pub bind_ms_max: f64,
-    /// Until the slowest had heard all others, ms.
-    pub joined_ms_max: f64,
-    /// From the beginning of a receiver's opening until it had a value of every other: the slowest, ms.
-    #[serde(default)]
-    pub all_heard_ms: f64,
-    /// Latency of first messages: the median and the slowest, ns.
-    pub first_ns_median: Option<u64>,
-    /// The slowest.
-    pub first_ns_max: Option<u64>,
-}
 
 /// A process that did not run when it should have, and what is known of why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +157,7 @@ fn one_run<'a>(
     controls.clear();
     let run = MadeRun { settings, brought, began, opened, is_cut, trace };
     let (figures, samples) = run.figures();
-    let (firsts, first_ns) = first::firsts(&openings, &run.brought);
+    let (firsts, startup) = first::firsts(&openings, &run.brought, all_ready_ms);
     let mut account = sums(&mut testbed, settings, is_cut);
     if !settings.asked.mode.is_mutual() {
         let gaps = figures.rows.iter().map(|row| row.lost).sum();
@@ -193,7 +172,7 @@ fn one_run<'a>(
         account,
         is_cut,
         died: std::mem::take(&mut testbed.died),
-        startup: start_up(&openings, all_ready_ms, first_ns, &firsts),
+        startup,
         firsts,
         absences: absences(settings, &run.brought),
         figures,
@@ -214,24 +193,6 @@ fn controls(settings: &VehiclesSettings) -> Vec<Control> {
 fn barrier(settings: &VehiclesSettings) -> Duration {
     let components = u32::try_from(settings.asked.vehicles * settings.asked.components).unwrap_or(u32::MAX);
     BARRIER + BARRIER_PER_COMPONENT * components
-}
-
-fn start_up(
-    openings: &[(Part, Opening)],
-    all_ready_ms: f64,
-    mut first: Vec<u64>,
-    firsts: &Firsts,
-) -> RunStartUp {
-    let [node_ms_max, bind_ms_max, joined_ms_max] = first::slowest_steps_ms(openings);
-    RunStartUp {
-        all_ready_ms: all_ready_ms.round(),
-        node_ms_max,
-        bind_ms_max,
-        joined_ms_max,
-        all_heard_ms: firsts.all_heard_ms,
-        first_ns_max: first.iter().max().copied(),
-        first_ns_median: upper_median(&mut first),
-    }
 }
 
 fn sum_of_facts(brought: &[(Part, WorkloadResult)]) -> Facts {

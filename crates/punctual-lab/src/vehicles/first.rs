@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::protocol::{Opening, Part, WorkloadResult};
 use super::value::Record;
+use crate::stats::upper_median;
 
 /// Steps of a receiver's opening, in order; then the thread started, then it listened.
 pub const STEPS: [&str; 5] = ["bus", "bind", "discovery", "start", "listening"];
@@ -142,8 +143,26 @@ pub struct Firsts {
     pub mean: Vec<Share>,
     /// The slowest, the slowest first.
     pub slowest: Vec<FirstMessage>,
-    /// From the beginning of a receiver's opening until it had a value of every other that sent one: the slowest, ms.
+}
+
+/// Start-up of a run's processes, all at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunStartUp {
+    /// From the first process's start to the last one's *ready*, ms.
+    pub all_ready_ms: f64,
+    /// Slowest joining of the bus: memory, sockets, ms.
+    pub node_ms_max: f64,
+    /// Slowest binding of communicators, ms.
+    pub bind_ms_max: f64,
+    /// Until the slowest had heard all others, ms.
+    pub joined_ms_max: f64,
+    /// From the beginning of a receiver's opening until it had a value of every other: the slowest, ms.
+    #[serde(default)]
     pub all_heard_ms: f64,
+    /// Latency of first messages: the median and the slowest, ns.
+    pub first_ns_median: Option<u64>,
+    /// The slowest.
+    pub first_ns_max: Option<u64>,
 }
 
 /// What a thread did from one instant to the next.
@@ -164,11 +183,11 @@ fn overlap(window: &Window, sent: u64, received: u64) -> u64 {
 fn windows(opening: &Opening, beginning: &Beginning) -> Vec<Window> {
     let Some(listening) = beginning.looks.first() else { return Vec::new() };
     let listening_step = STEPS.len() - 1;
-    let [.., ready] = opening.looks;
+    let [.., ready] = opening;
     // A thread of its own counts its waits from its start on.
     let before_ns = if beginning.is_own_thread { ready.queued_ns } else { 0 };
     let begun = Look { at: listening.at, queued_ns: listening.queued_ns + before_ns };
-    let ends = [&opening.looks[..], &[begun]].concat();
+    let ends = [&opening[..], &[begun]].concat();
     let steps = ends.windows(2).enumerate().map(|(step, two)| (step, two[0], two[1]));
     let looks = beginning.looks.windows(2).map(|two| (listening_step, two[0], two[1]));
     let cut = |at: u64| at.min(listening.at);
@@ -229,18 +248,12 @@ fn rounded_ms(ns: u64) -> f64 {
     (ns as f64 / 1e4).round() / 100.0
 }
 
-/// What the slowest process took for each step of its opening, ms.
-pub(super) fn slowest_steps_ms(openings: &[(Part, Opening)]) -> [f64; 3] {
-    let step_ns = |step: usize| {
-        let of_one =
-            |(_, Opening { looks }): &(Part, Opening)| looks[step + 1].at.saturating_sub(looks[step].at);
-        Clock::get().nanos(Ticks(openings.iter().map(of_one).max().unwrap_or(0)))
-    };
-    [0, 1, 2].map(|step| rounded_ms(step_ns(step)))
-}
-
-/// The first messages of a run, by what its processes said of their opening and brought.
-pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) -> (Firsts, Vec<u64>) {
+/// The first messages of a run and what its start-up came to, by what its processes said of their opening and brought.
+pub(super) fn firsts(
+    openings: &[(Part, Opening)],
+    brought: &[(Part, WorkloadResult)],
+    all_ready_ms: f64,
+) -> (Firsts, RunStartUp) {
     let clock = Clock::get();
     let (mut all, mut all_heard_ns) = (Vec::new(), 0);
     for (part, brought) in brought {
@@ -249,11 +262,24 @@ pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) 
             let beginning = brought.beginnings.iter().find(|b| b.component == record.component);
             let windows = beginning.map_or(Vec::new(), |beginning| windows(opening, beginning));
             all.push(first_message(*part, &windows, record));
-            let heard = clock.nanos(Ticks(record.received.0.saturating_sub(opening.looks[0].at)));
+            let heard = clock.nanos(Ticks(record.received.0.saturating_sub(opening[0].at)));
             all_heard_ns = heard.max(all_heard_ns);
         }
     }
-    let latencies = all.iter().map(|first| first.ns).collect();
+    let mut latencies: Vec<u64> = all.iter().map(|first| first.ns).collect();
+    let slowest_ms = |step: usize| {
+        let of_one = |(_, looks): &(Part, Opening)| looks[step + 1].at.saturating_sub(looks[step].at);
+        rounded_ms(clock.nanos(Ticks(openings.iter().map(of_one).max().unwrap_or(0))))
+    };
+    let startup = RunStartUp {
+        all_ready_ms: all_ready_ms.round(),
+        node_ms_max: slowest_ms(0),
+        bind_ms_max: slowest_ms(1),
+        joined_ms_max: slowest_ms(2),
+        all_heard_ms: rounded_ms(all_heard_ns),
+        first_ns_max: latencies.iter().max().copied(),
+        first_ns_median: upper_median(&mut latencies),
+    };
     let count = all.len();
     let mean_of =
         |step: usize| all.iter().map(|first| first.steps[step].ns).sum::<u64>() / count.max(1) as u64;
@@ -261,7 +287,7 @@ pub fn firsts(openings: &[(Part, Opening)], brought: &[(Part, WorkloadResult)]) 
     let mean = mean.map(|(step, name)| Share { step: (*name).to_owned(), ns: mean_of(step) }).collect();
     all.sort_by_key(|first| std::cmp::Reverse(first.ns));
     all.truncate(KEPT_MAX);
-    (Firsts { count, mean, slowest: all, all_heard_ms: rounded_ms(all_heard_ns) }, latencies)
+    (Firsts { count, mean, slowest: all }, startup)
 }
 
 #[cfg(test)]
@@ -294,15 +320,16 @@ mod tests {
     #[test]
     fn a_first_message_waits_through_the_steps_that_were_left() {
         // Bus 100 to 300, bind to 350, no discovery, thread to 400 (30 waiting), listening.
-        let looks = [look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
-        let opening = Opening { looks };
+        let opening = [look(100, 0), look(300, 40), look(350, 40), look(350, 40)];
         let looks = vec![look(400, 70), look(460, 90)];
         let beginning = Beginning { looks, ..Beginning::default() };
         let records = vec![record(7, 250, 460), record(9, 450, 480), record(7, 500, 510), record(0, 1, 2)];
         let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };
         let part = Part::Vehicle(0);
-        let (firsts, latencies) = firsts(&[(part, opening)], &[(part, brought)]);
-        assert_eq!(latencies.iter().copied().map(us).collect::<Vec<_>>(), [210, 30]);
+        let (firsts, startup) = firsts(&[(part, opening)], &[(part, brought)], 1.0);
+        assert_eq!(firsts.slowest.iter().map(|first| us(first.ns)).collect::<Vec<_>>(), [210, 30]);
+        assert_eq!([startup.first_ns_median, startup.first_ns_max].map(|ns| ns.map(us)), [Some(210); 2]);
+        assert_eq!([startup.node_ms_max, startup.bind_ms_max, startup.all_heard_ms], [0.2, 0.05, 0.38]);
         let first = &firsts.slowest[0];
         assert_eq!((first.sender, first.receiver.as_str()), (7, "vehicle-0"));
         let steps: Vec<u64> = first.steps.iter().map(|share| us(share.ns)).collect();
@@ -315,12 +342,11 @@ mod tests {
     /// Goal: a thread that listens before its process is ready is not charged with the rest of the opening.
     #[test]
     fn who_listens_waits_for_no_step() {
-        let looks = [look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
-        let opening = Opening { looks };
+        let opening = [look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
         let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
         let records = vec![record(1, 240, 600)];
         let brought = WorkloadResult { records, beginnings: vec![beginning], ..WorkloadResult::default() };
-        let (firsts, _) = firsts(&[(Part::Listener, opening)], &[(Part::Listener, brought)]);
+        let (firsts, _) = firsts(&[(Part::Listener, opening)], &[(Part::Listener, brought)], 1.0);
         let steps: Vec<u64> = firsts.slowest[0].steps.iter().map(|share| us(share.ns)).collect();
         assert_eq!(steps, [0, 10, 0, 0, 350]);
     }

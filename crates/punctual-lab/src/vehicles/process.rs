@@ -78,7 +78,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
             _ => Box::new(Alone::open(assignment)?),
         };
         looks[1..].fill(looking.now());
-        return Ok((opened, Opening { looks }));
+        return Ok((opened, looks));
     }
     let mut bus = assignment.bus.stamped_bus();
     if let Some(keys) = &assignment.keys {
@@ -97,7 +97,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
         std::thread::sleep(Duration::from_millis(2));
     }
     looks[3] = looking.now();
-    Ok((Box::new(components), Opening { looks }))
+    Ok((Box::new(components), looks))
 }
 
 /// What a node's ledger says.

@@ -79,12 +79,8 @@ pub enum VehicleRequest {
     Account,
 }
 
-/// How long opening took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opening {
-    /// When opening began; when there were the bus, communicators and their threads, all others.
-    pub looks: [Look; 4],
-}
+/// When opening began; when there were the bus, communicators and their threads, all others.
+pub(super) type Opening = [Look; 4];
 
 /// What a process went through while values travelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
