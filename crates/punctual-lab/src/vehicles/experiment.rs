@@ -37,57 +37,45 @@ const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
 
 /// A process that did not run when it should have, and what is known of why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Absence {
-    /// Whose.
-    pub process: String,
+pub(super) struct Absence {
+    pub(super) process: String,
     /// Values that it never sent.
-    pub skipped: u64,
+    pub(super) skipped: u64,
     /// Time for which it sent none of its values at least, ns.
-    pub longest_ns: u64,
+    pub(super) longest_ns: u64,
     /// Times that a signal continued it.
-    pub continued: u64,
-    /// Times that its CPU quota ran out.
-    pub throttled: u64,
+    pub(super) continued: u64,
+    pub(super) throttled: u64,
     /// Time that its threads waited for a processor, ns.
-    pub queued_ns: u64,
+    pub(super) queued_ns: u64,
 }
 
 /// One run, but its samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunReport {
-    /// What its records come to.
+#[serde(default)]
+pub(super) struct RunReport {
     #[serde(flatten)]
-    pub figures: RunFigures,
+    pub(super) figures: RunFigures,
     /// It was interrupted: what it has is not all that was asked for.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_cut: bool,
-    /// Processes that died.
-    pub died: Vec<String>,
-    /// What became of every frame.
-    pub account: Sums,
-    /// Before the barrier, and the first messages.
-    pub startup: RunStartUp,
-    /// First messages, and what their receivers did meanwhile.
-    #[serde(default)]
-    pub firsts: Firsts,
-    /// Processes that did not run when they should have.
-    #[serde(default)]
-    pub absences: Vec<Absence>,
-    /// Sums of what all processes went through.
-    pub facts: Facts,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_cut: bool,
+    pub(super) died: Vec<String>,
+    pub(super) account: Sums,
+    pub(super) startup: RunStartUp,
+    pub(super) firsts: Firsts,
+    pub(super) absences: Vec<Absence>,
+    pub(super) facts: Facts,
     /// The most that a process's memory grew between the barrier and the end, KiB.
-    pub growth_kib_max: i64,
+    pub(super) growth_kib_max: i64,
     /// How late a thread that only looks was at most, µs: the machine's own lateness.
-    pub control_late_us: u64,
+    pub(super) control_late_us: u64,
 }
 
 /// What all runs brought beside the store.
 #[derive(Debug)]
-pub struct MadeRuns {
-    /// Run by run.
-    pub runs: Vec<RunReport>,
-    /// Where.
-    pub place: VehiclesPlace,
+pub(crate) struct MadeRuns {
+    pub(super) runs: Vec<RunReport>,
+    pub(super) place: VehiclesPlace,
 }
 
 fn store_samples(

@@ -18,52 +18,42 @@ use crate::stats::{Distribution, Quantile, upper_median};
 
 /// One row of a published table, by its own rule, and the same sample by ours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(super) struct Row {
     /// `socket` or `sharedmem`.
-    pub name: String,
+    pub(super) name: String,
     /// Messages received.
-    pub count: u64,
-    /// Messages that never came.
-    pub lost: u64,
+    pub(super) count: u64,
+    pub(super) lost: u64,
     /// Values that were never sent, because their publisher slept through their instant: as late as the value that superseded
     /// them. Per receiver, as all counts here.
     #[serde(default)]
-    pub skipped: u64,
-    /// The least, whole µs.
-    pub min_us: u64,
+    pub(super) skipped: u64,
+    pub(super) min_us: u64,
     /// Mean over the receivers of each one's mean truncated to whole µs.
-    pub mean_us: f64,
-    /// The most, whole µs.
-    pub max_us: u64,
+    pub(super) mean_us: f64,
+    pub(super) max_us: u64,
     /// Mean of all messages, ns.
-    pub pooled_mean_ns: f64,
+    pub(super) pooled_mean_ns: f64,
     /// Quantiles of all messages, ns, where the sample supports them; a lost one is infinitely late.
-    pub p50_ns: Option<u64>,
-    /// One in ten is later.
-    pub p90_ns: Option<u64>,
-    /// One in a hundred is later.
-    pub p99_ns: Option<u64>,
-    /// One in a thousand is later.
-    pub p999_ns: Option<u64>,
-    /// The most, ns.
-    pub max_ns: u64,
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p90_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+    pub(super) p999_ns: Option<u64>,
+    pub(super) max_ns: u64,
     /// Mean of the distance from due to sent, ns: the senders' own lateness, which the published tables leave out.
-    pub late_mean_ns: f64,
+    pub(super) late_mean_ns: f64,
 }
 
 /// The messages of one vehicle at all others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SenderRow {
-    /// Its number.
-    pub sender: u16,
+pub(super) struct SenderRow {
+    pub(super) sender: u16,
     /// Messages received.
-    pub count: u64,
+    pub(super) count: u64,
     /// From sent to received, ns: the least.
-    pub min_ns: u64,
-    /// Half are later.
-    pub p50_ns: u64,
-    /// The most.
-    pub max_ns: u64,
+    pub(super) min_ns: u64,
+    pub(super) p50_ns: u64,
+    pub(super) max_ns: u64,
 }
 
 /// What one receiver got.
@@ -82,47 +72,40 @@ impl<'a> Reception<'a> {
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunFigures {
-    /// The published rows and ours.
-    pub rows: Vec<Row>,
+pub(super) struct RunFigures {
+    pub(super) rows: Vec<Row>,
     /// Median latency of the first receiver that is reached by a message, of the second, …, ns.
-    pub fan_out_ns: Vec<u64>,
+    pub(super) fan_out_ns: Vec<u64>,
     /// Latency of each in order of arrival, ns: where one process receives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrivals_ns: Vec<u64>,
-    /// Who sent each of them.
+    pub(super) arrivals_ns: Vec<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrival_senders: Vec<u16>,
-    /// Latencies by sender.
+    pub(super) arrival_senders: Vec<u16>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub senders: Vec<SenderRow>,
+    pub(super) senders: Vec<SenderRow>,
     /// Deviation of the mean period of a component from what was asked for, parts per million; the largest.
-    pub drift_ppm: f64,
+    pub(super) drift_ppm: f64,
 }
 
 /// Per receiver, in order: the row's name and its sample.
-pub type RunSamples = Vec<Vec<(String, Samples)>>;
+pub(super) type RunSamples = Vec<Vec<(String, Samples)>>;
 
 /// What one run brought.
 #[derive(Debug)]
-pub struct MadeRun<'a> {
-    /// What was asked for.
-    pub settings: &'a VehiclesSettings,
-    /// What each process brought.
-    pub brought: Vec<(Part, WorkloadResult)>,
-    /// When the experiment began.
-    pub began: Ticks,
+pub(super) struct MadeRun<'a> {
+    pub(super) settings: &'a VehiclesSettings,
+    pub(super) brought: Vec<(Part, WorkloadResult)>,
+    pub(super) began: Ticks,
     /// When the barrier opened.
-    pub opened: Ticks,
+    pub(super) opened: Ticks,
     /// It was interrupted: what was on its way then is not part of it.
-    pub is_cut: bool,
-    /// What the kernel did meanwhile.
-    pub trace: RunTrace,
+    pub(super) is_cut: bool,
+    pub(super) trace: RunTrace,
 }
 
 impl MadeRun<'_> {
     /// Makes the figures, and the samples of which they are.
-    pub fn figures(&self) -> (RunFigures, RunSamples) {
+    pub(super) fn figures(&self) -> (RunFigures, RunSamples) {
         let receptions = self.receptions();
         let (offers, is_mutual) = (self.offers(&receptions), self.settings.asked.mode.is_mutual());
         let names = [(row_of_others(self.settings.asked.engine), false), (OWN_ROW, true)];

@@ -16,7 +16,7 @@ use super::value::Record;
 use crate::stats::upper_median;
 
 /// Steps of a receiver's opening, in order; then the thread started, then it listened.
-pub const STEPS: [&str; 5] = ["bus", "bind", "discovery", "start", "listening"];
+pub(super) const STEPS: [&str; 5] = ["bus", "bind", "discovery", "start", "listening"];
 
 /// First messages that are kept of a run, the slowest.
 const KEPT_MAX: usize = 30;
@@ -28,11 +28,10 @@ const LOOKS_MAX: usize = 256;
 
 /// An instant of a thread, and how long it had been ready without running until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
-    /// When, ticks.
-    pub at: u64,
+pub(super) struct Look {
+    pub(super) at: u64,
     /// Since the thread's start, nanoseconds.
-    pub queued_ns: u64,
+    pub(super) queued_ns: u64,
 }
 
 /// Looks of the calling thread.
@@ -58,13 +57,12 @@ impl Looking {
 
 /// How a receiving thread began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beginning {
-    /// The component it receives for.
-    pub component: u16,
+pub(super) struct Beginning {
+    pub(super) component: u16,
     /// Whether it is a thread of its own, which waited for nothing before it was started.
-    pub is_own_thread: bool,
+    pub(super) is_own_thread: bool,
     /// When it began to listen; then after the first value of each sender.
-    pub looks: Vec<Look>,
+    pub(super) looks: Vec<Look>,
 }
 
 /// Makes a [`Beginning`]; in the receiving thread from [`Watch::begin`] on.
@@ -112,57 +110,51 @@ impl Watch {
 
 /// Time in one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Share {
+pub(super) struct Share {
     /// One of [`STEPS`].
-    pub step: String,
-    /// Nanoseconds.
-    pub ns: u64,
+    pub(super) step: String,
+    pub(super) ns: u64,
 }
 
 /// The first message that a receiver has of a sender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FirstMessage {
-    /// Whose process received it.
-    pub receiver: String,
-    /// The vehicle that sent it.
-    pub sender: u16,
+pub(super) struct FirstMessage {
+    pub(super) receiver: String,
+    pub(super) sender: u16,
     /// From sent to received, ns.
-    pub ns: u64,
+    pub(super) ns: u64,
     /// What the receiver did meanwhile; sums to `ns`.
-    pub steps: Vec<Share>,
+    pub(super) steps: Vec<Share>,
     /// For how long it was ready meanwhile and did not run, at least and at most, ns.
-    pub queued_ns: [u64; 2],
+    pub(super) queued_ns: [u64; 2],
 }
 
 /// First messages of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Firsts {
-    /// How many.
-    pub count: usize,
+pub(super) struct Firsts {
+    pub(super) count: usize,
     /// The mean of each step over all of them.
-    pub mean: Vec<Share>,
-    /// The slowest, the slowest first.
-    pub slowest: Vec<FirstMessage>,
+    pub(super) mean: Vec<Share>,
+    pub(super) slowest: Vec<FirstMessage>,
 }
 
 /// Start-up of a run's processes, all at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunStartUp {
+pub(super) struct RunStartUp {
     /// From the first process's start to the last one's *ready*, ms.
-    pub all_ready_ms: f64,
+    pub(super) all_ready_ms: f64,
     /// Slowest joining of the bus: memory, sockets, ms.
-    pub node_ms_max: f64,
+    pub(super) node_ms_max: f64,
     /// Slowest binding of communicators, ms.
-    pub bind_ms_max: f64,
+    pub(super) bind_ms_max: f64,
     /// Until the slowest had heard all others, ms.
-    pub joined_ms_max: f64,
+    pub(super) joined_ms_max: f64,
     /// From the beginning of a receiver's opening until it had a value of every other: the slowest, ms.
     #[serde(default)]
-    pub all_heard_ms: f64,
+    pub(super) all_heard_ms: f64,
     /// Latency of first messages: the median and the slowest, ns.
-    pub first_ns_median: Option<u64>,
-    /// The slowest.
-    pub first_ns_max: Option<u64>,
+    pub(super) first_ns_median: Option<u64>,
+    pub(super) first_ns_max: Option<u64>,
 }
 
 /// What a thread did from one instant to the next.

@@ -8,36 +8,35 @@ use super::protocol::{Account, Part};
 
 /// The sums over all nodes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sums {
+pub(super) struct Sums {
     /// Nodes that were asked.
-    pub nodes: u64,
+    pub(super) nodes: u64,
     /// Messages taken from communicators.
-    pub sent: u64,
+    pub(super) sent: u64,
     /// Frames on the bus for everybody.
-    pub broadcast: u64,
+    pub(super) broadcast: u64,
     /// Frames on the bus for one node: values for a newcomer.
     #[serde(default)]
-    pub unicast: u64,
+    pub(super) unicast: u64,
     /// Frames that were to arrive: each at every node but its sender's, or at the one that it was for.
-    pub to_arrive: u64,
+    pub(super) to_arrive: u64,
     /// Of these, frames that their receivers could not have: without a barrier, sent before the receiver was on the bus; in memory,
     /// sent before it had a reader for them. It is a difference, so a frame that nobody accounts for does not show there.
     #[serde(default)]
-    pub before: u64,
-    /// Frames that arrived, each once.
-    pub arrived: u64,
+    pub(super) before: u64,
+    pub(super) arrived: u64,
     /// Frames that did not, by their receivers' accounts of each sender.
-    pub lost: u64,
+    pub(super) lost: u64,
     /// Copies for ports, of arrived frames and of a node's own.
-    pub copies: u64,
+    pub(super) copies: u64,
     /// Copies that applications have.
-    pub delivered: u64,
+    pub(super) delivered: u64,
     /// Where the other copies are.
-    pub undelivered: BTreeMap<String, u64>,
+    pub(super) undelivered: BTreeMap<String, u64>,
     /// Every other counter that is not zero.
-    pub causes: BTreeMap<String, u64>,
+    pub(super) causes: BTreeMap<String, u64>,
     /// Whether some node could not be asked, or not until all was said, so that the sums say less.
-    pub incomplete: bool,
+    pub(super) incomplete: bool,
 }
 
 /// Places of a copy besides the application.
@@ -47,7 +46,7 @@ const ELSEWHERE: [&str; 6] = ["sent", "arrived", "copies", "delivered", "joined"
 
 impl Sums {
     /// The sums over these accounts. Where vehicles do not receive, only the listener's arrivals count.
-    pub fn of(accounts: &[(Part, Account)], mutual: bool, died: usize) -> Self {
+    pub(super) fn of(accounts: &[(Part, Account)], mutual: bool, died: usize) -> Self {
         let mut sums = Self { nodes: accounts.len() as u64, incomplete: died > 0, ..Self::default() };
         let broadcast: u64 = accounts.iter().map(|(_, account)| account.broadcast).sum();
         sums.broadcast = broadcast;
@@ -74,7 +73,7 @@ impl Sums {
     }
 
     /// Every frame arrived or is lost by somebody's account, every copy is in one place.
-    pub fn is_balanced(&self) -> bool {
+    pub(super) fn is_balanced(&self) -> bool {
         self.incomplete
             || self.to_arrive == self.before + self.arrived + self.lost
                 && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
@@ -89,12 +88,12 @@ impl Sums {
 
     /// Of a run without a barrier, or in memory, where rings begin with their readers: what no receiver has in its account came before
     /// it did.
-    pub fn without_barrier(&mut self) {
+    pub(super) fn without_barrier(&mut self) {
         self.before = self.to_arrive.saturating_sub(self.arrived + self.lost);
     }
 
     /// Adds those of another run.
-    pub fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.nodes = self.nodes.max(other.nodes);
         self.sent += other.sent;
         self.broadcast += other.broadcast;

@@ -19,7 +19,7 @@ use crate::units::{duration, gap};
 /// Where the instant *received* is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub(super) enum Mode {
     /// A: the application thread's clock right after its blocking receive
     #[default]
     Application,
@@ -33,7 +33,7 @@ pub enum Mode {
 
 impl Mode {
     /// As it is written in options and results.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Application => "application",
             Self::Callback => "callback",
@@ -43,7 +43,7 @@ impl Mode {
     }
 
     /// Whether every vehicle receives, its own messages too; if not, one process receives from all.
-    pub fn is_mutual(self) -> bool {
+    pub(super) fn is_mutual(self) -> bool {
         matches!(self, Self::Application | Self::Callback)
     }
 }
@@ -51,7 +51,7 @@ impl Mode {
 /// How many interfaces the vehicles of an Ethernet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Interfaces {
+pub(super) enum Interfaces {
     /// All processes on one interface of one host, as the original's; a bridge sends back what it sends
     #[default]
     One,
@@ -60,7 +60,7 @@ pub enum Interfaces {
 }
 
 /// The row of messages from other vehicles: the published tables know sockets only.
-pub fn row_of_others(medium: Medium) -> &'static str {
+pub(super) fn row_of_others(medium: Medium) -> &'static str {
     match medium {
         Medium::Packet | Medium::Datagram => "socket",
         Medium::Shared => "shared",
@@ -68,7 +68,7 @@ pub fn row_of_others(medium: Medium) -> &'static str {
 }
 
 /// The row of a vehicle's own messages, which never leave its process.
-pub const OWN_ROW: &str = "sharedmem";
+pub(super) const OWN_ROW: &str = "sharedmem";
 
 /// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
 const INBOX_MESSAGE_SIZE: usize = 256;
@@ -165,15 +165,12 @@ const RECORDS_MAX: usize = 1 << 30;
 
 /// Everything that is asked for, and what it comes to.
 #[derive(Clone, Debug)]
-pub struct VehiclesSettings {
-    /// As it was asked for.
-    pub asked: VehiclesArguments,
-    /// How a receiver waits.
-    pub wake: Wake,
-    /// Processes beside the road.
-    pub roadside: usize,
+pub(crate) struct VehiclesSettings {
+    pub(super) asked: VehiclesArguments,
+    pub(super) wake: Wake,
+    pub(super) roadside: usize,
     /// Messages of each component.
-    pub count: usize,
+    pub(super) count: usize,
 }
 
 impl VehiclesSettings {
@@ -181,7 +178,7 @@ impl VehiclesSettings {
     ///
     /// # Errors
     /// What is out of its range, or does not go together.
-    pub fn of(arguments: &VehiclesArguments) -> Result<Self, Failure> {
+    pub(crate) fn of(arguments: &VehiclesArguments) -> Result<Self, Failure> {
         let usage = |text: String| Err(Failure::Usage(text));
         let (mode, wake) = (arguments.mode, wake(arguments));
         for (name, value, from, to) in [
@@ -215,29 +212,29 @@ impl VehiclesSettings {
     }
 
     /// Processes that receive.
-    pub fn receivers(&self) -> usize {
+    pub(super) fn receivers(&self) -> usize {
         if self.asked.mode.is_mutual() { self.asked.vehicles } else { 1 }
     }
 
     /// How long messages are sent.
-    pub fn lasts(&self) -> Duration {
+    pub(super) fn lasts(&self) -> Duration {
         self.asked.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
     }
 
     /// Between two messages of a component, nanoseconds.
-    pub fn period_ns(&self) -> u64 {
+    pub(super) fn period_ns(&self) -> u64 {
         u64::try_from(self.asked.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// How far a vehicle's first message is behind that of the one before it, nanoseconds.
-    pub fn phase_ns(&self) -> u64 {
+    pub(super) fn phase_ns(&self) -> u64 {
         if self.asked.spread { self.asked.period.as_nanos() as u64 / self.asked.vehicles as u64 } else { 0 }
     }
 
     /// Room for the frames of half a second, that long a vehicle may stand still and lose nothing, and for what all tell each
     /// other before the barrier opens: an interest and a first value of each for each. A power of two; not more than it
     /// takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
-    pub fn ring_frames(&self) -> usize {
+    pub(super) fn ring_frames(&self) -> usize {
         let frames =
             (self.asked.vehicles * self.asked.components) as f64 * 0.5 / self.asked.period.as_secs_f64();
         let processes = self.asked.vehicles + self.roadside;
@@ -246,13 +243,13 @@ impl VehiclesSettings {
     }
 
     /// Room for a component's messages of half a second in its inbox, bytes.
-    pub fn inbox_size(&self) -> usize {
+    pub(super) fn inbox_size(&self) -> usize {
         let messages = self.asked.vehicles as f64 * 0.5 / self.asked.period.as_secs_f64();
         (messages as usize * INBOX_MESSAGE_SIZE).next_power_of_two().clamp(1 << 14, 1 << 23)
     }
 
     /// The cell of one row.
-    pub fn cell(&self, row: &str) -> CellId {
+    pub(super) fn cell(&self, row: &str) -> CellId {
         CellId {
             kind: Kind::OneWay,
             load: Load::Open,
@@ -263,7 +260,7 @@ impl VehiclesSettings {
     }
 
     /// Whether messages carry a tag.
-    pub fn is_sealed(&self) -> bool {
+    pub(super) fn is_sealed(&self) -> bool {
         self.asked.seal == Seal::On
     }
 }

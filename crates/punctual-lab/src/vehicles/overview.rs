@@ -17,48 +17,39 @@ use crate::units::{count, grouped, micros};
 
 /// What stands in the summary under `vehicles`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Overall {
+pub(super) struct Overall {
     /// Where values travelled, in words.
-    pub place: String,
-    /// Where the probe stood.
-    pub mode: Mode,
-    /// What carried messages.
-    pub medium: Medium,
-    /// How receivers waited.
-    pub wake: String,
+    pub(super) place: String,
+    pub(super) mode: Mode,
+    pub(super) medium: Medium,
+    pub(super) wake: String,
     /// Whether messages carried a tag.
-    pub seal: bool,
+    pub(super) seal: bool,
     /// How urgent the vehicles' threads were, in words.
     #[serde(default)]
-    pub urgency: String,
+    pub(super) urgency: String,
     /// How long before and after each instant all processors were kept awake, µs.
     #[serde(default)]
-    pub awake_us: f64,
+    pub(super) awake_us: f64,
     /// Whether all waited for each other before the first published.
     #[serde(default = "yes")]
-    pub barrier: bool,
-    /// Processes that published.
-    pub vehicles: usize,
-    /// Processes beside the road.
-    pub roadside: usize,
-    /// Components of each vehicle.
-    pub components: usize,
+    pub(super) barrier: bool,
+    pub(super) vehicles: usize,
+    pub(super) roadside: usize,
+    pub(super) components: usize,
     /// Between two messages of a component, µs.
-    pub period_us: u64,
+    pub(super) period_us: u64,
     /// Messages of each component.
-    pub messages: usize,
-    /// Frames of all components in a second.
-    pub frames_per_second: f64,
-    /// Run by run.
-    pub runs: Vec<RunReport>,
-    /// Over all runs.
-    pub account: Sums,
+    pub(super) messages: usize,
+    pub(super) frames_per_second: f64,
+    pub(super) runs: Vec<RunReport>,
+    pub(super) account: Sums,
     /// Stalls of receivers in all runs, as the results count them.
     #[serde(default)]
-    pub stall_count: u64,
+    pub(super) stall_count: u64,
     /// The longest of them, the longest first.
     #[serde(default)]
-    pub stalls: Vec<VehicleStall>,
+    pub(super) stalls: Vec<VehicleStall>,
 }
 
 /// What runs say that were made before there was a choice.
@@ -67,7 +58,7 @@ fn yes() -> bool {
 }
 
 /// What the summary holds of it.
-pub fn overall(summary: &Summary) -> Option<Overall> {
+pub(super) fn overall(summary: &Summary) -> Option<Overall> {
     summary.added("vehicles")
 }
 

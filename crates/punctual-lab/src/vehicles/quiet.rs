@@ -57,13 +57,10 @@ impl QuietPlan {
 
 /// The windows of one thread, as they go to the experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComponentWindows {
-    /// It sends values.
-    pub sends: bool,
-    /// It receives values.
-    pub receives: bool,
-    /// What it went through.
-    pub of: ThreadWindows,
+pub(super) struct ComponentWindows {
+    pub(super) sends: bool,
+    pub(super) receives: bool,
+    pub(super) of: ThreadWindows,
 }
 
 /// Keeps the windows of the thread that made it.

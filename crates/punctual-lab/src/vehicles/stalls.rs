@@ -13,26 +13,24 @@ const STALLS_MAX: usize = 50;
 
 /// A receiver's stall.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VehicleStall {
+pub(super) struct VehicleStall {
     /// In which run, from 0.
-    pub run: usize,
+    pub(super) run: usize,
     /// Whose, in the order of the receivers.
-    pub receiver: usize,
-    /// Which messages.
-    pub row: String,
+    pub(super) receiver: usize,
+    pub(super) row: String,
     /// The longest stage of its longest message, and how long that took; nothing where it carries no stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stage: Option<(String, u64)>,
+    pub(super) stage: Option<(String, u64)>,
     /// Who did not run and why, where a finding is of this stall; of stalls that are one, one has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
-    /// What happened.
+    pub(super) cause: Option<String>,
     #[serde(flatten)]
-    pub stall: Stall,
+    pub(super) stall: Stall,
 }
 
 /// The longest of them.
-pub fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreError> {
+pub(super) fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreError> {
     let mut found = Vec::new();
     for cell in run.cells() {
         let Some(rule) = StallRule::for_trials(&run.load(&cell)?, run.header.warmup) else { continue };
@@ -54,7 +52,7 @@ pub fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreEr
 }
 
 /// Gives stalls the causes that the findings of a summary name.
-pub fn add_causes(stalls: &mut [VehicleStall], summary: &Summary, receivers: usize) {
+pub(super) fn add_causes(stalls: &mut [VehicleStall], summary: &Summary, receivers: usize) {
     for stall in stalls {
         let results = summary.results.iter().filter(|result| result.cell.engine == stall.row);
         let findings = results.flat_map(|result| result.more.get("findings")?.as_array()).flatten();

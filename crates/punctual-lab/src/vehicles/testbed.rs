@@ -29,7 +29,7 @@ const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 78, 5, 1
 
 /// Where values travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VehiclesPlace {
+pub(super) enum VehiclesPlace {
     /// A bridge in a namespace of ours.
     Bridge,
     /// One interface in a namespace of ours, which hears what it sends.
@@ -49,7 +49,7 @@ pub enum VehiclesPlace {
 
 impl VehiclesPlace {
     /// Where that is; the calling thread may leave for a network namespace of its own.
-    pub fn choose(settings: &VehiclesSettings) -> Result<Self, String> {
+    pub(super) fn choose(settings: &VehiclesSettings) -> Result<Self, String> {
         match (settings.asked.engine, &settings.asked.interface) {
             (Medium::Shared, Some(name)) => {
                 Err(format!("--interface {name}: shared memory has none; leave it out"))
@@ -73,7 +73,7 @@ impl VehiclesPlace {
     }
 
     /// In words.
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Bridge => "a bridge and veth pairs, a network namespace per process".to_owned(),
             Self::Segment => {
@@ -126,19 +126,23 @@ fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
 
 /// All processes of one run.
 #[derive(Debug)]
-pub struct VehiclesTestbed {
+pub(super) struct VehiclesTestbed {
     /// Parts that are played, and who plays them.
     parts: Vec<Part>,
     crew: Crew,
     /// Of each process, where each has one. They end after the processes.
     namespaces: Vec<HeldNamespace>,
     /// Names of those that died.
-    pub died: Vec<String>,
+    pub(super) died: Vec<String>,
 }
 
 impl VehiclesTestbed {
     /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
-    pub fn start(settings: &VehiclesSettings, place: &VehiclesPlace, tag: u16) -> Result<Self, String> {
+    pub(super) fn start(
+        settings: &VehiclesSettings,
+        place: &VehiclesPlace,
+        tag: u16,
+    ) -> Result<Self, String> {
         let (parts, crew) = (parts(settings), Crew::default());
         let mut testbed = Self { parts, crew, namespaces: Vec::new(), died: Vec::new() };
         for number in 0..testbed.parts.len() {
@@ -158,7 +162,7 @@ impl VehiclesTestbed {
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
-    pub fn open(
+    pub(super) fn open(
         &mut self,
         settings: &VehiclesSettings,
         place: &VehiclesPlace,
@@ -196,7 +200,7 @@ impl VehiclesTestbed {
 
     /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
     /// parts.
-    pub fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
+    pub(super) fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
         if let Some(at_ns) = barrier_ns {
             self.tell(|_| VehicleRequest::Go { at_ns });
         }
@@ -207,7 +211,7 @@ impl VehiclesTestbed {
     }
 
     /// What became of everything, by those that live.
-    pub fn account(&mut self) -> Vec<(Part, Account)> {
+    pub(super) fn account(&mut self) -> Vec<(Part, Account)> {
         self.tell(|_| VehicleRequest::Account);
         self.hear_living(Worker::recv)
     }

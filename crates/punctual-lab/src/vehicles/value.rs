@@ -19,13 +19,10 @@ const PATTERN_AT: usize = 24;
 
 /// Who published a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Origin {
-    /// Its vehicle.
-    pub vehicle: u16,
-    /// The component there.
-    pub component: u16,
-    /// Its number.
-    pub number: u32,
+pub(super) struct Origin {
+    pub(super) vehicle: u16,
+    pub(super) component: u16,
+    pub(super) number: u32,
 }
 
 impl Origin {
@@ -37,18 +34,15 @@ impl Origin {
 
 /// A value on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Value {
-    /// Whose.
-    pub origin: Origin,
-    /// When it was due.
-    pub due: Ticks,
-    /// When it was sent.
-    pub sent: Ticks,
+pub(super) struct Value {
+    pub(super) origin: Origin,
+    pub(super) due: Ticks,
+    pub(super) sent: Ticks,
 }
 
 impl Value {
     /// As it travels.
-    pub fn bytes(&self) -> [u8; VALUE_SIZE] {
+    pub(super) fn bytes(&self) -> [u8; VALUE_SIZE] {
         let mut bytes = [0; VALUE_SIZE];
         Self::stamp(&mut bytes, self.due, self.sent);
         bytes[16..20].copy_from_slice(&self.origin.number.to_le_bytes());
@@ -62,13 +56,13 @@ impl Value {
 
     /// Gives a value that is ready its instants.
     #[inline]
-    pub fn stamp(bytes: &mut [u8; VALUE_SIZE], due: Ticks, sent: Ticks) {
+    pub(super) fn stamp(bytes: &mut [u8; VALUE_SIZE], due: Ticks, sent: Ticks) {
         bytes[..8].copy_from_slice(&due.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&sent.0.to_le_bytes());
     }
 
     /// `None` if these bytes are no value, or not as they were sent.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; VALUE_SIZE] = bytes.try_into().ok()?;
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -81,10 +75,10 @@ impl Value {
 }
 
 /// A stage of which nothing is known.
-pub const UNKNOWN: u32 = u32::MAX;
+pub(super) const UNKNOWN: u32 = u32::MAX;
 
 /// Stages between sent and received that a record keeps.
-pub const STAGES_KEPT: [Stage; 8] = [
+pub(super) const STAGES_KEPT: [Stage; 8] = [
     Stage::Sealed,
     Stage::Posted,
     Stage::Medium,
@@ -97,15 +91,13 @@ pub const STAGES_KEPT: [Stage; 8] = [
 
 /// A value that was received, as it goes from a vehicle's process to the experiment's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// What it said.
-    pub value: Value,
-    /// The receiving component.
-    pub component: u16,
+pub(super) struct Record {
+    pub(super) value: Value,
+    pub(super) component: u16,
     /// When the probe was reached.
-    pub received: Ticks,
+    pub(super) received: Ticks,
     /// Ticks in each of [`STAGES_KEPT`], or [`UNKNOWN`].
-    pub stages: [u32; STAGES_KEPT.len()],
+    pub(super) stages: [u32; STAGES_KEPT.len()],
 }
 
 impl Record {
@@ -117,7 +109,7 @@ impl Record {
 
     /// Of a value that reached the probe at this instant.
     #[inline]
-    pub fn new(value: Value, component: u16, received: Ticks, stages: Option<&Stages>) -> Self {
+    pub(super) fn new(value: Value, component: u16, received: Ticks, stages: Option<&Stages>) -> Self {
         let kept = |stage: Stage| {
             let ticks = stages.and_then(|stages| stages.time_in(stage));
             // A stage of seconds is a long one, not an unknown one.
@@ -128,7 +120,7 @@ impl Record {
 }
 
 /// Words of a record: three instants, who sent it and its number, who received it, and a word for two stages.
-pub const RECORD_WORDS: usize = 5 + STAGES_KEPT.len() / 2;
+pub(super) const RECORD_WORDS: usize = 5 + STAGES_KEPT.len() / 2;
 
 impl Row<RECORD_WORDS> for Record {
     fn words(&self) -> [u64; RECORD_WORDS] {
