@@ -57,16 +57,16 @@ impl Alone {
                 open_alone(&bus, &name, Target::everyone_at(PORT))?
             }
         };
-        let expected =
-            if assignment.part == Part::Listener { assignment.vehicles * assignment.count } else { 0 };
+        let expected = if assignment.part == Part::Listener { assignment.capacity() } else { 0 };
         let records = Record::room_for(expected, 0);
         Ok(Self { endpoint, assignment: assignment.clone(), totals: Totals::default(), records })
     }
 
     /// Receives until everything came, or will not.
     fn receive_all(&mut self, start_ns: u64, watch: &mut Watch) {
-        let (expected, patience_ns) = self.assignment.awaited(start_ns);
-        let mut buffer = [0; VALUE_SIZE];
+        let (expected, mut buffer) = (self.assignment.capacity(), [0; VALUE_SIZE]);
+        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
+        let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let clock = Clock::get();
         let look = clock.ticks(LOOK);
         watch.begin();
@@ -83,14 +83,6 @@ impl Alone {
                 self.totals.mismatched += 1;
             }
         }
-    }
-}
-
-impl Assignment {
-    /// Values that one receiver of all will receive, and until when it waits for them.
-    pub(super) fn awaited(&self, start_ns: u64) -> (usize, u64) {
-        let last = Schedule::new(self, self.vehicles as u16, 0);
-        (self.vehicles * self.count, last.end_ns(start_ns) + GRACE.as_nanos() as u64)
     }
 }
 

@@ -5,6 +5,9 @@
 //! callback      a Participant's thread: sends what is due, and calls back with what comes; probe at the callback's entry
 //! ```
 //! A component that has sent and received all goes on to listen, so that every frame of the others ends in a counter.
+//!
+//! In async mode, where there are no plain sockets to listen at, a listener is a node whose observer (`Communicator::on_message`) is
+//! called back with every value, asleep until the doorbell, epoll or a signal wakes it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -12,10 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::interest::{
-    Due, InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic,
-    Traffic,
+    InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic, Traffic,
 };
-use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Target};
+use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Observer, Target};
 use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
@@ -27,9 +29,9 @@ use super::notes::{Noted, Notes};
 use super::option::Mode;
 use super::process::{Workload, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped, WorkloadResult};
-use super::publication::Schedule;
+use super::publication::{Bytes, Schedule, Source};
 use super::quiet::{self, ComponentWindows, QuietLog, QuietPlan, look, until_look};
-use crate::endpoint::VALUE_SIZE;
+use crate::endpoint::{PORT, VALUE_SIZE};
 use crate::run::lock;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
@@ -47,8 +49,6 @@ const INTERRUPTED_QUIET: Duration = Duration::from_millis(150);
 const INTERRUPTED_MAX: Duration = Duration::from_millis(400);
 /// How soon a thread notices that the barrier's opening was announced.
 const NOTICE: Duration = Duration::from_millis(20);
-
-type Bytes = [u8; VALUE_SIZE];
 
 /// What the roadside publishes; values of component n have the topic n.
 const BEACONS: Topic<Bytes> = Topic::named("beacons");
@@ -74,7 +74,7 @@ const LIMITS: PublicationLimits = PublicationLimits {
 pub(super) struct Shared {
     start: Mutex<Option<u64>>,
     /// Instants that a publisher slept through.
-    skipped: Mutex<Vec<Skipped>>,
+    pub(super) skipped: Mutex<Vec<Skipped>>,
     /// What a thread could not do.
     failed: Mutex<Option<String>>,
     /// What threads went through that are done.
@@ -82,15 +82,15 @@ pub(super) struct Shared {
     /// Values that were received whole.
     pub(super) received: Counter,
     /// Components that have sent all.
-    finished: Counter,
-    sent: Counter,
+    pub(super) finished: Counter,
+    pub(super) sent: Counter,
     refused: Counter,
     pub(super) mismatched: Counter,
     beacons: Counter,
     /// Subscribers are to give up their interest and hand over records.
     hand_over: Flag,
     /// Threads are to end.
-    stop: Flag,
+    pub(super) stop: Flag,
 }
 
 impl Shared {
@@ -134,59 +134,14 @@ impl Shared {
     }
 }
 
-/// What a component publishes: a value with the number of its instant.
-struct Source {
-    schedule: Schedule,
-    shared: Arc<Shared>,
-    next: u32,
-}
-
-impl Source {
-    fn new(schedule: Schedule, shared: &Arc<Shared>) -> Self {
-        Self { schedule, shared: Arc::clone(shared), next: 0 }
-    }
-
-    fn value(&mut self, due: &Due) -> Bytes {
-        let due_ns = due.instant.due.0;
-        if due.at_once {
-            // A newcomer is served before the barrier opens, or after it was thought dead.
-            return self.schedule.value(u32::MAX, due_ns);
-        }
-        let periods = due.instant.offset_us * 1_000 / self.schedule.period_ns;
-        let number = u32::try_from(periods.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.skip_until(number.min(self.schedule.count));
-        if number < self.schedule.count {
-            self.next += 1;
-            self.shared.sent.add(1);
-        }
-        self.schedule.value(number, due_ns)
-    }
-
-    /// Those before it were superseded before they could be sent.
-    fn skip_until(&mut self, number: u32) {
-        if number > self.next {
-            let (component, first) = (self.schedule.component, self.next);
-            lock(&self.shared.skipped).push(Skipped { component, first, count: number - first });
-            self.next = number;
-        }
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        if !interrupted() && !self.shared.stop.is_raised() {
-            self.skip_until(self.schedule.count);
-        }
-        self.shared.finished.add(1);
-    }
-}
-
 /// All threads of a process.
 pub(super) struct Components {
     node: Node,
     assignment: Assignment,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Of a listener.
+    observer: Option<Observer>,
     /// What threads have noted, handed over.
     records: (Sender<Noted>, Receiver<Noted>),
 }
@@ -199,6 +154,7 @@ impl Components {
             assignment: assignment.clone(),
             shared: Arc::default(),
             threads: Vec::new(),
+            observer: None,
             records: channel(),
         };
         if !assignment.barrier {
@@ -209,9 +165,14 @@ impl Components {
         Ok(components)
     }
 
-    /// Components that publish, and hand over records.
+    /// Components that publish.
     fn publishers(&self) -> usize {
         if matches!(self.assignment.part, Part::Vehicle(_)) { self.assignment.components } else { 0 }
+    }
+
+    /// Components that hand over records.
+    fn receivers(&self) -> usize {
+        self.publishers() + usize::from(self.observer.is_some())
     }
 
     fn is_complete(&self) -> bool {
@@ -245,7 +206,7 @@ impl Components {
 impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         let (before, signals_before) = (Facts::now(), signals_delivered());
-        let is_all = !self.assignment.barrier || interrupted();
+        let is_all = !self.assignment.barrier || self.observer.is_some() || interrupted();
         let others = if is_all { 0 } else { self.assignment.others as u64 };
         let unheard = others.saturating_sub(self.node.ledger().joined);
         let start_ns = self.shared.start(start_ns);
@@ -269,8 +230,10 @@ impl Workload for Components {
         if let Some(text) = lock(&shared.failed).take() {
             return Err(text);
         }
+        let receivers = self.receivers();
+        drop(self.observer.take());
         let (mut records, mut beginnings) = (Vec::new(), Vec::new());
-        for _ in 0..self.publishers() {
+        for _ in 0..receivers {
             let part = self.records.1.recv_timeout(GRACE * 5);
             let (more, beginning) = part.map_err(|_| "a component's thread failed".to_owned())?;
             records.extend(more);
@@ -297,6 +260,9 @@ impl Drop for Components {
 
 impl Components {
     fn make_all(&mut self) -> Result<(), String> {
+        if self.assignment.part == Part::Listener {
+            return self.observe();
+        }
         for component in 0..self.assignment.components as u16 {
             match (self.assignment.part, self.assignment.mode) {
                 (Part::Vehicle(vehicle), Mode::Application) => {
@@ -322,6 +288,19 @@ impl Components {
             ..CommunicatorOptions::waiting(self.assignment.wake).stamped()
         };
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
+    }
+
+    /// Calls back with every value, in a thread of the library's.
+    fn observe(&mut self) -> Result<(), String> {
+        let communicator = self.bind(PORT)?;
+        let (mut notes, clock) = (self.notes(0, self.assignment.capacity()), Clock::get());
+        notes.begin_elsewhere();
+        let observer = communicator.on_message(move |message| {
+            let received = clock.now();
+            notes.note_bytes(message.payload, message.stages.as_ref(), received);
+        });
+        self.observer = Some(observer.map_err(|error| error.to_string())?);
+        Ok(())
     }
 
     fn notes(&self, component: u16, capacity: usize) -> Notes {
@@ -471,11 +450,4 @@ fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
     let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
     let is_over = left.is_zero() || interrupted() || shared.stop.is_raised();
     (!is_over).then(|| left.min(LOOK))
-}
-
-impl Assignment {
-    /// Values that one component will receive.
-    fn capacity(&self) -> usize {
-        self.vehicles * self.count
-    }
 }

@@ -25,7 +25,6 @@ mod idle_inhibitor;
 mod kept;
 mod ledger;
 mod notes;
-mod observed;
 pub mod option;
 pub mod overview;
 pub mod process;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use punctual::Ticks;
 use punctual::interest::Response;
+use punctual::{Stages, Ticks};
 
 use super::components::Shared;
 use super::first::{Beginning, Watch};
@@ -41,16 +41,26 @@ impl Notes {
         self.watch.begin();
     }
 
-    /// A value whose probe was reached at `received`.
+    /// A thread that is about to be started, and has waited for nothing, listens from now on.
+    pub(super) fn begin_elsewhere(&mut self) {
+        self.watch.begin_elsewhere();
+    }
+
+    /// A value whose probe was reached at `received`, unless it was for newcomers.
     #[inline]
     pub(super) fn note(&mut self, response: &Response<[u8; VALUE_SIZE]>, received: Ticks) {
-        if response.at_once {
-            return;
+        if !response.at_once {
+            self.note_bytes(&response.value, response.stages.as_ref(), received);
         }
-        match Value::parse(&response.value) {
+    }
+
+    /// The same of a message.
+    #[inline]
+    pub(super) fn note_bytes(&mut self, bytes: &[u8], stages: Option<&Stages>, received: Ticks) {
+        match Value::parse(bytes) {
             Some(value) if value.origin.number < self.count => {
                 if self.records.len() < self.records.capacity() {
-                    self.records.push(Record::new(value, self.component, received, response.stages.as_ref()));
+                    self.records.push(Record::new(value, self.component, received, stages));
                 }
                 self.shared.received.add(1);
                 self.watch.note(value.origin.vehicle);

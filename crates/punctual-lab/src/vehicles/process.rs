@@ -10,7 +10,6 @@ use punctual_machine::signal::{continuations, interrupted};
 use super::alone::Alone;
 use super::components::Components;
 use super::first::Looking;
-use super::observed::Observed;
 use super::option::Mode;
 use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::BusPlan;
@@ -71,16 +70,16 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
     let looking = Looking::of_this_thread();
     let mut looks = [looking.now(); 4];
-    if !assignment.mode.is_mutual() {
-        let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
-        let opened: Box<dyn Workload> = match (assignment.mode, assignment.part) {
-            (Mode::Async, Part::Listener) if !is_plain => Box::new(Observed::open(assignment)?),
-            _ => Box::new(Alone::open(assignment)?),
-        };
+    let is_mutual = assignment.mode.is_mutual();
+    let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
+    let is_observed = assignment.mode == Mode::Async && assignment.part == Part::Listener && !is_plain;
+    if !is_mutual && !is_observed {
+        let opened = Box::new(Alone::open(assignment)?);
         looks[1..].fill(looking.now());
         return Ok((opened, looks));
     }
-    let mut bus = assignment.bus.stamped_bus();
+    // Who is alone stamps nothing, so stamps of the kernel would be of no use to who observes it.
+    let mut bus = if is_mutual { assignment.bus.stamped_bus() } else { assignment.bus.bus() };
     if let Some(keys) = &assignment.keys {
         bus = keys.seal(bus)?;
     }
@@ -90,6 +89,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     looks[2] = looking.now();
     let began = Instant::now();
     while assignment.barrier
+        && is_mutual
         && (node.ledger().joined as usize) < assignment.others
         && began.elapsed() < JOINING_MAX
         && !interrupted()

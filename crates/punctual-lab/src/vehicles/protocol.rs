@@ -56,6 +56,13 @@ pub(super) struct Assignment {
     pub(super) barrier: bool,
 }
 
+impl Assignment {
+    /// Values that one component will receive, or the one receiver of all.
+    pub(super) fn capacity(&self) -> usize {
+        self.vehicles * self.count
+    }
+}
+
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum VehicleRequest {

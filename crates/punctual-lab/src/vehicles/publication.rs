@@ -1,15 +1,22 @@
 //! What a component publishes, and when.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use punctual::interest::Due;
 use punctual::{Clock, Nanos, Ticks};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::interrupted;
 
-use super::protocol::Assignment;
+use super::components::Shared;
+use super::protocol::{Assignment, Skipped};
 use super::value::{Origin, Value};
 use crate::endpoint::VALUE_SIZE;
+use crate::run::lock;
+
+/// A value as it travels.
+pub(super) type Bytes = [u8; VALUE_SIZE];
 
 /// When a component publishes.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +57,7 @@ impl Schedule {
     }
 
     /// A value, stamped with the instants at which it was due and is sent: this one.
-    pub(super) fn value(&self, number: u32, due_ns: u64) -> [u8; VALUE_SIZE] {
+    pub(super) fn value(&self, number: u32, due_ns: u64) -> Bytes {
         let clock = Clock::get();
         let origin = Origin { vehicle: self.vehicle, component: self.component, number };
         let mut bytes = Value { origin, ..Value::default() }.bytes();
@@ -62,11 +69,7 @@ impl Schedule {
 
     /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room. How many had
     /// room, and how many had none.
-    pub(super) fn send_all(
-        &self,
-        start_ns: u64,
-        mut send: impl FnMut(&[u8; VALUE_SIZE]) -> bool,
-    ) -> (u64, u64) {
+    pub(super) fn send_all(&self, start_ns: u64, mut send: impl FnMut(&Bytes) -> bool) -> (u64, u64) {
         let (mut sent, mut refused, mut number) = (0, 0, 0);
         while number < self.count && !interrupted() {
             let due_ns = self.due_ns(start_ns, number);
@@ -80,6 +83,53 @@ impl Schedule {
             number += 1;
         }
         (sent, refused)
+    }
+}
+
+/// What a component publishes: a value with the number of its instant.
+pub(super) struct Source {
+    schedule: Schedule,
+    shared: Arc<Shared>,
+    next: u32,
+}
+
+impl Source {
+    pub(super) fn new(schedule: Schedule, shared: &Arc<Shared>) -> Self {
+        Self { schedule, shared: Arc::clone(shared), next: 0 }
+    }
+
+    pub(super) fn value(&mut self, due: &Due) -> Bytes {
+        let due_ns = due.instant.due.0;
+        if due.at_once {
+            // A newcomer is served before the barrier opens, or after it was thought dead.
+            return self.schedule.value(u32::MAX, due_ns);
+        }
+        let periods = due.instant.offset_us * 1_000 / self.schedule.period_ns;
+        let number = u32::try_from(periods.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.skip_until(number.min(self.schedule.count));
+        if number < self.schedule.count {
+            self.next += 1;
+            self.shared.sent.add(1);
+        }
+        self.schedule.value(number, due_ns)
+    }
+
+    /// Those before it were superseded before they could be sent.
+    fn skip_until(&mut self, number: u32) {
+        if number > self.next {
+            let (component, first) = (self.schedule.component, self.next);
+            lock(&self.shared.skipped).push(Skipped { component, first, count: number - first });
+            self.next = number;
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if !interrupted() && !self.shared.stop.is_raised() {
+            self.skip_until(self.schedule.count);
+        }
+        self.shared.finished.add(1);
     }
 }
 
