@@ -277,66 +277,46 @@ fn wake(arguments: &VehiclesArguments) -> Wake {
 
 /// Options that do not go together.
 fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
-    let usage = |text: String| Err(Failure::Usage(text));
-    let (mode, medium, wake) = (arguments.mode, arguments.engine, wake(arguments));
-    let period = arguments.period;
-    for (name, given) in [
-        ("--count", arguments.common.count.is_some()),
-        ("--gap", arguments.common.gap.is_some()),
-        ("--load", arguments.common.load.is_some()),
-    ] {
-        if given {
-            return usage(format!("{name}: vehicles publish by --period, --messages or --duration"));
-        }
-    }
-    if !mode.is_mutual() && (arguments.components > 1 || arguments.roadside.unwrap_or(0) > 0) {
-        let name = mode.name();
-        return usage(format!("--mode {name}: it has no components and no roadside; leave them out"));
-    }
-    if arguments.interfaces == Interfaces::Each && medium != Medium::Packet {
-        let name = medium.name();
-        return usage(format!("--interfaces each: there is no choice with --engine {name}; leave it out"));
-    }
-    if mode == Mode::Engine && wake != Wake::Spin {
-        return usage(format!("--wake {wake}: --mode engine has one receiver that polls; leave it out"));
-    }
-    if !wake.can_wait_for(medium == Medium::Shared) {
-        let name = medium.name();
-        let others = if medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
-        return usage(format!(
-            "--wake {wake}: it cannot wait for --engine {name}; take {others}, backoff or spin"
-        ));
-    }
-    if mode == Mode::Async && medium == Medium::Packet && matches!(wake, Wake::Backoff | Wake::Adaptive) {
-        return usage(format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin"));
-    }
+    let VehiclesArguments { common, mode, engine: medium, period, sched, .. } = arguments;
+    let (is_mutual, wake, name, bus) = (mode.is_mutual(), wake(arguments), mode.name(), medium.name());
+    let given = [
+        ("--count", common.count.is_some()),
+        ("--gap", common.gap.is_some()),
+        ("--load", common.load.is_some()),
+    ];
     let spins = matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
-    match arguments.sched {
-        Urgency::Deadline { .. } => {
-            return usage(format!(
-                "--sched {}: its threads cannot start others; take fifo:1",
-                arguments.sched
-            ));
-        }
-        urgency if urgency.is_real_time() && spins => {
-            return usage(format!(
-                "--sched {urgency}: processes that spin would take every processor from everybody; take other, or a --wake that \
-                 sleeps"
-            ));
-        }
-        _ => {}
-    }
-    if arguments.seal == Seal::On && !mode.is_mutual() {
-        let name = mode.name();
-        return usage(format!("--seal on: --mode {name} is about what is below the seal; leave one out"));
-    }
-    if period < Duration::from_micros(10) || period > Duration::from_secs(60) {
-        return usage(format!("--period {period:?}: from 10us to 60s"));
-    }
-    if !period.as_nanos().is_multiple_of(1_000) {
-        return usage(format!("--period {period:?}: whole microseconds"));
-    }
-    Ok(())
+    let refusal = if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
+        format!("{name}: vehicles publish by --period, --messages or --duration")
+    } else if !is_mutual && (arguments.components > 1 || arguments.roadside.unwrap_or(0) > 0) {
+        format!("--mode {name}: it has no components and no roadside; leave them out")
+    } else if arguments.interfaces == Interfaces::Each && *medium != Medium::Packet {
+        format!("--interfaces each: there is no choice with --engine {bus}; leave it out")
+    } else if *mode == Mode::Engine && wake != Wake::Spin {
+        format!("--wake {wake}: --mode engine has one receiver that polls; leave it out")
+    } else if !wake.can_wait_for(*medium == Medium::Shared) {
+        let others = if *medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
+        format!("--wake {wake}: it cannot wait for --engine {bus}; take {others}, backoff or spin")
+    } else if *mode == Mode::Async
+        && *medium == Medium::Packet
+        && matches!(wake, Wake::Backoff | Wake::Adaptive)
+    {
+        format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin")
+    } else if let Urgency::Deadline { .. } = sched {
+        format!("--sched {sched}: its threads cannot start others; take fifo:1")
+    } else if sched.is_real_time() && spins {
+        format!(
+            "--sched {sched}: processes that spin would take every processor from everybody; take other, or a --wake that sleeps"
+        )
+    } else if arguments.seal == Seal::On && !is_mutual {
+        format!("--seal on: --mode {name} is about what is below the seal; leave one out")
+    } else if *period < Duration::from_micros(10) || *period > Duration::from_secs(60) {
+        format!("--period {period:?}: from 10us to 60s")
+    } else if !period.as_nanos().is_multiple_of(1_000) {
+        format!("--period {period:?}: whole microseconds")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(refusal))
 }
 
 /// As many as the original, if nothing else was asked for.
