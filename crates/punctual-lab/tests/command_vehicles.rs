@@ -218,6 +218,36 @@ fn signals_of_components_are_counted() {
     );
 }
 
+/// Goal: what one listener loses stands in the account once, whether its node counts it or only the numbers tell. Method: it is stopped
+/// while three vehicles send more than its ring or its buffer holds.
+#[test]
+fn what_a_listener_loses_is_in_one_place() {
+    let _turn = alone();
+    for (mode, engine) in [("async", "shared"), ("async", "datagram"), ("engine", "shared")] {
+        let place = Place::new();
+        let arguments = ["run", "vehicles", "--mode", mode, "--engine", engine, "--vehicles", "3"];
+        let more = ["--runs", "1", "--period", "50us", "--messages", "40000", "--out", "run"];
+        let mut started = place.start(punctual(&[&arguments[..], &more].concat()));
+        let parent = started.id();
+        started.has("a listener that is ready", || all_ready(parent));
+        std::thread::sleep(Duration::from_millis(1_000));
+        // It was started first.
+        let listener = children(parent).into_iter().next().unwrap_or_default();
+        let signal = |name: &str| Command::new("kill").args([name, &listener]).status().expect("a program");
+        signal("-STOP");
+        std::thread::sleep(Duration::from_millis(1_500));
+        signal("-CONT");
+        let ended = started.end();
+        // A machine that came too late to stop it loses nothing.
+        assert!(matches!(ended.code, Some(0 | 1)) && !ended.err.contains("bug"), "{}", ended.err);
+        let summary = summary_of(&text(&place.path("run/summary.json")));
+        assert_account(&summary);
+        let lost = summary["results"][0]["lost"].as_u64();
+        assert_eq!(lost, summary["vehicles"]["account"]["lost"].as_u64(), "{mode}, {engine}");
+        eprintln!("{mode}, {engine}: {lost:?} lost");
+    }
+}
+
 /// Goal: what a night does for ten minutes, for a second: 22 vehicles with 220 components.
 #[test]
 fn many_components_hear_each_other() {
