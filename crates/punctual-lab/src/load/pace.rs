@@ -63,6 +63,10 @@ pub trait Client {
                     self.look_back(sequence, Some(due));
                 }
             }
+            // Sent before it is due it would be answered in less than no time.
+            if interrupted() {
+                break;
+            }
             self.send(due);
             due = due.plus(period);
         }
