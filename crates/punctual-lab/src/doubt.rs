@@ -62,6 +62,8 @@ pub enum Cause {
     NoRoom { subject: String, count: u64 },
     /// Messages that were never sent.
     Skipped { subject: String, count: u64 },
+    /// Messages came more than once.
+    Duplicated { subject: String, count: u64 },
     /// Later messages came before earlier ones.
     Reordered { subject: String, count: u64 },
     /// The steady state begins slower than it ends.
@@ -134,6 +136,7 @@ impl fmt::Display for Cause {
             Self::Unheard { subject, times } => write!(f, "{subject}: {} a process had not heard of another when all began", plural(*times, "time")),
             Self::NoRoom { subject, count } => many(f, subject, *count, ["message found no room and was not sent", "messages found no room and were not sent"]),
             Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
+            Self::Duplicated { subject, count } => many(f, subject, *count, ["message arrived once more", "messages arrived once more"]),
             Self::Reordered { subject, count } => many(f, subject, *count, ["message arrived after a younger one", "messages arrived after a younger one"]),
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
                 first_slow(f, subject, *count, [*first_ns, *median_ns])
@@ -206,6 +209,7 @@ impl Cause {
             Self::Skipped { .. } => {
                 "see who did not run at their instants, and why; before the first was heard, nobody asked"
             }
+            Self::Duplicated { .. } => "do not act on a message of this route twice: number them",
             Self::Reordered { .. } => "do not rely on the order of this route",
             Self::FirstSlow { .. } => {
                 "look at the plot by message index; a longer run (--duration) weighs it less"
@@ -238,6 +242,14 @@ fn first_slow(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, ns: [u64; 2
 fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_turn: bool) -> fmt::Result {
     let left_out = if in_turn { "left out, each with its partner" } else { "left out" };
     write!(f, "{subject}: no message after the warm-up in {}; {left_out}", runs.join(", "))
+}
+
+fn first_slow(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, ns: [u64; 2]) -> fmt::Result {
+    let [first, rest] = ns.map(|ns| micros(ns as f64));
+    write!(
+        f,
+        "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
+    )
 }
 
 fn unpaired(f: &mut fmt::Formatter<'_>, subject: &str, side: &str, runs: usize) -> fmt::Result {

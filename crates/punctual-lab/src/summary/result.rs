@@ -235,6 +235,9 @@ impl CellResult {
         if self.skipped > 0 {
             add(Cause::Skipped { subject: subject(), count: self.skipped });
         }
+        if self.duplicated > 0 {
+            add(Cause::Duplicated { subject: subject(), count: self.duplicated });
+        }
         if self.reordered > 0 {
             add(Cause::Reordered { subject: subject(), count: self.reordered });
         }
@@ -305,6 +308,26 @@ mod tests {
         let cell = CellResult::of(&CellId::new("shared", "spin"), &[], 0);
         assert!(cell.kept_promises());
         assert!(!CellResult { lost: u64::MAX, mismatched: 1, ..cell }.kept_promises());
+    }
+
+    /// Goal: whoever is told to see the doubts finds one there for each promise that was broken.
+    #[test]
+    fn every_broken_promise_is_a_doubt() {
+        let kept = CellResult::of(&CellId::new("udp", "spin"), &[], 0);
+        let clock = Clock { step_ns: 1, stamp_ns: 1.0, record_ns: 1.0, more: BTreeMap::new() };
+        assert_eq!(kept.doubts(&clock), []);
+        let broken: [fn(&mut CellResult) -> &mut u64; 4] = [
+            |cell| &mut cell.lost,
+            |cell| &mut cell.mismatched,
+            |cell| &mut cell.duplicated,
+            |cell| &mut cell.reordered,
+        ];
+        for (place, count) in broken.into_iter().enumerate() {
+            let mut cell = kept.clone();
+            *count(&mut cell) = 1;
+            assert!(!cell.kept_promises());
+            assert_eq!(cell.doubts(&clock).len(), 1, "counter {place}");
+        }
     }
 
     /// Goal: messages of trials whose CPU time was not taken are in no share of it.
