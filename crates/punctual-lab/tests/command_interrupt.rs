@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Ended, Place, Started, all_ready, alone, children, punctual, summary_of, text};
 
@@ -41,22 +42,45 @@ fn a_signal_for_the_command_alone_ends_its_vehicles() {
     assert!(vehicles.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
 }
 
-#[test]
-fn an_interrupted_peel_keeps_what_it_measured() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["run", "peel", "--engine", "shared", "--duration", "60s", "--rounds", "24", "--out", "run"];
-    let mut started = place.start(punctual(&arguments));
+/// A peel that is interrupted once so many trials are stored. None where it cannot run here.
+fn interrupted_peel(place: &Place, more: &[&str], trials: usize, wait: Duration) -> Option<Ended> {
+    let arguments = ["run", "peel", "--engine", "shared", "--out", "run"];
+    let mut started = place.start(punctual(&[&arguments[..], more].concat()));
     let samples = place.path("run/samples");
-    if started.ends_before(|| files(&samples) >= 2) {
+    if started.ends_before(|| files(&samples) >= trials) {
         let ended = started.end().with(3);
         assert!(ended.err.contains("two processors"), "{}", ended.err);
         eprintln!("SKIPPED: {}", ended.err);
-        return;
+        return None;
     }
-    started.signal_group("-INT");
-    kept(&place, &started.end());
+    std::thread::sleep(wait);
+    started.signal("-INT");
+    Some(started.end())
+}
+
+/// Goal: in the midst of the first round no layer has a cost, and none is printed; the trials that are stored are counted.
+#[test]
+fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
+    let _turn = alone();
+    let place = Place::new();
+    let more = ["--duration", "30s", "--rounds", "24", "--count", "1000000"];
+    let Some(ended) = interrupted_peel(&place, &more, 2, Duration::ZERO) else { return };
+    kept(&place, &ended);
+    assert!(!ended.out.contains("Layer by layer") && !ended.out.contains("What a start"), "{}", ended.out);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    assert!(!summary.to_string().contains("after 0 trials"), "{summary:#}");
+    assert_eq!(summary["peel"]["peeled"]["costs"].as_array().map(Vec::len), Some(0), "{summary:#}");
+}
+
+/// Goal: whoever reads a peel whose starts were cut short is told so.
+#[test]
+fn a_peel_that_is_interrupted_in_its_starts_says_so() {
+    let _turn = alone();
+    let place = Place::new();
+    let more = ["--duration", "10m", "--rounds", "2", "--count", "200", "--starts", "1000"];
+    let Some(ended) = interrupted_peel(&place, &more, 2 * 7, Duration::from_millis(500)) else { return };
+    kept(&place, &ended);
+    assert!(ended.out.contains("Layer by layer") && ended.out.contains("after 14 trials"), "{}", ended.out);
 }
 
 /// Goal: a trial of a group ends when the command alone is told, and what it had until then counts as no trial.

@@ -98,8 +98,11 @@ pub struct Rounds {
     pub medians_ns: Vec<f64>,
 }
 
-/// Peels: each layer against the one below it, in the same round.
+/// Peels: each layer against the one below it, in the same round. Without a round there is no layer to tell of.
 pub fn peel(rounds: &[Rounds], seed: u64) -> Peeled {
+    if rounds.iter().all(|rounds| rounds.medians_ns.is_empty()) {
+        return Peeled::default();
+    }
     let mut costs = Vec::new();
     let layers: Vec<&Rounds> = rounds.iter().filter(|rounds| rounds.layer != Layer::Whole).collect();
     for (place, rounds) in layers.iter().enumerate() {
@@ -198,6 +201,9 @@ fn cause_of((_, step, _): &Figure) -> Cause {
 }
 
 fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed: u64) -> Vec<Part> {
+    if starts.is_empty() {
+        return Vec::new();
+    }
     let values = |of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
     let whole_ns = median(&mut values(whole)).max(1.0);
     let mut ranked: Vec<Part> = parts
@@ -356,6 +362,15 @@ mod tests {
     fn what_the_layers_do_not_explain_is_not_attributed() {
         let all = [rounds(Layer::Bare, 1000.0), rounds(Layer::Whole, 4000.0)];
         assert!(peel(&all, 1).attributed < 0.4);
+    }
+
+    /// Goal: where Ctrl-C came before the first round was whole, or before the first start, no figure is made up.
+    #[test]
+    fn of_nothing_nothing_is_told() {
+        let none = |layer| Rounds { layer, medians_ns: Vec::new() };
+        assert_eq!(peel(&Layer::ALL.map(none), 1), Peeled::default());
+        assert_eq!(until_ready(&[], 1), []);
+        assert_eq!(first_message(&[], 1), []);
     }
 
     fn starts(of: impl Fn(u64) -> StartUp) -> Vec<StartUp> {

@@ -107,8 +107,8 @@ pub struct PeelMade {
     pub overall: Overall,
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
-    /// Rounds made, and of these with a median of every layer.
-    pub rounds: u32,
+    /// Trials of layers that are stored.
+    pub trials: usize,
     /// Of each cell, rounds in which none of its messages was answered that counts.
     pub unanswered: Vec<(String, usize)>,
 }
@@ -125,6 +125,8 @@ struct PeelSession<'a> {
     medians: Vec<(Kind, Vec<Option<f64>>)>,
     /// Interruptions and frames, by kind.
     signals: Vec<(Kind, u64, u64)>,
+    /// Trials stored.
+    trials: usize,
 }
 
 /// Makes all rounds, in a thread that may leave for a network namespace of its own.
@@ -135,20 +137,21 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     let mut skipped = Vec::new();
     let kinds = kinds(settings, &mut skipped);
     let medians = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
-    let mut session = PeelSession { settings, testbed, store, began, medians, signals: Vec::new() };
+    let mut session =
+        PeelSession { settings, testbed, store, began, medians, signals: Vec::new(), trials: 0 };
     for (round, place) in Turns::new(settings.rounds, kinds.len(), bar) {
         bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
         session.one_trial(kinds[place], round, kinds.len())?;
     }
-    let rounds = session.whole_rounds().len();
+    let has_rounds = !session.whole_rounds().is_empty();
     let unanswered = session.unanswered();
-    if let Some((name, _)) = unanswered.first().filter(|_| rounds == 0 && !interrupted()) {
+    if let Some((name, _)) = unanswered.first().filter(|_| !has_rounds && !interrupted()) {
         return Err(format!("{name}: no answers; raise --duration").into());
     }
     let mut overall = session.overall();
     bar.set_message("starts");
     session.starts(&mut overall, &mut skipped, bar)?;
-    Ok(PeelMade { overall, skipped, rounds: rounds as u32, unanswered })
+    Ok(PeelMade { overall, skipped, trials: session.trials, unanswered })
 }
 
 fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
@@ -226,7 +229,9 @@ impl PeelSession<'_> {
         // Every trial opens everything anew, so every index begins at 0.
         samples.stages.clear();
         let cell = cell(self.settings.medium, kind.0, kind.1);
-        Ok(self.store.append(&cell, round, &samples).map(drop)?)
+        self.store.append(&cell, round, &samples)?;
+        self.trials += 1;
+        Ok(())
     }
 
     /// Of the whole rounds.
@@ -257,6 +262,9 @@ impl PeelSession<'_> {
         };
         let pairs = self.medians_of(with).into_iter().zip(self.medians_of(without));
         let differences: Vec<f64> = pairs.map(|(with, without)| with - without).collect();
+        if differences.is_empty() {
+            return None;
+        }
         Some(Interrupted {
             without_per_frame: rate(without)?,
             with_per_frame: rate(with)?,
@@ -406,9 +414,8 @@ impl Experiment for PeelSettings {
             result.first_ns.clear();
         }
         summary.skipped.extend(made.skipped.iter().cloned());
-        if made.rounds < self.rounds {
-            cut_short(&mut summary, made.rounds as usize);
-        }
+        // Also where only starts are missing.
+        cut_short(&mut summary, made.trials);
         for (subject, rounds) in made.unanswered.iter().cloned() {
             summary.doubt(Cause::Unanswered { subject, rounds });
         }

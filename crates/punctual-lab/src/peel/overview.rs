@@ -21,7 +21,7 @@ pub fn overall(summary: &Summary) -> Option<Overall> {
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(all) = overall(summary) {
-        sections.push(layers(&all));
+        sections.extend(layers(&all));
         sections.extend(starts(&all));
         sections.extend(ranked(&all));
         sections.extend(found(&all));
@@ -37,7 +37,11 @@ fn interval(interval: &Interval) -> String {
     format!("{} ({} to {})", micros(ns), micros(low_ns), micros(high_ns))
 }
 
-fn layers(all: &Overall) -> Section {
+/// The layers; nothing where no round was whole.
+fn layers(all: &Overall) -> Option<Section> {
+    if all.peeled.costs.is_empty() {
+        return None;
+    }
     let mut columns = vec![Column::name("through"), Column::number("p50"), Column::number("adds (interval)")];
     columns.extend([Column::number("part"), Column::prose("what it adds")]);
     let mut table = Table::new(columns);
@@ -58,7 +62,7 @@ fn layers(all: &Overall) -> Section {
     let about = format!("round trip of 92 B over {}, µs; asleep: {}", all.medium.name(), all.wake);
     let note = "Differences are taken within each round, intervals over rounds.";
     let section = Section::new("Layer by layer").about(about).note(note).with(staircase(all)).table(table);
-    all.interrupted.iter().fold(section, |section, interrupted| {
+    Some(all.interrupted.iter().fold(section, |section, interrupted| {
         section.words(format!(
             "With O_ASYNC from the start (sigio-at-start), the layer of asynchronous reception is interrupted {:.2} times per \
              frame ({:.2} without), and takes {} µs longer.",
@@ -66,7 +70,7 @@ fn layers(all: &Overall) -> Section {
             interrupted.without_per_frame,
             interval(&interrupted.adds)
         ))
-    })
+    }))
 }
 
 fn staircase(all: &Overall) -> Block {
