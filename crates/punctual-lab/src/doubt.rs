@@ -74,6 +74,8 @@ pub enum Cause {
     TrialUnreadable { file: String, reason: String },
     /// The run has no summary: it was cut short.
     CutShort { trials: usize },
+    /// Something was in the way of the rest of the run.
+    Ended { reason: String },
     /// The machine was too busy for all trials.
     Overdue { trials: usize, left_out: usize },
     /// Both sides were taken at different times.
@@ -149,6 +151,7 @@ impl fmt::Display for Cause {
             Self::CutShort { trials } => {
                 write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
             }
+            Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
             Self::Overdue { trials, left_out } => {
                 write!(f, "{left_out} of {} trials were left out: those before took twice their time", trials + left_out)
             }
@@ -221,6 +224,7 @@ impl Cause {
             Self::Overdue { .. } => {
                 "stop the other programs and run again, or give it more time (--duration)"
             }
+            Self::Ended { .. } => "what is stored is complete; see whether the far end still runs, run again",
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::Unmatched { .. } => "take both runs with the same plan",

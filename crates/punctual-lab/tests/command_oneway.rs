@@ -66,6 +66,34 @@ fn a_node_elsewhere_is_the_other_end() {
     assert_both_ways(&summary_of(&ended.with(0).out));
 }
 
+/// Goal: a far end that goes in the midst of a run takes nothing of what was measured with it, and is told of.
+#[test]
+fn a_far_end_that_goes_leaves_what_was_measured() {
+    let _turn = alone();
+    let free = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let (first, second) = (free(), free());
+    let (here, there) = (first.local_addr().expect("bound"), second.local_addr().expect("bound"));
+    drop((first, second));
+    let bus = format!("udp:{there},{here}");
+    let mut node = punctual(&["node", "--bus", &bus, "--name", "far"]);
+    let mut node = node.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(node.stdout.take().expect("a pipe")).lines();
+    assert!(lines.next().expect("a line").expect("text").contains("keeps time"));
+    let (place, bus) = (Place::new(), format!("udp:{here},{there}"));
+    let arguments = ["run", "oneway", "--bus", &bus, "--to", "far", "--duration", "6s", "--count", "100000"];
+    let started = place.start(punctual(&[&arguments[..], &["--out", "run"]].concat()));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    // It leaves the bus, as a node does that ends.
+    let told = std::process::Command::new("kill").args(["-INT", &node.id().to_string()]).status();
+    assert!(told.is_ok_and(|status| status.success()));
+    node.wait().expect("it ended");
+    let ended = started.end().with(1);
+    let summary = summary_of(&common::text(&place.path("run/summary.json")));
+    assert!(result(&summary, "udp/there")["p50"].as_u64().is_some(), "{}", ended.err);
+    let said = summary["doubts"].to_string();
+    assert!(said.contains("ended early") || said.contains("lost"), "{said}");
+}
+
 #[test]
 fn a_wrong_bus_is_refused_in_a_line() {
     let place = Place::new();

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use punctual::time::Role as TimeRole;
-use punctual::{Clock, ReceiveError, Target, Ticks, Wake};
+use punctual::{Clock, ReceiveError, SendError, Target, Ticks, Wake};
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
 use super::responder::End;
 use super::{Direction, PORT, truth, wire};
+use crate::doubt::Cause;
 use crate::endpoint::BusPlan;
 use crate::run::{Experiment, RunError, RunPlan, cut_short};
 use crate::sample::{CellId, Kind, Load, Outcome, Samples};
@@ -58,6 +59,8 @@ pub struct OnewayOutcome {
     pub held: u64,
     /// Trips made.
     pub made: u64,
+    /// Why no more were made, if something was in the way.
+    pub ended: Option<String>,
 }
 
 /// The columns of a run, each a cell.
@@ -118,15 +121,28 @@ fn run(settings: &OnewaySettings, store: &mut Store, bar: &ProgressBar) -> Resul
     let mut number = 1_u64;
     while outcome.made < settings.count as u64 && clock.now() < until && !interrupted() {
         std::thread::sleep(settings.gap);
-        let trip = ask(&mut end, settings, number)?;
+        let trip = match ask(&mut end, settings, number) {
+            Ok(trip) => trip,
+            Err(error) => {
+                outcome.ended = Some(cannot_send(settings, &error));
+                break;
+            }
+        };
         note(&mut columns, &mut outcome, start, &trip);
         if number.is_multiple_of(SHOWN_EVERY) {
             bar.set_position(done(settings, outcome.made, clock.duration(clock.now().since(start))));
         }
         number += 1;
     }
+    if let (0, Some(reason)) = (outcome.made, &outcome.ended) {
+        return Err(reason.clone().into());
+    }
     store.append_all(0, &columns.cells())?;
     Ok(outcome)
+}
+
+fn cannot_send(settings: &OnewaySettings, error: &SendError) -> String {
+    format!("cannot send to {} on {}: {error}", settings.to, settings.bus)
 }
 
 /// Trips between two looks of the bar: to draw costs the time of several.
@@ -147,20 +163,34 @@ struct Trip {
     ways: [Option<Direction>; 2],
 }
 
-fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, String> {
+/// Sends, again and again while there is no room. Never taken, it is a trip that was lost, for it was to be made.
+fn send(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<(Ticks, bool), SendError> {
     let clock = Clock::get();
-    let sent = clock.now();
-    let target = Target::port(settings.to.as_str(), PORT);
-    let taken = end.communicator.try_send(target, &number.to_le_bytes());
-    taken.map_err(|error| format!("cannot send to {} on {}: {error}", settings.to, settings.bus))?;
+    let give_up = clock.now().plus(clock.ticks(TIMEOUT));
+    loop {
+        let sent = clock.now();
+        let target = Target::port(settings.to.as_str(), PORT);
+        match end.communicator.try_send(target, &number.to_le_bytes()) {
+            Ok(()) => return Ok((sent, true)),
+            Err(SendError::Full) if sent < give_up && !interrupted() => std::thread::yield_now(),
+            Err(SendError::Full) => return Ok((sent, false)),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, SendError> {
+    let clock = Clock::get();
+    let (sent, is_taken) = send(end, settings, number)?;
+    let lost = || Trip { sent, lasted: clock.now().since(sent), answered: false, ways: [None; 2] };
+    if !is_taken {
+        return Ok(lost());
+    }
     let deadline = sent.plus(clock.ticks(TIMEOUT));
     loop {
         let message = match end.communicator.receive_until(Some(deadline)) {
             Ok(message) => message,
-            Err(ReceiveError::Empty) => {
-                let lasted = clock.now().since(sent);
-                return Ok(Trip { sent, lasted, answered: false, ways: [None; 2] });
-            }
+            Err(ReceiveError::Empty) => return Ok(lost()),
         };
         let lasted = clock.now().since(sent);
         // An answer to an earlier request came after its time.
@@ -198,7 +228,7 @@ fn await_common_time(end: &mut End, settings: &OnewaySettings) -> Result<(), Str
     let start = Instant::now();
     let mut answered = false;
     for number in 0.. {
-        let trip = ask(end, settings, u64::MAX - number)?;
+        let trip = ask(end, settings, u64::MAX - number).map_err(|error| cannot_send(settings, &error))?;
         answered |= trip.answered;
         if trip.ways.iter().all(Option::is_some) || interrupted() {
             return Ok(());
@@ -253,6 +283,9 @@ impl Experiment for OnewaySettings {
     fn summarise(&self, outcome: &OnewayOutcome, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
         cut_short(&mut summary, 1);
+        if let Some(reason) = &outcome.ended {
+            summary.doubt(Cause::Ended { reason: reason.clone() });
+        }
         let oneway = json!({
             "bus": self.bus.to_string(),
             "to": self.to,
@@ -267,10 +300,11 @@ impl Experiment for OnewaySettings {
     }
 
     fn promise(&self, summary: &Summary, outcome: &OnewayOutcome) -> Result<(), String> {
-        match outcome.checked - outcome.held {
-            0 if summary.kept_promises() => Ok(()),
-            0 => Err(Self::BROKEN.to_owned()),
-            out => Err(format!("the truth lies outside of the bound {out} times: report it as a bug")),
+        match (outcome.checked - outcome.held, &outcome.ended) {
+            (0, Some(reason)) => Err(reason.clone()),
+            (0, None) if summary.kept_promises() => Ok(()),
+            (0, None) => Err(Self::BROKEN.to_owned()),
+            (out, _) => Err(format!("the truth lies outside of the bound {out} times: report it as a bug")),
         }
     }
 }
