@@ -42,6 +42,8 @@ fn every_layer_is_peeled() {
             let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
             assert_eq!((&result["trials"], &result["lost"]), (&3.into(), &0.into()), "{result:#}");
             assert!(result["count"].as_u64() > Some(100), "{result:#}");
+            // Taken with what else happened during its trials.
+            assert!(result["cpu_ns_per_message"].as_f64() > Some(0.0), "{result:#}");
         }
         let costs = summary["peel"]["peeled"]["costs"].as_array().expect("costs");
         assert_eq!(costs.iter().map(|cost| &cost["layer"]).collect::<Vec<_>>(), LAYERS);

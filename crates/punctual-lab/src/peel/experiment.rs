@@ -19,7 +19,7 @@ use super::startup::{StartOrder, StartUp};
 use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::{Trial, Warmup};
-use crate::load::testbed::{MadeTrial, Place, Testbed};
+use crate::load::testbed::{Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short};
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
@@ -206,10 +206,12 @@ impl PeelSession<'_> {
             neighbours: [None; 2],
             is_traced: false,
         };
-        let MadeTrial { recording, signals, responder, .. } =
-            self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;
-        let frames = 2 * responder.answered;
-        let samples = recording.round_trips(Clock::get(), self.began, 0, false);
+        let made = self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;
+        let (signals, frames) = (made.signals, 2 * made.responder.answered);
+        let mut samples = made.recording.round_trips(Clock::get(), self.began, 0, false);
+        made.note(&mut samples.facts, &cell(medium, layer, culprit).to_string());
+        // The warm-up is the run's, as no part of the trial was made for it alone.
+        samples.facts.warmup = None;
         let ns = Distribution::of(std::slice::from_ref(&samples), crate::sample::Phase::Steady, WARMUP);
         let median = ns.median_ns();
         if median.is_none() && interrupted() {
