@@ -465,6 +465,9 @@ fn misuse_is_told_in_a_line() {
         (&["--rate", "100", "--load", "closed"], "--rate 100"),
         (&["--dscp", "64"], "64"),
         (&["--to", "nowhere"], "nowhere"),
+        (&["--against", "sockperf", "--rate", "100"], "sockperf: its ping-pong is a closed load"),
+        (&["--against", "sockperf", "--gap", "1ms"], "sockperf: its ping-pong is a closed load"),
+        (&["--against", "sockperf", "--count", "1000"], "sockperf: it ends by time alone"),
     ] {
         let ended = place.punctual(&[&["run", "response"], arguments].concat()).with(2);
         assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);

@@ -238,10 +238,8 @@ impl ResponseSettings {
         }
         let (load, gap) = load(arguments)?;
         let interface = interface(arguments, &choices)?;
-        if arguments.against.is_some() && !sockperf::is_installed() {
-            return Err(Failure::Machine(
-                "--against sockperf: it is not installed (apt-get install sockperf)".to_owned(),
-            ));
+        if arguments.against.is_some() {
+            can_be_beside_sockperf(&arguments.common, load, gap)?;
         }
         let common = &arguments.common;
         Ok(Self {
@@ -268,6 +266,24 @@ impl ResponseSettings {
         let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
         CellId { load: self.load, gap_us, size: self.asked.size, ..CellId::new(name, "round_trip") }
     }
+}
+
+/// Whether sockperf can be given the load of a run, and when to end.
+fn can_be_beside_sockperf(common: &Common, load: Load, gap: Duration) -> Result<(), Failure> {
+    let usage = |text: &str| Err(Failure::Usage(format!("--against sockperf: {text}")));
+    if load != Load::Closed || !gap.is_zero() {
+        return usage(
+            "its ping-pong is a closed load without a gap; leave out --load open, --rate and --gap",
+        );
+    }
+    if common.count.is_some() && common.duration.is_none() {
+        return usage("it ends by time alone; give --duration beside --count");
+    }
+    if !sockperf::is_installed() {
+        let text = "--against sockperf: it is not installed (apt-get install sockperf)";
+        return Err(Failure::Machine(text.to_owned()));
+    }
+    Ok(())
 }
 
 /// The largest plan of mishaps that is read, bytes.
