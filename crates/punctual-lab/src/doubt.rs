@@ -30,6 +30,8 @@ pub enum Cause {
     Migrated { subject: String, times: u64 },
     /// Sleeps that ended by the clock although a message was there.
     Rescued { subject: String, count: u64 },
+    /// A repaired protocol slept over messages.
+    WakeUpsLost { protocol: String, count: u64 },
     /// Memory was touched for the first time while measuring.
     PageFaults { subject: String, count: u64 },
     /// The hypervisor gave the processor to somebody else.
@@ -109,6 +111,7 @@ impl fmt::Display for Cause {
             }
             Self::Migrated { subject, times } => many(f, subject, *times, ["change of core", "changes of core"]),
             Self::Rescued { subject, count } => many(f, subject, *count, ["wake-up was lost and rescued by the clock", "wake-ups were lost and rescued by the clock"]),
+            Self::WakeUpsLost { protocol, count } => many(f, protocol, *count, ["wake-up was lost, which its model rules out", "wake-ups were lost, which its model rules out"]),
             Self::PageFaults { subject, count } => many(f, subject, *count, ["page fault while measuring", "page faults while measuring"]),
             Self::Steal { subject, ms } => write!(f, "{subject}: the hypervisor took {ms} ms away"),
             Self::Throttled { subject, times } => {
@@ -182,7 +185,9 @@ impl Cause {
                 "intervals come from the TSC and stand unless two clocks jumped alike; stop what sets clocks, run again"
             }
             Self::Migrated { .. } => "pin the threads: taskset, or isolate their processors",
-            Self::Rescued { .. } => "report it with the run: no wake-up may be lost",
+            Self::Rescued { .. } | Self::WakeUpsLost { .. } => {
+                "report it with the run: no wake-up may be lost"
+            }
             Self::PageFaults { .. } => "touch and lock the memory before measuring",
             Self::Steal { .. } => "use a dedicated host, or run again and compare the trials",
             Self::Throttled { .. } => {

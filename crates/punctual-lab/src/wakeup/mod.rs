@@ -14,6 +14,7 @@ use punctual_machine::cpu::allowed;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
+use crate::doubt::Cause;
 use crate::load::wake::{self, Conditions, Record, Row};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::{CellId, Outcome, Samples};
@@ -52,6 +53,14 @@ pub struct Outcomes {
     pub figures: Vec<(WakeupCell, CallFigures)>,
     /// Trials made.
     pub made: usize,
+}
+
+impl Outcomes {
+    /// Protocols that lost wake-ups and may not.
+    fn broken(&self) -> impl Iterator<Item = &HandshakeResult> {
+        let all = self.handshakes.iter().chain(&self.time_limits);
+        all.filter(|row| row.breaks_its_promise())
+    }
 }
 
 const ONE_CPU: &str = "two processors are needed for a core each, and this process may use one only";
@@ -147,6 +156,9 @@ impl Experiment for WakeupPlan {
         for (cell, figures) in &outcomes.figures {
             figures.enrich(*cell, &mut summary.results);
         }
+        for row in outcomes.broken() {
+            summary.doubt(Cause::WakeUpsLost { protocol: row.name.clone(), count: row.lost });
+        }
         let policy = Policy::of(&summary.results);
         summary.skipped.clone_from(&outcomes.skipped);
         summary.more.insert("against_bare".to_owned(), json!(AgainstBare::of(&summary.results)));
@@ -157,5 +169,10 @@ impl Experiment for WakeupPlan {
         summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
         summary.recommendation = advise(&summary.results);
         Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, outcomes: &Outcomes) -> Result<(), String> {
+        let is_kept = summary.kept_promises() && outcomes.broken().next().is_none();
+        if is_kept { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
     }
 }
