@@ -46,6 +46,8 @@ pub enum Cause {
     FewSamples { subject: String, count: u64, quantile: &'static str },
     /// Fewer pairs of runs than a comparison needs.
     FewPairs { subject: String, pairs: usize, pairs_min: usize },
+    /// Fewer values than an interval needs.
+    FewValues { subject: String, count: usize, count_min: usize },
     /// Runs in which nothing was said after the warm-up; of runs in turn each has a partner.
     SilentRuns { subject: String, runs: Vec<String>, in_turn: bool },
     /// Runs in turn of one side beyond those that have a partner.
@@ -129,6 +131,9 @@ impl fmt::Display for Cause {
             Self::FewPairs { subject, pairs, pairs_min } => {
                 write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
             }
+            Self::FewValues { subject, count, count_min } => {
+                write!(f, "{subject}: taken {count} times, where an interval and a verdict need {count_min}")
+            }
             Self::SilentRuns { subject, runs, in_turn } => silent_runs(f, subject, runs, *in_turn),
             Self::Unpaired { subject, side, runs } => unpaired(f, subject, side, *runs),
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
@@ -197,6 +202,9 @@ impl Cause {
             Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
             Self::FewSamples { .. } => "raise --count or --duration",
             Self::FewPairs { .. } => "play at least five pairs (--pairs)",
+            Self::FewValues { .. } => {
+                "raise --rounds and --starts to five at least, and read the medians alone until then"
+            }
             Self::SilentRuns { .. } => "take these runs again, with a longer --duration or a larger --count",
             Self::Unpaired { .. } => "take as many runs of both, in turn: punctual compare --interleave",
             Self::DriftUnknown => {

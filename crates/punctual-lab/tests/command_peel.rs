@@ -7,10 +7,15 @@ mod glossary;
 use common::{Ended, Place, alone, has_namespaces, summary_of, text};
 use serde_json::Value;
 
+/// Five rounds and starts: fewer have no verdict.
 fn peel(place: &Place, more: &[&str]) -> Ended {
+    taken(place, ["5", "5"], more)
+}
+
+fn taken(place: &Place, [rounds, starts]: [&str; 2], more: &[&str]) -> Ended {
     let mut arguments = vec!["run", "peel", "--json", "-", "--out", "run", "--count", "300"];
     // Trials end by their count; the duration is for a machine that is busy elsewhere.
-    arguments.extend(["--duration", "10m", "--rounds", "3", "--starts", "4"]);
+    arguments.extend(["--duration", "10m", "--rounds", rounds, "--starts", starts]);
     arguments.extend(more);
     let ended = place.punctual(&arguments);
     if ended.code == Some(3) && ended.err.contains("two processors") {
@@ -40,7 +45,7 @@ fn every_layer_is_peeled() {
         for layer in LAYERS.iter().chain(&["whole"]) {
             let name = format!("{engine}/{layer}");
             let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
-            assert_eq!((&result["trials"], &result["lost"]), (&3.into(), &0.into()), "{result:#}");
+            assert_eq!((&result["trials"], &result["lost"]), (&5.into(), &0.into()), "{result:#}");
             assert!(result["count"].as_u64() > Some(100), "{result:#}");
             // Taken with what else happened during its trials.
             assert!(result["cpu_ns_per_message"].as_f64() > Some(0.0), "{result:#}");
@@ -154,6 +159,27 @@ fn interruptions_are_counted_per_frame() {
     assert!(number(interrupted, "with_per_frame") > 0.3, "{interrupted:#}");
     let sigio = found(&summary, "sigio-at-start");
     assert_eq!((number(sigio, "without"), &sigio["found"]), (0.0, &true.into()), "{sigio:#}");
+}
+
+/// Goal: what three starts say is shown, and nobody calls it an interval or takes a verdict from it.
+#[test]
+fn few_starts_have_no_verdict() {
+    let _turn = alone();
+    let place = Place::new();
+    let more = ["--engine", "datagram", "--with", "cold-crypto", "--fix", "prime"];
+    let ended = taken(&place, ["4", "3"], &more);
+    if ended.code == Some(3) {
+        return;
+    }
+    let summary = summary_of(&ended.out);
+    let peel = &summary["peel"];
+    assert_eq!((&peel["found"], &peel["fixes"]), (&Value::Array(Vec::new()), &Value::Null), "{peel:#}");
+    let cost = &peel["peeled"]["costs"][0];
+    assert!(cost["adds"]["low_ns"].is_null() && number(&cost["adds"], "ns") > 0.0, "{cost:#}");
+    let doubts = summary["doubts"].to_string();
+    for what in ["layers: taken 4 times", "starts: taken 3 times", "starts with a mistake: taken 3 times"] {
+        assert!(doubts.contains(what), "no {what} in {doubts}");
+    }
 }
 
 /// Goal: what memory cannot do is said, and the rest is done.

@@ -33,7 +33,7 @@ pub struct PeelArguments {
     /// Starts of fresh processes, without each mistake and with it
     #[arg(long, value_name = "N", default_value_t = 10, default_value_if("quick", ArgPredicate::IsPresent, "3"), value_parser = clap::value_parser!(u32).range(2..=1000))]
     starts: u32,
-    /// A quarter of the rounds, and three starts
+    /// A quarter of the rounds, and three starts, which have no verdict
     #[arg(long)]
     quick: bool,
     /// Mistakes to make on purpose, to see them found

@@ -14,22 +14,29 @@ const RESAMPLES: usize = 2_000;
 /// Of the resamples that an interval holds, in parts of a thousand left out at each side.
 const OUTSIDE: usize = 25;
 
+/// Values below which there is no interval. All of four lie on one side of their median once in eight times: what reaches from the
+/// least to the largest is no 95 %, and the bootstrap knows no more than them.
+pub const VALUES_MIN: usize = 5;
+
 /// A difference with its interval, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median of the rounds' differences.
     pub ns: f64,
-    /// Below it lie 2.5 % of the resamples.
-    pub low_ns: f64,
+    /// Below it lie 2.5 % of the resamples; `None` of fewer than [`VALUES_MIN`] values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_ns: Option<f64>,
     /// Above it lie 2.5 %.
-    pub high_ns: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_ns: Option<f64>,
 }
 
 impl Interval {
     /// Of values that were taken round by round: the bootstrap draws rounds (Efron 1979, percentile method).
     pub fn of(values: &[f64], seed: u64) -> Self {
-        if values.is_empty() {
-            return Self::default();
+        let ns = median(&mut values.to_vec());
+        if values.len() < VALUES_MIN {
+            return Self { ns, low_ns: None, high_ns: None };
         }
         let mut random = Rng::new(seed);
         let mut resampled: Vec<f64> = (0..RESAMPLES)
@@ -39,13 +46,30 @@ impl Interval {
             })
             .collect();
         resampled.sort_unstable_by(f64::total_cmp);
-        let at = |thousandth: usize| resampled[(RESAMPLES * thousandth / 1000).min(RESAMPLES - 1)];
-        Self { ns: median(&mut values.to_vec()), low_ns: at(OUTSIDE), high_ns: at(1000 - OUTSIDE) }
+        let at =
+            |thousandth: usize| resampled.get((RESAMPLES * thousandth / 1000).min(RESAMPLES - 1)).copied();
+        Self { ns, low_ns: at(OUTSIDE), high_ns: at(1000 - OUTSIDE) }
+    }
+
+    /// Whether it is more than nothing for certain.
+    pub fn is_above_zero(&self) -> bool {
+        self.low_ns.is_some_and(|low| low > 0.0)
+    }
+
+    /// Whether it is less than nothing for certain.
+    pub fn is_below_zero(&self) -> bool {
+        self.high_ns.is_some_and(|high| high < 0.0)
     }
 
     /// Whether it is told from nothing.
     pub fn excludes_zero(&self) -> bool {
-        self.low_ns > 0.0 || self.high_ns < 0.0
+        self.is_above_zero() || self.is_below_zero()
+    }
+
+    /// By what it surely is at least; without an interval, by its median.
+    pub(super) fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        let rank = |one: &Self| one.low_ns.unwrap_or(one.ns);
+        rank(self).total_cmp(&rank(other))
     }
 }
 
@@ -213,7 +237,7 @@ fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed
             Part { name: figure.0.to_owned(), cause: cause_of(figure), takes, part: takes.ns / whole_ns }
         })
         .collect();
-    ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
+    ranked.sort_by(|a, b| b.takes.compare(&a.takes));
     ranked
 }
 
@@ -241,9 +265,9 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
             let name = Stage::ALL[place].name().to_owned();
             Part { name, cause: Cause::UNEXPLAINED, takes, part: takes.ns / whole_ns }
         })
-        .filter(|part| part.takes.low_ns > 0.0)
+        .filter(|part| part.takes.is_above_zero())
         .collect();
-    ranked.sort_by(|a, b| b.takes.low_ns.total_cmp(&a.takes.low_ns));
+    ranked.sort_by(|a, b| b.takes.compare(&a.takes));
     ranked
 }
 
@@ -284,7 +308,7 @@ pub(super) struct Growth {
 impl Growth {
     /// A step that was nothing before, and is something for certain.
     fn is_new(&self) -> bool {
-        self.figure.1.is_some() && self.without == 0.0 && self.adds.low_ns > 0.0
+        self.figure.1.is_some() && self.without == 0.0 && self.adds.is_above_zero()
     }
 }
 
@@ -303,11 +327,19 @@ pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl 
 }
 
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
-/// that is where it belongs.
-pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], seed: u64) -> FaultFound {
+/// that is where it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
+pub fn look_for(
+    culprit: InjectedFault,
+    without: &[StartUp],
+    with: &[StartUp],
+    seed: u64,
+) -> Option<FaultFound> {
+    if without.len().min(with.len()) < VALUES_MIN {
+        return None;
+    }
     let longest = |is_one: fn(&Growth) -> bool| {
         let candidates = growths(without, with, seed).filter(is_one);
-        candidates.max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns))
+        candidates.max_by(|a, b| a.adds.compare(&b.adds))
     };
     // What was in no start before and is in all now is it, whatever else grew: the noise of longer times hides it otherwise. Of
     // these signals come first: a count has no place among times.
@@ -315,9 +347,9 @@ pub fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp], s
     let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
     let Growth { figure, without, with, adds } = fresh.or_else(|| longest(|_| true)).unwrap_or(signals);
     let cause = cause_of(&figure);
-    let found = adds.low_ns > 0.0 && cause == Cause::made_by(culprit.name());
+    let found = adds.is_above_zero() && cause == Cause::made_by(culprit.name());
     let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());
-    FaultFound { culprit, figure, cause, fix, without, with, adds, found }
+    Some(FaultFound { culprit, figure, cause, fix, without, with, adds, found })
 }
 
 #[cfg(test)]
@@ -358,6 +390,20 @@ mod tests {
         assert!(peeled.attributed > 0.95 && peeled.attributed <= 1.0, "{peeled:#?}");
     }
 
+    /// Goal: what reaches from the least to the largest of a few values is called no interval, and nothing follows from it.
+    #[test]
+    fn few_values_have_no_interval() {
+        let four = Interval::of(&[1.0, 2.0, 4.0, 5.0], 1);
+        assert_eq!(four, Interval { ns: 3.0, low_ns: None, high_ns: None });
+        assert!(!four.excludes_zero() && Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0], 1).is_above_zero());
+        let few = |layer, at| Rounds { layer, medians_ns: vec![at; 4] };
+        let peeled = peel(&[few(Layer::Bare, 1000.0), few(Layer::Whole, 1000.0)], 1);
+        assert!(!peeled.costs[0].found && (peeled.costs[0].adds.ns - 1000.0).abs() < 1e-9, "{peeled:#?}");
+        let clean: Vec<StartUp> = starts(|_| StartUp::default()).into_iter().take(4).collect();
+        let cold = starts(|_| StartUp { keys_on_path_ns: 90_000, ..StartUp::default() });
+        assert_eq!(look_for(InjectedFault::ColdCrypto, &clean, &cold, 1), None);
+    }
+
     #[test]
     fn what_the_layers_do_not_explain_is_not_attributed() {
         let all = [rounds(Layer::Bare, 1000.0), rounds(Layer::Whole, 4000.0)];
@@ -377,32 +423,32 @@ mod tests {
         (0..8).map(of).collect()
     }
 
+    fn looked_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp]) -> FaultFound {
+        look_for(culprit, without, with, 1).expect("eight pairs")
+    }
+
     /// Goal: what grew is found among all figures, whatever is said to have been done.
     #[test]
     fn a_mistake_is_found_where_it_shows() {
         let start = |n: u64| StartUp { clock_ns: 7_000_000 + n, ready_ns: 20_000_000, ..StartUp::default() };
         let clean = starts(start);
         let cold = starts(|n| StartUp { keys_on_path_ns: 90_000 - n, first_ns: 130_000, ..start(n) });
-        let found = look_for(InjectedFault::ColdCrypto, &clean, &cold, 1);
+        let found = looked_for(InjectedFault::ColdCrypto, &clean, &cold);
         assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
         assert_eq!(found.cause, Cause::named("first_use"));
-        assert!(!look_for(InjectedFault::ColdCrypto, &clean, &clean, 1).found);
-        let mistaken = look_for(InjectedFault::PoolsInConstructor, &clean, &cold, 1);
+        assert!(!looked_for(InjectedFault::ColdCrypto, &clean, &clean).found);
+        let mistaken = looked_for(InjectedFault::PoolsInConstructor, &clean, &cold);
         assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH.0, "{mistaken:?}");
         // Its noise does not hide a step that was not there before, and does not make one up.
         let noise = |n: u64| StartUp { first_ns: 5_000_000 + n, ..start(n) };
         let hidden = starts(|n| StartUp { keys_on_path_ns: 20_000 + n, ..noise(n) });
-        let found = look_for(InjectedFault::ColdCrypto, &clean, &hidden, 1);
+        let found = looked_for(InjectedFault::ColdCrypto, &clean, &hidden);
         assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
-        let slower = look_for(
-            InjectedFault::ColdCrypto,
-            &starts(|n| StartUp { first_ns: 9, ..start(n) }),
-            &starts(noise),
-            1,
-        );
+        let quick = starts(|n| StartUp { first_ns: 9, ..start(n) });
+        let slower = looked_for(InjectedFault::ColdCrypto, &quick, &starts(noise));
         assert!(!slower.found && slower.figure == FIRST[2].0, "{slower:?}");
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
-        assert!(look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1).found);
+        assert!(looked_for(InjectedFault::SigioAtStart, &clean, &interrupted).found);
     }
 
     /// Goal: what a start consists of is ranked by what it surely takes, and adds up.

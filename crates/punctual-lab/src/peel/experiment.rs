@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::analysis::{
-    FaultFound, Interval, Part, Peeled, Rounds, first_message, look_for, peel, until_ready,
+    FaultFound, Interval, Part, Peeled, Rounds, VALUES_MIN, first_message, look_for, peel, until_ready,
 };
 use super::layer::{InjectedFault, Layer, cell};
 use super::start_fix::{FixTried, StartFix, judge};
@@ -109,8 +109,24 @@ pub struct PeelMade {
     pub skipped: Vec<Skipped>,
     /// Trials of layers that are stored.
     pub trials: usize,
+    /// Rounds with a median of every layer.
+    pub rounds: usize,
     /// Of each cell, rounds in which none of its messages was answered that counts.
     pub unanswered: Vec<(String, usize)>,
+}
+
+impl PeelMade {
+    /// What has too few values for an interval, and how many.
+    fn few(&self, settings: &PeelSettings) -> Vec<(&'static str, usize)> {
+        let mut all = vec![("layers", self.rounds), ("starts", self.overall.starts.len())];
+        let with = self.overall.starts_with.iter().chain(&self.overall.starts_fixed);
+        let fewest = with.map(|(_, starts)| starts.len()).min();
+        all.extend(
+            fewest.filter(|_| !settings.with.is_empty()).map(|fewest| ("starts with a mistake", fewest)),
+        );
+        all.retain(|&(_, count)| (1..VALUES_MIN).contains(&count));
+        all
+    }
 }
 
 /// A kind of trial: a layer, or one with a mistake.
@@ -143,15 +159,15 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
         bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
         session.one_trial(kinds[place], round, kinds.len())?;
     }
-    let has_rounds = !session.whole_rounds().is_empty();
+    let rounds = session.whole_rounds().len();
     let unanswered = session.unanswered();
-    if let Some((name, _)) = unanswered.first().filter(|_| !has_rounds && !interrupted()) {
+    if let Some((name, _)) = unanswered.first().filter(|_| rounds == 0 && !interrupted()) {
         return Err(format!("{name}: no answers; raise --duration").into());
     }
     let mut overall = session.overall();
     bar.set_message("starts");
     session.starts(&mut overall, &mut skipped, bar)?;
-    Ok(PeelMade { overall, skipped, trials: session.trials, unanswered })
+    Ok(PeelMade { overall, skipped, trials: session.trials, rounds, unanswered })
 }
 
 fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
@@ -306,8 +322,7 @@ impl PeelSession<'_> {
         overall.found = overall
             .starts_with
             .iter()
-            .filter(|(_, starts)| !starts.is_empty())
-            .map(|(culprit, starts)| look_for(*culprit, &overall.starts, starts, self.settings.seed))
+            .filter_map(|(culprit, starts)| look_for(*culprit, &overall.starts, starts, self.settings.seed))
             .collect();
         overall.fixes = self.fixes(overall);
         Ok(())
@@ -317,10 +332,11 @@ impl PeelSession<'_> {
     fn fixes(&self, overall: &Overall) -> Vec<FixTried> {
         let Some(fix) = self.settings.fix else { return Vec::new() };
         let pairs = overall.starts_with.iter().zip(&overall.starts_fixed);
-        let some = pairs.filter(|(_, (_, fixed))| !fixed.is_empty());
-        some.zip(&overall.found)
-            .map(|(((_, with), (_, fixed)), found)| judge(fix, found, with, fixed, self.settings.seed))
-            .collect()
+        let judged = pairs.filter_map(|((culprit, with), (_, fixed))| {
+            let found = overall.found.iter().find(|found| found.culprit == *culprit)?;
+            judge(fix, found, with, fixed, self.settings.seed)
+        });
+        judged.collect()
     }
 
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
@@ -420,6 +436,9 @@ impl Experiment for PeelSettings {
         cut_short(&mut summary, made.trials);
         for (subject, rounds) in made.unanswered.iter().cloned() {
             summary.doubt(Cause::Unanswered { subject, rounds });
+        }
+        for (subject, count) in made.few(self) {
+            summary.doubt(Cause::FewValues { subject: subject.to_owned(), count, count_min: VALUES_MIN });
         }
         let all = &made.overall;
         let others = all.starts_with.iter().chain(&all.starts_fixed).flat_map(|(_, starts)| starts);

@@ -31,10 +31,15 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     sections
 }
 
-/// "+0.31 (0.28 to 0.35)".
+/// "0.31 (0.28 to 0.35)"; "0.31" where it has no interval.
 fn interval(interval: &Interval) -> String {
+    with_interval(interval, &micros)
+}
+
+fn with_interval(interval: &Interval, shown: &dyn Fn(f64) -> String) -> String {
     let Interval { ns, low_ns, high_ns } = *interval;
-    format!("{} ({} to {})", micros(ns), micros(low_ns), micros(high_ns))
+    let ends = low_ns.zip(high_ns).map(|(low, high)| format!(" ({} to {})", shown(low), shown(high)));
+    format!("{}{}", shown(ns), ends.unwrap_or_default())
 }
 
 /// The layers; nothing where no round was whole.
@@ -47,16 +52,22 @@ fn layers(all: &Overall) -> Option<Section> {
     let mut table = Table::new(columns);
     let strong = |ns: f64| Cell::toned(micros(ns), Tone::Strong);
     for Cost { layer, through_ns, adds, found } in &all.peeled.costs {
-        let part = if *found { percent(adds.ns / all.peeled.whole_ns) } else { "≈ 0".to_owned() };
+        let part = match (*found, adds.low_ns) {
+            (true, _) => percent(adds.ns / all.peeled.whole_ns),
+            (false, Some(_)) => "≈ 0".to_owned(),
+            (false, None) => dash(),
+        };
         let what = Cell::toned(layer.adds(all.medium), Tone::Faint);
         table.row([layer.name().into(), strong(*through_ns), interval(adds).into(), part.into(), what]);
     }
+    let has_intervals = all.peeled.costs.iter().any(|cost| cost.adds.low_ns.is_some());
+    let attributed = if has_intervals { percent(all.peeled.attributed) } else { dash() };
     let whole = "measured apart; the part is that of the layers whose interval excludes zero";
     table.row([
         Layer::Whole.name().into(),
         strong(all.peeled.whole_ns),
         Cell::default(),
-        percent(all.peeled.attributed).into(),
+        attributed.into(),
         Cell::toned(whole, Tone::Faint),
     ]);
     let about = format!("round trip of 92 B over {}, µs; asleep: {}", all.medium.name(), all.wake);
@@ -82,7 +93,7 @@ fn staircase(all: &Overall) -> Block {
             name: cost.layer.name().to_owned(),
             from: begin,
             to: begin + ns,
-            interval: Some([begin + low_ns, begin + high_ns]),
+            interval: low_ns.zip(high_ns).map(|(low, high)| [begin + low, begin + high]),
             is_found: cost.found,
             tip: format!("{}: {} µs", cost.layer.name(), interval(&cost.adds)),
         });
@@ -181,8 +192,7 @@ fn shown(figure: &str, value: f64) -> String {
 
 fn between(figure: &str, adds: &Interval) -> String {
     if figure == SIGNALS {
-        let [ns, low, high] = [adds.ns, adds.low_ns, adds.high_ns].map(|value| shown(figure, value));
-        format!("{ns} ({low} to {high})")
+        with_interval(adds, &|value| shown(figure, value))
     } else {
         format!("{} µs", interval(adds))
     }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{FaultFound, Growth, Interval, growth, growths};
+use super::analysis::{FaultFound, Growth, Interval, VALUES_MIN, growth, growths};
 use super::layer::InjectedFault;
 use super::startup::StartUp;
 use crate::scheduling::Urgency;
@@ -64,38 +64,49 @@ pub struct FixTried {
     pub worse: Option<(String, Interval)>,
 }
 
-/// Compares starts that make a mistake with others, in turn, in which the fix is as well.
+/// Compares starts that make a mistake with others, in turn, in which the fix is as well. `None` of too few pairs.
 pub fn judge(
     fix: StartFix,
     found: &FaultFound,
     without: &[StartUp],
     with: &[StartUp],
     seed: u64,
-) -> FixTried {
+) -> Option<FixTried> {
+    if without.len().min(with.len()) < VALUES_MIN {
+        return None;
+    }
     let of_figure = growths(without, with, seed).find(|one| one.figure.0 == found.figure);
     let Growth { without: before, with: after, adds, .. } =
         of_figure.unwrap_or_else(|| growth(&super::analysis::SIGNALS_FIGURE, without, with, seed));
-    let worst = growths(without, with, seed).max_by(|a, b| a.adds.low_ns.total_cmp(&b.adds.low_ns));
-    let worse = worst.filter(|one| one.adds.low_ns > 0.0).map(|one| (one.figure.0.to_owned(), one.adds));
-    FixTried {
+    let worst = growths(without, with, seed).max_by(|a, b| a.adds.compare(&b.adds));
+    let worse = worst.filter(|one| one.adds.is_above_zero()).map(|one| (one.figure.0.to_owned(), one.adds));
+    Some(FixTried {
         fix,
         culprit: found.culprit,
         figure: found.figure.clone(),
         without: before,
         with: after,
         adds,
-        is_improved: found.found && adds.high_ns < 0.0,
+        is_improved: found.found && adds.is_below_zero(),
         worse,
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peel::analysis::look_for;
 
     fn starts(of: impl Fn(u64) -> StartUp) -> Vec<StartUp> {
         (0..8).map(of).collect()
+    }
+
+    fn look_for(culprit: InjectedFault, without: &[StartUp], with: &[StartUp]) -> FaultFound {
+        crate::peel::analysis::look_for(culprit, without, with, 1).expect("eight pairs")
+    }
+
+    fn judge(fix: StartFix, found: &FaultFound, without: &[StartUp], with: &[StartUp]) -> FixTried {
+        assert_eq!(super::judge(fix, found, &without[..4], with, 1), None, "four pairs have no verdict");
+        super::judge(fix, found, without, with, 1).expect("eight pairs")
     }
 
     /// Goal: a fix that takes the mistake's own time away is an improvement, and what it costs elsewhere is said; one that changes
@@ -106,17 +117,17 @@ mod tests {
         let clean = starts(start);
         let lazy = starts(|n| StartUp { node_on_path_ns: 900_000 - n, first_ns: 950_000, ..start(n) });
         let primed = starts(|n| StartUp { node_ns: 910_000 + n, ready_ns: 21_000_000, ..start(n) });
-        let found = look_for(InjectedFault::PoolsInConstructor, &clean, &lazy, 1);
-        let fixed = judge(StartFix::Prime, &found, &lazy, &primed, 1);
+        let found = look_for(InjectedFault::PoolsInConstructor, &clean, &lazy);
+        let fixed = judge(StartFix::Prime, &found, &lazy, &primed);
         assert!(fixed.is_improved && fixed.without > 890_000.0 && fixed.with < 1.0, "{fixed:?}");
         assert!(fixed.worse.as_ref().is_some_and(|(figure, _)| figure.contains("before ready")), "{fixed:?}");
-        let idle = judge(StartFix::Nice, &found, &lazy, &lazy, 1);
+        let idle = judge(StartFix::Nice, &found, &lazy, &lazy);
         assert!(!idle.is_improved && idle.worse.is_none(), "{idle:?}");
-        let unseen = look_for(InjectedFault::PoolsInConstructor, &clean, &clean, 1);
-        assert!(!judge(StartFix::Prime, &unseen, &lazy, &primed, 1).is_improved);
+        let unseen = look_for(InjectedFault::PoolsInConstructor, &clean, &clean);
+        assert!(!judge(StartFix::Prime, &unseen, &lazy, &primed).is_improved);
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
-        let found = look_for(InjectedFault::SigioAtStart, &clean, &interrupted, 1);
-        let fixed = judge(StartFix::SigioOff, &found, &interrupted, &clean, 1);
+        let found = look_for(InjectedFault::SigioAtStart, &clean, &interrupted);
+        let fixed = judge(StartFix::SigioOff, &found, &interrupted, &clean);
         assert!(fixed.is_improved && fixed.with < 1.0, "{fixed:?}");
     }
 }
