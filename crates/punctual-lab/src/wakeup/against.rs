@@ -31,12 +31,19 @@ fn ratios(own: &[Option<u64>], other: &[Option<u64>]) -> Vec<f64> {
     ratios.iter().map(|ratio| (ratio * 1000.0).round() / 1000.0).collect()
 }
 
-/// The quartiles of two cells' ratios, trial by trial.
-fn quartiles(own: &CellResult, other: &CellResult) -> Option<[f64; 3]> {
+/// Ratios below which quartiles are ends, not quarters.
+const RATIOS_MIN: usize = 5;
+
+/// The median of two cells' ratios, trial by trial, and their quartiles where there are enough of them.
+fn quartiles(own: &CellResult, other: &CellResult) -> Option<(f64, Option<[f64; 2]>)> {
     let [own, other] = [own, other].map(|result| result.rows("trial_p50_ns"));
-    let ratios = ratios(&own, &other);
+    quartiles_of(&ratios(&own, &other))
+}
+
+fn quartiles_of(ratios: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
-    Some([quartile(1)?, quartile(2)?, quartile(3)?])
+    let outer = quartile(1).zip(quartile(3)).filter(|_| ratios.len() >= RATIOS_MIN);
+    Some((quartile(2)?, outer.map(|(low, high)| [low, high])))
 }
 
 /// What one message costs.
@@ -81,8 +88,9 @@ pub struct AgainstBare {
     /// The one by the other: the median of the ratios of trials made one after the other, so that what the machine does for
     /// longer than a turn is in both.
     pub ratio: f64,
-    /// The quartiles of these ratios: half of them lie between.
-    pub ratio_quartiles: [f64; 2],
+    /// The quartiles of these ratios: half of them lie between. None of fewer than five.
+    #[serde(default)]
+    pub ratio_quartiles: Option<[f64; 2]>,
     /// What a message costs with the doorbell.
     pub price: Price,
     /// What it costs without.
@@ -96,7 +104,7 @@ impl AgainstBare {
             let at =
                 |route, measurement| WakeupCell { route, conditions, gap_us }.result(results, measurement);
             let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
-            let [low, ratio, high] = quartiles(result, other)?;
+            let (ratio, ratio_quartiles) = quartiles(result, other)?;
             Some(Self {
                 name: result.cell.name.clone(),
                 bare_name: WakeupCell { route: bare, conditions, gap_us }.engine(),
@@ -104,7 +112,7 @@ impl AgainstBare {
                 p50_ns: result.figures.p50?,
                 bare_ns: other.figures.p50?,
                 ratio,
-                ratio_quartiles: [low, high],
+                ratio_quartiles,
                 price: Price::of(at(route, Measurement::Any)?)?,
                 bare_price: Price::of(at(bare, Measurement::Any)?)?,
             })
@@ -134,8 +142,9 @@ pub struct AgainstThreads {
     pub processes_p99_ns: Option<u64>,
     /// Processes by threads: the median of the trials' ratios, turn by turn.
     pub ratio: f64,
-    /// The quartiles of these ratios.
-    pub ratio_quartiles: [f64; 2],
+    /// The quartiles of these ratios; none of fewer than five.
+    #[serde(default)]
+    pub ratio_quartiles: Option<[f64; 2]>,
 }
 
 impl AgainstThreads {
@@ -144,7 +153,7 @@ impl AgainstThreads {
         let compare = |route: Route, gap_us| {
             let at = |conditions| WakeupCell { route, conditions, gap_us }.result(results, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
-            let [low, ratio, high] = quartiles(processes, threads)?;
+            let (ratio, ratio_quartiles) = quartiles(processes, threads)?;
             Some(Self {
                 name: route.name().to_owned(),
                 gap_us,
@@ -153,7 +162,7 @@ impl AgainstThreads {
                 processes_ns: processes.figures.p50?,
                 processes_p99_ns: processes.figures.p99,
                 ratio,
-                ratio_quartiles: [low, high],
+                ratio_quartiles,
             })
         };
         let rows = Route::all().into_iter().flat_map(|route| GAPS_US.map(|gap_us| compare(route, gap_us)));
@@ -197,5 +206,13 @@ mod tests {
             ([Some(110), Some(360), None, Some(90)], [Some(100), Some(300), Some(7), Some(100)]);
         assert_eq!(ratios(&own, &bare), [0.9, 1.1, 1.2]);
         assert_eq!(ratios(&own, &[]), [0.0; 0]);
+    }
+
+    /// Goal: the ends of a few ratios are not told as what half of them lie in.
+    #[test]
+    fn few_ratios_have_no_quartiles() {
+        assert_eq!(quartiles_of(&[]), None);
+        assert_eq!(quartiles_of(&[0.9, 1.1, 1.2]), Some((1.1, None)));
+        assert_eq!(quartiles_of(&[0.9, 1.0, 1.1, 1.2, 1.3]), Some((1.1, Some([1.0, 1.2]))));
     }
 }

@@ -46,9 +46,9 @@ fn strong_us(ns: Option<u64>) -> Cell {
     Cell::strong(micros_or_dash(ns))
 }
 
-/// "1.02 – 1.10".
-fn range([low, high]: [f64; 2]) -> String {
-    format!("{low:.2} – {high:.2}")
+/// "1.02 – 1.10"; a dash where there are too few for it.
+fn range(ends: Option<[f64; 2]>) -> String {
+    ends.map_or_else(dash, |[low, high]| format!("{low:.2} – {high:.2}"))
 }
 
 /// p50 and p99 at each gap.
