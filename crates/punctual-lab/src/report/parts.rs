@@ -27,11 +27,18 @@ pub fn tail_texts(result: &CellResult) -> [String; 5] {
     let names = ["p50", "p90", "p99", "p999", "max"];
     let infinite = names.iter().position(|name| figures.infinite_from.as_deref() == Some(name));
     let values = [figures.p50, figures.p90, figures.p99, figures.p999, figures.max];
-    std::array::from_fn(|place| match values[place] {
-        Some(ns) => micros(ns as f64),
-        None if infinite.is_some_and(|from| place >= from) => "∞".to_owned(),
-        None => dash(),
+    std::array::from_fn(|place| {
+        time_text(values[place].map(|ns| ns as f64), infinite.is_some_and(|from| place >= from))
     })
+}
+
+/// A time, µs; without one ∞ where it is among the lost, else a dash.
+pub fn time_text(ns: Option<f64>, is_infinite: bool) -> String {
+    match ns {
+        Some(ns) => micros(ns),
+        None if is_infinite => "∞".to_owned(),
+        None => dash(),
+    }
 }
 
 /// [`tail_texts`] as cells: the median to look at, the lost to worry about.

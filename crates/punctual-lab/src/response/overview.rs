@@ -11,7 +11,7 @@ use super::trips::STAGES;
 use crate::explain::cause::Cause;
 use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
-use crate::report::parts::{self, LEGEND, WORDS, tail_texts};
+use crate::report::parts::{self, LEGEND, WORDS, tail_texts, time_text};
 use crate::report::section::{Cell, Column, Item, Output, Section, Table, TableOf, Tone};
 use crate::sample::Load;
 use crate::stats::UNEXPLAINED;
@@ -135,7 +135,7 @@ fn published(summary: &Summary) -> Option<Section> {
     for (place, head) in heads.into_iter().enumerate() {
         table = table.number(head, |row| {
             let [min, max] = [row.min_ns, row.max_ns].map(|ns| ns.map(|ns| ns as f64));
-            [row.mean_ns, min, max][place].map_or("∞".to_owned(), micros)
+            time_text([row.mean_ns, min, max][place], row.infinite_from.is_some())
         });
     }
     let table = table.over("").prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint)).keyed(1);
@@ -332,6 +332,21 @@ mod tests {
     fn seconds_fit_in_a_column_of_microseconds() {
         let texts = ["99.1", "562,790", "4,423,980", "–", "∞"].map(narrow);
         assert_eq!(texts, ["99.1", "562,790", "4.42 s", "–", "∞"]);
+    }
+
+    /// Goal: a way that was measured too short is not told to have lost its trips.
+    #[test]
+    fn only_what_is_lost_is_infinite_beside_the_article() {
+        let cell = CellId { size: 512, ..CellId::new("blocking", "round_trip") };
+        let mut summary = Summary::new(&Header::new("response"));
+        summary.results.push(CellResult::of(&cell, &[], 0));
+        let told = |summary: &Summary| {
+            let section = published(summary).expect("measured alike");
+            page(&[section], Screen { width: 200, colour: false })
+        };
+        assert!(!told(&summary).contains('∞'), "{}", told(&summary));
+        summary.results[0].figures.infinite_from = Some("max".to_owned());
+        assert!(told(&summary).contains('∞'), "{}", told(&summary));
     }
 
     /// Goal: what the account writes is what is said, and what is no list is no section.

@@ -61,6 +61,9 @@ pub struct Compared {
     pub min_ns: Option<u64>,
     /// The slowest, nanoseconds; none if one was lost.
     pub max_ns: Option<u64>,
+    /// The lowest of its p50 … max that is infinite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infinite_from: Option<String>,
     /// What differs, and why.
     pub differs: String,
 }
@@ -81,6 +84,7 @@ pub fn comparison(results: &[CellResult]) -> Vec<Compared> {
             mean_ns: result.figures.mean,
             min_ns: result.figures.min,
             max_ns: result.figures.max,
+            infinite_from: result.figures.infinite_from.clone(),
             differs: published.differs.split_whitespace().collect::<Vec<_>>().join(" "),
         })
     };

@@ -9,7 +9,7 @@ use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::published::Compared;
 use crate::load::wake::{Conditions, Route};
 use crate::report::draw::{Series, lines};
-use crate::report::parts;
+use crate::report::parts::{self, LEGEND, tail_cells, time_text};
 use crate::report::section::{Block, Cell, Output, Section, TableOf, Tone};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, grouped, micros, micros_or_dash};
@@ -59,11 +59,14 @@ fn by_gap(results: &[CellResult]) -> Option<Section> {
     }
     let mut table = TableOf::new(&routes).name("way", |route| route.name());
     for gap_us in GAPS_US {
-        let figures = |route: &Route| usual(results, *route, gap_us).map(|result| &result.figures);
+        let cell = |route: &Route, place: usize| match usual(results, *route, gap_us) {
+            Some(result) => tail_cells(result)[place].clone(),
+            None => dash().into(),
+        };
         table = table
             .over(format!("gap {}", WakeupCell::gap_name(gap_us)))
-            .number("p50", |route| strong_us(figures(route).and_then(|figures| figures.p50)))
-            .number("p99", |route| micros_or_dash(figures(route).and_then(|figures| figures.p99)));
+            .number("p50", |route| cell(route, 0))
+            .number("p99", |route| cell(route, 2));
     }
     let lost = |route: &&Route| {
         let at_each = GAPS_US.iter().filter_map(|&gap_us| usual(results, **route, gap_us));
@@ -78,6 +81,7 @@ fn by_gap(results: &[CellResult]) -> Option<Section> {
                  line's journey, and its writer calls nobody. Once it sleeps, the scheduler is what is measured: the \
                  mechanisms lie close together, and the idle processor's own sleep makes them later the longer the gap.",
             )
+            .note(LEGEND)
             .with(chart(results, &routes))
             .table(table),
     )
@@ -154,10 +158,10 @@ fn elsewhere(results: &[CellResult]) -> Vec<Section> {
         let table = TableOf::new(rows.flatten())
             .name("way", |(route, _)| route.name())
             .number("gap", |(_, result)| result.cell.gap())
-            .number("p50", |(_, result)| strong_us(result.figures.p50))
-            .number("p90", |(_, result)| micros_or_dash(result.figures.p90))
-            .number("p99", |(_, result)| micros_or_dash(result.figures.p99))
-            .number("max", |(_, result)| micros_or_dash(result.figures.max))
+            .number("p50", |(_, result)| tail_cells(result)[0].clone())
+            .number("p90", |(_, result)| tail_cells(result)[1].clone())
+            .number("p99", |(_, result)| tail_cells(result)[2].clone())
+            .number("max", |(_, result)| tail_cells(result)[4].clone())
             .number("lost", |(_, result)| Cell::broken(result.lost))
             .keyed(2);
         let section = Section::new("Under other conditions");
@@ -298,8 +302,10 @@ fn published(rows: &[Compared]) -> Option<Section> {
         .name("ours", |row| &row.name)
         .number("gap", |row| WakeupCell::gap_name(row.gap_us))
         .prose("mean", mean)
-        .number("p50", |row| micros_or_dash(row.p50_ns))
-        .number("max", |row| micros_or_dash(row.max_ns))
+        .number("p50", |row| {
+            time_text(row.p50_ns.map(|ns| ns as f64), row.infinite_from.as_deref() == Some("p50"))
+        })
+        .number("max", |row| time_text(row.max_ns.map(|ns| ns as f64), row.infinite_from.is_some()))
         .prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint))
         .keyed(1);
     let section = Section::new("The work log's figures beside ours").about("µs");
@@ -357,4 +363,33 @@ fn ipc_bench_block(result: &CellResult) -> Option<String> {
     Some(format!(
         "============ RESULTS ================\n{lines}p50, p90, p99, p99.9: {quantiles} us\n====================================="
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::text::{Screen, page};
+
+    /// Goal: a way that lost wake-ups is told from one with too few messages for the figure.
+    #[test]
+    fn what_is_lost_is_infinite_and_what_is_unknown_a_dash() {
+        let of = |conditions: Conditions| {
+            let cell = WakeupCell { route: Route::Spin, conditions, gap_us: 0 };
+            CellResult::of(&cell.id(Measurement::Any), &[], 0)
+        };
+        let disturbed = Conditions::all().into_iter().find(|conditions| !conditions.is_plain());
+        let mut results = vec![of(Conditions::default()), of(disturbed.expect("some are disturbed"))];
+        // The legend has one, too.
+        let infinite = |results: &[CellResult]| {
+            let text = |sections: Vec<Section>| page(&sections, Screen { width: 200, colour: false });
+            let tables = [text(by_gap(results).into_iter().collect()), text(elsewhere(results))];
+            tables.map(|text| text.matches('∞').count())
+        };
+        let unknown = infinite(&results);
+        for result in &mut results {
+            result.figures.infinite_from = Some("p99".to_owned());
+        }
+        let lost = infinite(&results);
+        assert!(unknown[0] < lost[0] && unknown[1] == 0 && lost[1] > 0, "{unknown:?} {lost:?}");
+    }
 }

@@ -101,6 +101,9 @@ pub struct Compared {
     pub p50_ns: Option<u64>,
     /// Our slowest, nanoseconds; none if one was lost.
     pub max_ns: Option<u64>,
+    /// The lowest of its p50 … max that is infinite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infinite_from: Option<String>,
     /// For the loop: wall time by messages, nanoseconds.
     pub wall_mean_ns: Option<f64>,
     /// What differs, and why.
@@ -128,6 +131,7 @@ pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
             mean_ns: result.figures.mean,
             p50_ns: result.figures.p50,
             max_ns: result.figures.max,
+            infinite_from: result.figures.infinite_from.clone(),
             wall_mean_ns: wall_ns.map(|ns| (ns / all.max(1) as f64 * 10.0).round() / 10.0),
             differs: differs.to_owned(),
         })
