@@ -57,6 +57,8 @@ pub struct OnewayOutcome {
     pub checked: u64,
     /// … and lies within the bound.
     pub held: u64,
+    /// Ways of which the truth lies outside of the bound for certain.
+    pub outside: u64,
     /// Trips made.
     pub made: u64,
     /// Why no more were made, if something was in the way.
@@ -218,6 +220,7 @@ fn note(columns: &mut Columns, outcome: &mut OnewayOutcome, start: Ticks, trip: 
         outcome.below_zero += u64::from(way.found.nanos < 0);
         outcome.checked += u64::from(way.holds().is_some());
         outcome.held += u64::from(way.holds() == Some(true));
+        outcome.outside += u64::from(way.is_outside());
         times.push(index, at, at, u64::try_from(way.found.nanos).unwrap_or(0), Outcome::Answered);
         bounds.push(index, at, at, way.found.bound, Outcome::Answered);
     }
@@ -294,13 +297,14 @@ impl Experiment for OnewaySettings {
             "below_zero": outcome.below_zero,
             "checked": outcome.checked,
             "held": outcome.held,
+            "outside": outcome.outside,
         });
         summary.more.insert("oneway".to_owned(), oneway);
         Ok(summary)
     }
 
     fn promise(&self, summary: &Summary, outcome: &OnewayOutcome) -> Result<(), String> {
-        match (outcome.checked - outcome.held, &outcome.ended) {
+        match (outcome.outside, &outcome.ended) {
             (0, Some(reason)) => Err(reason.clone()),
             (0, None) if summary.kept_promises() => Ok(()),
             (0, None) => Err(Self::BROKEN.to_owned()),

@@ -46,4 +46,25 @@ impl Direction {
     pub fn holds(&self) -> Option<bool> {
         self.truth.map(|truth| self.found.nanos.abs_diff(truth) <= self.found.bound)
     }
+
+    /// Whether the truth is outside of the bound for certain: no message arrives before it leaves, whatever the clocks say.
+    pub fn is_outside(&self) -> bool {
+        let latest = i128::from(self.found.nanos) + i128::from(self.found.bound);
+        self.holds() == Some(false) || latest < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: between two hosts a bound is found wrong, too, where even its end lies before the message left.
+    #[test]
+    fn a_way_below_zero_is_within_its_bound_or_wrong() {
+        let is_outside =
+            |nanos, bound, truth| Direction { found: OneWay { nanos, bound }, truth }.is_outside();
+        assert!(!is_outside(-400, 400, None) && !is_outside(5, 0, None) && !is_outside(5, u64::MAX, None));
+        assert!(is_outside(-401, 400, None) && is_outside(i64::MIN, 0, None));
+        assert!(is_outside(500, 100, Some(601)) && !is_outside(500, 100, Some(600)));
+    }
 }

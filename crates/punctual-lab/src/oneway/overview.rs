@@ -53,5 +53,40 @@ fn truth(summary: &Summary) -> Vec<String> {
             count(unknown)
         ));
     }
+    let (below, outside) = (number("below_zero"), number("outside"));
+    if below > 0 {
+        lines.push(format!(
+            "{} ways were found below zero, which an error of the clocks can do: they count as 0 in the figures of one way.",
+            count(below)
+        ));
+    }
+    if outside > 0 {
+        lines.push(format!(
+            "The truth lies outside of the bound {} times for certain: report it as a bug.",
+            count(outside)
+        ));
+    }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::Header;
+
+    /// Goal: who reads a figure learns that some ways in it were set to zero, and that a bound was wrong.
+    #[test]
+    fn ways_below_zero_are_told() {
+        let mut summary = Summary::new(&Header::new("oneway"));
+        summary.more.insert("oneway".to_owned(), json!({ "below_zero": 4711, "outside": 12 }));
+        let lines = truth(&summary);
+        assert!(
+            lines.len() == 2 && lines[0].contains("4,711 ways") && lines[1].contains("12 times"),
+            "{lines:?}"
+        );
+        summary.more.insert("oneway".to_owned(), json!({ "below_zero": 0, "outside": 0 }));
+        assert_eq!(truth(&summary), Vec::<String>::new());
+    }
 }
