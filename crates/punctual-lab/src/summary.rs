@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::doubt::{Cause, Doubt};
+use crate::doubt::{ALIKE_MAX, Cause, Doubt};
 use crate::sample::{CellId, Samples};
 use crate::stats::Quantile;
 
@@ -25,6 +25,30 @@ pub struct Skipped {
     pub what: String,
     /// What is missing, and what to do.
     pub reason: String,
+}
+
+impl Skipped {
+    /// A line for each reason, with what lacks for it: the first few, where one reason is that of many cells.
+    pub fn by_reason(all: &[Self]) -> Vec<String> {
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for Self { what, reason } in all {
+            match groups.iter_mut().find(|(other, _)| other == reason) {
+                Some((_, names)) if names.contains(&what.as_str()) => {}
+                Some((_, names)) => names.push(what),
+                None => groups.push((reason, vec![what])),
+            }
+        }
+        let line = |(reason, names): (&str, Vec<&str>)| {
+            let more = names.len().saturating_sub(ALIKE_MAX);
+            let shown = names[..names.len() - more].join("; ");
+            if more > 0 {
+                format!("{shown}; and {more} more: {reason}")
+            } else {
+                format!("{shown}: {reason}")
+            }
+        };
+        groups.into_iter().map(line).collect()
+    }
 }
 
 /// One recommended choice.

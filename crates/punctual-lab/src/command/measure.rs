@@ -14,7 +14,7 @@ use crate::report::parts;
 use crate::report::text::{self, Screen};
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, in_a_thread};
 use crate::store::{Header, Run, Store};
-use crate::summary::Summary;
+use crate::summary::{Skipped, Summary};
 use crate::{broadcast, facts, load, peel, response, server, vehicles};
 
 /// Measures, stores, concludes, shows.
@@ -69,9 +69,7 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
         return Ok(());
     }
     // What was printed above may have been nothing (--quiet): the line stands for itself.
-    let mut reasons: Vec<String> =
-        summary.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();
-    reasons.dedup();
+    let reasons = Skipped::by_reason(&summary.skipped);
     Err(Failure::Machine(format!("nothing could be measured here: {}", reasons.join("; "))))
 }
 

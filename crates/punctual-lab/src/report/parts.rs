@@ -135,7 +135,7 @@ pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
 
 /// What was left out, and why.
 pub fn skipped(skipped: &[Skipped]) -> Option<Section> {
-    let items = skipped.iter().map(|one| Item::new(format!("{}: {}", one.what, one.reason)));
+    let items = Skipped::by_reason(skipped).into_iter().map(Item::new);
     (!skipped.is_empty()).then(|| Section::new(SKIPPED).items(items.collect()))
 }
 

@@ -49,8 +49,11 @@ impl<'a> Turns<'a> {
                 Ok(is_made) => made += usize::from(is_made),
                 Err(RunError::Machine(reason)) => {
                     failed.insert(place);
-                    if skipped.iter().all(|skipped| skipped.what != what) {
-                        skipped.push(Skipped { what, reason });
+                    // What was measured before stands in the results.
+                    let what = if round == 0 { what } else { format!("{what}, from round {} on", round + 1) };
+                    let skip = Skipped { what, reason };
+                    if !skipped.contains(&skip) {
+                        skipped.push(skip);
                     }
                 }
                 Err(RunError::Store(error)) => return Err(error),
@@ -115,5 +118,25 @@ mod tests {
         assert_eq!(tried, ["a", "b", "b", "a", "a"]);
         assert_eq!(skipped.len(), 1);
         assert_eq!((skipped[0].what.as_str(), skipped[0].reason.as_str()), ("b", "no b here"));
+    }
+
+    /// Goal: what was measured in part is not told to be missing, and each reason of several kinds of one name is told.
+    #[test]
+    fn what_fails_later_was_measured_until_then() {
+        let mut skipped = Vec::new();
+        let mut tried = 0;
+        let bar = NONE();
+        let turns = Turns::new(3, 2, &bar);
+        let made = turns.all(&["b", "b"], ToString::to_string, &mut skipped, |_, round, _| {
+            tried += 1;
+            let reason = format!("no room at trial {tried}");
+            if round == 0 { Ok(true) } else { Err(RunError::Machine(reason)) }
+        });
+        assert_eq!(made.expect("no store was asked"), 2);
+        let told: Vec<String> = Skipped::by_reason(&skipped);
+        assert_eq!(
+            told,
+            ["b, from round 2 on: no room at trial 3", "b, from round 2 on: no room at trial 4"]
+        );
     }
 }

@@ -62,7 +62,7 @@ pub fn run(
     };
     let mut skipped = Vec::new();
     let cells = survey.feasible(facts, &mut skipped);
-    let name = |cell: &SurveyCell| cell.id(Kind::RoundTrip).name;
+    let name = |cell: &SurveyCell| cell.id(Kind::RoundTrip).to_string();
     let turns = Turns::new(plan.trials, cells.len(), bar);
     let (unit, limit, mut left_out) = (plan.unit(), plan.limit(), 0);
     let began = Instant::now();

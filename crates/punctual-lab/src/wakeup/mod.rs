@@ -141,7 +141,7 @@ impl Experiment for WakeupPlan {
             CallFigures::add(&mut outcomes.figures, cell, &record);
             Ok(true)
         };
-        outcomes.made = turns.all(&self.cells, WakeupCell::engine, &mut outcomes.skipped, make)?;
+        outcomes.made = turns.all(&self.cells, WakeupCell::words, &mut outcomes.skipped, make)?;
         if !interrupted() && self.cells.iter().any(|cell| cell.conditions == Conditions::default()) {
             bar.set_message("handshakes");
             outcomes.handshakes = handshake::all(&cpus);

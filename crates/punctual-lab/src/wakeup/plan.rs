@@ -84,6 +84,11 @@ impl WakeupCell {
         format!("{}{}", self.route.name(), self.conditions.suffix())
     }
 
+    /// For people: which way, under which conditions, and how long apart its messages are.
+    pub fn words(&self) -> String {
+        format!("{}, gap {}", self.engine(), Self::gap_name(self.gap_us))
+    }
+
     /// Its key in the store.
     pub fn id(&self, measurement: Measurement) -> CellId {
         let (kind, gap_us) = (measurement.kind(), self.gap_us);
