@@ -366,7 +366,6 @@ fn differing_hosts<'a>(a: &Run, others: impl Iterator<Item = &'a Run>) -> Vec<Do
             ("processor", host.cpu.clone()),
             ("processors", host.cpus.to_string()),
             ("kernel", host.kernel.clone()),
-            ("scheduler", host.scheduler.clone()),
         ]
     };
     let mut doubts: Vec<Doubt> = Vec::new();

@@ -20,7 +20,8 @@ use crate::{broadcast, facts, load, peel, response, server, vehicles};
 /// Measures, stores, concludes, shows.
 pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
     let RunPlan { name, warmup, cpus, described } = experiment.plan();
-    let header = header(name, common, warmup, &cpus, described);
+    let mut header = header(name, common, warmup, &cpus, described);
+    header.host.scheduler = experiment.schedulers().join(", ");
     let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
     let summary = experiment.summarise(&made, &store)?;
     conclude(store, &summary, common)?;

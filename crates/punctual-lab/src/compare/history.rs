@@ -33,7 +33,8 @@ fn resolved(path: &Path) -> PathBuf {
 fn is_alike(one: &Header, other: &Header) -> bool {
     let host = |header: &Header| {
         let host = &header.host;
-        (host.cpu.clone(), host.cpus, host.kernel.clone(), host.scheduler.clone())
+        // The class of its threads is in the plan.
+        (host.cpu.clone(), host.cpus, host.kernel.clone())
     };
     one.experiment == other.experiment
         && one.warmup == other.warmup

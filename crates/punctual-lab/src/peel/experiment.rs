@@ -416,6 +416,11 @@ impl Experiment for PeelSettings {
         RunPlan { name: "peel", warmup: WARMUP, cpus: self.cpus.into_iter().flatten().collect(), described }
     }
 
+    fn schedulers(&self) -> Vec<String> {
+        let of_fix = self.fix.map(StartFix::urgency).filter(|&urgency| urgency != Urgency::Other);
+        [Some(Urgency::Other), of_fix].into_iter().flatten().map(|urgency| urgency.to_string()).collect()
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<PeelMade, RunError> {
         run(self, store, bar).map_err(|error| match error {
             RunError::Machine(text) if self.medium == Medium::Packet => {

@@ -350,6 +350,12 @@ impl Experiment for ResponseSettings {
         RunPlan { name: "response", warmup: self.warmup(), cpus, described }
     }
 
+    fn schedulers(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.asked.sched.iter().map(ToString::to_string).collect();
+        names.dedup();
+        names
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ResponseOutcome, RunError> {
         let testbed = match self.asked.to {
             Some(_) => None,

@@ -4,6 +4,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use super::RunError;
+use crate::scheduling::Urgency;
 use crate::store::{Store, StoreError};
 use crate::summary::Summary;
 
@@ -30,6 +31,11 @@ pub trait Experiment: Sync {
 
     /// What the header says.
     fn plan(&self) -> RunPlan;
+
+    /// Classes that measuring threads have, as `--sched` names them.
+    fn schedulers(&self) -> Vec<String> {
+        vec![Urgency::Other.to_string()]
+    }
 
     /// Makes all trials, in a thread that may leave for another network namespace. Each is in the store before the next.
     ///

@@ -115,7 +115,7 @@ impl Experiment for WakeupPlan {
     const BROKEN: &'static str = "wake-ups were lost; see the doubts";
 
     fn plan(&self) -> RunPlan {
-        let cpus = allowed();
+        let cpus = self.bound_to(&allowed());
         let described = json!({
             "cells": self.cells.len(),
             "trials": self.trials,
@@ -126,6 +126,12 @@ impl Experiment for WakeupPlan {
             "reader_cpu": cpus.last(),
         });
         RunPlan { name: "wakeup", warmup: WARMUP, cpus, described }
+    }
+
+    fn schedulers(&self) -> Vec<String> {
+        let has = |is_fifo: bool| self.cells.iter().any(|cell| cell.conditions.fifo == is_fifo);
+        let all = [("other", has(false)), ("fifo", has(true))];
+        all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Outcomes, RunError> {

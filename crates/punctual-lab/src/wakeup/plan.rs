@@ -241,6 +241,18 @@ impl WakeupPlan {
         }
     }
 
+    /// Of these processors those that threads are bound to: both ends', and the busy ones' where there are any.
+    pub fn bound_to(&self, cpus: &[usize]) -> Vec<usize> {
+        let has = |is_so: fn(&Conditions) -> bool| self.cells.iter().any(|cell| is_so(&cell.conditions));
+        if has(|conditions| conditions.loaded) {
+            return cpus.to_vec();
+        }
+        let writer = cpus.first().filter(|_| has(|conditions| !conditions.same_core));
+        let mut bound: Vec<usize> = writer.into_iter().chain(cpus.last()).copied().collect();
+        bound.dedup();
+        bound
+    }
+
     /// The unit of a trial's time, so that all trials together take the plan's.
     fn unit(&self) -> Duration {
         let units = self.cells.iter().map(WakeupCell::weight).sum::<u32>().max(1) * self.trials;
@@ -266,6 +278,24 @@ mod tests {
             assert!(ids.iter().any(|id| id.name == "floor-epoll+processes/ipcbench_loop"));
             assert!(!ids.iter().any(|id| id.name.contains("uring-msg+processes")));
         }
+    }
+
+    /// Goal: a run says which processors its threads had, not which they might have had, and in which classes they were.
+    #[test]
+    fn processors_and_classes_are_those_of_its_cells() {
+        use crate::run::Experiment;
+        let of = |conditions| WakeupPlan {
+            cells: vec![WakeupCell { route: Route::Spin, conditions, gap_us: 0 }],
+            ..WakeupPlan::wakeup(&WakeupOptions::default())
+        };
+        let (plain, none) = (Conditions::THREADS, Conditions::default());
+        assert_eq!(of(plain).bound_to(&[2, 3, 5, 7]), [2, 7]);
+        assert_eq!(of(plain).schedulers(), ["other"]);
+        assert_eq!(of(plain).bound_to(&[2]), [2]);
+        assert_eq!(of(Conditions { same_core: true, ..none }).bound_to(&[2, 3, 5, 7]), [7]);
+        assert_eq!(of(Conditions { loaded: true, ..none }).bound_to(&[2, 3, 5, 7]), [2, 3, 5, 7]);
+        assert_eq!(of(Conditions { fifo: true, ..none }).schedulers(), ["fifo"]);
+        assert_eq!(WakeupPlan::wakeup(&WakeupOptions::default()).schedulers(), ["other", "fifo"]);
     }
 
     #[test]
