@@ -182,6 +182,52 @@ fn few_starts_have_no_verdict() {
     }
 }
 
+/// Goal: a fix that this user may not try is refused before anything is measured.
+#[test]
+fn a_fix_without_privilege_is_refused_at_once() {
+    let _turn = alone();
+    let place = Place::world_writable();
+    let arguments =
+        ["run", "peel", "--engine", "shared", "--with", "crowd-at-start", "--fix", "class", "--out", "run"];
+    let Some(command) = common::unprivileged(&arguments) else { return };
+    let ended = place.start(command).end().with(3);
+    if ended.err.contains("two processors") {
+        return eprintln!("SKIPPED: {}", ended.err);
+    }
+    assert!(ended.err.contains("CAP_SYS_NICE") && !place.path("run").exists(), "{}", ended.err);
+}
+
+/// Goal: a start that fails is told with its reason, and takes the layers not with it.
+/// Method: each of its processes is killed.
+#[test]
+fn a_start_that_fails_leaves_the_rest() {
+    let _turn = alone();
+    let place = Place::new();
+    let arguments = ["run", "peel", "--engine", "shared", "--rounds", "2", "--starts", "1000"];
+    let more = ["--count", "200", "--duration", "10m", "--out", "run"];
+    let mut started = place.start(common::punctual(&[&arguments[..], &more[..]].concat()));
+    let (parent, samples) = (started.id(), place.path("run/samples"));
+    let are_layers_made = || std::fs::read_dir(&samples).is_ok_and(|files| files.count() == 2 * 7);
+    if started.ends_before(are_layers_made) {
+        let ended = started.end().with(3);
+        assert!(ended.err.contains("two processors"), "{}", ended.err);
+        return eprintln!("SKIPPED: {}", ended.err);
+    }
+    let is_start = |pid: &String| {
+        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0start\0"))
+    };
+    while !started.has_ended() {
+        for pid in common::children(parent).iter().filter(|pid| is_start(pid)) {
+            let _gone = std::process::Command::new("kill").args(["-KILL", pid]).status();
+        }
+    }
+    let ended = started.end().with(0);
+    assert!(ended.out.contains("Layer by layer"), "{}", ended.out);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let what = summary["skipped"][0]["what"].as_str().unwrap_or_default();
+    assert!(what.starts_with("starts of fresh processes"), "{:#}", summary["skipped"]);
+}
+
 /// Goal: what memory cannot do is said, and the rest is done.
 #[test]
 fn memory_raises_no_signals() {

@@ -20,7 +20,7 @@ use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::{Trial, Warmup};
 use crate::load::testbed::{Place, Testbed};
-use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short};
+use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short, in_a_thread};
 use crate::sample::{Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stats::Distribution;
@@ -132,6 +132,9 @@ impl PeelMade {
 /// A kind of trial: a layer, or one with a mistake.
 type Kind = (Layer, Option<InjectedFault>);
 
+/// A kind of start: with a mistake, and with a fix.
+type StartKind = (Option<InjectedFault>, Option<StartFix>);
+
 struct PeelSession<'a> {
     settings: &'a PeelSettings,
     testbed: Testbed,
@@ -166,7 +169,7 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     }
     let mut overall = session.overall();
     bar.set_message("starts");
-    session.starts(&mut overall, &mut skipped, bar)?;
+    session.starts(&mut overall, &mut skipped, bar);
     Ok(PeelMade { overall, skipped, trials: session.trials, rounds, unanswered })
 }
 
@@ -290,30 +293,23 @@ impl PeelSession<'_> {
         })
     }
 
-    fn starts(
-        &mut self,
-        overall: &mut Overall,
-        skipped: &mut Vec<Skipped>,
-        bar: &ProgressBar,
-    ) -> Result<(), RunError> {
+    fn starts(&mut self, overall: &mut Overall, skipped: &mut Vec<Skipped>, bar: &ProgressBar) {
         let possible = |culprit: &InjectedFault| {
             *culprit != InjectedFault::SigioAtStart || self.settings.medium != Medium::Shared
         };
         let culprits: Vec<InjectedFault> = self.settings.with.iter().copied().filter(possible).collect();
-        overall.starts_with = culprits.iter().map(|&culprit| (culprit, Vec::new())).collect();
-        let fixed = culprits.iter().filter(|_| self.settings.fix.is_some());
-        overall.starts_fixed = fixed.map(|&culprit| (culprit, Vec::new())).collect();
-        for _ in Turns::new(self.settings.starts, 1, bar) {
-            let clean = self.one_start(None, None)?;
-            overall.starts.push(clean);
-            for (culprit, starts) in &mut overall.starts_with {
-                starts.push(self.one_start(Some(*culprit), None)?);
-            }
-            for (culprit, starts) in &mut overall.starts_fixed {
-                starts.push(self.one_start(Some(*culprit), self.settings.fix)?);
-            }
-        }
-        if overall.starts.is_empty() {
+        let fixed: Vec<StartKind> = match self.settings.fix {
+            Some(fix) => culprits.iter().map(|&culprit| (Some(culprit), Some(fix))).collect(),
+            None => Vec::new(),
+        };
+        let with = culprits.iter().map(|&culprit| (Some(culprit), None));
+        let kinds: Vec<StartKind> = [(None, None)].into_iter().chain(with).chain(fixed).collect();
+        let mut made = self.starts_of(&kinds, skipped, bar).into_iter();
+        overall.starts = made.next().unwrap_or_default();
+        overall.starts_with = culprits.iter().copied().zip(made.by_ref()).collect();
+        // Nothing is left without a fix.
+        overall.starts_fixed = culprits.iter().copied().zip(made).collect();
+        if overall.starts.is_empty() && interrupted() {
             let reason = "the run was interrupted before".to_owned();
             skipped.push(Skipped { what: "starts of fresh processes".to_owned(), reason });
         }
@@ -325,7 +321,34 @@ impl PeelSession<'_> {
             .filter_map(|(culprit, starts)| look_for(*culprit, &overall.starts, starts, self.settings.seed))
             .collect();
         overall.fixes = self.fixes(overall);
-        Ok(())
+    }
+
+    /// Starts of each kind, in turn. A kind that fails is left out from then on, with its reason: the layers and the others stand.
+    fn starts_of(
+        &mut self,
+        kinds: &[StartKind],
+        skipped: &mut Vec<Skipped>,
+        bar: &ProgressBar,
+    ) -> Vec<Vec<StartUp>> {
+        let mut made: Vec<Vec<StartUp>> = vec![Vec::new(); kinds.len()];
+        let mut failed = vec![false; kinds.len()];
+        for (turn, _) in Turns::new(self.settings.starts, 1, bar) {
+            for place in 0..kinds.len() {
+                // A process that Ctrl-C ended, too, is no failure.
+                if failed[place] || interrupted() {
+                    continue;
+                }
+                match self.one_start(kinds[place]) {
+                    Ok(start) => made[place].push(start),
+                    Err(_) if interrupted() => {}
+                    Err(reason) => {
+                        failed[place] = true;
+                        skipped.push(Skipped { what: start_words(kinds[place], turn), reason });
+                    }
+                }
+            }
+        }
+        made
     }
 
     /// What the fix did about each mistake.
@@ -340,44 +363,55 @@ impl PeelSession<'_> {
     }
 
     /// A fresh process that pings the responder; with a crowd, if that is the mistake.
-    fn one_start(
-        &mut self,
-        culprit: Option<InjectedFault>,
-        fix: Option<StartFix>,
-    ) -> Result<StartUp, String> {
+    fn one_start(&mut self, kind: StartKind) -> Result<StartUp, String> {
         let plan = self.testbed.begin(&Layer::Whole.endpoint(self.settings.medium, self.settings.wake))?;
-        let order = |bystander: bool| StartOrder {
-            addresses: self.testbed.addresses().clone(),
-            plan,
-            started_ns: monotonic_ns(),
-            culprit,
-            fix: fix.filter(|_| !bystander),
-            bystander,
-        };
-        let mut crowd = Vec::new();
-        let crowded = if culprit == Some(InjectedFault::CrowdAtStart) { CROWD } else { 0 };
-        // Ours in the middle: some have begun to start, and some begin after it.
-        for _ in 0..crowded / 2 {
-            crowd.push(start_with(&order(true))?);
-        }
-        let urgency = fix.map_or(Urgency::Other, StartFix::urgency);
-        let (tell, started) = std::sync::mpsc::channel::<()>();
-        let (ours, order) = (order(false), &order);
-        let paid = std::thread::scope(|scope| {
-            let ours = scope.spawn(move || watched_start(ours, urgency, tell));
-            // It is told by the end of the channel, so that it is also where no process could be started.
-            let _is_started = started.recv();
-            for _ in crowded / 2..crowded {
-                crowd.push(start_with(&order(true))?);
-            }
-            ours.join().map_err(|_| "the thread that started a process failed".to_owned())?
-        });
-        for bystander in &mut crowd {
-            bystander.recv::<StartUp>()?;
-        }
+        let paid = started(kind, self.testbed.addresses(), plan);
+        // Also where no process could be started: then the responder gives up by itself.
         self.testbed.ended()?;
         paid
     }
+}
+
+/// The process that is looked at, amid its crowd.
+fn started((culprit, fix): StartKind, addresses: &Addresses, plan: EndpointPlan) -> Result<StartUp, String> {
+    let order = |bystander: bool| StartOrder {
+        addresses: addresses.clone(),
+        plan,
+        started_ns: monotonic_ns(),
+        culprit,
+        fix: fix.filter(|_| !bystander),
+        bystander,
+    };
+    let mut crowd = Vec::new();
+    let crowded = if culprit == Some(InjectedFault::CrowdAtStart) { CROWD } else { 0 };
+    // Ours in the middle: some have begun to start, and some begin after it.
+    for _ in 0..crowded / 2 {
+        crowd.push(start_with(&order(true))?);
+    }
+    let urgency = fix.map_or(Urgency::Other, StartFix::urgency);
+    let (tell, started) = std::sync::mpsc::channel::<()>();
+    let (ours, order) = (order(false), &order);
+    let paid = std::thread::scope(|scope| {
+        let ours = scope.spawn(move || watched_start(ours, urgency, tell));
+        // It is told by the end of the channel, so that it is also where no process could be started.
+        let _is_started = started.recv();
+        for _ in crowded / 2..crowded {
+            crowd.push(start_with(&order(true))?);
+        }
+        ours.join().map_err(|_| "the thread that started a process failed".to_owned())?
+    });
+    for bystander in &mut crowd {
+        bystander.recv::<StartUp>()?;
+    }
+    paid
+}
+
+/// A kind of start, for people; from this one on, if some were made before.
+fn start_words((culprit, fix): StartKind, turn: u32) -> String {
+    let what = culprit.map_or("of fresh processes".to_owned(), |culprit| format!("with {}", culprit.name()));
+    let fix = fix.map_or(String::new(), |fix| format!(" and {}", fix.name()));
+    let since = if turn > 0 { format!(", from the {}. on", turn + 1) } else { String::new() };
+    format!("starts {what}{fix}{since}")
 }
 
 fn start_with(order: &StartOrder) -> Result<Worker, String> {
@@ -422,6 +456,10 @@ impl Experiment for PeelSettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<PeelMade, RunError> {
+        if let Some(urgency) = self.fix.map(StartFix::urgency) {
+            // Else it would be known once all layers are measured.
+            in_a_thread("urgency", || urgency.apply())?.map_err(|error| urgency.advise(&error))?;
+        }
         run(self, store, bar).map_err(|error| match error {
             RunError::Machine(text) if self.medium == Medium::Packet => {
                 RunError::Machine(format!("{text}. Without root: --engine datagram, --engine shared"))
