@@ -139,10 +139,7 @@ impl fmt::Display for Cause {
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
             Self::Mismatched { subject, count } => many(f, subject, *count, ["answer was wrong", "answers were wrong"]),
             Self::Unfinished { subject, count } => many(f, subject, *count, ["message had no answer yet when the trial ended", "messages had no answer yet when the trial ended"]),
-            Self::Unanswered { subject, rounds } => {
-                let rounds = plural(*rounds as u64, "round");
-                write!(f, "{subject}: {rounds} without an answer after the warm-up, left out of what layers cost")
-            }
+            Self::Unanswered { subject, rounds } => unanswered(f, subject, *rounds),
             Self::Unheard { subject, times } => write!(f, "{subject}: {} a process had not heard of another when all began", plural(*times, "time")),
             Self::NoRoom { subject, count } => many(f, subject, *count, ["message found no room and was not sent", "messages found no room and were not sent"]),
             Self::Skipped { subject, count } => many(f, subject, *count, ["message was never sent", "messages were never sent"]),
@@ -151,10 +148,7 @@ impl fmt::Display for Cause {
             Self::FirstSlow { subject, count, first_ns, median_ns } => {
                 first_slow(f, subject, *count, [*first_ns, *median_ns])
             }
-            Self::StagesOverlap { subject, count, of } => {
-                let (count, of) = (units::count(*count), units::count(*of));
-                write!(f, "{subject}: the stages of {count} exceed their total, of {of} messages")
-            }
+            Self::StagesOverlap { subject, count, of } => stages_overlap(f, subject, [*count, *of]),
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
             Self::CutShort { trials } => {
                 write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
@@ -261,16 +255,18 @@ fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_tu
     write!(f, "{subject}: no message after the warm-up in {}; {left_out}", runs.join(", "))
 }
 
-fn first_slow(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, ns: [u64; 2]) -> fmt::Result {
-    let [first, rest] = ns.map(|ns| micros(ns as f64));
-    write!(
-        f,
-        "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
-    )
-}
-
 fn unpaired(f: &mut fmt::Formatter<'_>, subject: &str, side: &str, runs: usize) -> fmt::Result {
     write!(f, "{subject}: {} of {side} without a partner; left out", plural(runs as u64, "run"))
+}
+
+fn unanswered(f: &mut fmt::Formatter<'_>, subject: &str, rounds: usize) -> fmt::Result {
+    let rounds = plural(rounds as u64, "round");
+    write!(f, "{subject}: {rounds} without an answer after the warm-up, left out of what layers cost")
+}
+
+fn stages_overlap(f: &mut fmt::Formatter<'_>, subject: &str, counts: [u64; 2]) -> fmt::Result {
+    let [count, of] = counts.map(units::count);
+    write!(f, "{subject}: the stages of {count} exceed their total, of {of} messages")
 }
 
 impl From<Cause> for Doubt {
