@@ -48,9 +48,11 @@ impl Quotas {
     pub fn look_anew(&mut self) -> bool {
         let (mut found, before) = (Vec::new(), self.stats.len());
         self.unlimited.retain(|level| {
-            let is_limited = limit(level).is_some();
-            found.extend(is_limited.then(|| File::open(level.join("cpu.stat")).ok()).flatten());
-            !is_limited
+            // One that cannot be opened now is looked for again.
+            let opened = limit(level).and_then(|_| File::open(level.join("cpu.stat")).ok());
+            let stays = opened.is_none();
+            found.extend(opened);
+            stays
         });
         self.stats.append(&mut found);
         self.stats.len() > before

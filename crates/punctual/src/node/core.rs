@@ -81,7 +81,8 @@ impl Core {
         self.visitors.add(1_u64.wrapping_neg());
         let done = work(&mut receiving);
         drop(receiving);
-        self.hand_over();
+        // As in [`Self::settle`].
+        self.hand_over_to_next();
         done
     }
 
@@ -105,7 +106,8 @@ impl Core {
         {
             receiving.settle(self);
             drop(receiving);
-            self.hand_over();
+            // Whoever found the half taken meanwhile has gone to sleep, shared or not.
+            self.hand_over_to_next();
         }
     }
 

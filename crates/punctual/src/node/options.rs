@@ -211,7 +211,7 @@ impl NodeOptions {
     }
 
     /// Writes every frame that is sent or arrives into a file that Wireshark opens (pcapng), in place of what is there. Two nodes
-    /// cannot write to one file.
+    /// cannot write to one file; a child that was forked while it is open holds it.
     #[must_use]
     pub fn capture(mut self, path: impl Into<PathBuf>) -> Self {
         self.capture = Some(path.into());

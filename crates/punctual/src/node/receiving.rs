@@ -167,7 +167,10 @@ impl Receiving {
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
         let unsettled = self.accounts.handle_turn(seen, &core.about.page);
-        core.unsettled.set(unsettled.into());
+        // Others read what lies beside it: a store at each look would take the line from them.
+        if core.unsettled.get() != u64::from(unsettled) {
+            core.unsettled.set(unsettled.into());
+        }
         if let Some(changes) = self.accounts.take_changes() {
             self.tell(core, &changes);
         }
@@ -287,6 +290,10 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn timeout(&mut self) -> Option<Duration> {
+        // Who reads the account while this thread sleeps finds all losses under their causes.
+        if self.core.unsettled.get() == 1 {
+            self.receiving.settle(self.core);
+        }
         let (now, timeout) = self.limit.begin();
         let timeout = self.due.map_or(timeout, |due| due.since(now).min(timeout));
         Some(self.limit.duration(timeout))
