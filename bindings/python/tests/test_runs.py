@@ -64,6 +64,9 @@ def test_a_quantile_is_of_the_rank_of_the_summary(tmp_path, library):
     (tmp_path / "run.json").write_text(json.dumps({"experiment": "survey"}))
     run = punctual.read_run(tmp_path, library)
     # ceil(0.99 * 1050): 1,040 of them are at or below it.
+    for part in (-0.5, 99, float("nan")):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            run.quantile(part)
     assert [list(run.quantile(part)["ns"]) for part in (0, 0.5, 0.99, 1)] == [[1.0], [525.0], [1040.0], [1050.0]]
 
 

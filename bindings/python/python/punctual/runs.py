@@ -40,6 +40,8 @@ class Run:
 
     def quantile(self, quantile: float) -> Any:
         """That quantile of each cell, nanoseconds: the least latency that so large a part of the messages does not exceed."""
+        if not 0 <= quantile <= 1:
+            raise ValueError(f"quantile {quantile}: from 0 to 1")
         per_million = round(quantile * 1_000_000)
         if self.library == "polars":
             import polars
