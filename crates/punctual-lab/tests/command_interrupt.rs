@@ -63,7 +63,7 @@ fn interrupted_peel(place: &Place, more: &[&str], trials: usize, wait: Duration)
 fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
     let _turn = alone();
     let place = Place::new();
-    let more = ["--duration", "30s", "--rounds", "24", "--count", "1000000"];
+    let more = ["--duration", "300s", "--rounds", "24", "--count", "10000000"];
     let Some(ended) = interrupted_peel(&place, &more, 2, Duration::ZERO) else { return };
     kept(&place, &ended);
     assert!(!ended.out.contains("Layer by layer") && !ended.out.contains("What a start"), "{}", ended.out);

@@ -10,7 +10,6 @@ use super::interleave::{MadeRuns, Turns, once, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
 use crate::error::Failure;
-use crate::peel::analysis::VALUES_MIN;
 use crate::peel::overview;
 use crate::report::parts;
 use crate::report::section::Section;
@@ -95,10 +94,7 @@ fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> 
     let section = overview::fixes(&all);
     let Some(section) = section else {
         let skipped = made.summary.iter().flat_map(|summary| &summary.skipped);
-        let mut reasons: Vec<String> = skipped.map(|one| format!("{}: {}", one.what, one.reason)).collect();
-        if arguments.pairs < VALUES_MIN {
-            reasons.push(format!("a verdict needs {VALUES_MIN} starts of each kind: raise --pairs"));
-        }
+        let reasons: Vec<String> = skipped.map(|one| format!("{}: {}", one.what, one.reason)).collect();
         return Err(Failure::Machine(format!("the fix has no verdict. {}", reasons.join("; "))));
     };
     let value = json!({

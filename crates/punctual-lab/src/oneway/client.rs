@@ -168,13 +168,14 @@ struct Trip {
 /// Sends, again and again while there is no room. Never taken, it is a trip that was lost, for it was to be made.
 fn send(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<(Ticks, bool), SendError> {
     let clock = Clock::get();
-    let give_up = clock.now().plus(clock.ticks(TIMEOUT));
+    // A trip begins when it is to be made: to wait for room is a part of it.
+    let sent = clock.now();
+    let give_up = sent.plus(clock.ticks(TIMEOUT));
+    let target = Target::port(settings.to.as_str(), PORT);
     loop {
-        let sent = clock.now();
-        let target = Target::port(settings.to.as_str(), PORT);
         match end.communicator.try_send(target, &number.to_le_bytes()) {
             Ok(()) => return Ok((sent, true)),
-            Err(SendError::Full) if sent < give_up && !interrupted() => std::thread::yield_now(),
+            Err(SendError::Full) if clock.now() < give_up && !interrupted() => std::thread::yield_now(),
             Err(SendError::Full) => return Ok((sent, false)),
             Err(error) => return Err(error),
         }

@@ -120,7 +120,7 @@ impl PeelMade {
     fn few(&self, settings: &PeelSettings) -> Vec<(&'static str, usize)> {
         let mut all = vec![("layers", self.rounds), ("starts", self.overall.starts.len())];
         let with = self.overall.starts_with.iter().chain(&self.overall.starts_fixed);
-        let fewest = with.map(|(_, starts)| starts.len()).min();
+        let fewest = with.map(|(_, starts)| starts.len()).filter(|&count| count > 0).min();
         all.extend(
             fewest.filter(|_| !settings.with.is_empty()).map(|fewest| ("starts with a mistake", fewest)),
         );

@@ -254,6 +254,10 @@ impl Experiment for VehiclesSettings {
         RunPlan { name: "vehicles", warmup: 0, cpus: Vec::new(), described }
     }
 
+    fn schedulers(&self) -> Vec<String> {
+        vec![self.asked.sched.to_string()]
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
         let place = VehiclesPlace::choose(self)?;
         let (began, mut runs) = (Clock::get().now(), Vec::new());

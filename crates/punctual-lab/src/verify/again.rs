@@ -122,7 +122,7 @@ impl Again {
         for name in ["mode", "engine"] {
             option(&format!("--{name}"), text(name)?.to_owned());
         }
-        // Only there is a choice, whatever plans of old say.
+        // Only where there is a choice, whatever older plans say.
         if text("engine")? == "packet"
             && let Some(interfaces) = plan["interfaces"].as_str()
         {
