@@ -209,3 +209,40 @@ impl<T: Clone> Shared<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of two threads that change one thing at once neither undoes the other, and a change that fails leaves it as it was.
+    #[test]
+    fn no_change_is_lost() {
+        static NUMBERS: Shared<u32> = Shared::new(9, "number");
+        let handle = NUMBERS.insert(0).unwrap();
+        let (begins, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let slow = NUMBERS.change(handle, |number| {
+                    begins.send(()).unwrap();
+                    // Time for the other to come in between, if it can.
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    *number += 1;
+                    Ok(())
+                });
+                assert!(slow.is_ok());
+            });
+            begun.recv().unwrap();
+            let quick = NUMBERS.change(handle, |number| {
+                *number += 1;
+                Ok(())
+            });
+            assert!(quick.is_ok());
+        });
+        let refused = NUMBERS.change(handle, |number| {
+            *number = 0;
+            Err(Code::Invalid)
+        });
+        assert!(refused.is_err());
+        assert_eq!(NUMBERS.get(handle).unwrap(), 2);
+    }
+}

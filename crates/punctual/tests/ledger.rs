@@ -585,3 +585,25 @@ fn a_node_that_is_cut_off_and_back_has_one_account() {
         assert_eq!((account.present, ledger.lost()), (true, account.lost), "{ledger}");
     }
 }
+
+/// Goal: whoever reads the ledger finds each loss under a cause, however short ago it was found. Method: a third of all frames vanish,
+/// and the kernel is asked for its drops once in a millisecond, which takes many turns.
+#[test]
+fn losses_have_causes_when_the_ledger_is_read() {
+    let _alive = watchdog(60);
+    let (a, b) = free_ports();
+    let here = reopen(&NodeOptions::new("here"), &Bus::peers(a, &[b]));
+    let faults = Faults::seeded(5).loss(333);
+    let there = reopen(&NodeOptions::new("there").faults(faults), &Bus::peers(b, &[a]));
+    let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+    let give_up = Instant::now() + PATIENCE;
+    let mut lost = 0;
+    while lost < 2_000 {
+        assert!(Instant::now() < give_up, "{lost} lost");
+        sender.send_timeout(Target::EVERYONE, &[0; 40], PATIENCE).unwrap();
+        while receiver.try_receive().is_ok() {}
+        let ledger = there.ledger();
+        lost = there.peers().iter().map(|peer| peer.lost).sum();
+        assert_eq!(ledger.lost(), lost, "{ledger}");
+    }
+}

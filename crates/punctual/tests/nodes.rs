@@ -8,7 +8,7 @@ use common::{PATIENCE, Role, be_a_node_that_idles, free_ports, unique, watchdog}
 use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::publication::OfferError;
-use punctual::{Bus, Node, NodeId, PublicationOptions, SubscriptionOptions, Target, Wake};
+use punctual::{Bus, Node, NodeId, NodeOptions, PublicationOptions, SubscriptionOptions, Target, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Not a test of its own: a node of another process, that does nothing until it is killed.
@@ -212,4 +212,20 @@ fn a_newcomer_after_many_that_left_is_answered() {
     }
     let ledger = hub.ledger();
     assert_eq!((ledger.lost(), ledger.duplicates), (0, 0), "{ledger}");
+}
+
+/// Goal: a node does not write over what another captures; when that has closed, the file is free.
+#[test]
+fn a_capture_has_its_file_alone() {
+    let path = std::env::temp_dir().join(format!("{}.pcapng", unique("capture")));
+    let (bus, options) =
+        (Bus::loopback(&unique("captured")), |name: &str| NodeOptions::new(name).capture(&path));
+    let first = options("first").open(&bus).unwrap();
+    let size = std::fs::metadata(&path).unwrap().len();
+    let refused = options("second").open(&bus).unwrap_err().to_string();
+    assert!(refused.contains("another capture") && refused.contains("a file of its own"), "{refused}");
+    assert!(std::fs::metadata(&path).unwrap().len() >= size, "what was captured stays");
+    drop(first);
+    drop(options("second").open(&bus).unwrap());
+    std::fs::remove_file(&path).unwrap();
 }
