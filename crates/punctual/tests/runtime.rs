@@ -600,7 +600,7 @@ fn metrics_say_what_was_done() {
     assert_eq!(spent.classes[6].delays.count(), 1);
     assert_eq!(spent.workers[0].yields, 1);
     assert!(spent.workers[0].woken_from_elsewhere >= 4, "{spent:?}");
-    let mut long = slept.workers[0].long.iter();
+    let mut long = slept.workers[0].long_polls_by_task.iter();
     let sleeper = long.find(|kind| (kind.name.as_str(), kind.class) == ("sleeper", 6)).unwrap();
     assert_eq!((sleeper.count, sleeper.ran), (1, spent.classes[6].ran));
     assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains("by \"sleeper\" of class 6")));

@@ -71,7 +71,7 @@ pub struct WorkerMetrics {
     /// Polls that lasted longer than [`super::RuntimeOptions::long_poll`].
     pub long_polls: u64,
     /// Those of the first four kinds of tasks that had any. The number of all may be larger.
-    pub long: Vec<LongPolls>,
+    pub long_polls_by_task: Vec<LongPolls>,
 }
 
 /// What the kernel says of a thread.
@@ -223,7 +223,9 @@ impl Metrics {
     /// The long polls of all workers by kind of task, those that took most time first.
     fn long_polls(&self) -> Vec<LongPolls> {
         let mut by: Vec<LongPolls> = Vec::new();
-        for kind in self.workers.iter().flat_map(|worker| &worker.long).filter(|kind| kind.count > 0) {
+        for kind in
+            self.workers.iter().flat_map(|worker| &worker.long_polls_by_task).filter(|kind| kind.count > 0)
+        {
             match by.iter_mut().find(|known| (&known.name, known.class) == (&kind.name, kind.class)) {
                 Some(known) => known.add(kind),
                 None => by.push(kind.clone()),
@@ -335,7 +337,7 @@ fn worker_metrics(view: View<'_>, worker: usize, process: Option<&str>) -> Worke
         lock_waits: get(OfWorker::LockWaits),
         lock_wait: Nanos(get(OfWorker::LockWaitNs)),
         long_polls: get(OfWorker::LongPolls),
-        long: view.long(worker),
+        long_polls_by_task: view.long_polls_by_task(worker),
     }
 }
 
@@ -393,7 +395,12 @@ impl WorkerMetrics {
             lock_waits: self.lock_waits.saturating_sub(earlier.lock_waits),
             lock_wait: self.lock_wait.since(earlier.lock_wait),
             long_polls: self.long_polls.saturating_sub(earlier.long_polls),
-            long: self.long.iter().enumerate().map(|(at, kind)| kind.since(earlier.long.get(at))).collect(),
+            long_polls_by_task: self
+                .long_polls_by_task
+                .iter()
+                .enumerate()
+                .map(|(at, kind)| kind.since(earlier.long_polls_by_task.get(at)))
+                .collect(),
         }
     }
 }
@@ -481,8 +488,11 @@ mod tests {
         let thread = ThreadMetrics { queued: Nanos(200_000_000), ..ThreadMetrics::default() };
         let starved = WorkerMetrics { thread, ..WorkerMetrics::default() };
         assert_eq!(words(&second(starved)), ["CPU starvation"]);
-        let held =
-            WorkerMetrics { long_polls: 3, long: vec![long("report", 2, 50)], ..WorkerMetrics::default() };
+        let held = WorkerMetrics {
+            long_polls: 3,
+            long_polls_by_task: vec![long("report", 2, 50)],
+            ..WorkerMetrics::default()
+        };
         let mut metrics = second(held);
         metrics.classes[1].longest_wait = Some(STARVED);
         // One that has had its turns all the time is as old.
@@ -507,7 +517,7 @@ mod tests {
         let reading = |workers: [(u64, &[LongPolls]); 2]| {
             let workers = workers.map(|(long_polls, long)| WorkerMetrics {
                 long_polls,
-                long: long.to_vec(),
+                long_polls_by_task: long.to_vec(),
                 ..WorkerMetrics::default()
             });
             Metrics { workers: workers.into(), ..second(WorkerMetrics::default()) }

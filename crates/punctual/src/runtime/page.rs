@@ -117,7 +117,7 @@ pub struct LongPolls {
     pub name: String,
     /// Their class.
     pub class: u8,
-    /// How many polls it were.
+    /// How many polls.
     pub count: u64,
     /// How long they lasted together.
     pub ran: Nanos,
@@ -304,7 +304,7 @@ impl<'a> View<'a> {
     }
 
     /// The worker's long polls by kind of task, in the order in which the kinds first had one.
-    pub(super) fn long(self, worker: usize) -> Vec<LongPolls> {
+    pub(super) fn long_polls_by_task(self, worker: usize) -> Vec<LongPolls> {
         let is_named = |kind: &LongPage<'_>| kind.count(OfLong::IsNamed).get_published() != 0;
         let read = |kind: LongPage<'_>| LongPolls {
             name: read_name(kind.name()),
@@ -345,7 +345,7 @@ mod tests {
             prop_assert!(size >= self::words(view.workers, view.classes));
             prop_assert!(!view.name().chars().any(char::is_control));
             let metrics = Metrics::of(view, None);
-            let named = metrics.workers.iter().flat_map(|worker| &worker.long);
+            let named = metrics.workers.iter().flat_map(|worker| &worker.long_polls_by_task);
             prop_assert!(named.into_iter().all(|long| !long.name.chars().any(char::is_control)));
             prop_assert_eq!(metrics.since(&metrics).tasks, metrics.tasks);
             let _any = (metrics.verdicts(), metrics.share_permille(0), metrics.classes[0].delays.quantile(990));
@@ -357,7 +357,7 @@ mod tests {
     fn long_polls_are_counted_by_kind() {
         let page = Page::create(&RuntimeOptions::default(), 2, Ticks::default()).unwrap();
         let (own, view) = (WorkerPage::new(&page, 1), page.view());
-        assert_eq!(view.long(1), []);
+        assert_eq!(view.long_polls_by_task(1), []);
         let long = "a name of more than thirty-two bytes";
         for (name, class) in
             [("report", 7), (long, 7), ("report", 7), ("report", 3), ("", 0), ("late", 0), (long, 7)]
@@ -371,11 +371,11 @@ mod tests {
             ran: Nanos(50 * count),
         };
         assert_eq!(
-            view.long(1),
+            view.long_polls_by_task(1),
             [kind("report", 7, 2), kind(&long[..32], 7, 2), kind("report", 3, 1), kind("", 0, 1)]
         );
         assert_eq!(own.count(OfWorker::LongPolls).get(), 7, "the fifth kind has no place");
-        assert_eq!(view.long(0), []);
+        assert_eq!(view.long_polls_by_task(0), []);
     }
 
     /// The figures of `docs/runtime.md`.
