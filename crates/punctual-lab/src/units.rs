@@ -113,6 +113,12 @@ pub fn gap(text: &str) -> Result<Duration, String> {
     Ok(gap)
 }
 
+/// Whether a count need not be written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
+pub(crate) fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

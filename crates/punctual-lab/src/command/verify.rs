@@ -93,8 +93,11 @@ fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> 
     let all = made.summary.as_ref().and_then(overview::overall).unwrap_or_default();
     let section = overview::fixes(&all);
     let Some(section) = section else {
-        let skipped = made.summary.iter().flat_map(|summary| &summary.skipped);
-        let reasons: Vec<String> = skipped.map(|one| format!("{}: {}", one.what, one.reason)).collect();
+        let mut reasons = Vec::new();
+        if let Some(summary) = &made.summary {
+            reasons.extend(summary.skipped.iter().map(|one| format!("{}: {}", one.what, one.reason)));
+            reasons.extend(summary.doubts.iter().map(|doubt| doubt.what.clone()));
+        }
         return Err(Failure::Machine(format!("the fix has no verdict. {}", reasons.join("; "))));
     };
     let value = json!({

@@ -335,7 +335,7 @@ pub struct Glance<'a> {
 /// A control thread looks so often.
 const CONTROL_PERIOD_US: u32 = crate::scheduling::CONTROL_PERIOD.as_micros() as u32;
 
-/// It is late by more than this for a reason of its own, and by less because of its timer.
+/// A control thread that is later than this was kept from its CPU. Its timer alone makes it late by less.
 const CONTROL_NOTICES_US: u32 = 500;
 
 /// What a real-time thread must leave to others, and the kernel's imprecision in that.

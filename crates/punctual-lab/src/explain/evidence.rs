@@ -67,16 +67,11 @@ pub struct EvidenceThread {
     /// What it saw of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
     /// Windows for which there was no room any more.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub windows_left_out: u64,
     /// Who traced it, when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<Attached>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
-fn is_none(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Evidence of before there was a choice.

@@ -54,18 +54,13 @@ pub struct Explained {
     /// It waited its turn behind the stall of this message, whose causes are its causes.
     pub behind: Option<u64>,
     /// Late messages of other places that waited for the same.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub elsewhere: u64,
     /// What would make it more certain.
     pub would_help: Option<String>,
     /// It is counted with another stall, which tells more of the same.
     #[serde(skip)]
     pub is_told_elsewhere: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// A part of an account, in words.

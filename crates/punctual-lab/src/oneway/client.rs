@@ -305,11 +305,41 @@ impl Experiment for OnewaySettings {
     }
 
     fn promise(&self, summary: &Summary, outcome: &OnewayOutcome) -> Result<(), String> {
-        match (outcome.outside, &outcome.ended) {
-            (0, Some(reason)) => Err(reason.clone()),
-            (0, None) if summary.kept_promises() => Ok(()),
-            (0, None) => Err(Self::BROKEN.to_owned()),
-            (out, _) => Err(format!("the truth lies outside of the bound {out} times: report it as a bug")),
-        }
+        judge(summary.kept_promises(), outcome)
+    }
+}
+
+fn judge(is_whole: bool, outcome: &OnewayOutcome) -> Result<(), String> {
+    match (outcome.outside, &outcome.ended) {
+        (0, Some(reason)) => Err(reason.clone()),
+        (0, None) if is_whole => Ok(()),
+        (0, None) => Err(OnewaySettings::BROKEN.to_owned()),
+        (out, _) => Err(format!("the truth lies outside of the bound {out} times: report it as a bug")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a run that ended early breaks its promise, by the reason for it; ways outside of their bound come first.
+    #[test]
+    fn who_ended_early_says_why() {
+        let of = |outside, ended: Option<&str>| {
+            let outcome = OnewayOutcome {
+                made: 1,
+                outside,
+                ended: ended.map(str::to_owned),
+                ..OnewayOutcome::default()
+            };
+            judge(true, &outcome).err()
+        };
+        assert_eq!(of(0, None), None);
+        assert_eq!(of(0, Some("it is gone")).as_deref(), Some("it is gone"));
+        assert!(
+            of(2, Some("it is gone")).is_some_and(|reason| reason.contains("outside of the bound 2 times"))
+        );
+        let lost = judge(false, &OnewayOutcome::default());
+        assert_eq!(lost, Err(OnewaySettings::BROKEN.to_owned()));
     }
 }

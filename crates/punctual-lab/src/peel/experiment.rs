@@ -117,13 +117,11 @@ pub struct PeelMade {
 
 impl PeelMade {
     /// What has too few values for an interval, and how many.
-    fn few(&self, settings: &PeelSettings) -> Vec<(&'static str, usize)> {
+    fn few(&self) -> Vec<(&'static str, usize)> {
         let mut all = vec![("layers", self.rounds), ("starts", self.overall.starts.len())];
         let with = self.overall.starts_with.iter().chain(&self.overall.starts_fixed);
         let fewest = with.map(|(_, starts)| starts.len()).filter(|&count| count > 0).min();
-        all.extend(
-            fewest.filter(|_| !settings.with.is_empty()).map(|fewest| ("starts with a mistake", fewest)),
-        );
+        all.extend(fewest.map(|fewest| ("starts with a mistake", fewest)));
         all.retain(|&(_, count)| (1..VALUES_MIN).contains(&count));
         all
     }
@@ -480,7 +478,7 @@ impl Experiment for PeelSettings {
         for (subject, rounds) in made.unanswered.iter().cloned() {
             summary.doubt(Cause::Unanswered { subject, rounds });
         }
-        for (subject, count) in made.few(self) {
+        for (subject, count) in made.few() {
             summary.doubt(Cause::FewValues { subject: subject.to_owned(), count, count_min: VALUES_MIN });
         }
         let all = &made.overall;

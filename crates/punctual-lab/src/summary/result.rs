@@ -101,13 +101,13 @@ pub struct CellResult {
     #[serde(default)]
     pub unfinished: u64,
     /// Messages of which the other side said that it does not serve them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub refused: u64,
     /// Of the unfinished ones, messages that were never sent.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub skipped: u64,
     /// Messages whose stages take longer than they did.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub stages_over_total: u64,
     /// Messages that arrived once more.
     #[serde(default)]
@@ -250,10 +250,6 @@ impl CellResult {
         }
         doubts
     }
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {

@@ -35,12 +35,12 @@ fn ratios(own: &[Option<u64>], other: &[Option<u64>]) -> Vec<f64> {
 const RATIOS_MIN: usize = 5;
 
 /// The median of two cells' ratios, trial by trial, and their quartiles where there are enough of them.
-fn quartiles(own: &CellResult, other: &CellResult) -> Option<(f64, Option<[f64; 2]>)> {
+fn median_and_quartiles(own: &CellResult, other: &CellResult) -> Option<(f64, Option<[f64; 2]>)> {
     let [own, other] = [own, other].map(|result| result.rows("trial_p50_ns"));
-    quartiles_of(&ratios(&own, &other))
+    middle_and_quartiles(&ratios(&own, &other))
 }
 
-fn quartiles_of(ratios: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
+fn middle_and_quartiles(ratios: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
     let outer = quartile(1).zip(quartile(3)).filter(|_| ratios.len() >= RATIOS_MIN);
     Some((quartile(2)?, outer.map(|(low, high)| [low, high])))
@@ -104,7 +104,7 @@ impl AgainstBare {
             let at =
                 |route, measurement| WakeupCell { route, conditions, gap_us }.result(results, measurement);
             let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
-            let (ratio, ratio_quartiles) = quartiles(result, other)?;
+            let (ratio, ratio_quartiles) = median_and_quartiles(result, other)?;
             Some(Self {
                 name: result.cell.name.clone(),
                 bare_name: WakeupCell { route: bare, conditions, gap_us }.engine(),
@@ -153,7 +153,7 @@ impl AgainstThreads {
         let compare = |route: Route, gap_us| {
             let at = |conditions| WakeupCell { route, conditions, gap_us }.result(results, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
-            let (ratio, ratio_quartiles) = quartiles(processes, threads)?;
+            let (ratio, ratio_quartiles) = median_and_quartiles(processes, threads)?;
             Some(Self {
                 name: route.name().to_owned(),
                 gap_us,
@@ -211,8 +211,8 @@ mod tests {
     /// Goal: the ends of a few ratios are not told as what half of them lie in.
     #[test]
     fn few_ratios_have_no_quartiles() {
-        assert_eq!(quartiles_of(&[]), None);
-        assert_eq!(quartiles_of(&[0.9, 1.1, 1.2]), Some((1.1, None)));
-        assert_eq!(quartiles_of(&[0.9, 1.0, 1.1, 1.2, 1.3]), Some((1.1, Some([1.0, 1.2]))));
+        assert_eq!(middle_and_quartiles(&[]), None);
+        assert_eq!(middle_and_quartiles(&[0.9, 1.1, 1.2]), Some((1.1, None)));
+        assert_eq!(middle_and_quartiles(&[0.9, 1.0, 1.1, 1.2, 1.3]), Some((1.1, Some([1.0, 1.2]))));
     }
 }

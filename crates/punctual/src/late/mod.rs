@@ -22,10 +22,12 @@ pub use page::{LateSpan, WatchedLog, watched_logs};
 pub(crate) use watch::Watch;
 
 /// Largest file, bytes: some ten thousand late messages.
-const FILE_SIZE_MAX: u64 = 16 << 20;
+#[doc(hidden)]
+pub const FILE_SIZE_MAX: u64 = 16 << 20;
 
 /// Messages of one second that are written, at most.
-const RECORDS_PER_SECOND_MAX: u32 = 100;
+#[doc(hidden)]
+pub const RECORDS_PER_SECOND_MAX: u32 = 100;
 
 /// Room for a line, bytes: one with as many windows as are kept.
 const LINE_SIZE: usize = 16 << 10;

@@ -3,6 +3,7 @@
 mod explained;
 pub mod text;
 
+use punctual::late::FILE_SIZE_MAX;
 use std::fmt;
 
 use punctual_machine::window::Evidence;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 pub use explained::explain;
 
 /// Bytes of a log that are read: twice what the library writes.
-pub const LOG_SIZE_MAX: u64 = 32 << 20;
+pub const LOG_SIZE_MAX: u64 = 2 * FILE_SIZE_MAX;
 
 const SCHEMA: &str = "punctual.late.v1";
 
@@ -138,7 +139,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Log>, BadLine> {
     if head.schema != SCHEMA {
         return Err(bad(1, format!("its schema is {:?}, and {SCHEMA} is known", head.schema)));
     }
-    let is_full = bytes.len() as u64 >= LOG_SIZE_MAX / 2;
+    let is_full = bytes.len() as u64 >= FILE_SIZE_MAX;
     let mut records = Vec::new();
     for (place, text) in lines.enumerate() {
         let record: LateRecord =

@@ -6,6 +6,7 @@ use crate::explain::text::{self, PlaceExplained, bar, pieces};
 use crate::explain::trace_file::TraceFile;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::units::{count, micros};
+use punctual::late::RECORDS_PER_SECOND_MAX;
 
 /// All stalls, worst first, `shown_max` of them one by one; and what there is to note.
 pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[String]) -> Vec<Section> {
@@ -27,15 +28,12 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
     sections
 }
 
-/// Messages of one second that the library writes.
-const RECORDS_PER_SECOND_MAX: usize = 100;
-
 /// What was left out is counted in the record after it: behind the last none tells.
 fn ends_in_a_flood(log: &Log) -> bool {
     let last = log.records.iter().rev().map(|record| record.span().1);
-    let of_second: Vec<u64> = last.take(RECORDS_PER_SECOND_MAX).collect();
+    let of_second: Vec<u64> = last.take(RECORDS_PER_SECOND_MAX as usize).collect();
     let span_ns = of_second.iter().max().zip(of_second.iter().min()).map(|(last, first)| last - first);
-    of_second.len() == RECORDS_PER_SECOND_MAX && span_ns.is_some_and(|ns| ns < 1_000_000_000)
+    of_second.len() == RECORDS_PER_SECOND_MAX as usize && span_ns.is_some_and(|ns| ns < 1_000_000_000)
 }
 
 /// What is missing, in words.
