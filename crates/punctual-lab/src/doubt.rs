@@ -80,6 +80,8 @@ pub enum Cause {
     CutShort { trials: usize },
     /// Something was in the way of the rest of the run.
     Ended { reason: String },
+    /// The process at the far end died amid a trial.
+    FarEndGone { subject: String, reason: String },
     /// The machine was too busy for all trials.
     Overdue { trials: usize, left_out: usize },
     /// Both sides were taken at different times.
@@ -154,6 +156,7 @@ impl fmt::Display for Cause {
                 write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
             }
             Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
+            Self::FarEndGone { subject, reason } => write!(f, "{subject}: {reason}"),
             Self::Overdue { trials, left_out } => {
                 write!(f, "{left_out} of {} trials were left out: those before took twice their time", trials + left_out)
             }
@@ -232,6 +235,9 @@ impl Cause {
                 "stop the other programs and run again, or give it more time (--duration)"
             }
             Self::Ended { .. } => "what is stored is complete; see whether the far end still runs, run again",
+            Self::FarEndGone { .. } => {
+                "see what it said before it ended, and the kernel's log; what it did not answer counts as lost"
+            }
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::Unmatched { .. } => "take both runs with the same plan",

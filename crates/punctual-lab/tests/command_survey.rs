@@ -7,7 +7,8 @@ use std::fs;
 use std::process::Command;
 
 use common::{
-    Ended, Place, alone, is_root, punctual, punctual_by, short_survey, summary_of, survey, text, unprivileged,
+    Ended, Place, alone, children, is_root, punctual, punctual_by, short_survey, summary_of, survey, text,
+    unprivileged,
 };
 use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
@@ -34,6 +35,28 @@ fn a_survey_leaves_what_it_should() {
     the_summary_on_standard_output_keeps_the_contract(&place, &ended);
     every_trial_begins_with_a_warm_up_of_its_own(&place);
     the_page_needs_no_network(&place);
+}
+
+/// Goal: a far end that dies breaks the promise, its trial is kept, and whatever comes after is measured with a new one.
+#[test]
+fn a_responder_that_dies_costs_one_trial() {
+    let _turn = alone();
+    let place = Place::new();
+    let asked = ["survey", "--quick", "--only", "shared/futex", "--duration", "20s", "--out", "run"];
+    let mut started = place.start(punctual(&asked));
+    let (parent, samples) = (started.id(), place.path("run/samples"));
+    let stored = || fs::read_dir(&samples).map_or(0, Iterator::count);
+    started.has("a trial between processes", || stored() > 2 && !children(parent).is_empty());
+    let killed = children(parent);
+    for pid in &killed {
+        assert!(Command::new("kill").args(["-KILL", pid]).status().is_ok_and(|status| status.success()));
+    }
+    let before = stored();
+    let ended = started.end().with(1);
+    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let doubts = summary["doubts"].to_string();
+    assert!(doubts.contains("the responder ended: signal: 9"), "{doubts}\n{}", ended.err);
+    assert!(stored() > before + 1, "{before} trials, then {}", stored());
 }
 
 fn the_summary_on_standard_output_keeps_the_contract(place: &Place, ended: &Ended) {

@@ -6,29 +6,38 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
+const INTERRUPTS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+
 extern "C" fn note_interrupt(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM set a flag. The second of them ends the process as usual.
+extern "C" fn note_first_interrupt(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+    for signal in INTERRUPTS {
+        // SAFETY: to restore the usual action installs no handler, and `signal` is async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// From now on SIGINT and SIGTERM set a flag. The second of them, whichever it is, ends the process as usual.
 pub fn catch_interrupts() -> Result<(), SystemError> {
     // Whoever asks twice means it.
-    catch(libc::SA_RESETHAND)
+    catch(note_first_interrupt)
 }
 
 /// As [`catch_interrupts`], for a process that its parent ends: the terminal and the parent may both send one.
 pub fn catch_all_interrupts() -> Result<(), SystemError> {
-    catch(0)
+    catch(note_interrupt)
 }
 
-fn catch(flags: libc::c_int) -> Result<(), SystemError> {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
+    for signal in INTERRUPTS {
         // SAFETY: `sigaction` is plain data for which all zeroes is a value.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-        action.sa_sigaction = note_interrupt as extern "C" fn(libc::c_int) as usize;
         // No RESTART: waits end, so that loops look.
-        action.sa_flags = flags;
-        // SAFETY: the handler only stores to an atomic, which is async-signal-safe; the structure is live.
+        action.sa_sigaction = handler as usize;
+        // SAFETY: the handlers store to an atomic and restore actions, which is async-signal-safe; the structure is live.
         if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } == -1 {
             return Err(SystemError::last("catch signal", signal.to_string()));
         }
@@ -126,7 +135,57 @@ pub fn end_with_parent() {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    const CHILD: &str = "PUNCTUAL_TEST_INTERRUPTED";
+
+    /// Says what it has come to, where libtest shows it.
+    fn say(what: &str) {
+        writeln!(std::io::stderr(), "{what}").expect("standard error");
+    }
+
+    fn be_interrupted() {
+        let begun = Instant::now();
+        catch_interrupts().expect("a handler");
+        say("ready");
+        while !interrupted() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        say("interrupted");
+        std::thread::sleep(Duration::from_secs(60));
+    }
+
+    /// Goal: who is interrupted by a terminal and then by a service manager ends, as one that is told the same twice.
+    #[test]
+    fn the_second_interrupt_ends_whichever_it_is() {
+        if std::env::var_os(CHILD).is_some() {
+            return be_interrupted();
+        }
+        let own = ["--exact", "signal::tests::the_second_interrupt_ends_whichever_it_is"];
+        for (first, second) in [(libc::SIGINT, libc::SIGTERM), (libc::SIGTERM, libc::SIGTERM)] {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            let started = command.args(own).env(CHILD, "1").stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = started.spawn().expect("this program again");
+            let said = child.stderr.take().expect("a pipe");
+            let mut said = BufReader::new(said).lines().map_while(Result::ok);
+            let pid = rustix::process::Pid::from_child(&child);
+            let tell = |signal| {
+                let signal = rustix::process::Signal::from_named_raw(signal).expect("it has a name");
+                rustix::process::kill_process(pid, signal).expect("our child");
+            };
+            assert!(said.any(|line| line == "ready"));
+            tell(first);
+            assert!(said.any(|line| line == "interrupted"));
+            tell(second);
+            assert_eq!(child.wait().expect("our child").signal(), Some(second));
+        }
+    }
 
     /// Goal: a continuation is counted, with an instant that lies between two readings around it.
     #[test]

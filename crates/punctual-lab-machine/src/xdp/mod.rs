@@ -24,6 +24,7 @@ use program::{Echo, Redirect};
 use punctual_machine::SystemError;
 use punctual_machine::packet::{ETHERNET_HEADER_SIZE, Interface};
 use rings::{FRAME_SIZE, FRAMES, Kind, Memory, Ring};
+use rustix::io::Errno;
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +171,8 @@ impl XdpSocket {
 
     /// Addresses the claimed frame and hands it to the device, in one system call.
     ///
-    /// An error is that the device has no room now (the frame goes with the next call), or that it is gone.
+    /// A frame that the device has no room for now goes with the next call. An error is that the ring has none, or that the device is
+    /// gone.
     #[inline]
     pub fn send(&mut self, to: [u8; 6], ethertype: u16) -> io::Result<()> {
         if let Some((address, size)) = self.claimed.take() {
@@ -186,8 +188,10 @@ impl XdpSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
-        rustix::net::send(&self.socket, &[], rustix::net::SendFlags::DONTWAIT)?;
-        Ok(())
+        match rustix::net::send(&self.socket, &[], rustix::net::SendFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::BUSY) | Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

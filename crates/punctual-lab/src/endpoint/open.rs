@@ -223,7 +223,8 @@ impl Ends {
 
     /// The trial is over: what is not kept is closed.
     pub fn close(&mut self, plan: &EndpointPlan) {
-        if !plan.kept {
+        // What has no node of ours closes none.
+        if !plan.kept && matches!(plan.stack, Stack::Node | Stack::Communicator) {
             self.nodes.remove(&plan.medium);
         }
     }
@@ -248,9 +249,8 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        if self.side == 1 {
-            let _never_made = std::fs::remove_file(&self.addresses.slots);
-        }
+        // Either end does: the other one may have been killed. Both are gone when the first of them drops this.
+        let _never_made = std::fs::remove_file(&self.addresses.slots);
     }
 }
 

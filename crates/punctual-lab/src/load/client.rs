@@ -18,7 +18,7 @@ use crate::sample::Load;
 pub const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long the last answers are waited for. A message is lost when its answer has not come by then: an answer that a host
-/// without CPUs to spare keeps back for a second is late, not lost.
+/// without CPUs to spare keeps back for a second is late, not lost. What is on its way at a Ctrl-C is unfinished.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
 /// What one trial sends.
@@ -119,7 +119,7 @@ pub fn run(
     }
     run.facts.usage = ThreadUsage::now().since(before);
     run.facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
-    run.recording.close(clock.now(), clock.ticks(PATIENCE));
+    run.recording.close(clock.now(), clock.ticks(LAST_ANSWERS_MAX));
     run.stop();
     run.facts
 }
@@ -159,8 +159,9 @@ impl ClientTrial<'_> {
     fn stop(&mut self) {
         ping::write_stop(&mut self.message);
         // Lost on the way, the responder's own patience ends the trial.
-        let now = self.clock.now();
-        self.endpoint.send(&self.message, now);
+        let begun = self.clock.now();
+        let give_up = begun.plus(self.clock.ticks(PATIENCE));
+        while !self.endpoint.send(&self.message, begun) && self.clock.now() < give_up {}
     }
 }
 

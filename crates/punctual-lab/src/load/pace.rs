@@ -58,9 +58,13 @@ pub trait Client {
         let clock = Clock::get();
         let period = clock.ticks(period.max(Duration::from_micros(1)));
         while self.goes_on() && due < end {
-            while clock.now() < due && !interrupted() {
+            // Who is behind looks as well: what it does not take meanwhile would find no room.
+            loop {
                 if let Some(Some(sequence)) = self.receive_one(due) {
                     self.look_back(sequence, Some(due));
+                }
+                if clock.now() >= due || interrupted() {
+                    break;
                 }
             }
             // Sent before it is due it would be answered in less than no time.

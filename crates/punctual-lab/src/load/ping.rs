@@ -5,7 +5,7 @@
 //! | 0 | 8 | sequence number of the trial |
 //! | 8 | 8 | the sender's clock when it was sent, ticks |
 //! | 16 | 8 | the responder's clock when its application had it, ticks; 0 in the request |
-//! | 24 | 36 | the request's nine stages, ticks each, as the responder saw them |
+//! | 24 | 36 | the request's nine stages, as the responder saw them: [`StageTicks`] |
 //! | 60 | 1 | 1 = the last message of the trial: no answer is wanted; in an answer 2 = the responder looks at its thread behind it |
 //! | 61 | | a pattern that follows from the number, compared whole |
 
@@ -24,8 +24,27 @@ const STOP: u8 = 1;
 const LOOKS: u8 = 2;
 const _: () = assert!(STAGES_AT + 4 * Stage::ALL.len() <= STOP_AT && PATTERN_AT + 2 < SIZE_MIN);
 
-/// Time in each stage of one way, ticks, in the order of [`Stage::ALL`].
+/// Time in each stage of one way, in the order of [`Stage::ALL`]: ticks; with the highest bit, units of 1,024 ticks; `u32::MAX` where
+/// not known. So a stage of minutes has its place too.
 pub type StageTicks = [u32; Stage::ALL.len()];
+
+const COARSE: u32 = 1 << 31;
+const COARSE_SHIFT: u32 = 10;
+const UNKNOWN: u32 = u32::MAX;
+
+fn packed(ticks: Option<Ticks>) -> u32 {
+    let Some(Ticks(ticks)) = ticks else { return UNKNOWN };
+    let coarse = || (ticks >> COARSE_SHIFT).min(u64::from(!COARSE - 1)) as u32 | COARSE;
+    u32::try_from(ticks).ok().filter(|fine| *fine < COARSE).unwrap_or_else(coarse)
+}
+
+fn unpacked(word: u32) -> Option<Ticks> {
+    match word {
+        UNKNOWN => None,
+        coarse if coarse & COARSE != 0 => Some(Ticks(u64::from(coarse & !COARSE) << COARSE_SHIFT)),
+        fine => Some(Ticks(fine.into())),
+    }
+}
 
 fn put(bytes: &mut [u8], at: usize, number: u64) {
     bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -78,10 +97,8 @@ pub fn write_answer(bytes: &mut [u8], delivered: Ticks, stages: Option<&Stages>)
     put(bytes, 16, delivered.0);
     let Some(stages) = stages else { return };
     for (place, stage) in Stage::ALL.into_iter().enumerate() {
-        let ticks =
-            stages.time_in(stage).map_or(u32::MAX, |ticks| u32::try_from(ticks.0).unwrap_or(u32::MAX - 1));
         let at = STAGES_AT + 4 * place;
-        bytes[at..at + 4].copy_from_slice(&ticks.to_le_bytes());
+        bytes[at..at + 4].copy_from_slice(&packed(stages.time_in(stage)).to_le_bytes());
     }
 }
 
@@ -92,7 +109,7 @@ pub struct Answer {
     pub sequence: u64,
     /// When the responder's application had the request, ticks of its clock.
     pub delivered: Ticks,
-    /// The request's stages; `u32::MAX` where not known.
+    /// The request's stages.
     pub stages: StageTicks,
     /// The responder looks at its thread behind it.
     pub looks: bool,
@@ -126,7 +143,7 @@ pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
 pub struct PingDetail {
     /// When the responder's application had it; 0 = not known.
     pub delivered: Ticks,
-    /// The request's stages; `u32::MAX` where not known.
+    /// The request's stages.
     pub request: StageTicks,
     /// The answer's stages and the instant at which it was sent, where they were stamped.
     pub reply: Option<Stages>,
@@ -134,7 +151,7 @@ pub struct PingDetail {
 
 impl Default for PingDetail {
     fn default() -> Self {
-        Self { delivered: Ticks(0), request: [u32::MAX; Stage::ALL.len()], reply: None }
+        Self { delivered: Ticks(0), request: [UNKNOWN; Stage::ALL.len()], reply: None }
     }
 }
 
@@ -212,13 +229,24 @@ impl Recording<PingDetail> {
 
 /// The request's time in a stage, where it is known.
 fn request_ns(clock: &Clock, row: &Row<PingDetail>, place: usize) -> Option<u64> {
-    let ticks = row.detail.request[place];
-    (ticks != u32::MAX).then(|| clock.nanos(Ticks(ticks.into())))
+    unpacked(row.detail.request[place]).map(|ticks| clock.nanos(ticks))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a request that waited for minutes says so.
+    #[test]
+    fn a_stage_of_any_length_has_its_place() {
+        assert_eq!(unpacked(packed(None)), None);
+        for ticks in [0, 1, 2_147_483_647, 2_147_483_648, 4_294_967_294, 4_294_967_295, 600_000_000_000_u64] {
+            let read = unpacked(packed(Some(Ticks(ticks)))).expect("it is known").0;
+            assert!(read <= ticks && ticks - read < 1 << COARSE_SHIFT, "{ticks} is read as {read}");
+            assert!(ticks >= u64::from(COARSE) || read == ticks, "{ticks} is read as {read}");
+        }
+        assert!(unpacked(packed(Some(Ticks(u64::MAX)))).is_some_and(|read| read.0 > 1 << 40));
+    }
 
     #[test]
     fn an_answer_is_compared_whole() {

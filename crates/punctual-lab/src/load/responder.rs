@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use punctual::{Clock, Stages, Ticks};
 use punctual_machine::cpu::ThreadUsage;
+use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 
 use super::ping;
@@ -17,7 +18,7 @@ pub struct ResponderFacts {
     pub answered: u64,
     /// Answers that found no room.
     pub refused: u64,
-    /// CPU time, nanoseconds.
+    /// CPU time, nanoseconds; 0 if the client did not say that the trial was over.
     pub cpu_ns: u64,
     /// Page faults.
     pub faults: u64,
@@ -30,6 +31,12 @@ pub struct ResponderFacts {
 /// A client that says nothing for so long is gone. One that lives is silent for seconds where a host takes the CPUs away, or
 /// where it starts among a crowd.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// The same of a client that was interrupted as this responder was: it says no more, or its last message was lost.
+const SILENCE_AFTER_INTERRUPT_MAX: Duration = Duration::from_secs(1);
+
+/// Between two looks whether this process was interrupted. A client that goes on asks more often.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// A request that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(200);
@@ -68,12 +75,12 @@ impl Watch {
     }
 }
 
-/// Waits for the next request. A look, if one is wanted, comes first, unless a request is here.
+/// Waits for the next request, until nothing has come for too long. A look, if one is wanted, comes first, unless a request is here.
 #[inline]
 fn next(
     endpoint: &mut dyn Endpoint,
     buffer: &mut [u8],
-    deadline: Ticks,
+    last: Ticks,
     watch: Option<&mut Watch>,
 ) -> Option<Received> {
     if let Some(watch) = watch.filter(|watch| watch.wants_look) {
@@ -83,7 +90,16 @@ fn next(
         }
         watch.look();
     }
-    endpoint.receive(buffer, deadline)
+    let clock = Clock::get();
+    loop {
+        let now = clock.now();
+        let silence_max = if interrupted() { SILENCE_AFTER_INTERRUPT_MAX } else { SILENCE_MAX };
+        let end = last.plus(clock.ticks(silence_max));
+        let received = endpoint.receive(buffer, end.min(now.plus(clock.ticks(BETWEEN_LOOKS))));
+        if received.is_some() || now >= end {
+            return received;
+        }
+    }
 }
 
 /// Answers until the trial ends, or the client is silent for too long. With its windows, if the plan wants them.
@@ -93,14 +109,14 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
     let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
     let mut watch = (plan.windows > 0).then(|| Watch::new(plan.windows));
     let mut buffer = vec![0; plan.size];
-    let patience = clock.ticks(SILENCE_MAX);
-    let mut deadline = clock.now().plus(patience);
-    while let Some(Received { size, stages }) = next(endpoint, &mut buffer, deadline, watch.as_mut()) {
+    let (mut last, mut is_stopped) = (clock.now(), false);
+    while let Some(Received { size, stages }) = next(endpoint, &mut buffer, last, watch.as_mut()) {
         let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;
         };
-        if ping::is_stop(message) {
+        is_stopped = ping::is_stop(message);
+        if is_stopped {
             break;
         }
         ping::write_answer(message, delivered, stages.as_ref());
@@ -112,10 +128,11 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
         } else {
             facts.refused += 1;
         }
-        deadline = delivered.plus(patience);
+        last = delivered;
     }
     let usage = ThreadUsage::now().since(before);
-    facts.cpu_ns = usage.cpu_ns;
+    // Who polls through a silence of seconds has used them for nothing that was asked.
+    facts.cpu_ns = if is_stopped { usage.cpu_ns } else { 0 };
     facts.faults = usage.faults_minor + usage.faults_major;
     facts.preempted = usage.switches_involuntary;
     facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);

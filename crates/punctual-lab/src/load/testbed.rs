@@ -14,7 +14,7 @@ use super::ping::PingDetail;
 use super::recording::Recording;
 use super::responder::{ResponderFacts, respond};
 use super::watch::ClientWatch;
-use crate::doubt::{Disturbances, Doubt};
+use crate::doubt::{Cause, Disturbances, Doubt};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
 use crate::run::{INTERFACES, Prepare, Requests, ThreadOf, Worker, join_by_veth, leave};
@@ -44,7 +44,7 @@ impl Place {
 }
 
 /// What the responder says of a trial.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ResponderEnd {
     /// What it went through.
     pub facts: ResponderFacts,
@@ -95,6 +95,8 @@ pub struct MadeTrial {
     pub signals: u64,
     /// What explains late messages, if the plan wanted windows.
     pub kept: Option<Kept>,
+    /// Why the responder said nothing of its end: it is gone, and what it did not answer is lost.
+    gone: Option<String>,
     /// Wake-ups lost by either end's node, and made up for by the clock.
     rescued: u64,
     /// CPU time that a hypervisor took from this machine meanwhile, kernel ticks.
@@ -121,6 +123,10 @@ impl MadeTrial {
         let causes = disturbances.causes(subject, self.recording.len() as u64);
         let [before, after] = self.clocks;
         let causes = causes.into_iter().chain(after.doubts_since(&before, subject));
+        let gone = self.gone.clone().map(|reason| Cause::FarEndGone { subject: subject.to_owned(), reason });
+        let refused = (self.responder.refused > 0)
+            .then(|| Cause::NoRoom { subject: subject.to_owned(), count: self.responder.refused });
+        let causes = causes.chain(gone).chain(refused);
         facts.doubts.extend(causes.map(Doubt::from));
     }
 }
@@ -182,6 +188,11 @@ impl Testbed {
         self.responder.recv()
     }
 
+    /// Whether the responder is there for one more trial.
+    pub fn is_whole(&mut self) -> bool {
+        !self.responder.has_ended()
+    }
+
     /// Makes one trial.
     pub fn make(&mut self, plan: &EndpointPlan, trial: &Trial) -> Result<MadeTrial, String> {
         let mut recording = Recording::new(capacity(trial), 1);
@@ -204,14 +215,29 @@ impl Testbed {
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = steal_ticks().unwrap_or(0).saturating_sub(steal);
         let throttled = quotas.now().times.saturating_sub(throttled);
-        let there = self.ended()?;
+        // Whatever became of the responder, what the client saw stays.
+        let (there, gone) = match self.ended() {
+            Ok(there) => (there, None),
+            Err(reason) => (ResponderEnd::default(), Some(reason)),
+        };
         drop(endpoint);
         let kept = watch.map(|watch| self.kept(watch, &there.windows.unwrap_or_default(), before));
         let rescued = there.rescued + self.ends.rescued(&plan) - rescued;
         let signals = there.signals + signals_delivered() - signals;
         self.ends.close(&plan);
         let responder = there.facts;
-        Ok(MadeTrial { recording, client, responder, signals, kept, rescued, steal_ticks, throttled, clocks })
+        Ok(MadeTrial {
+            recording,
+            client,
+            responder,
+            signals,
+            kept,
+            gone,
+            rescued,
+            steal_ticks,
+            throttled,
+            clocks,
+        })
     }
 
     fn kept(&self, watch: ClientWatch, responder: &ThreadWindows, before: ClockPair) -> Kept {

@@ -83,6 +83,9 @@ pub mod by_name {
 /// Longest line that is read, bytes: what a reader notes of a million messages, or what vehicles never sent, one by one.
 const LINE_SIZE_MAX: u64 = 128 << 20;
 
+/// What is said of one that ended in place of an answer.
+const ENDED: &str = "the responder ended";
+
 fn write_line(output: &mut dyn Write, what: &impl Serialize) -> std::io::Result<()> {
     let line = serde_json::to_string(what)?;
     writeln!(output, "{line}")?;
@@ -92,7 +95,7 @@ fn write_line(output: &mut dyn Write, what: &impl Serialize) -> std::io::Result<
 fn read_line<T: DeserializeOwned>(input: &mut dyn BufRead) -> Answer<T> {
     let mut line = String::new();
     match input.take(LINE_SIZE_MAX).read_line(&mut line) {
-        Ok(0) => Err("the responder ended".to_owned()),
+        Ok(0) => Err(ENDED.to_owned()),
         Ok(_) if line.len() as u64 == LINE_SIZE_MAX => {
             Err(format!("the responder said more than {LINE_SIZE_MAX} bytes in a line"))
         }
@@ -229,7 +232,27 @@ impl Worker {
         while self.output.buffer().is_empty() && !self.is_told && !self.has_output() {
             self.pass_on_interrupt();
         }
-        read_line::<Answer<T>>(&mut self.output)?
+        read_line::<Answer<T>>(&mut self.output).map_err(|reason| self.with_end(reason))?
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        match &mut self.being {
+            Being::Process(child) => child.try_wait().map_or(true, |end| end.is_some()),
+            Being::Thread(thread) => thread.as_ref().is_none_or(JoinHandle::is_finished),
+        }
+    }
+
+    /// Why it cannot be heard, and how its process ended, if it did so with an error.
+    fn with_end(&mut self, reason: String) -> String {
+        let Being::Process(child) = &mut self.being else { return reason };
+        if reason != ENDED || !ends_by_itself(child) {
+            return reason;
+        }
+        match child.try_wait() {
+            Ok(Some(end)) if !end.success() => format!("{reason}: {end}"),
+            _ => reason,
+        }
     }
 
     /// Passes an interrupt of this process on, if there was one. Whoever waits for several workers does so for all of them first.
@@ -258,16 +281,14 @@ impl Worker {
         !self.output.buffer().is_empty() || watched().is_ok_and(|readable| readable)
     }
 
-    /// The same as [`Self::recv`], but not for longer than that.
+    /// The same as [`Self::recv`], but for so long at most, also after an interrupt.
     pub fn recv_within<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, String> {
         let start = Instant::now();
         while self.output.buffer().is_empty() && !self.has_output() {
             if start.elapsed() > patience {
                 return Err(format!("the responder said nothing for {} s", patience.as_secs()));
             }
-            if interrupted() {
-                break;
-            }
+            self.pass_on_interrupt();
         }
         self.recv()
     }

@@ -11,10 +11,11 @@ use punctual_lab_machine::host::{Facility, FacilityState, HostFacts};
 use serde_json::json;
 
 use crate::doubt::Cause;
-use crate::endpoint::{Addresses, Medium};
+use crate::endpoint::{Addresses, EndpointPlan, Medium};
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
-use crate::load::testbed::{Place, Testbed};
+use crate::load::client::Trial;
+use crate::load::testbed::{MadeTrial, Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, ThreadOf, Turns, choose_cpus, cut_short};
 use crate::sample::{Kind, Load, Samples};
 use crate::store::{Run, Store, StoreError};
@@ -141,8 +142,7 @@ impl Survey<'_> {
         order.is_traced = self.plan.asked.trace;
         let mut endpoint = cell.endpoint();
         endpoint.windows = kept::windows(&endpoint, order.duration);
-        let mut made =
-            self.testbeds[&cell.route.place()].run(move |testbed| testbed.make(&endpoint, &order))??;
+        let mut made = self.make(cell.route.place(), endpoint, order)?;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
         // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
@@ -162,6 +162,16 @@ impl Survey<'_> {
             self.append(cell, Kind::OneWay, trial, &one_ways, part.as_ref())?;
         }
         Ok(())
+    }
+
+    /// Makes one trial. If an end of its place is gone after it, the next one there begins with new ends.
+    fn make(&mut self, place: Place, endpoint: EndpointPlan, order: Trial) -> Result<MadeTrial, String> {
+        let made =
+            self.testbeds[&place].run(move |testbed| (testbed.make(&endpoint, &order), testbed.is_whole()));
+        if !matches!(made, Ok((_, true))) {
+            self.testbeds.remove(&place);
+        }
+        made?.0
     }
 
     fn append(

