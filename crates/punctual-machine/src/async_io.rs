@@ -9,7 +9,6 @@
 //! 2. The signal stays closed in a thread that has waited: one still on its way would run the handler in the middle of
 //!    its code, which is harmless, but is what this is there to avoid.
 
-use std::cell::OnceCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
@@ -25,7 +24,7 @@ static DELIVERED: AtomicU64 = AtomicU64::new(0);
 
 /// Who gets the signals of a descriptor: `struct f_owner_ex`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     kind: i32,
     id: i32,
@@ -37,6 +36,14 @@ impl Owner {
         Self { kind: F_OWNER_TID, id: rustix::thread::gettid().as_raw_pid() }
     }
 
+    /// Who gets those of this descriptor.
+    fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
+        let mut owner = Self { kind: 0, id: 0 };
+        // SAFETY: the descriptor is open; the structure is live, and the call only writes it.
+        let asked = unsafe { libc::fcntl(descriptor.as_raw_fd(), F_GETOWN_EX, &raw mut owner) };
+        (asked != -1).then_some(owner)
+    }
+
     /// Some thread of this process that has not closed the signal.
     pub fn this_process() -> Self {
         Self { kind: F_OWNER_PID, id: rustix::process::getpid().as_raw_pid() }
@@ -46,6 +53,7 @@ impl Owner {
 /// `fcntl`: which signal a descriptor raises, and to whom.
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
+const F_GETOWN_EX: i32 = 16;
 const F_OWNER_TID: i32 = 0;
 const F_OWNER_PID: i32 = 1;
 
@@ -88,48 +96,33 @@ fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// A thread that waits: its signals while it sleeps.
-#[derive(Clone, Copy)]
-struct Sleeper {
-    open: libc::sigset_t,
-}
-
-impl Sleeper {
-    /// Closes the signal for this thread, at its first call.
-    fn of_this_thread() -> Result<Self, SystemError> {
-        thread_local! {
-            static SLEEPER: OnceCell<Sleeper> = const { OnceCell::new() };
-        }
-        SLEEPER.with(|cell| match cell.get() {
-            Some(sleeper) => Ok(*sleeper),
-            None => Self::close_signal().map(|sleeper| *cell.get_or_init(|| sleeper)),
-        })
-    }
-
-    fn close_signal() -> Result<Self, SystemError> {
-        let (mut io, mut open) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
-        // SAFETY: `sigemptyset` initialises the set, `sigaddset` changes it; `pthread_sigmask` reads it, and initialises the
-        // other with the mask as it was, from which the signal is then taken.
-        let (refused, open) = unsafe {
-            libc::sigemptyset(io.as_mut_ptr());
-            libc::sigaddset(io.as_mut_ptr(), libc::SIGIO);
-            libc::sigemptyset(open.as_mut_ptr());
-            let refused = libc::pthread_sigmask(libc::SIG_BLOCK, io.as_ptr(), open.as_mut_ptr());
-            libc::sigdelset(open.as_mut_ptr(), libc::SIGIO);
-            (refused, open.assume_init())
-        };
-        match refused {
-            0 => Ok(Self { open }),
-            error => Err(SystemError::new("close signal", "SIGIO", std::io::Error::from_raw_os_error(error))),
-        }
+/// Closes the signal for this thread; which ones are closed besides, and stay so while it sleeps. The program may close others at any
+/// time, so it is asked each time.
+fn close_signal() -> Result<libc::sigset_t, SystemError> {
+    let (mut io, mut open) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
+    // SAFETY: `sigemptyset` initialises the set, `sigaddset` changes it; `pthread_sigmask` reads it, and initialises the
+    // other with the mask as it was, from which the signal is then taken.
+    let (refused, open) = unsafe {
+        libc::sigemptyset(io.as_mut_ptr());
+        libc::sigaddset(io.as_mut_ptr(), libc::SIGIO);
+        libc::sigemptyset(open.as_mut_ptr());
+        let refused = libc::pthread_sigmask(libc::SIG_BLOCK, io.as_ptr(), open.as_mut_ptr());
+        libc::sigdelset(open.as_mut_ptr(), libc::SIGIO);
+        (refused, open.assume_init())
+    };
+    match refused {
+        0 => Ok(open),
+        error => Err(SystemError::new("close signal", "SIGIO", std::io::Error::from_raw_os_error(error))),
     }
 }
 
-/// Waits for descriptors by signal. They stop to raise it when this is dropped.
+/// Waits for descriptors by signal. They stop to raise it when this is dropped, unless another one has claimed them since.
 #[derive(Debug)]
 pub struct AsyncIo {
     /// The same open files, so that they can be told to stop.
     watched: Vec<OwnedFd>,
+    /// The thread that claimed them last.
+    owner: Option<Owner>,
 }
 
 /// As many as a medium has: the first wait allocates nothing then.
@@ -137,7 +130,7 @@ const DESCRIPTORS_USUAL: usize = 2;
 
 impl Default for AsyncIo {
     fn default() -> Self {
-        Self { watched: Vec::with_capacity(DESCRIPTORS_USUAL) }
+        Self { watched: Vec::with_capacity(DESCRIPTORS_USUAL), owner: None }
     }
 }
 
@@ -149,17 +142,16 @@ impl AsyncIo {
     /// No descriptors are left. Kinds that know no signals (eventfds, epoll sets) are not told apart: they raise none.
     pub fn claim(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<(), SystemError> {
         install_handler()?;
-        Sleeper::of_this_thread()?;
+        close_signal()?;
         if self.watched.is_empty() {
             for descriptor in descriptors {
                 let own = descriptor.try_clone_to_owned();
                 self.watched.push(own.map_err(|error| SystemError::new("watch", "descriptor", error))?);
             }
         }
-        for descriptor in &self.watched {
-            raise_signal(descriptor.as_fd(), Owner::this_thread(), libc::SIGIO)?;
-        }
-        Ok(())
+        let owner = Owner::this_thread();
+        self.owner = Some(owner);
+        self.watched.iter().try_for_each(|descriptor| raise_signal(descriptor.as_fd(), owner, libc::SIGIO))
     }
 
     /// Sleeps until a descriptor that the calling thread claimed raises its signal, `event` can be read, or `timeout` has
@@ -168,9 +160,9 @@ impl AsyncIo {
     /// A signal that came since the claim, or since the last sleep, ends it at once.
     ///
     /// # Errors
-    /// If the thread has never claimed anything.
+    /// The kernel refuses to close the signal.
     pub fn sleep(&self, event: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<Slept, SystemError> {
-        let sleeper = Sleeper::of_this_thread()?;
+        let open = close_signal()?;
         let mut watched = libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -178,7 +170,7 @@ impl AsyncIo {
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: one descriptor's record, the time if there is one, and the mask are live and initialised during the call.
-        let ready = unsafe { libc::ppoll(&raw mut watched, 1, timeout, &raw const sleeper.open) };
+        let ready = unsafe { libc::ppoll(&raw mut watched, 1, timeout, &raw const open) };
         Ok(Slept::to_the_limit(ready == 0))
     }
 }
@@ -227,7 +219,11 @@ fn set_async(descriptor: BorrowedFd<'_>, signal: Option<i32>) -> Result<(), Syst
 
 impl Drop for AsyncIo {
     fn drop(&mut self) {
-        for descriptor in &self.watched {
+        // Another component of the node may sleep until these descriptors wake it. A thread that has ended has no number.
+        let is_ours = |descriptor: &&OwnedFd| {
+            Owner::of(descriptor.as_fd()).is_none_or(|owner| owner.id == 0 || Some(owner) == self.owner)
+        };
+        for descriptor in self.watched.iter().filter(is_ours) {
             let _gone_anyway = set_async(descriptor.as_fd(), None);
         }
     }
@@ -319,6 +315,63 @@ mod tests {
         let asleep = Instant::now();
         signals.sleep(event.as_fd(), Some(PATIENCE)).unwrap();
         assert!(asleep.elapsed() < PATIENCE && event.drain());
+    }
+
+    /// Goal: who ends takes no wake-up from another one that waits for the same descriptors.
+    #[test]
+    fn what_another_has_claimed_since_goes_on_raising_signals() {
+        let (here, _there) = pair();
+        let is_async = || rustix::fs::fcntl_getfl(&here).unwrap().bits() & libc::O_ASYNC.cast_unsigned() != 0;
+        let mut first = AsyncIo::default();
+        first.claim(&[here.as_fd()]).unwrap();
+        let (claimed, dropped) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut second = AsyncIo::default();
+                second.claim(&[here.as_fd()]).unwrap();
+                claimed.wait();
+                dropped.wait();
+            });
+            claimed.wait();
+            drop(first);
+            let was_async = is_async();
+            dropped.wait();
+            assert!(was_async);
+        });
+        assert!(!is_async());
+    }
+
+    /// Goal: what the program has closed since it waited first stays closed while it sleeps.
+    #[test]
+    fn a_signal_that_was_closed_later_ends_no_sleep() {
+        std::thread::spawn(|| {
+            let (here, _there) = pair();
+            let event = EventFd::new().unwrap();
+            let mut signals = AsyncIo::default();
+            signals.claim(&[here.as_fd()]).unwrap();
+            signals.sleep(event.as_fd(), Some(Duration::from_millis(1))).unwrap();
+            // SAFETY: the set is initialised before it is read, and the signal is one that this thread alone is sent.
+            unsafe {
+                let mut closed = MaybeUninit::<libc::sigset_t>::uninit();
+                libc::sigemptyset(closed.as_mut_ptr());
+                libc::sigaddset(closed.as_mut_ptr(), libc::SIGURG);
+                libc::pthread_sigmask(libc::SIG_BLOCK, closed.as_ptr(), ptr::null_mut());
+                libc::pthread_kill(libc::pthread_self(), libc::SIGURG);
+            }
+            let is_pending = || {
+                let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+                // SAFETY: `sigpending` initialises the set.
+                unsafe {
+                    libc::sigpending(pending.as_mut_ptr());
+                    libc::sigismember(pending.as_ptr(), libc::SIGURG) == 1
+                }
+            };
+            assert!(is_pending());
+            signals.sleep(event.as_fd(), Some(Duration::from_millis(1))).unwrap();
+            assert!(is_pending(), "the sleep let it through");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
