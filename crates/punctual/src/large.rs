@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::process::random;
 use punctual_proto::fragment::{Assembler, Cut, HEAD_SIZE, Head, Place, Question, Receipt, Refused, State};
-use punctual_proto::limits::ASSEMBLY_MESSAGES_MAX;
+use punctual_proto::limits::{ASSEMBLY_AGE, ASSEMBLY_MESSAGES_MAX};
 use punctual_proto::{Address, Nanos, Target};
 
 use crate::engine::SendError;
@@ -86,13 +86,51 @@ pub(crate) enum Gathered {
     Void,
 }
 
+/// Between two looks of a receiver that is not away.
+const BETWEEN_LOOKS_MAX: Nanos = Nanos(ASSEMBLY_AGE.0 / 2);
+
+/// How long one that was away looks before it gives something up: who drives the engine for it may have been away as well.
+const CATCHING_UP: Nanos = Nanos::from_millis(200);
+
+/// Whether a receiver has looked for long enough that what it has not seen is late.
+#[derive(Debug, Default)]
+struct Looks {
+    last: Nanos,
+    /// Since the newest fragment it was away once, and has caught up by then.
+    caught_up_at: Option<Nanos>,
+}
+
+impl Looks {
+    /// A fragment has come.
+    fn note_fragment(&mut self, now: Nanos) {
+        (self.last, self.caught_up_at) = (now, None);
+    }
+
+    /// It begins to look, or to wait.
+    fn begin(&mut self, now: Nanos) {
+        if self.caught_up_at.is_none() && now.since(self.last) >= BETWEEN_LOOKS_MAX {
+            self.caught_up_at = Some(now.plus(CATCHING_UP));
+        }
+        self.last = now;
+    }
+
+    /// Nothing more is there. Whether what is missing is late.
+    fn end(&mut self, now: Nanos) -> bool {
+        self.last = now;
+        self.caught_up_at.is_none_or(|caught_up_at| now >= caught_up_at)
+    }
+}
+
 /// One receiver's messages in the making.
 #[derive(Debug)]
-pub(crate) struct Gatherer(Assembler<Origin>);
+pub(crate) struct Gatherer {
+    assembler: Assembler<Origin>,
+    looks: Looks,
+}
 
 impl Gatherer {
     pub(crate) fn new(large: &Large) -> Self {
-        Self(Assembler::new(large.message_size_max))
+        Self { assembler: Assembler::new(large.message_size_max), looks: Looks::default() }
     }
 
     /// Takes a fragment whose bytes behind the head, `size` of them, `copy` puts where they belong; it says whether they are what was
@@ -105,6 +143,7 @@ impl Gatherer {
         copy: impl FnOnce(&mut [u8]) -> bool,
     ) -> Gathered {
         let now = now(about);
+        self.looks.note_fragment(now);
         let head = Head::read(head, size);
         let place = self.counted(about, |assembler, free| match &head {
             Some(head) => assembler.place(origin, head, now, free),
@@ -112,10 +151,10 @@ impl Gatherer {
         });
         match (place, head) {
             (Ok(place), Some(head)) => {
-                if !copy(self.0.room(place, &head)) {
+                if !copy(self.assembler.room(place, &head)) {
                     return Gathered::Void;
                 }
-                if self.0.fill(place, &head, now) { Gathered::Whole(place) } else { Gathered::Part }
+                if self.assembler.fill(place, &head, now) { Gathered::Whole(place) } else { Gathered::Part }
             }
             (Err(Refused::Ended), _) => Gathered::Part,
             _ => {
@@ -134,16 +173,16 @@ impl Gatherer {
         room: u32,
     ) -> Receipt {
         let Question { message, number } = question;
-        let progress = self.0.answer(*origin, message, now(about));
+        let progress = self.assembler.answer(*origin, message, now(about));
         let room = match progress.state {
-            State::Refused => self.0.message_size_max().max(about.payload_size_max) as u32,
+            State::Refused => self.assembler.message_size_max().max(about.payload_size_max) as u32,
             _ => room,
         };
         Receipt { number: message.number, question: *number, room, progress }
     }
 
     pub(crate) fn bytes(&self, place: Place) -> &[u8] {
-        self.0.bytes(place)
+        self.assembler.bytes(place)
     }
 
     /// The message leaves what is being put together. Whoever takes it counts it: as delivered, or as lost.
@@ -153,15 +192,25 @@ impl Gatherer {
 
     /// The memory of a message that was taken, and is not looked at any more.
     pub(crate) fn give_back(&mut self, about: &About, bytes: Vec<u8>) {
-        self.0.give_back(bytes, now(about));
+        self.assembler.give_back(bytes, now(about));
+    }
+
+    /// Its receiver begins to look, where somebody else may read what is for it.
+    #[inline]
+    pub(crate) fn begin_look(&mut self, about: &About) {
+        if !self.assembler.is_empty() {
+            self.looks.begin(now(about));
+        }
     }
 
     /// All that has come is taken, and there is no message.
     #[inline]
     pub(crate) fn handle_nothing(&mut self, about: &About) {
-        if !self.0.is_empty() {
+        if !self.assembler.is_empty() {
             let now = now(about);
-            self.counted(about, |assembler, _| assembler.handle_timeout(now));
+            if self.looks.end(now) {
+                self.counted(about, |assembler, _| assembler.handle_timeout(now));
+            }
         }
     }
 
@@ -174,11 +223,11 @@ impl Gatherer {
     fn counted<T>(&mut self, about: &About, work: impl FnOnce(&mut Assembler<Origin>, usize) -> T) -> T {
         let mut shared = about.large.shared();
         let held_max = ASSEMBLY_MESSAGES_MAX * about.large.message_size_max;
-        let before = self.0.held();
-        let done = work(&mut self.0, held_max.saturating_sub(shared.held));
-        shared.held = shared.held - before + self.0.held();
+        let before = self.assembler.held();
+        let done = work(&mut self.assembler, held_max.saturating_sub(shared.held));
+        shared.held = shared.held - before + self.assembler.held();
         drop(shared);
-        match self.0.take_lost() {
+        match self.assembler.take_lost() {
             0 => {}
             lost => about.page.count(Count::LargeLost).add(lost),
         }
@@ -189,4 +238,44 @@ impl Gatherer {
 /// Time, for protocols.
 pub(crate) fn now(about: &About) -> Nanos {
     Nanos(about.clock.nanos(about.clock.now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look at an instant.
+    fn look(looks: &mut Looks, now: Nanos) -> bool {
+        looks.begin(now);
+        looks.end(now)
+    }
+
+    /// Goal: who was away, as all of its process may have been, gives nothing up before others had time to bring what had come.
+    #[test]
+    fn who_was_away_catches_up_first() {
+        let (mut looks, mut now) = (Looks::default(), Nanos(3 * ASSEMBLY_AGE.0));
+        looks.note_fragment(now);
+        for _ in 0..100 {
+            now = now.plus(Nanos::from_millis(10));
+            assert!(look(&mut looks, now));
+        }
+        looks.begin(now);
+        now = now.plus(ASSEMBLY_AGE);
+        assert!(looks.end(now), "it waited");
+        now = now.plus(ASSEMBLY_AGE);
+        assert!(!look(&mut looks, now), "it was away");
+        assert!(!look(&mut looks, now.plus(Nanos(CATCHING_UP.0 - 1))));
+        assert!(look(&mut looks, now.plus(CATCHING_UP)));
+    }
+
+    /// Goal: who looks once in a long while gives up what is missing at the second look.
+    #[test]
+    fn who_looks_seldom_gives_up_as_well() {
+        let mut looks = Looks::default();
+        looks.note_fragment(ASSEMBLY_AGE);
+        assert!(!look(&mut looks, Nanos(9 * ASSEMBLY_AGE.0)));
+        assert!(look(&mut looks, Nanos(18 * ASSEMBLY_AGE.0)));
+        looks.note_fragment(Nanos(19 * ASSEMBLY_AGE.0));
+        assert!(!look(&mut looks, Nanos(28 * ASSEMBLY_AGE.0)));
+    }
 }

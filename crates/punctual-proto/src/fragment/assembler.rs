@@ -257,11 +257,11 @@ impl<O: Copy + PartialEq> Assembler<O> {
     }
 
     /// Gives up what has had no fragment for a time, and memory that no message has needed. Only once all that has come is taken: a caller that was away for long has
-    /// heard nothing meanwhile.
+    /// heard nothing meanwhile. A whole message that its receiver still looks at has its last fragment again and again; one that has none
+    /// any more was written over.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        while let Some(index) =
-            self.oldest().filter(|&index| now.since(self.assemblies[index].touched) >= ASSEMBLY_AGE)
-        {
+        let is_old = |assembly: &Assembly<O>| now.since(assembly.touched) >= ASSEMBLY_AGE;
+        while let Some(index) = self.assemblies.iter().position(is_old) {
             self.give_up(index);
         }
         self.spare.handle_timeout(now);

@@ -46,8 +46,8 @@ enum Slot {
     Due,
     /// It was sent before the question of this number.
     Sent(u32),
-    /// It has come.
-    Arrived,
+    /// It has come, as was known before the question of this number.
+    Arrived(u32),
 }
 
 /// A message on its way to one receiver.
@@ -190,15 +190,15 @@ impl Courier {
         self.answered = receipt.question;
         (self.ask_every, self.ask_at) = (QUESTION_EVERY_MIN, now.plus(QUESTION_EVERY_MIN));
         let mut arrived = self.advance(base);
-        let mut lost = 0;
+        let (mut lost, now_known, mut lacks_what_had_come) = (0, self.question, false);
         self.under_way = 0;
         for index in base..self.reached {
             let has_come = receipt.progress.has((index - base) as usize);
             let slot = self.slot(index);
             match *slot {
-                Slot::Arrived => {}
+                Slot::Arrived(known) => lacks_what_had_come |= !has_come && receipt.question >= known,
                 Slot::Due | Slot::Sent(_) if has_come => {
-                    *slot = Slot::Arrived;
+                    *slot = Slot::Arrived(now_known);
                     arrived += 1;
                 }
                 Slot::Sent(question) if question <= receipt.question => {
@@ -208,6 +208,10 @@ impl Courier {
                 Slot::Sent(_) => self.under_way += 1,
                 Slot::Due => {}
             }
+        }
+        if lacks_what_had_come {
+            self.ending = Some(Ending::Lost);
+            return;
         }
         self.next = base;
         if arrived > 0 {
@@ -222,7 +226,7 @@ impl Courier {
         let mut news = 0;
         for index in self.base..base {
             let slot = core::mem::take(self.slot(index));
-            news += u32::from(slot != Slot::Arrived);
+            news += u32::from(!matches!(slot, Slot::Arrived(_)));
         }
         if base > self.base {
             self.based = self.question;

@@ -35,7 +35,7 @@ fn feed(
     Ok(if assembler.fill(place, head, now) { Some(assembler.take(place)) } else { None })
 }
 
-/// The layout is a contract: it is in `docs/wire.md`.
+/// The layout is a contract: it is in `docs/large.md`.
 #[test]
 fn a_head_is_laid_out_as_documented() {
     let head = Head {
@@ -198,11 +198,30 @@ fn a_whole_message_waits_for_its_receiver() {
         assembler.place(0, &heads(number, 900, 512)[0], Nanos(number.into()), FREE).unwrap();
         assert!(assembler.held() <= 1_000 + (ASSEMBLIES_MAX - 1) * 900);
     }
-    assembler.handle_timeout(Nanos::NEVER);
-    let again = assembler.place(0, &last, NOW, 0).unwrap();
-    assert!(assembler.fill(again, &last, NOW));
+    let mut now = NOW;
+    for _ in 0..5 {
+        now = now.plus(Nanos(ASSEMBLY_AGE.0 - 1));
+        let again = assembler.place(0, &last, now, 0).unwrap();
+        assert!(assembler.fill(again, &last, now));
+        assembler.handle_timeout(now);
+    }
+    let again = assembler.place(0, &last, now, 0).unwrap();
     assert_eq!(assembler.bytes(again), sent);
     assert_eq!(assembler.take(again), sent);
+}
+
+/// Goal: a whole message that was written over before its receiver had room for it is counted, and takes no memory for good.
+#[test]
+fn a_whole_message_that_nobody_looks_at_any_more_is_lost() {
+    let mut assembler = Assembler::new(1_000);
+    for head in heads(0, 1_000, 512) {
+        let at = assembler.place(0, &head, NOW, FREE).unwrap();
+        assembler.fill(at, &head, NOW);
+    }
+    assembler.handle_timeout(NOW.plus(Nanos(ASSEMBLY_AGE.0 - 1)));
+    assert_eq!((assembler.take_lost(), assembler.is_empty()), (0, false));
+    assembler.handle_timeout(NOW.plus(ASSEMBLY_AGE));
+    assert_eq!((assembler.take_lost(), assembler.held()), (1, 0));
 }
 
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
@@ -310,6 +329,25 @@ fn who_begins_anew_lacks_what_had_come() {
     let (_, second) = said(&mut courier, NOW);
     assert!(second > first);
     courier.handle_receipt(&receipt(second, u32::MAX, partial(0)), NOW);
+    assert_eq!(courier.ending(), Some(Ending::Lost));
+}
+
+/// Goal: the same where the first fragment is the only one that the new life has, and was the only one that the old one lacked.
+#[test]
+fn who_begins_anew_with_what_was_missing_lacks_the_rest() {
+    let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
+    let partial = |base, present| {
+        let mut progress = Progress { base, ..Progress::of(State::Partial) };
+        progress.present[0] = present;
+        progress
+    };
+    let (_, first) = said(&mut courier, NOW);
+    courier.handle_receipt(&receipt(first - 1, u32::MAX, partial(0, 0b110)), NOW);
+    courier.handle_receipt(&receipt(first, u32::MAX, partial(1, 0)), NOW);
+    assert_eq!(courier.ending(), None, "asked before the others were known to have come: it may be late");
+    let (_, second) = said(&mut courier, NOW);
+    assert!(second > first);
+    courier.handle_receipt(&receipt(second, u32::MAX, partial(1, 0)), NOW);
     assert_eq!(courier.ending(), Some(Ending::Lost));
 }
 

@@ -180,6 +180,7 @@ impl WireEnd {
     ) -> bool {
         let was_armed = self.disarm();
         self.forget();
+        self.gatherer.begin_look(&self.core.about);
         let mut found = self.land_whole(deadline, &mut land);
         while found && self.landed_size() == 0 && self.is_left_behind() {
             found = self.land_whole(deadline, &mut land);

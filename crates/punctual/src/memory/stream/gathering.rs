@@ -46,6 +46,11 @@ impl Gathering {
             .payload
             .split_head()
             .unwrap_or(([0; punctual_proto::fragment::HEAD_SIZE], Payload::Private(&[])));
+        if !message.payload.is_intact() {
+            // What its head says must move nothing. Nor is the message whole where it is intact now: its bytes are not copied yet.
+            message.fate.set(Fate::Overwritten);
+            return true;
+        }
         let copy = |room: &mut [u8]| {
             bytes.copy_to(room);
             message.is_intact()

@@ -448,7 +448,11 @@ fn capture_message(capture: &Capture, about: &RingIdentity, message: &StreamMess
         sealed: false,
     };
     let stamps = message.noted.map(|noted| noted.sender);
-    capture.headed(Direction::In, &header, stamps, &message.payload.to_vec());
+    let payload = message.payload.to_vec();
+    // Its reader has it. Since then it may have been written over.
+    if message.payload.is_intact() {
+        capture.headed(Direction::In, &header, stamps, &payload);
+    }
 }
 
 /// Tells how far an image is when a turn of reading ends.
