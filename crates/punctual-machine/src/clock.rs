@@ -14,8 +14,10 @@ use crate::arch::{self, read_counter};
 /// Tries to read two clocks at one instant. Eight in a row are hardly all interrupted.
 const PAIR_TRIES: usize = 8;
 
+mod pace;
 mod skew;
 
+pub use pace::Pace;
 pub use skew::{Skew, skew_between};
 
 /// A reading of the clock, or a distance between two readings.

@@ -117,7 +117,8 @@ pub struct Ledger {
     pub corrupt_peers: u64,
     /// Times a message was not taken for want of room.
     pub send_full: u64,
-    /// Frames that the medium refused for good after they were taken.
+    /// Datagrams that the medium refused for good after they were taken, announcements of the node among them. A frame to everybody is one
+    /// for each peer where there is no multicast.
     pub refused: u64,
     /// Sleeps to the node's own limit of 100 ms over something for which nobody had rung, nor did within 20 ms: lost wake-ups.
     pub missed_wakeups: u64,

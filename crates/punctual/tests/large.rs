@@ -538,6 +538,34 @@ fn a_receiver_that_does_not_read_ends_a_send() {
     });
 }
 
+/// Goal: who holds a claim is not kept from receiving by a sender that asks what has come: its answer may have to wait for the claim.
+#[test]
+fn a_claim_does_not_keep_its_thread_from_receiving() {
+    let _alive = watchdog(120);
+    on_every_wire(|medium| {
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let mut claims = there.bind(8).unwrap();
+        let large = message(0, 1_000_000);
+        let sends = std::thread::spawn(move || {
+            sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), PATIENCE)
+        });
+        let claim = claims.claim(Target::port("here", 1), 8).unwrap();
+        // Nothing of it is answered while the claim lives: a part of it may be all that comes.
+        let early =
+            receiver.receive_timeout(Duration::from_millis(300)).map(|message| message.payload == large);
+        drop(claim);
+        let whole =
+            early.or_else(|_| receiver.receive_timeout(PATIENCE).map(|message| message.payload == large));
+        assert_eq!(whole.ok(), Some(true));
+        // Whoever asks what became of it is answered while somebody receives.
+        while !sends.is_finished() {
+            let _nothing = receiver.receive_timeout(Duration::from_millis(5));
+        }
+        assert_eq!(sends.join().unwrap(), Ok(()));
+    });
+}
+
 /// Goal: without waiting, a message for which there is no room is delivered to nobody; another that is sent then is.
 #[test]
 fn a_message_without_room_is_full_and_counted() {

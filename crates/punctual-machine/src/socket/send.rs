@@ -10,7 +10,7 @@ use super::address::RawAddress;
 use super::control::{SEGMENT_CONTROL_SIZE, segment_control};
 
 /// The most datagrams the kernel cuts out of one send (64 in older kernels, 128 in newer).
-const RUN_LEN_MAX: usize = 64;
+pub const RUN_LEN_MAX: usize = 64;
 
 /// Datagrams waiting to be sent, in order, in slots that are allocated once.
 ///

@@ -269,7 +269,7 @@ impl WireEnd {
     }
 
     /// Tells a sender what has come, unless we only listen, or are one of several who are meant. What the medium has no room for is asked
-    /// again.
+    /// again, and so is what finds the sending half taken: a claim of this very thread may hold it.
     fn answer(&self, origin: &Origin, receipt: &Receipt) {
         let (core, inbox) = (&self.core, &self.reception.inbox);
         if inbox.monitors || origin.target != Target::from(self.address()) {
@@ -277,7 +277,7 @@ impl WireEnd {
         }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
-        let mut sending = core.sending();
+        let Some(mut sending) = core.sending_soon() else { return };
         if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {
             sending.payload().copy_from_slice(&bytes[..size]);
             sending.commit(core, inbox);

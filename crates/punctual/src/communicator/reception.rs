@@ -333,7 +333,7 @@ impl Reception {
             core.catch_up();
         }
         if let Some(receiving) = receiving
-            && receiving.is_housekeeping_due(core, now)
+            && receiving.is_housekeeping_due(now)
         {
             core.housekeep(receiving, now);
         }
@@ -432,7 +432,7 @@ impl InboxCondition<'_, '_> {
 #[cold]
 pub(super) fn housekeep_if_due(core: &Core, receiving: &mut Receiving) {
     let now = core.about.clock.now();
-    if receiving.is_housekeeping_due(core, now) {
+    if receiving.is_housekeeping_due(now) {
         core.housekeep(receiving, now);
     }
 }

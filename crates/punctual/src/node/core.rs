@@ -46,6 +46,9 @@ pub(crate) struct Core {
     pub(super) receiving: Mutex<Receiving>,
 }
 
+/// How often the sending half is tried for. Others have it for microseconds, a claim for as long as its owner likes.
+const SENDING_TRIES: u32 = 1_000;
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -67,6 +70,17 @@ impl Core {
 
     pub(crate) fn try_sending(&self) -> Option<MutexGuard<'_, Sending>> {
         try_lock(&self.sending)
+    }
+
+    /// The same, unless somebody keeps it for longer than to send.
+    pub(crate) fn sending_soon(&self) -> Option<MutexGuard<'_, Sending>> {
+        (0..SENDING_TRIES).find_map(|_| {
+            let sending = self.try_sending();
+            if sending.is_none() {
+                std::hint::spin_loop();
+            }
+            sending
+        })
     }
 
     /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.

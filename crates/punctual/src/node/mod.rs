@@ -198,6 +198,7 @@ impl Node {
         })?;
         let (size_max, seals) = (about.payload_size_max, about.seals.clone());
         let behind = Arc::default();
+        let sending = Sending::new(engine.transmit, seals.as_ref(), &behind, &bell);
         let core = Core {
             about,
             registry: Registry::default(),
@@ -213,7 +214,7 @@ impl Node {
             reading: ReadingThread::default(),
             visitors: Counter::default(),
             unsettled: Counter::default(),
-            sending: Mutex::new(Sending::new(engine.transmit, seals.as_ref(), &behind)),
+            sending: Mutex::new(sending),
             behind,
             receiving: Mutex::new(Receiving::new(engine.receive, size_max, seals.as_ref())),
         };

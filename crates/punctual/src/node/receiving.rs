@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::clock::Ticks;
+use punctual_machine::clock::{Pace, Ticks};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::slept::Slept;
 use punctual_proto::limits::{OVERHEAD_SIZE_MAX, PREFIX_SIZE_MAX};
@@ -124,7 +124,7 @@ pub(crate) struct Receiving {
     staged: Vec<u8>,
     /// When the driver last woke, if it has slept since the last frame.
     woken: Option<Ticks>,
-    next_housekeeping: Ticks,
+    housekeeping: Pace,
     /// The last turn found something, so there may be more: nobody sleeps before a turn that finds nothing.
     restless: bool,
     guard: Guard,
@@ -141,7 +141,7 @@ impl Receiving {
             accounts,
             staged,
             woken: None,
-            next_housekeeping: Ticks(0),
+            housekeeping: Pace::new(super::HOUSEKEEPING_EVERY),
             restless: false,
             guard,
         }
@@ -246,12 +246,8 @@ impl Receiving {
         self.receive.handle_awake();
     }
 
-    pub(crate) fn is_housekeeping_due(&mut self, core: &Core, now: Ticks) -> bool {
-        let due = now >= self.next_housekeeping;
-        if due {
-            self.next_housekeeping = now.plus(core.about.clock.ticks(super::HOUSEKEEPING_EVERY));
-        }
-        due
+    pub(crate) fn is_housekeeping_due(&mut self, now: Ticks) -> bool {
+        self.housekeeping.is_due(now)
     }
 
     pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {

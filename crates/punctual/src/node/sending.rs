@@ -14,7 +14,7 @@ use punctual_proto::{Address, Header, Kind, NodeId, Port, Stamps, Target, Unique
 use super::Core;
 use super::inbox::{Circumstances, Inbox, local_stamps};
 use super::registry::Ports;
-use crate::engine::{SendError, Transmit};
+use crate::engine::{Bell, SendError, Transmit, ring};
 use crate::ledger::Count;
 use crate::seal::{NodeSealer, Seals};
 
@@ -35,6 +35,8 @@ pub(crate) struct Sending {
     local_sequence: u32,
     /// 1 while the medium has no room yet for a frame that was taken: [`Core::is_behind`].
     behind: Arc<Counter>,
+    /// Wakes who sleeps while there was nothing to catch up with.
+    bell: Arc<dyn Bell>,
 }
 
 /// A claim in the making.
@@ -84,7 +86,12 @@ pub(crate) struct Timing {
 }
 
 impl Sending {
-    pub(crate) fn new(transmit: Box<dyn Transmit>, seals: Option<&Seals>, behind: &Arc<Counter>) -> Self {
+    pub(crate) fn new(
+        transmit: Box<dyn Transmit>,
+        seals: Option<&Seals>,
+        behind: &Arc<Counter>,
+        bell: &Arc<dyn Bell>,
+    ) -> Self {
         let size_max = transmit.payload_size_max() + PREFIX_SIZE_MAX + CHECK_SIZE;
         Self {
             transmit,
@@ -96,6 +103,7 @@ impl Sending {
             seals_local: seals.is_some_and(|seals| seals.keys().is_local()),
             local_sequence: 0,
             behind: Arc::clone(behind),
+            bell: Arc::clone(bell),
         }
     }
 
@@ -355,6 +363,10 @@ impl Sending {
         let is_behind = self.transmit.flush().into();
         if self.behind.get() != is_behind {
             self.behind.set(is_behind);
+            if is_behind != 0 {
+                // Who sleeps until the next housekeeping tries again before.
+                ring(&*self.bell);
+            }
         }
     }
 
@@ -418,5 +430,68 @@ fn write_prefix(frame: &mut [u8], header: &Header, stamps: Option<(Stamps, Ticks
     if let Some((stamps, posted)) = stamps {
         let stamps = Stamps { sealed_to_posted: interval(stamps.sent, posted.0), ..stamps };
         stamps.write(rest.first_chunk_mut::<STAMPS_SIZE>().expect("room was claimed for them"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use punctual_machine::doorbell::Notification;
+    use punctual_machine::event_fd::wait_readable;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::engine::PrivateBell;
+
+    /// A medium that has room for what was committed at every other call.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        flushes: u32,
+    }
+
+    impl Transmit for Narrow {
+        fn payload_size_max(&self) -> usize {
+            64
+        }
+
+        fn claim(&mut self, _target: Option<NodeId>, _size: usize) -> Result<u32, SendError> {
+            Err(SendError::Full)
+        }
+
+        fn claimed(&mut self) -> &mut [u8] {
+            &mut []
+        }
+
+        fn commit(&mut self) {}
+
+        fn flush(&mut self) -> bool {
+            self.flushes += 1;
+            self.flushes % 2 == 1
+        }
+
+        fn housekeep(&mut self, _now: Ticks) {}
+
+        fn sent_to(&self, _target: Option<NodeId>) -> u64 {
+            0
+        }
+    }
+
+    /// Goal: who went to sleep before frames stayed behind hears of them, and tries soon; that they have gone wakes nobody.
+    #[test]
+    fn what_stays_behind_wakes_who_sleeps() {
+        let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new().unwrap());
+        let behind = Arc::<Counter>::default();
+        let mut sending = Sending::new(Box::<Narrow>::default(), None, &behind, &bell);
+        let rung = || wait_readable(bell.event().as_fd(), Some(Duration::ZERO)).unwrap();
+        for _ in 0..3 {
+            assert!(bell.doorbell().arm(Notification::Descriptor, || false));
+            sending.flush();
+            assert_eq!((behind.get(), rung()), (1, true));
+            bell.event().drain();
+            assert!(bell.doorbell().arm(Notification::Descriptor, || false));
+            sending.flush();
+            assert_eq!((behind.get(), rung()), (0, false));
+        }
     }
 }

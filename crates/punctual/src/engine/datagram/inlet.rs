@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_machine::counter::Counter;
 use punctual_machine::slept::Slept;
 use punctual_machine::socket::address::RawAddress;
-use punctual_machine::socket::{RecvBatch, UdpSocket};
+use punctual_machine::socket::{RUN_LEN_MAX, RecvBatch, UdpSocket};
 
 use super::cut::Cut;
 use super::gate::Gate;
@@ -74,6 +74,8 @@ impl Inlet {
             let piece = self.cut.next(datagram.bytes);
             if let Some(frames) = piece.ended {
                 self.next += 1;
+                // Whoever sent it is not known yet: none of ours sends longer ones.
+                let frames = frames.min(RUN_LEN_MAX as u64);
                 if frames > self.longest_run.get() {
                     self.longest_run.set(frames);
                 }

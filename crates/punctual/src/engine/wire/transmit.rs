@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::{Pace, Ticks};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
@@ -30,7 +30,7 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     unicast: Vec<Unicast<T::Address>>,
     /// Where the last target stands in `unicast`.
     last: usize,
-    next_announcement: Ticks,
+    announcements: Pace,
     sealer: Option<NodeSealer>,
 }
 
@@ -84,7 +84,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
             last: 0,
-            next_announcement: Ticks(0),
+            announcements: Pace::new(ANNOUNCE_EVERY),
             sealer,
         }
     }
@@ -231,9 +231,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         while let Some(node) = { self.book.unanswered().pop_front() } {
             self.announce(Kind::Hello, Some(node), 0);
         }
-        if now >= self.next_announcement {
-            let clock = Clock::get();
-            self.next_announcement = now.plus(clock.ticks(ANNOUNCE_EVERY));
+        if self.announcements.is_due(now) {
             self.announce(Kind::Hello, None, 0);
             self.announce_to_each(Kind::Hello);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
 
-use super::super::pace::Patience;
+use super::super::patience::Patience;
 use super::super::segment::State;
 use super::super::system;
 use super::super::venue::Scope;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::{Clock, Pace, Ticks};
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::seal::Refusal;
@@ -14,7 +14,6 @@ use punctual_proto::{Address, NodeId, Port};
 use crate::ledger::Page;
 use crate::node::count_of;
 
-use super::super::pace::Pace;
 use super::super::roster::Peer;
 use super::super::segment::RINGS_BELL;
 use super::faulty::Faulty;

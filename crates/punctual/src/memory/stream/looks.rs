@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_machine::clock::Ticks;
-
-use super::super::pace::Pace;
+use punctual_machine::clock::{Pace, Ticks};
 
 /// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
