@@ -36,6 +36,9 @@ public final class Large {
     private static final int SOCKET_BUFFER = 4 << 20;
 
     private final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(LARGEST));
+    /** It stays from game to game: the memory in which messages are put together is allocated before any game counts. */
+    private final FragmentAssembler whole =
+        new FragmentAssembler((buffer, offset, length, header) -> take(buffer, offset, length), LARGEST);
     private final IdleStrategy idle = new BackoffIdleStrategy(100, 10, 1_000, 100_000);
     private ExclusivePublication publication;
     private Image image;
@@ -137,7 +140,6 @@ public final class Large {
     }
 
     private String receive(int count) {
-        final FragmentAssembler whole = new FragmentAssembler((buffer, offset, length, header) -> take(buffer, offset, length), LARGEST);
         came = 0;
         filled = 0;
         long end = System.nanoTime() + PATIENCE_NS;
