@@ -78,7 +78,7 @@ fn sites_in_namespaces_of_their_own() {
         let run = run.unwrap();
         let (text, error) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
         if run.status.code() == Some(3) {
-            eprintln!("SKIPPED: {error}");
+            punctual_machine::skipped!("{error}");
             return;
         }
         assert!(run.status.success(), "{link}: {text}{error}");

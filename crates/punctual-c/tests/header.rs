@@ -268,7 +268,7 @@ fn what_differs_is_noticed() {
 fn the_library_exports_what_is_declared() {
     let listed = Command::new("nm").args(["-D", "--defined-only"]).arg(library("libpunctual_c.so")).output();
     let Ok(listed) = listed else {
-        eprintln!("SKIPPED: no nm here (apt-get install binutils)");
+        punctual_machine::skipped!("no nm here (apt-get install binutils)");
         return;
     };
     let text = String::from_utf8(listed.stdout).unwrap();

@@ -196,7 +196,9 @@ fn large_messages_go_there_and_back() {
 fn python() -> Option<String> {
     let python = std::env::var("PUNCTUAL_PYTHON").ok();
     if python.is_none() {
-        eprintln!("SKIPPED: Python: PUNCTUAL_PYTHON names no interpreter (cargo xtask ci --only python)");
+        punctual_machine::skipped!(
+            "Python: PUNCTUAL_PYTHON names no interpreter (cargo xtask ci --only python)"
+        );
     }
     python
 }

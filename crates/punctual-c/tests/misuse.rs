@@ -68,7 +68,7 @@ fn every_access_is_allowed() {
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--error-exitcode=9", "--quiet", "--leak-check=no"]).arg(program);
         match valgrind.output() {
-            Err(missing) => eprintln!("SKIPPED: valgrind: {missing} (apt-get install valgrind)"),
+            Err(missing) => punctual_machine::skipped!("valgrind: {missing} (apt-get install valgrind)"),
             Ok(ended) => {
                 let said = String::from_utf8_lossy(&ended.stderr);
                 assert_eq!(ended.status.success(), is_right, "{source}: {said}");

@@ -59,7 +59,7 @@ mod tests {
         match as_user(other, other, || make("theirs")) {
             Ok(made) => made.expect("everybody may write there"),
             Err(error) => {
-                eprintln!("SKIPPED: {error}");
+                punctual_machine::skipped!("{error}");
                 return;
             }
         }

@@ -98,7 +98,7 @@ mod tests {
         assert!(!is_on_disk(Path::new("/dev/shm")) || !Path::new("/dev/shm").exists());
         let directory = std::env::temp_dir();
         if !is_on_disk(&directory) {
-            eprintln!("SKIPPED: {} is in memory", directory.display());
+            punctual_machine::skipped!("{} is in memory", directory.display());
             return;
         }
         let mut cold = ColdPages::new(&directory, 8).expect("files can be made");

@@ -41,7 +41,7 @@ mod tests {
                 assert!((7 * page_size..=8 * page_size).contains(&zeroes), "{zeroes}");
                 assert_eq!(zeroes + memory.iter().filter(|&&byte| byte == 7).count(), memory.len());
             }
-            Err(error) => eprintln!("SKIPPED: {error}"),
+            Err(error) => punctual_machine::skipped!("{error}"),
         }
         assert!(hold_map_lock(&mut [0; 9]).is_ok());
     }

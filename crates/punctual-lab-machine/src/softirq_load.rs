@@ -228,7 +228,7 @@ mod tests {
         let cpu = *allowed().last().expect("one");
         let load = match SoftirqLoad::of(cpu) {
             Ok(load) => load,
-            Err(error) => return eprintln!("SKIPPED: {error}"),
+            Err(error) => return punctual_machine::skipped!("{error}"),
         };
         for _ in 0..2 {
             let (before, until_ns) = (received(cpu), monotonic_ns() + 30_000_000);

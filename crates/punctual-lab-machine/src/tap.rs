@@ -84,7 +84,7 @@ mod tests {
                 let is_refused =
                     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound);
                 assert!(is_refused, "{error}");
-                eprintln!("SKIPPED: {error}");
+                punctual_machine::skipped!("{error}");
             }
             return;
         };

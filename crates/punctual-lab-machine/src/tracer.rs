@@ -153,7 +153,7 @@ mod tests {
                 drop(held);
                 assert_ne!(state(sleep.id()), Some('t'));
             }
-            Err(error) => eprintln!("SKIPPED: {error}"),
+            Err(error) => punctual_machine::skipped!("{error}"),
         }
         sleep.kill().expect("it is ours");
         sleep.wait().expect("it is ours");

@@ -337,7 +337,7 @@ mod tests {
         let rings = UringSockets::new(vec![here], 64, None)
             .and_then(|here| Ok((here, UringSockets::new(there.into(), 64, None)?)));
         let Ok((mut here, mut there)) = rings else {
-            eprintln!("SKIPPED: {}", rings.unwrap_err());
+            punctual_machine::skipped!("{}", rings.unwrap_err());
             return;
         };
         let mut buffer = [0; 64];

@@ -46,7 +46,7 @@ fn all_members_deliver_the_same() {
         assert!(ended.out.contains("Multicast without a group"), "{}", ended.out);
         has_floors(&summary);
     } else {
-        eprintln!("SKIPPED: {}", summary["skipped"]);
+        punctual_machine::skipped!("{}", summary["skipped"]);
     }
     let trials = trials(&summary);
     assert!([2, 4].contains(&trials.len()), "{trials:#?}");
@@ -86,13 +86,13 @@ fn the_kernel_alters_nothing_that_is_delivered() {
     let refused = place.punctual(&arguments("shared,multicast")).with(2).err;
     assert!(refused.contains("--faults-in kernel: shared memory has no packets"), "{refused}");
     if !is_root() {
-        return eprintln!("SKIPPED: programs in the kernel need root");
+        return punctual_machine::skipped!("programs in the kernel need root");
     }
     place.punctual(&arguments("multicast,udp,ethernet")).with(0);
     let summary = summary(&place);
     let trials = trials(&summary);
     if !summary["skipped"].is_null() {
-        return eprintln!("SKIPPED: {}", summary["skipped"]);
+        return punctual_machine::skipped!("{}", summary["skipped"]);
     }
     assert_eq!(trials.len(), 3, "{trials:#?}");
     for trial in &trials {

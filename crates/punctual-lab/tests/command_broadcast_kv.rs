@@ -48,7 +48,7 @@ fn histories_are_linearizable() {
     }
     let summary = summary(&place);
     if !is_root() || !summary["skipped"].is_null() {
-        eprintln!("SKIPPED: {}", summary["skipped"]);
+        punctual_machine::skipped!("{}", summary["skipped"]);
     }
     assert!([2, 4].contains(&trials(&summary).len()), "{summary:#}");
     trials(&summary).iter().for_each(check);

@@ -79,7 +79,7 @@ fn killed_members_come_back() {
     }
     let summary = summary(&place);
     if !is_root() || !summary["skipped"].is_null() {
-        eprintln!("SKIPPED: {}", summary["skipped"]);
+        punctual_machine::skipped!("{}", summary["skipped"]);
     }
     assert!([1, 2].contains(&trials(&summary).len()), "{summary:#}");
     trials(&summary).iter().for_each(|trial| check(trial, "kill", 3));

@@ -32,7 +32,7 @@ fn short<'a>(systems: &'a str, program: &'a str, more: &[&'a str]) -> Vec<&'a st
 fn other_systems_deliver_the_same() {
     let _turn = alone();
     let Some(program) = program().filter(|_| is_root()) else {
-        return eprintln!("SKIPPED: needs root, and punctual-peer-broadcast (peers/README.md)");
+        return punctual_machine::skipped!("needs root, and punctual-peer-broadcast (peers/README.md)");
     };
     let program = program.display().to_string();
     let place = Place::new();
@@ -49,7 +49,7 @@ fn other_systems_deliver_the_same() {
         let of = |trial: &&Value| trial["engine"] == engine;
         let of: Vec<&Value> = trials.iter().filter(of).collect();
         if of.is_empty() && engine != "multicast" {
-            eprintln!("SKIPPED: {engine}: {}", summary["skipped"]);
+            punctual_machine::skipped!("{engine}: {}", summary["skipped"]);
             missing += 1;
             continue;
         }
@@ -71,7 +71,7 @@ fn other_systems_deliver_the_same() {
 fn other_systems_are_paced() {
     let _turn = alone();
     let Some(program) = program().filter(|_| is_root()) else {
-        return eprintln!("SKIPPED: needs root, and punctual-peer-broadcast (peers/README.md)");
+        return punctual_machine::skipped!("needs root, and punctual-peer-broadcast (peers/README.md)");
     };
     let program = program.display().to_string();
     let place = Place::new();
@@ -85,7 +85,7 @@ fn other_systems_are_paced() {
         let name = format!("{system}/agreed/n3/0-0-kernel");
         let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
         match results.iter().find(row) {
-            None => eprintln!("SKIPPED: {system}: {}", summary["skipped"]),
+            None => punctual_machine::skipped!("{system}: {}", summary["skipped"]),
             Some(row) => {
                 found += 1;
                 assert_eq!((&row["load"], &row["gap_us"]), (&"open".into(), &5_000.into()), "{row:#}");

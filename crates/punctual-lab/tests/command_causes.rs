@@ -224,7 +224,7 @@ impl Quota {
         let is_second = Path::new("/sys/fs/cgroup/cgroup.subtree_control").exists();
         let directory = if is_second { second } else { first };
         if let Err(error) = std::fs::create_dir(&directory) {
-            eprintln!("SKIPPED: no control group can be made here: {}: {error}", directory.display());
+            punctual_machine::skipped!("no control group can be made here: {}: {error}", directory.display());
             return None;
         }
         let group = Self { directory };
@@ -236,7 +236,7 @@ impl Quota {
                 .and_then(|()| write("cpu.cfs_quota_us", (part_ms * 1000).to_string()))
         };
         if let Err(error) = written {
-            eprintln!("SKIPPED: no quota can be set here: {error}");
+            punctual_machine::skipped!("no quota can be set here: {error}");
             return None;
         }
         Some(group)
@@ -357,7 +357,7 @@ fn is_stop_explained() -> bool {
     let mut skipped = summary["skipped"].as_array().into_iter().flatten();
     let is_trace = |skipped: &&Value| skipped["what"].as_str().is_some_and(|what| what.contains("--trace"));
     let Some(skipped) = skipped.find(is_trace) else { return stopped("responder") };
-    eprintln!("SKIPPED: {skipped}");
+    punctual_machine::skipped!("{skipped}");
     assert!(findings.iter().all(|finding| finding["would_help"].is_string()), "{said}");
     true
 }

@@ -102,7 +102,7 @@ fn hogs_beside_the_responder_are_named() {
     let _turn = alone();
     let cpus = punctual_machine::cpu::allowed();
     if cpus.len() < 2 {
-        eprintln!("SKIPPED: two processors are needed");
+        punctual_machine::skipped!("two processors are needed");
         return;
     }
     let cpu = cpus[cpus.len() - 1];

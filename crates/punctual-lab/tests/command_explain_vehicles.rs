@@ -82,7 +82,7 @@ fn a_traced_vehicle_is_named_with_its_tracer() {
     let _turn = alone();
     let has_strace = Command::new("strace").arg("-V").output().is_ok();
     if !is_root() || !has_strace {
-        eprintln!("SKIPPED: strace and the kernel's trace are needed, and root");
+        punctual_machine::skipped!("strace and the kernel's trace are needed, and root");
         return;
     }
     let mut seen = Vec::new();
@@ -157,7 +157,7 @@ fn a_stopped_vehicle_is_told_of_once() {
         let traced = one["parts"].as_array().is_some_and(|parts| !parts.is_empty());
         let wants_trace = !more.is_empty() && is_root();
         if wants_trace && !traced {
-            eprintln!("SKIPPED: no trace of the kernel: {}", one["would_help"]);
+            punctual_machine::skipped!("no trace of the kernel: {}", one["would_help"]);
         }
         assert!(!traced || wants_trace, "{one:#}");
     }

@@ -22,7 +22,7 @@ fn matrix_in(experiment: &str, place: &Place, run: usize, more: &[&str]) -> Opti
     let arguments = ["run", "causes", "--in", experiment, "--injections", "2", "--json", "-", "--out", &out];
     let ended = place.punctual(&[&arguments[..], more].concat());
     if ended.code == Some(3) {
-        eprintln!("SKIPPED: {}", ended.err);
+        punctual_machine::skipped!("{}", ended.err);
         return None;
     }
     Some(serde_json::from_str(&ended.with(0).out).expect("JSON"))
@@ -38,7 +38,7 @@ fn count(value: &Value) -> u64 {
 fn injections_are_named() {
     let _turn = alone();
     if punctual_machine::cpu::allowed().len() < 2 {
-        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        punctual_machine::skipped!("two processors are needed, so that a side can be late without the other");
         return;
     }
     let place = Place::new();
@@ -64,7 +64,7 @@ fn injections_are_named() {
         eprintln!("run {run}: not all were named: {said:#}");
     }
     if crowded == RUNS_MAX {
-        eprintln!("SKIPPED: the processors are never free, and what is injected is not what is late");
+        punctual_machine::skipped!("the processors are never free, and what is injected is not what is late");
         return;
     }
     panic!("in {RUNS_MAX} runs not all were named");
@@ -75,7 +75,7 @@ fn injections_are_named() {
 fn other_experiments_are_injected_into() {
     let _turn = alone();
     if punctual_machine::cpu::allowed().len() < 2 {
-        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        punctual_machine::skipped!("two processors are needed, so that a side can be late without the other");
         return;
     }
     let place = Place::new();
@@ -119,7 +119,7 @@ fn other_experiments_are_injected_into() {
 fn waits_are_told_apart_and_two_at_once() {
     let _turn = alone();
     if punctual_machine::cpu::allowed().len() < 2 {
-        eprintln!("SKIPPED: two processors are needed, so that a side can be late without the other");
+        punctual_machine::skipped!("two processors are needed, so that a side can be late without the other");
         return;
     }
     let place = Place::new();
@@ -128,7 +128,7 @@ fn waits_are_told_apart_and_two_at_once() {
     for run in 0..RUNS_MAX {
         let Some(said) = matrix(&place, run, &["--pairs", "8", "--cause", &causes]) else { return };
         if let Some(reason) = said["without_trace"].as_str() {
-            eprintln!("SKIPPED: {reason}");
+            punctual_machine::skipped!("{reason}");
             return;
         }
         let names =
@@ -141,7 +141,7 @@ fn waits_are_told_apart_and_two_at_once() {
         for skipped in said["skipped"].as_array().expect("a list") {
             let (what, reason) = (&skipped["what"], skipped["reason"].as_str());
             assert!(reason.is_some_and(|reason| !reason.is_empty()), "{skipped}");
-            eprintln!("SKIPPED: {skipped}");
+            punctual_machine::skipped!("{skipped}");
             missing.retain(|name| !what.as_str().is_some_and(|what| what.starts_with(name.as_str())));
         }
         let Value::Object(counts) = &said["pairs"] else { panic!("{said:#}") };
@@ -155,7 +155,7 @@ fn waits_are_told_apart_and_two_at_once() {
         eprintln!("run {run}: not named yet: {missing:?}, {pairs} pairs: {said:#}");
     }
     if crowded == RUNS_MAX {
-        eprintln!("SKIPPED: the processors are never free, and what is injected is not what is late");
+        punctual_machine::skipped!("the processors are never free, and what is injected is not what is late");
         return;
     }
     panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");

@@ -50,7 +50,7 @@ fn interrupted_peel(place: &Place, more: &[&str], trials: usize, wait: Duration)
     if started.ends_before(|| files(&samples) >= trials) {
         let ended = started.end().with(3);
         assert!(ended.err.contains("two processors"), "{}", ended.err);
-        eprintln!("SKIPPED: {}", ended.err);
+        punctual_machine::skipped!("{}", ended.err);
         return None;
     }
     std::thread::sleep(wait);

@@ -76,7 +76,7 @@ fn a_handler_that_sleeps_is_told_from_one_that_computes() {
             is_found
         });
         if !is_found {
-            eprintln!("SKIPPED: others had the CPU whenever a handler was to be {cause}");
+            punctual_machine::skipped!("others had the CPU whenever a handler was to be {cause}");
         }
     }
 }
@@ -95,7 +95,7 @@ fn a_handler_under_a_tracer_is_not_blocked() {
             }
         });
         if tracer.is_none() {
-            eprintln!("SKIPPED: a process may not trace another here");
+            punctual_machine::skipped!("a process may not trace another here");
             return true;
         }
         // It has answered, and writes of it when it finds no other message. On a busy machine that may be later.
@@ -117,7 +117,7 @@ fn a_handler_under_a_tracer_is_not_blocked() {
         is_found
     });
     if !is_found {
-        eprintln!("SKIPPED: others had the CPU whenever a handler was to sleep");
+        punctual_machine::skipped!("others had the CPU whenever a handler was to sleep");
     }
 }
 

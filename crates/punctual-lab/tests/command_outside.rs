@@ -121,7 +121,7 @@ fn recording(place: &Place, target: &Target, more: &[&str]) -> Option<Started> {
     let mut started = place.start(punctual(&[&["explain", "--json", "--pid", &pid][..], more].concat()));
     let maps = format!("/proc/{}/maps", started.id());
     if started.ends_before(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("[perf_event]"))) {
-        eprintln!("SKIPPED: {}", started.end().with(3).err);
+        punctual_machine::skipped!("{}", started.end().with(3).err);
         return None;
     }
     std::thread::sleep(Duration::from_millis(200));
@@ -196,7 +196,7 @@ fn a_quota_is_named() {
     let _turn = alone();
     let group = ControlGroup::new("outside-test");
     if let Err(reason) = group.has_quota() {
-        eprintln!("SKIPPED: {reason}");
+        punctual_machine::skipped!("{reason}");
         return;
     }
     let (place, target) = (Place::new(), Target::start());

@@ -19,7 +19,7 @@ fn taken(place: &Place, [rounds, starts]: [&str; 2], more: &[&str]) -> Ended {
     arguments.extend(more);
     let ended = place.punctual(&arguments);
     if ended.code == Some(3) && ended.err.contains("two processors") {
-        eprintln!("SKIPPED: {}", ended.err);
+        punctual_machine::skipped!("{}", ended.err);
         return ended;
     }
     ended.with(0)
@@ -192,7 +192,7 @@ fn a_fix_without_privilege_is_refused_at_once() {
     let Some(command) = common::unprivileged(&arguments) else { return };
     let ended = place.start(command).end().with(3);
     if ended.err.contains("two processors") {
-        return eprintln!("SKIPPED: {}", ended.err);
+        return punctual_machine::skipped!("{}", ended.err);
     }
     assert!(ended.err.contains("CAP_SYS_NICE") && !place.path("run").exists(), "{}", ended.err);
 }
@@ -211,7 +211,7 @@ fn a_start_that_fails_leaves_the_rest() {
     if started.ends_before(are_layers_made) {
         let ended = started.end().with(3);
         assert!(ended.err.contains("two processors"), "{}", ended.err);
-        return eprintln!("SKIPPED: {}", ended.err);
+        return punctual_machine::skipped!("{}", ended.err);
     }
     let is_start = |pid: &String| {
         std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0start\0"))

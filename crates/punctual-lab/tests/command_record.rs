@@ -359,7 +359,7 @@ fn a_disk_without_any_room_tells_what_is_missing() {
         let mut started = place.start(shell);
         let err = started.err_path();
         if started.ends_before(|| text(&err).contains("recording")) {
-            eprintln!("SKIPPED: no namespace of mounts: {}", text(&err));
+            punctual_machine::skipped!("no namespace of mounts: {}", text(&err));
             return;
         }
         stream.run(MESSAGES, 200, |_| ());
@@ -541,7 +541,7 @@ fn on_ethernet(work: impl FnOnce() + Send) {
         });
         match prepared.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("SKIPPED raw Ethernet: {error}"),
+            Ok(Err(error)) => punctual_machine::skipped!("raw Ethernet: {error}"),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     });

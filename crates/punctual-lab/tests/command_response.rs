@@ -17,7 +17,7 @@ fn has_sockperf() -> bool {
     let found =
         Command::new("sockperf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {
-        eprintln!("SKIPPED: no sockperf here (apt-get install sockperf)");
+        punctual_machine::skipped!("no sockperf here (apt-get install sockperf)");
     }
     found.is_ok()
 }
@@ -147,7 +147,7 @@ fn every_way_answers_or_says_why_not() {
             None => {
                 let reason =
                     skipped.iter().find(|skip| skip["what"] == way).expect("a reason")["reason"].clone();
-                eprintln!("SKIPPED {way}: {reason}");
+                punctual_machine::skipped!("{way}: {reason}");
             }
         }
     }

@@ -223,7 +223,7 @@ fn without_privilege_raw_ethernet_is_left_out_and_said() {
     let measured = names(&summary);
     assert!(measured.contains(&"shared/spin") && measured.contains(&"datagram/spin"), "{measured:?}");
     if !is_root() && measured.contains(&"packet/spin") {
-        eprintln!("SKIPPED: this user may open packet sockets");
+        punctual_machine::skipped!("this user may open packet sockets");
         return;
     }
     let reason = skipped(&summary, "raw Ethernet");
@@ -238,7 +238,7 @@ fn on_one_processor_it_says_what_it_left_out() {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
     let first = list.trim().split(['-', ',']).next().expect("one processor");
     if Command::new("taskset").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: no taskset here (util-linux)");
+        punctual_machine::skipped!("no taskset here (util-linux)");
         return;
     }
     let arguments = short_survey(&["--json", "-"]);

@@ -21,7 +21,7 @@ fn has_roads() -> bool {
     });
     let made = made.join().expect("the thread ends");
     if let Err(error) = &made {
-        eprintln!("SKIPPED: {error}");
+        punctual_machine::skipped!("{error}");
     }
     made.is_ok()
 }
@@ -246,7 +246,7 @@ fn what_a_listener_loses_is_in_one_place() {
         let lost = summary["results"][0]["lost"].as_u64();
         // One that was stopped before it had anything is told as one that was not there yet.
         if summary["results"][0]["skipped"].as_u64() > Some(0) {
-            eprintln!("SKIPPED: {mode}, {engine}: the listener was stopped too early");
+            punctual_machine::skipped!("{mode}, {engine}: the listener was stopped too early");
             continue;
         }
         assert_eq!(lost, summary["vehicles"]["account"]["lost"].as_u64(), "{mode}, {engine}");

@@ -78,7 +78,7 @@ fn starts_are_primed() {
         ["run", "peel", "--engine", "datagram", "--with", mistakes, "--rounds", "2", "--starts", "2"];
     let ended = place.punctual(&[&arguments[..], &["--count", "200", "--quiet", "--out", "run"]].concat());
     if ended.code == Some(3) && ended.err.contains("two processors") {
-        eprintln!("SKIPPED: {}", ended.err);
+        punctual_machine::skipped!("{}", ended.err);
         return;
     }
     for (fix, own) in [
@@ -133,7 +133,7 @@ fn vehicles_are_made_again_without_their_tracer() {
     let _turn = alone();
     let place = Place::new();
     if Command::new("strace").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: there is no strace here");
+        punctual_machine::skipped!("there is no strace here");
         return;
     }
     let arguments = ["run", "vehicles", "--engine", "shared", "--mode", "callback", "--vehicles", "3"];
@@ -229,7 +229,7 @@ impl Group {
         let directory = Path::new(parent).join(format!("punctual-verify-{}", std::process::id()));
         let made = fs::create_dir(&directory).and_then(|()| fs::write(directory.join(file), quota));
         if let Err(error) = made {
-            eprintln!("SKIPPED: no control group with a quota can be made here: {error}");
+            punctual_machine::skipped!("no control group with a quota can be made here: {error}");
             let _none = fs::remove_dir(&directory);
             return None;
         }

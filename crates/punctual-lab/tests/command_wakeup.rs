@@ -17,7 +17,7 @@ fn every_figure_of_a_way_has_its_row() {
     let summary: Value = serde_json::from_str(&ended.out).expect("JSON");
     let results = summary["results"].as_array().expect("a list");
     if punctual_machine::cpu::allowed().len() < 2 {
-        return eprintln!("SKIPPED: two processors are needed for a core each");
+        return punctual_machine::skipped!("two processors are needed for a core each");
     }
     for measurement in ["w2r_any", "w2r_blocked", "reader_bracket", "ipcbench_loop", "notify"] {
         let name = format!("futex/{measurement}");
@@ -62,7 +62,7 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
         ["run", "wakeup", "--only", "epoll,eventfd", "--gap", "0", "--duration", "2s", "--rounds", "3"];
     let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
     if punctual_machine::cpu::allowed().len() < 2 {
-        return eprintln!("SKIPPED: two processors are needed for a core each");
+        return punctual_machine::skipped!("two processors are needed for a core each");
     }
     let summary: Value = serde_json::from_str(&ended.with(0).out).expect("JSON");
     glossary::explains(&place.path("run"));
@@ -92,7 +92,7 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
 fn the_reader_may_be_a_process() {
     let place = Place::new();
     if punctual_machine::cpu::allowed().len() < 2 {
-        return eprintln!("SKIPPED: two processors are needed for a core each");
+        return punctual_machine::skipped!("two processors are needed for a core each");
     }
     let run = |only: &str, more: &[&str], out: &str| -> Value {
         let arguments = [
@@ -141,7 +141,7 @@ fn an_awake_reader_is_not_notified() {
     let arguments = ["run", "wakeup", "--only", "spin", "--gap", "0", "--count", "200", "--duration", "1s"];
     let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
     if punctual_machine::cpu::allowed().len() < 2 {
-        return eprintln!("SKIPPED: two processors are needed to spin");
+        return punctual_machine::skipped!("two processors are needed to spin");
     }
     let summary: Value = serde_json::from_str(&ended.with(0).out).expect("JSON");
     let any = &summary["results"].as_array().expect("a list")[0];
@@ -155,7 +155,7 @@ fn an_awake_reader_is_not_notified() {
 fn a_soak_counts_every_message() {
     let place = Place::new();
     if punctual_machine::cpu::allowed().len() < 2 {
-        return eprintln!("SKIPPED: two processors are needed");
+        return punctual_machine::skipped!("two processors are needed");
     }
     let ended =
         place.punctual(&["run", "wakeup", "--soak", "20000", "--mechanism", "epoll", "--quiet"]).with(0);

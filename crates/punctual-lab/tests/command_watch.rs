@@ -29,7 +29,7 @@ fn watcher(place: &Place, more: &[&str]) -> Option<Started> {
         move || text(&out).contains("recording")
     };
     if started.ends_before(is_recording) {
-        eprintln!("SKIPPED: {}", started.end().with(3).err);
+        punctual_machine::skipped!("{}", started.end().with(3).err);
         return None;
     }
     Some(started)
@@ -108,7 +108,7 @@ fn who_holds_a_lock_is_named() {
 fn a_neighbour_is_named() {
     let _turn = alone();
     if !is_root() {
-        eprintln!("SKIPPED: a real-time neighbour needs root");
+        punctual_machine::skipped!("a real-time neighbour needs root");
         return;
     }
     for (urgency, cause) in [(Urgency::Other, "run_queue"), (Urgency::Fifo(50), "urgent_neighbour")] {

@@ -30,7 +30,7 @@ fn example(page: &str, language: &str, words: &str) -> String {
 fn has(tool: &str) -> bool {
     let there = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
-        eprintln!("SKIPPED: no {tool} here");
+        punctual_machine::skipped!("no {tool} here");
     }
     there
 }

@@ -80,7 +80,7 @@ fn the_queries_of_the_page_give_the_summarys_figures() {
     for (tool, text) in examples {
         let has = Command::new("python3").args(["-c", &format!("import {tool}")]).output();
         if !has.is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: python3 has no {tool} here (pip install {tool})");
+            punctual_machine::skipped!("python3 has no {tool} here (pip install {tool})");
             continue;
         }
         let path = run.path.display().to_string();

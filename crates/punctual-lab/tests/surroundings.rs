@@ -30,7 +30,7 @@ fn in_own_mounts(place: &Place, prepare: &str, more: &[&str]) -> Option<Ended> {
 fn in_own_mounts_with(place: &Place, prepare: &str, arguments: &[&str], afterwards: &str) -> Option<Ended> {
     let may = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !may {
-        eprintln!("SKIPPED, needs root and unshare: {prepare}");
+        punctual_machine::skipped!("needs root and unshare: {prepare}");
         return None;
     }
     // The namespace ends with the shell: what is left of the run is read before that.
@@ -192,7 +192,7 @@ fn what_a_long_running_role_needs_is_named() {
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
     let may = punctual_by(&nobody, &["--version"]).output().is_ok_and(|output| output.status.success());
     if !may {
-        eprintln!("SKIPPED, needs root and setpriv: a role without privilege");
+        punctual_machine::skipped!("needs root and setpriv: a role without privilege");
         return;
     }
     let place = Place::world_writable();

@@ -50,6 +50,7 @@ pub mod ring;
 pub mod scheduling;
 #[cfg(not(loom))]
 pub mod signal;
+pub mod skipped;
 #[cfg(not(loom))]
 pub mod sleep_cost;
 pub mod slept;

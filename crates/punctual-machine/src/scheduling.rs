@@ -152,7 +152,7 @@ mod tests {
             Ok::<u64, SystemError>(found.runtime)
         });
         match kept.join().expect("the thread ends").expect("it needs no privilege") {
-            0 => eprintln!("SKIPPED: this kernel has no slices (Linux 6.12)"),
+            0 => crate::skipped!("this kernel has no slices (Linux 6.12)"),
             runtime => assert_eq!(u128::from(runtime), slice.as_nanos()),
         }
         for outside in [Duration::ZERO, Duration::from_micros(99), Duration::from_secs(1)] {
@@ -176,7 +176,7 @@ mod tests {
             Reservation { runtime: Duration::from_millis(1), period: Duration::from_millis(10) };
         let outcome = std::thread::spawn(move || set_deadline(reservation)).join().unwrap();
         if let Err(error) = outcome {
-            eprintln!("SKIPPED: {error}");
+            crate::skipped!("{error}");
             assert!(error.to_string().starts_with("set deadline class"));
         }
     }

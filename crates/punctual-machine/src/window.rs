@@ -354,7 +354,7 @@ mod tests {
             });
         });
         let Ok(_) = std::fs::metadata("/proc/thread-self/schedstat") else {
-            eprintln!("SKIPPED: this kernel has no schedstat");
+            crate::skipped!("this kernel has no schedstat");
             return;
         };
         let right = waits.iter().filter(|(wait_us, wall_us)| wait_us * 2 > *wall_us).count();

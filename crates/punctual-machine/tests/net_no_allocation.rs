@@ -72,7 +72,7 @@ fn frames_are_sent_without_allocation() {
     let options = PacketOptions::default();
     let mut socket = match PacketSocket::open("lo", ETHERTYPE_EXPERIMENTAL, &options) {
         Ok(socket) => socket,
-        Err(e) => return eprintln!("SKIPPED: {e}"),
+        Err(e) => return punctual_machine::skipped!("{e}"),
     };
     let count = allocations(|| {
         for _ in 0..100 {

@@ -37,7 +37,7 @@ fn check(buses: [&Bus; 2], target: Target, wake: Wake, most: [u64; 2]) {
     let mut sender = here.bind(1).unwrap();
     let mut receiver = there.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
     let Some(cost) = cost(&mut sender, target, &mut receiver) else {
-        return eprintln!("SKIPPED: calls are counted in debug builds only");
+        return punctual_machine::skipped!("calls are counted in debug builds only");
     };
     assert!(cost[0] >= MESSAGES && cost[1] >= MESSAGES, "{wake}: not all was counted: {cost:?}");
     assert!(cost[0] <= most[0] + REST && cost[1] <= most[1] + REST, "{wake}: {cost:?} calls, not {most:?}");
@@ -108,7 +108,7 @@ fn a_run_costs_one_call_at_either_end() {
                 );
             }
             let (Some(began), Some(sent), Some(ended)) = (began, sent, calls::of_this_thread()) else {
-                return eprintln!("SKIPPED: calls are counted in debug builds only");
+                return punctual_machine::skipped!("calls are counted in debug builds only");
             };
             calls_of_each = [calls_of_each[0] + sent - began, calls_of_each[1] + ended - sent];
         }

@@ -148,7 +148,10 @@ fn may(way: &[&str]) -> bool {
     let tried = Command::new(first).args(rest).arg("true").stderr(Stdio::null()).status();
     let may = tried.is_ok_and(|status| status.success());
     if !may {
-        eprintln!("SKIPPED, not possible here (needs root, or namespaces for users): {}", way.join(" "));
+        punctual_machine::skipped!(
+            "not possible here (needs root, or namespaces for users): {}",
+            way.join(" ")
+        );
     }
     may
 }
@@ -288,7 +291,7 @@ fn use_again(bus: &str) {
         peer.kill().unwrap();
         peer.wait().unwrap();
         if let Err(error) = std::fs::write(NEXT, (peer.id() - 1).to_string()) {
-            eprintln!("SKIPPED pids that are used again: {NEXT}: {error}");
+            punctual_machine::skipped!("pids that are used again: {NEXT}: {error}");
             return;
         }
         let mut next = Command::new("sleep").arg("60").spawn().unwrap();

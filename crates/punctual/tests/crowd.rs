@@ -324,7 +324,7 @@ fn a_bus_is_private_or_its_groups() {
     const GROUP: u32 = 54_321;
     let _alive = watchdog(90);
     if punctual_machine::process::user() != 0 || Command::new("setpriv").arg("--version").output().is_err() {
-        eprintln!("SKIPPED buses of several users: only root can become others (and needs setpriv)");
+        punctual_machine::skipped!("buses of several users: only root can become others (and needs setpriv)");
         return;
     }
     let program = Reachable::new();

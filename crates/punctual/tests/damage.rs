@@ -190,7 +190,7 @@ fn what_the_kernel_damages_is_counted_and_not_believed() {
             scope.spawn(move || {
                 let case = Case { ethernet, checksum_offload, segmentation_offload, run, seed };
                 if let Err(error) = check(case) {
-                    eprintln!("SKIPPED {case:?}: {error}");
+                    punctual_machine::skipped!("{case:?}: {error}");
                 }
             });
         }

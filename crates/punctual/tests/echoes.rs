@@ -119,7 +119,7 @@ fn a_group_is_that_of_ones_own_interface() {
         })
     });
     if let Err(reason) = prepared {
-        eprintln!("SKIPPED: two interfaces need a network namespace: {reason}");
+        punctual_machine::skipped!("two interfaces need a network namespace: {reason}");
         return;
     }
     let buses =

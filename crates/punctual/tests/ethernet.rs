@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, on_ethernet, open_both, watchdog};
+use common::{PATIENCE, itself, on_ethernet, open_both, watchdog};
 use punctual::Target;
 use punctual_machine::namespace::set_mtu;
 
@@ -47,4 +47,15 @@ fn a_message_fills_the_largest_frame() {
             assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, payload);
         }
     });
+}
+
+/// Goal: why a test is skipped is seen, though it passes. Method: this program runs one of its tests where the medium is left out.
+#[test]
+fn the_reason_of_a_skip_is_seen() {
+    let test = "a_message_fills_the_largest_frame";
+    let ran = itself().args([test, "--exact"]).env("PUNCTUAL_TEST_WITHOUT", "ethernet").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    let reasons: Vec<&str> = said.lines().filter(|line| line.starts_with("SKIPPED")).collect();
+    assert_eq!(reasons, [format!("SKIPPED {test}: ethernet: PUNCTUAL_TEST_WITHOUT names it")]);
 }

@@ -311,7 +311,7 @@ fn others_folders_and_strange_names_are_refused() {
     if is_theirs {
         refused(&theirs, "another user's folder");
     } else {
-        eprintln!("SKIPPED another user's folder: only root can give one away ({given_away:?})");
+        punctual_machine::skipped!("another user's folder: only root can give one away ({given_away:?})");
     }
     std::fs::remove_dir(folder_of(&theirs)).unwrap();
 }

@@ -74,7 +74,7 @@ fn a_message_that_was_sent_does_not_stay_behind() {
     let _alive = watchdog(60);
     let [near, far] = match hosts() {
         Ok(hosts) => hosts,
-        Err(reason) => return eprintln!("SKIPPED: two hosts need network namespaces: {reason}"),
+        Err(reason) => return punctual_machine::skipped!("two hosts need network namespaces: {reason}"),
     };
     let (target, nobody) = (Target::port("there", 1), Target::port("nobody", 1));
     let room = {

@@ -80,7 +80,7 @@ fn under_valgrind_it_works() {
         "--test-threads=1",
     ]);
     match valgrind.env("PUNCTUAL_TEST_ROLE", "alone").env("PUNCTUAL_TEST_BUS", bus).output() {
-        Err(missing) => eprintln!("SKIPPED: valgrind: {missing} (apt-get install valgrind)"),
+        Err(missing) => punctual_machine::skipped!("valgrind: {missing} (apt-get install valgrind)"),
         Ok(ended) => assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr)),
     }
 }

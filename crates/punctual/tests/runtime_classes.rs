@@ -62,7 +62,7 @@ impl Held {
 fn has_two_processors() -> bool {
     let has = allowed().len() > 1;
     if !has {
-        eprintln!("SKIPPED: one processor, so no worker takes another's tasks");
+        punctual_machine::skipped!("one processor, so no worker takes another's tasks");
     }
     has
 }
@@ -191,7 +191,7 @@ fn check_floor(blocked: Duration) {
         assert!(is_met && got <= floor + inexact, "from {begin:?}: {got:?} ± {inexact:?}");
     }
     if checked == 0 {
-        eprintln!("SKIPPED: others took much of every second");
+        punctual_machine::skipped!("others took much of every second");
     }
 }
 
@@ -289,7 +289,7 @@ fn a_wake_of_an_awake_worker_is_no_call() {
     const WAKES: u64 = 2_000;
     let _alive = watchdog(LIMIT_S);
     if calls::of_this_thread().is_none() {
-        return eprintln!("SKIPPED: calls are counted in debug builds only");
+        return punctual_machine::skipped!("calls are counted in debug builds only");
     }
     let runtime = Runtime::start(&RuntimeOptions::default()).unwrap();
     let (ends, polled) = (Arc::new(Flag::default()), Arc::new(Counter::default()));

@@ -400,8 +400,8 @@ fn many_connections_are_idle() {
     // Both ends are here, beside what else this program has open.
     let count = usize::min(wanted, (raise_descriptor_limit() as usize).saturating_sub(300) / 2);
     if count < wanted {
-        eprintln!(
-            "SKIPPED {} of {wanted} connections: the limit of descriptors (ulimit -Hn)",
+        punctual_machine::skipped!(
+            "{} of {wanted} connections: the limit of descriptors (ulimit -Hn)",
             wanted - count
         );
     }

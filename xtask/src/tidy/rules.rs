@@ -70,6 +70,7 @@ pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
     check_expectations(source, findings);
     check_names(source, findings);
     check_output(source, findings);
+    check_skips(source, findings);
     check_doorways(source, findings);
     check_orderings(source, findings);
     check_wall_clock(source, findings);
@@ -134,6 +135,18 @@ fn check_output(source: &Source<'_>, findings: &mut Findings<'_>) {
     for word in ["println!", "print!", "eprintln!", "eprint!"] {
         for line in source.lines_with(word).into_iter().filter(|&line| !source.is_test(line)) {
             findings.add(line, format!("`{word}` in a library: return it, its user owns the terminal"));
+        }
+    }
+}
+
+/// What a test prints the harness keeps to itself where the test passes, as one does that skips.
+fn check_skips(source: &Source<'_>, findings: &mut Findings<'_>) {
+    for printing in ["println!(", "eprintln!("] {
+        for at in find(&source.code, printing) {
+            let (line, printed) = (source.line(at), source.text[at + printing.len()..].trim_start());
+            if source.is_test(line) && printed.starts_with("\"SKIPPED") {
+                findings.add(line, "nobody sees why it is skipped: `punctual_machine::skipped!`");
+            }
         }
     }
 }
@@ -266,6 +279,13 @@ mod tests {
         assert_eq!(lines("crates/punctual-machine/src/ring/reader.rs", text), [2, 3]);
         assert_eq!(lines("crates/punctual-machine/src/packet/rings.rs", text), [0; 0]);
         assert_eq!(lines("crates/punctual-machine/src/ring/tests.rs", text), [0; 0]);
+    }
+
+    #[test]
+    fn reasons_of_skips_are_seen() {
+        let text = "//! A.\nfn a() { eprintln!(\"SKIPPED: b\") }\nfn b() { eprintln!(\n    \"SKIPPED {c}\") }\nfn d() { skipped!(\"SKIPPED\") }\n";
+        assert_eq!(lines("crates/a/tests/a.rs", text), [2, 3]);
+        assert_eq!(lines("peers/src/a.rs", text), [0; 0], "a program's own words are seen");
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Compiler {
         let there =
             Command::new(self.program).arg("--version").output().is_ok_and(|ended| ended.status.success());
         if !there {
-            eprintln!("SKIPPED: no {} here (apt-get install build-essential)", self.program);
+            punctual_machine::skipped!("no {} here (apt-get install build-essential)", self.program);
             return false;
         }
         if self.sanitizer {
@@ -132,8 +132,8 @@ impl Compiler {
                 .output();
             let runs = || Command::new(&program).output().is_ok_and(|ended| ended.status.success());
             if !(built.is_ok_and(|ended| ended.status.success()) && runs()) {
-                eprintln!(
-                    "SKIPPED: {} has no address sanitizer here (apt-get install libasan)",
+                punctual_machine::skipped!(
+                    "{} has no address sanitizer here (apt-get install libasan)",
                     self.program
                 );
                 return false;

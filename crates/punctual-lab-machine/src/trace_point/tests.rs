@@ -18,7 +18,7 @@ fn recorder_with(ring_size: usize) -> Option<TraceRecorder> {
     match TraceRecorder::start_with(ring_size) {
         Ok(recorder) => Some(recorder),
         Err(error) if [NotFound, PermissionDenied, Unsupported].contains(&error.kind()) => {
-            eprintln!("SKIPPED: {error}");
+            punctual_machine::skipped!("{error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -99,7 +99,7 @@ fn calls_of_chosen_threads_are_recorded() {
     }
     let mut recorder = TraceRecorder::start_with_calls(RING_SIZE, &[thread_id()]).expect("as the other");
     if !recorder.has_calls() {
-        eprintln!("SKIPPED: this kernel tells no system calls");
+        punctual_machine::skipped!("this kernel tells no system calls");
         return;
     }
     let from_ns = monotonic_ns();
@@ -151,7 +151,7 @@ fn deferred_work_is_recorded_where_it_interrupts() {
     }
     let mut filtered = match TraceRecorder::open_as(RING_SIZE, None, true) {
         Ok(filtered) => filtered,
-        Err(error) => return eprintln!("SKIPPED: {error}"),
+        Err(error) => return punctual_machine::skipped!("{error}"),
     };
     let mut whole = TraceRecorder::open_as(RING_SIZE, None, false).expect("as the other");
     let cpu = *allowed().last().expect("one");
@@ -179,7 +179,7 @@ fn deferred_work_is_recorded_where_it_interrupts() {
     assert!(sum * 2 < whole_sum, "{sum} of {whole_sum}");
     let load = match SoftirqLoad::of(cpu) {
         Ok(load) => load,
-        Err(error) => return eprintln!("SKIPPED: {error}"),
+        Err(error) => return punctual_machine::skipped!("{error}"),
     };
     // Who takes the CPU in the middle of it makes a piece longer than the load, or many short ones: not each time.
     let tries: Vec<[u64; 3]> = (0..LOADS)

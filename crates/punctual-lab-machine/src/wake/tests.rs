@@ -16,7 +16,7 @@ fn open(mechanism: Mechanism) -> Option<Ends> {
     match mechanism.open() {
         Ok(ends) => Some(ends),
         Err(error) => {
-            eprintln!("SKIPPED {mechanism}: {error}");
+            punctual_machine::skipped!("{mechanism}: {error}");
             None
         }
     }
@@ -171,7 +171,7 @@ fn each_counts_its_calls() {
 fn one_reader_sleeps_on_many_bells() {
     let many = match ParkMany::new() {
         Ok(many) => many,
-        Err(error) => return eprintln!("SKIPPED futex_waitv: {error}"),
+        Err(error) => return punctual_machine::skipped!("futex_waitv: {error}"),
     };
     let bells: Vec<Doorbell> = (0..ParkMany::BELLS_MAX).map(|_| Doorbell::default()).collect();
     let all: Vec<&Doorbell> = bells.iter().collect();

@@ -249,7 +249,7 @@ mod tests {
         let done = std::thread::spawn(|| (1..=3).try_for_each(check)).join().expect("the thread ends");
         if let Err(error) = done {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-            eprintln!("SKIPPED: {error}");
+            punctual_machine::skipped!("{error}");
         }
     }
 

@@ -264,7 +264,7 @@ mod tests {
             let done = std::thread::spawn(move || cross(mode)).join().expect("the thread ends");
             if let Err(error) = done {
                 assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-                eprintln!("SKIPPED: {error}");
+                punctual_machine::skipped!("{error}");
             }
         }
     }
@@ -275,7 +275,7 @@ mod tests {
         let done = std::thread::spawn(echo).join().expect("the thread ends");
         if let Err(error) = done {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-            eprintln!("SKIPPED: {error}");
+            punctual_machine::skipped!("{error}");
         }
     }
 

@@ -200,7 +200,7 @@ mod tests {
     fn a_limit_hides_what_the_repair_prevents() {
         let cpus = punctual_machine::cpu::allowed();
         if cpus.len() < 2 {
-            return eprintln!("SKIPPED: two processors are needed to meet in the window");
+            return punctual_machine::skipped!("two processors are needed to meet in the window");
         }
         let limit = Duration::from_millis(1);
         let racy = run(&WAIT_UNMASKED, 100, limit, &cpus).unwrap();

@@ -101,7 +101,10 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Command> {
     let mut probe = Command::new(way[0]);
     let probe = probe.args(&way[1..]).args(["test", "-x", env!("CARGO_BIN_EXE_punctual")]);
     if !probe.status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no setpriv here, or nobody may not run {}", env!("CARGO_BIN_EXE_punctual"));
+        punctual_machine::skipped!(
+            "no setpriv here, or nobody may not run {}",
+            env!("CARGO_BIN_EXE_punctual")
+        );
         return None;
     }
     Some(punctual_by(&way, arguments))
@@ -112,7 +115,7 @@ pub(crate) fn has_namespaces() -> bool {
     let probe =
         std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
     if let Err(error) = &probe {
-        eprintln!("SKIPPED: {error}");
+        punctual_machine::skipped!("{error}");
     }
     probe.is_ok()
 }

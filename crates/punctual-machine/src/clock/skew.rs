@@ -146,12 +146,12 @@ mod tests {
         let cpus = crate::cpu::allowed();
         assert_eq!(skew_between([cpus[0]; 2]), None);
         let Some(&last) = cpus.last().filter(|&&last| last != cpus[0]) else {
-            eprintln!("SKIPPED: one processor");
+            crate::skipped!("one processor");
             return;
         };
         match skew_between([cpus[0], last]) {
             Some(skew) => assert!(skew.low_ns <= skew.high_ns, "{skew:?}"),
-            None => eprintln!("SKIPPED: a thread got no turn within {LASTING_MAX:?}"),
+            None => crate::skipped!("a thread got no turn within {LASTING_MAX:?}"),
         }
     }
 }

@@ -51,7 +51,7 @@ fn on_two_hosts(
 fn ran(result: Result<(), SystemError>) {
     if let Err(e) = result {
         assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}");
-        eprintln!("SKIPPED: {e}");
+        crate::skipped!("{e}");
     }
 }
 
@@ -249,7 +249,7 @@ fn errors_say_what_to_do() {
     };
     let text = open("nowhere0", &PacketOptions::default());
     if text.contains("CAP_NET_RAW") {
-        eprintln!("SKIPPED the rest: {text}");
+        crate::skipped!("the rest: {text}");
         return;
     }
     assert!(text.contains("nowhere0"), "{text}");

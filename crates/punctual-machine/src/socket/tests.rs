@@ -52,7 +52,7 @@ fn more_than_a_batch_arrives_in_order_over_both_families() {
     for any in ["127.0.0.1:0", "[::1]:0"] {
         let any: SocketAddr = any.parse().expect("valid");
         let Ok(receiver) = UdpSocket::bind(any, &UdpOptions::default()) else {
-            eprintln!("SKIPPED {any}: this host has no such loopback address");
+            crate::skipped!("{any}: this host has no such loopback address");
             continue;
         };
         let sender = UdpSocket::bind(any, &UdpOptions::default()).expect("bind");
@@ -119,7 +119,7 @@ fn count_drops(sending: &UdpOptions) {
     let (receiver, sender) = (open(&options), open(sending));
     match receiver.dropped() {
         Ok(dropped) => assert_eq!(dropped, 0),
-        Err(error) => return eprintln!("SKIPPED: this kernel does not count drops: {error}"),
+        Err(error) => return crate::skipped!("this kernel does not count drops: {error}"),
     }
     let mut outgoing = SendBatch::new(16, 1_000);
     for _ in 0..16 {
@@ -197,7 +197,7 @@ fn a_run_arrives_as_one_where_that_is_asked_for() {
     receive(&receiver, &mut incoming, 4);
     let run = incoming.get(0).expect("one").bytes;
     if run.len() == 1_000 {
-        return eprintln!("SKIPPED: this kernel merges nothing (UDP_GRO)");
+        return crate::skipped!("this kernel merges nothing (UDP_GRO)");
     }
     assert!(run.chunks(1_000).enumerate().all(|(number, bytes)| *bytes == [number as u8; 1_000]));
     assert_eq!(run.len(), 16_000);
@@ -208,7 +208,7 @@ fn a_run_arrives_as_one_where_that_is_asked_for() {
     }
     match receiver.dropped() {
         Ok(dropped) => assert_eq!((kept + dropped as usize, dropped > 0), (15, true), "{kept}"),
-        Err(error) => eprintln!("SKIPPED the rest: this kernel does not count drops: {error}"),
+        Err(error) => crate::skipped!("the rest: this kernel does not count drops: {error}"),
     }
 }
 
@@ -226,7 +226,7 @@ fn a_run_that_is_cut_counts_by_its_datagrams() {
     assert_eq!(sender.send_batch(&mut outgoing).expect("loopback takes all"), 16);
     match receiver.dropped() {
         Ok(dropped) => assert_eq!((outgoing.counted(), dropped), (16, 16)),
-        Err(error) => eprintln!("SKIPPED: this kernel does not count drops: {error}"),
+        Err(error) => crate::skipped!("this kernel does not count drops: {error}"),
     }
 }
 
@@ -255,7 +255,7 @@ fn a_run_beyond_the_mtu_is_sent_singly() {
     });
     if let Err(e) = host.join().expect("the thread ends") {
         assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}");
-        eprintln!("SKIPPED: {e}");
+        crate::skipped!("{e}");
     }
 }
 

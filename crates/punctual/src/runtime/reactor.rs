@@ -465,7 +465,7 @@ mod tests {
                 is_looking.recv().unwrap();
                 pin_to(cpu).unwrap();
                 if let Err(error) = set_scheduling_class(SchedulingClass::RoundRobin(1)) {
-                    eprintln!("SKIPPED the urgency: {error}");
+                    punctual_machine::skipped!("the urgency: {error}");
                 }
                 let thread = rustix::thread::gettid().as_raw_nonzero().get();
                 says.send(u64::from(thread.cast_unsigned())).unwrap();

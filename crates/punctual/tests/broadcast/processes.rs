@@ -297,7 +297,7 @@ fn killed_in_shared_memory() {
 fn killed_on_udp() {
     let _alive = watchdog(120);
     if std::env::var("PUNCTUAL_TEST_WITHOUT").is_ok_and(|without| without.contains("multicast")) {
-        return eprintln!("SKIPPED: PUNCTUAL_TEST_WITHOUT names multicast");
+        return punctual_machine::skipped!("PUNCTUAL_TEST_WITHOUT names multicast");
     }
     kill_and_come_back(format!("multicast 239.255.80.86:{}", free_ports().0.port()));
 }

@@ -231,7 +231,7 @@ fn is_here(medium: &str) -> bool {
     let without = std::env::var("PUNCTUAL_TEST_WITHOUT").unwrap_or_default();
     let is_left_out = without.split(',').any(|name| name == medium);
     if is_left_out {
-        eprintln!("SKIPPED {medium}: PUNCTUAL_TEST_WITHOUT names it");
+        punctual_machine::skipped!("{medium}: PUNCTUAL_TEST_WITHOUT names it");
     }
     !is_left_out
 }
@@ -350,7 +350,7 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
         });
         match prepared.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("SKIPPED raw Ethernet: {error}"),
+            Ok(Err(error)) => punctual_machine::skipped!("raw Ethernet: {error}"),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     });

@@ -62,7 +62,7 @@ fn what_is_missing_is_said() {
         assert_eq!(needs.are_met(&tools), has);
         match has {
             Ok(()) => assert!(!group.members().is_empty()),
-            Err(reason) => eprintln!("SKIPPED: {needs:?}: {reason}"),
+            Err(reason) => punctual_machine::skipped!("{needs:?}: {reason}"),
         }
     }
     let members = group.members();
