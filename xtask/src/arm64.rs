@@ -42,6 +42,9 @@ pub(crate) const LONG: &Wanted = &Wanted {
     left_out: &[],
 };
 
+/// Of the library: programs of tests that need a feature are not built without it, and cargo says nothing.
+const FEATURES: &str = "punctual/tokio,punctual/group-file";
+
 /// What lies below the library.
 const BELOW: &[&str] = &["punctual-proto", "punctual-machine", "punctual-lab-machine"];
 
@@ -201,8 +204,26 @@ fn programs(wanted: &Wanted) -> Result<Vec<Program>, String> {
         }
         let some = wanted.programs.iter().flat_map(|&program| ["--test", program]);
         programs.extend(build(&["--package", "punctual"].into_iter().chain(some).collect::<Vec<_>>())?);
+        all_built(wanted.programs.iter().copied(), &programs)?;
+    } else {
+        all_built(listed(), &programs)?;
     }
     Ok(programs)
+}
+
+/// Every test program of the library.
+fn listed() -> impl Iterator<Item = &'static str> {
+    NIGHTLY.iter().flat_map(|(_, programs)| *programs).chain(QUICK).copied()
+}
+
+/// What is in a list is tested, or the list says too much.
+fn all_built(listed: impl Iterator<Item = &'static str>, built: &[Program]) -> Result<(), String> {
+    let missing: Vec<&str> =
+        listed.filter(|&listed| !built.iter().any(|program| program.name == listed)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("cargo builds no test program {}: which feature does it need?", missing.join(", ")))
 }
 
 /// What is missing, and how it is had.
@@ -231,9 +252,12 @@ struct Program {
 
 /// The library's own tests of the packages, and the programs that the arguments name.
 fn build(arguments: &[&str]) -> Result<Vec<Program>, String> {
-    let cargo = Run::cargo(&["test", "--target", TARGET, "--lib", "--no-run", "--quiet"])
+    let mut cargo = Run::cargo(&["test", "--target", TARGET, "--lib", "--no-run", "--quiet"])
         .args(&["--message-format", "json-render-diagnostics"])
         .args(arguments);
+    if arguments.contains(&"punctual") {
+        cargo = cargo.args(&["--features", FEATURES]);
+    }
     // Without debug information: it is a third of the building, and what fails here fails again under a debugger.
     let (ended, output) = cargo
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
@@ -271,6 +295,7 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
     let (ended, output) = rest.all_output_to(&log("tests"))?;
     let result = output.lines().rev().find(|line| line.starts_with("test result:"));
     println!("{}: {}", program.name, result.unwrap_or("no result"));
+    skips(&output).for_each(|skip| eprintln!("{skip}"));
     if ended != Some(0) || result.is_none() {
         println!("{}", tail(&output, 60));
         return Err(format!("{} {}", program.name, how(ended, DEADLINE)));
@@ -279,7 +304,9 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let names: Vec<&str> = excepted.iter().map(|(name, _)| *name).collect();
-    let (_, output) = emulated(program).arg("--exact").args(&names).all_output_to(&log("exceptions"))?;
+    // By two threads: one writes a test's name before what the test says, and its outcome behind that.
+    let some = emulated(program).args(&["--exact", "--test-threads", "2"]).args(&names);
+    let (_, output) = some.all_output_to(&log("exceptions"))?;
     let (passed, failed) = outcomes(&output);
     for name in names.iter().filter(|name| passed.contains(*name)) {
         println!("{}: {name} PASSES AGAIN: take it off the list", program.name);
@@ -288,6 +315,12 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
         Some(name) => Err(format!("{}: the list names {name}, which did not run", program.name)),
         None => Ok(()),
     }
+}
+
+/// What tests say that they leave out, but for the media that the emulator lacks.
+fn skips(output: &str) -> impl Iterator<Item = &str> {
+    let said = output.lines().filter_map(|line| line.find("SKIPPED ").map(|at| &line[at..]));
+    said.filter(|skip| !skip.contains("PUNCTUAL_TEST_WITHOUT"))
 }
 
 fn emulated(program: &Program) -> Run {
@@ -335,6 +368,12 @@ mod tests {
         assert_eq!((passed, failed), (BTreeSet::from(["a::b"]), BTreeSet::from(["c"])));
     }
 
+    #[test]
+    fn skips_are_told() {
+        let output = "test a ... SKIPPED a: no b\nok\nSKIPPED c: multicast: PUNCTUAL_TEST_WITHOUT names it\ntest c ... ok\n";
+        assert_eq!(skips(output).collect::<Vec<_>>(), ["SKIPPED a: no b"]);
+    }
+
     /// Goal: no test program of the library is forgotten, neither by CI nor by the night.
     #[test]
     fn every_program_of_the_library_is_in_a_list() {
@@ -346,9 +385,16 @@ mod tests {
             .filter(is_program)
             .map(|path| path.file_stem().expect("a name").to_string_lossy().into())
             .collect();
-        let listed = NIGHTLY.iter().flat_map(|(_, programs)| *programs).chain(QUICK);
-        let listed: BTreeSet<String> = listed.map(|name| (*name).to_owned()).collect();
-        assert_eq!(there, listed);
+        assert_eq!(there, listed().map(str::to_owned).collect());
+    }
+
+    /// Goal: no program in a list goes untested because cargo leaves it out.
+    #[test]
+    fn a_program_that_is_not_built_is_named() {
+        let built = |name: &str| Program { name: name.to_owned(), path: "/t/x".into(), folder: "/r".into() };
+        assert_eq!(all_built(["a", "b"].into_iter(), &[built("b"), built("a")]), Ok(()));
+        let error = all_built(["a", "tokio"].into_iter(), &[built("a")]).unwrap_err();
+        assert!(error.contains("no test program tokio"), "{error}");
     }
 
     #[test]
