@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::source::find;
 use super::{Findings, walls};
 
 /// Folders of the main workspace that are packages.
@@ -42,31 +43,50 @@ fn inherits_lints(text: &str) -> bool {
     lines(text).any(|(_, table, line)| table == "lints" && line.replace(' ', "") == "workspace=true")
 }
 
-/// The packages without which a crate is never built, by their keys.
-pub(super) fn built_with(text: &str) -> impl Iterator<Item = &str> {
-    let is_wanted =
-        |table: &str, entry: &str| !table.contains("dev-dependencies") && !entry.contains("optional");
-    dependencies_in(text, is_wanted).map(|(_, package)| package)
+/// Packages by their keys, each with what is said of it: those without which a crate is never built, and all where it is a
+/// workspace's own, for that is tested.
+pub(super) fn needed(text: &str, is_own: bool) -> impl Iterator<Item = (&str, &str)> {
+    let is_needed = move |table: &str, entry: &str| {
+        is_own || (!table.contains("dev-dependencies") && !entry.contains("optional"))
+    };
+    dependencies_in(text, is_needed).map(|(_, package, entry)| (package, entry))
+}
+
+/// What a table says of a key, which may be the first part of one: `version.workspace = true`.
+pub(super) fn entry<'a>(text: &'a str, table: &str, key: &str) -> Option<&'a str> {
+    let mut in_table = lines(text).filter(|(_, of, _)| *of == table);
+    in_table.find_map(|(.., line)| (key_of(line)? == key).then_some(line))
+}
+
+/// What stands in quotes behind a key: `version = "1"`, also within `a = { version = "1" }`.
+pub(super) fn quoted<'a>(entry: &'a str, key: &str) -> Option<&'a str> {
+    let mut behind = find(entry, key).map(|at| entry[at + key.len()..].trim_start());
+    behind.find_map(|rest| rest.strip_prefix('=')?.trim_start().strip_prefix('"')?.split('"').next())
 }
 
 /// The packages that a manifest names, by their keys.
 fn dependencies(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    dependencies_in(text, |_, _| true)
+    dependencies_in(text, |_, _| true).map(|(line, package, _)| (line, package))
 }
 
 fn dependencies_in(
     text: &str,
     is_wanted: impl Fn(&str, &str) -> bool,
-) -> impl Iterator<Item = (usize, &str)> {
+) -> impl Iterator<Item = (usize, &str, &str)> {
     let entries = lines(text).filter(|(.., entry)| !entry.is_empty() && !entry.starts_with('#'));
     let wanted = entries.filter(move |(_, table, entry)| is_wanted(table, entry));
     wanted.filter_map(|(line, table, entry)| {
         let is_list = table.ends_with("dependencies");
         let one = table.rsplit_once("dependencies.").map(|(_, package)| package);
-        let listed =
-            entry.split(['=', '.']).next().map(str::trim).filter(|_| is_list && !entry.starts_with('['));
-        listed.or(one.filter(|_| entry.starts_with('['))).map(|package| (line, package))
+        let listed = key_of(entry).filter(|_| is_list);
+        listed.or(one.filter(|_| entry.starts_with('['))).map(|package| (line, package, entry))
     })
+}
+
+/// The key of a line, up to its first point.
+fn key_of(line: &str) -> Option<&str> {
+    let is_entry = line.contains('=') && !line.starts_with(['[', '#']);
+    line.split(['=', '.']).next().filter(|_| is_entry).map(str::trim)
 }
 
 #[cfg(test)]
