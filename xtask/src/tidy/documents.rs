@@ -1,5 +1,6 @@
-//! Rules for every Markdown file: links lead somewhere, nothing names a place of one machine only.
+//! Rules for every Markdown file: links lead somewhere, to a heading where they name one, nothing names a place of one machine only.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Findings;
@@ -23,10 +24,46 @@ pub(super) fn check(path: &Path, text: &str, findings: &mut Findings<'_>) {
     for (line, target) in links(text) {
         let file = target.split('#').next().unwrap_or_default();
         let leaves = target.contains("://") || target.starts_with("mailto:");
-        if !leaves && !file.is_empty() && !folder.join(file).exists() {
+        if leaves {
+            continue;
+        }
+        if !file.is_empty() && !folder.join(file).exists() {
             findings.add(line, format!("the link leads nowhere: {target}"));
+        } else if let Some((_, anchor)) = target.split_once('#')
+            && (file.is_empty() || file.ends_with(".md"))
+        {
+            let other = || std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+            let headings = if file.is_empty() { slugs(text) } else { slugs(&other()) };
+            if !headings.iter().any(|heading| heading == anchor) {
+                findings.add(line, format!("the link leads to no heading: {target}"));
+            }
         }
     }
+}
+
+/// What links call the headings of a page, as the usual viewers make it; what comes again has a number.
+fn slugs(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut times = BTreeMap::new();
+    for (_, line) in prose(text) {
+        let Some(heading) = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
+        else {
+            continue;
+        };
+        let kept = |character: &char| is_word(*character) || "- ".contains(*character);
+        let slug: String = shown(heading.trim()).to_lowercase().chars().filter(kept).collect();
+        let slug = slug.replace(' ', "-");
+        let before = times.entry(slug.clone()).and_modify(|times| *times += 1).or_insert(0);
+        found.push(if *before == 0 { slug } else { format!("{slug}-{before}") });
+    }
+    found
+}
+
+/// What is read of a heading: of a link in it its words.
+fn shown(heading: &str) -> String {
+    let mut pieces = heading.split("](");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |shown, rest| shown + rest.split_once(')').map_or("", |(_, behind)| behind))
 }
 
 fn check_length(text: &str, findings: &mut Findings<'_>) {
@@ -58,17 +95,18 @@ fn names_place(line: &str, place: &str) -> bool {
 
 /// Targets of inline links and of link definitions outside of code, with their lines.
 fn links(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    prose(text).flat_map(|(at, line)| links_of_line(line).into_iter().map(move |link| (at, link))).collect()
+}
+
+/// The lines, from 1, that are not within a block of code.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
-        if !is_code {
-            found.extend(links_of_line(line).into_iter().map(|target| (index + 1, target)));
-        }
-    }
-    found
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    lines.filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
 }
 
 fn links_of_line(line: &str) -> Vec<String> {
@@ -125,9 +163,26 @@ mod tests {
 
     #[test]
     fn links_lead_somewhere() {
-        assert_eq!(lines("A.md", "[a](Cargo.toml) [b](nowhere.md)\n[c](https://x.org/y) [d](#e)\n"), [1]);
+        assert_eq!(lines("A.md", "[a](Cargo.toml) [b](nowhere.md)\n[c](https://x.org/y#z)\n"), [1]);
         assert_eq!(lines("docs/a.md", "[a](../Cargo.toml#x \"title\")\n[b]: ../nowhere\n"), [2]);
         assert_eq!(lines("A.md", "`[a](nowhere)`\n```text\n[a](nowhere)\n```\n[`a`](nowhere)\n"), [5]);
+    }
+
+    /// Goal: a heading that has another name now takes the links to it along. Method: the page itself, and another one.
+    #[test]
+    fn links_lead_to_headings() {
+        let page = "# A page\n[a](#a-page) [b](#b)\n```sh\n# b\n```\n";
+        assert_eq!(lines("A.md", page), [2]);
+        let other =
+            "[a](CONTRIBUTING.md#adding-an-engine) [b](Cargo.toml#L1)\n[c](CONTRIBUTING.md#adding-nothing)\n";
+        assert_eq!(lines("A.md", other), [2]);
+    }
+
+    #[test]
+    fn a_heading_is_called_as_viewers_call_it() {
+        let page = "# `punctual run x --y N`\n## What's lost, and *why*?\n## [A link](b.md) here\n## Ä_b – c\n## Ä_b – c\nnone\n#none\n";
+        let expected = ["punctual-run-x---y-n", "whats-lost-and-why", "a-link-here", "ä_b--c", "ä_b--c-1"];
+        assert_eq!(slugs(page), expected);
     }
 
     #[test]
