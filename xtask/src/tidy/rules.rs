@@ -59,9 +59,11 @@ const MACHINE: &str = "crates/punctual-machine/src";
 /// or a signal handler.
 const UNCHECKED: &[&str] = &["sync.rs", "mutant.rs", "packet", "bare_futex.rs", "truncation.rs"];
 
-/// Accesses that order others.
-const ORDERINGS: &[&str] =
-    &["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst"];
+/// Orderings of accesses that order others, however they are imported.
+const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// Where they stand beside their name.
+const NAMED: &[&str] = &["ordering!(", "fence!("];
 
 pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
     check_first_line(source, findings);
@@ -192,9 +194,14 @@ fn check_orderings(source: &Source<'_>, findings: &mut Findings<'_>) {
     if UNCHECKED.iter().any(|unchecked| path.starts_with(unchecked)) {
         return;
     }
+    let opened = NAMED.iter().flat_map(|call| find(&source.code, call).map(move |at| at + call.len()));
+    let named: Vec<_> = opened.map(|from| from..from + source.inside(from - 1).len()).collect();
     for word in ORDERINGS {
-        for line in source.lines_with(word).into_iter().filter(|&line| !source.is_test(line)) {
-            findings.add(line, format!("`{word}` without a name: does a test need it? See mutant.rs"));
+        for at in find(&source.code, word).filter(|at| !named.iter().any(|named| named.contains(at))) {
+            let line = source.line(at);
+            if !source.is_test(line) {
+                findings.add(line, format!("`{word}` without a name: does a test need it? See mutant.rs"));
+            }
         }
     }
 }
@@ -272,6 +279,13 @@ mod tests {
     }
 
     #[test]
+    fn reasons_of_skips_are_seen() {
+        let text = "//! A.\nfn a() { eprintln!(\"SKIPPED: b\") }\nfn b() { eprintln!(\n    \"SKIPPED {c}\") }\nfn d() { skipped!(\"SKIPPED\") }\n";
+        assert_eq!(lines("crates/a/tests/a.rs", text), [2, 3]);
+        assert_eq!(lines("peers/src/a.rs", text), [0; 0], "a program's own words are seen");
+    }
+
+    #[test]
     fn orderings_have_names() {
         let text = "//! A.\nword.load(Ordering::Acquire);\nfence(Ordering::SeqCst);\nword.load(Ordering::Relaxed);\n\
                     word.load(ordering!(\"a\", Acquire));\nfence!(\"b\", SeqCst);\n\
@@ -279,13 +293,8 @@ mod tests {
         assert_eq!(lines("crates/punctual-machine/src/ring/reader.rs", text), [2, 3]);
         assert_eq!(lines("crates/punctual-machine/src/packet/rings.rs", text), [0; 0]);
         assert_eq!(lines("crates/punctual-machine/src/ring/tests.rs", text), [0; 0]);
-    }
-
-    #[test]
-    fn reasons_of_skips_are_seen() {
-        let text = "//! A.\nfn a() { eprintln!(\"SKIPPED: b\") }\nfn b() { eprintln!(\n    \"SKIPPED {c}\") }\nfn d() { skipped!(\"SKIPPED\") }\n";
-        assert_eq!(lines("crates/a/tests/a.rs", text), [2, 3]);
-        assert_eq!(lines("peers/src/a.rs", text), [0; 0], "a program's own words are seen");
+        let bare = "//! A.\nuse crate::sync::Ordering::{self, Acquire};\nword.load(Acquire);\nword.store(ordering!(\n    \"a\",\n    Release\n));\nReleased;\n";
+        assert_eq!(lines("crates/punctual-machine/src/ring/reader.rs", bare), [2, 3]);
     }
 
     #[test]
