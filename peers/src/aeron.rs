@@ -1,5 +1,6 @@
 //! Aeron IPC, played by a small Java program (`aeron/`): built by Maven, run as two processes like everybody.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -36,13 +37,27 @@ pub(crate) struct Aeron {
     folder: PathBuf,
 }
 
+/// Why it is not there.
+#[derive(Debug)]
+pub(crate) struct Unbuilt {
+    pub(crate) reason: String,
+    /// Whether Java and Maven are.
+    pub(crate) broken: bool,
+}
+
+impl Unbuilt {
+    fn lacking(what: &str, error: impl fmt::Display) -> Self {
+        Self { reason: format!("{what}: {error}: install Java 17 and Maven"), broken: false }
+    }
+}
+
 impl Aeron {
     /// Builds it beside this program.
-    pub(crate) fn build() -> Outcome<Self> {
+    pub(crate) fn build() -> Result<Self, Unbuilt> {
         let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        java.map_err(|error| format!("cannot run java: {error}: install Java 17 and Maven"))?;
-        let program = std::env::current_exe()?;
-        let folder = program.parent().ok_or("a program without a folder")?.join("aeron");
+        java.map_err(|error| Unbuilt::lacking("cannot run java", error))?;
+        let program = std::env::current_exe().map_err(|error| Unbuilt::lacking("no path here", error))?;
+        let folder = program.with_file_name("aeron");
         let built = Command::new("mvn")
             .args(["--quiet", "--batch-mode", "-f"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("aeron/pom.xml"))
@@ -50,11 +65,10 @@ impl Aeron {
             .arg("compile")
             .stdout(Stdio::null())
             .status()
-            .map_err(|error| format!("cannot run mvn: {error}: install Java 17 and Maven"))?;
+            .map_err(|error| Unbuilt::lacking("cannot run mvn", error))?;
         if !built.success() {
-            return Err(
-                "Maven cannot build peers/aeron: `mvn -f peers/aeron/pom.xml compile` says why".into()
-            );
+            let reason = "Maven cannot build peers/aeron: `mvn -f peers/aeron/pom.xml compile` says why";
+            return Err(Unbuilt { reason: reason.to_owned(), broken: true });
         }
         Ok(Self { folder })
     }

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
+use std::process::Command;
 
 use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
 
 use crate::Outcome;
-use crate::aeron::Aeron;
+use crate::aeron::{Aeron, Unbuilt};
 use crate::pair::INTERFACES;
 use crate::report::{Figures, print};
 use crate::rounds::{AERON, Game, KINDS, Kind, ZMQ};
@@ -77,7 +78,15 @@ fn kind(text: &str) -> Outcome<Kind> {
 struct Machine {
     cpus: [usize; 2],
     aeron: Option<Aeron>,
-    skipped: Vec<(&'static str, String)>,
+    skipped: Vec<Skip>,
+}
+
+/// A mechanism that does not play.
+struct Skip {
+    kind: &'static str,
+    reason: String,
+    /// Whether it should: what it needs is here.
+    broken: bool,
 }
 
 impl Machine {
@@ -86,26 +95,38 @@ impl Machine {
         if kinds.iter().any(|kind| kind.name == AERON) {
             match Aeron::build() {
                 Ok(aeron) => machine.aeron = Some(aeron),
-                Err(error) => machine.skip(kinds, AERON, &error.to_string()),
+                Err(Unbuilt { reason, broken }) => machine.skip(kinds, AERON, &reason, broken),
             }
         }
         if kinds.iter().any(|kind| kind.name.contains("packet"))
             && let Err(error) = make_segment()
         {
-            machine.skip(kinds, "packet", &error.to_string());
+            machine.skip(kinds, "packet", &error.to_string(), false);
         }
         if !cfg!(feature = "zmq") {
-            machine.skip(kinds, ZMQ, "built without `--features zmq`, which needs cmake and a C++ compiler");
+            let needed = ["cmake", "c++"];
+            let broken = needed.iter().all(|tool| is_here(tool));
+            machine.skip(
+                kinds,
+                ZMQ,
+                "built without `--features zmq`, which needs cmake and a C++ compiler",
+                broken,
+            );
         }
         Ok(machine)
     }
 
-    fn skip(&mut self, kinds: &[Kind], what: &str, reason: &str) {
+    fn skip(&mut self, kinds: &[Kind], what: &str, reason: &str, broken: bool) {
         for kind in kinds.iter().filter(|kind| kind.name.contains(what)) {
             eprintln!("SKIPPED, NOT MEASURED: {}: {reason}", kind.name);
-            self.skipped.push((kind.name, reason.to_owned()));
+            self.skipped.push(Skip { kind: kind.name, reason: reason.to_owned(), broken });
         }
     }
+}
+
+/// Whether a program that builds others is installed.
+fn is_here(tool: &str) -> bool {
+    Command::new(tool).arg("--version").output().is_ok_and(|ended| ended.status.success())
 }
 
 fn cpus() -> Outcome<[usize; 2]> {
@@ -130,7 +151,7 @@ fn make_segment() -> Outcome<()> {
 /// Plays everything that can be played here, and prints what came out.
 pub(crate) fn compare(options: &Options) -> Outcome<()> {
     let machine = Machine::prepare(&options.kinds)?;
-    let can = |kind: &&Kind| !machine.skipped.iter().any(|(skipped, _)| *skipped == kind.name);
+    let can = |kind: &&Kind| !machine.skipped.iter().any(|skip| skip.kind == kind.name);
     let kinds: Vec<Kind> = options.kinds.iter().filter(can).copied().collect();
     let mut figures = Vec::new();
     let mut store = options.json.as_ref().map(|path| Store::create(path, &machine)).transpose()?;
@@ -193,9 +214,10 @@ impl<'a> Store<'a> {
     fn create(path: &'a str, machine: &Machine) -> Outcome<Self> {
         let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
         let mut store = Self { path, file: BufWriter::new(file) };
-        let skipped = machine.skipped.iter();
-        store
-            .lines(skipped.map(|(kind, reason)| format!(r#"{{"skipped":"{kind}","reason":{reason:?}}}"#)))?;
+        let lines = machine.skipped.iter().map(|Skip { kind, reason, broken }| {
+            format!(r#"{{"skipped":"{kind}","reason":{reason:?},"broken":{broken}}}"#)
+        });
+        store.lines(lines)?;
         Ok(store)
     }
 

@@ -1,8 +1,11 @@
 //! What `punctual-peers` measured: one line of JSON for each turn of each mechanism.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
+
+use crate::step::Outcome;
 
 /// One turn.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +55,8 @@ pub(super) struct Turns {
     pub(super) turns: Vec<Turn>,
     /// Mechanisms that did not play, and why.
     pub(super) skipped: Vec<(String, String)>,
+    /// Those of them whose tools are here, and fail.
+    pub(super) broken: Vec<String>,
 }
 
 impl Turns {
@@ -63,6 +68,9 @@ impl Turns {
             match json.get("skipped").and_then(Value::as_str) {
                 Some(kind) => {
                     let reason = text_of(&json, "reason").map_err(wrong)?;
+                    if json.get("broken") == Some(&Value::Bool(true)) {
+                        parsed.broken.push(kind.to_owned());
+                    }
                     parsed.skipped.push((kind.to_owned(), reason));
                 }
                 None => parsed.turns.push(Turn::of(&json).map_err(wrong)?),
@@ -95,6 +103,23 @@ impl Turns {
     /// Why a mechanism did not play.
     pub(super) fn reason(&self, kind: &str) -> Option<&str> {
         self.skipped.iter().find(|(skipped, _)| skipped == kind).map(|(_, reason)| reason.as_str())
+    }
+
+    /// Whether all played. What lacks its tools was not measured; what fails with them is broken.
+    pub(super) fn completeness(&self) -> Outcome {
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (kind, reason) in &self.skipped {
+            by_reason.entry(reason).or_default().push(kind);
+        }
+        let lines = by_reason.iter().map(|(reason, kinds)| format!("{}: {reason}", kinds.join(", ")));
+        let lines = lines.collect::<Vec<_>>().join("; ");
+        match (self.skipped.is_empty(), self.broken.is_empty()) {
+            (true, _) => Outcome::Passed,
+            (false, true) => Outcome::Skipped(lines),
+            (false, false) => {
+                Outcome::Failed(format!("with its tools here {}: {lines}", self.broken.join(", ")))
+            }
+        }
     }
 
     /// By how near the two processors were in each round of 64 B.
@@ -184,6 +209,21 @@ mod tests {
         let csv = turns.to_csv();
         assert!(csv.contains("\n0,0,pingpong,floor/slot,64,9,140,280,290,1000,\n"), "{csv}");
         assert!(csv.ends_with("\n2,1,stream,pipe,64,9,,,,,1000000\n"), "{csv}");
+    }
+
+    /// Goal: what was not measured has not passed, and what fails although its tools are here has failed.
+    #[test]
+    fn what_did_not_play_is_told() {
+        let parsed =
+            |skips: &str| Turns::parse(&format!("{}\n{skips}", LINES.lines().next().unwrap())).unwrap();
+        assert_eq!(parsed("").completeness(), Outcome::Passed);
+        let one = r#"{"skipped":"a","reason":"no root"}"#;
+        let two = r#"{"skipped":"b","reason":"no root","broken":false}"#;
+        let skipped = parsed(&format!("{one}\n{two}\n")).completeness();
+        assert_eq!(skipped, Outcome::Skipped("a, b: no root".into()));
+        let broken = r#"{"skipped":"c","reason":"no build","broken":true}"#;
+        let failed = parsed(&format!("{one}\n{broken}\n")).completeness();
+        assert_eq!(failed, Outcome::Failed("with its tools here c: c: no build; a: no root".into()));
     }
 
     #[test]
