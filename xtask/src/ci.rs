@@ -140,7 +140,7 @@ fn run_all(plan: &Plan) -> ExitCode {
 /// Whether something was checked, and nothing failed.
 fn is_success(outcomes: &[&Outcome]) -> bool {
     let has_failed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)));
-    outcomes.contains(&&Outcome::Passed) && !has_failed
+    outcomes.iter().any(|outcome| matches!(outcome, Outcome::Passed | Outcome::Partly(_))) && !has_failed
 }
 
 /// Minutes until all should have ended; `None` where nobody waits.
@@ -203,6 +203,7 @@ mod tests {
         let skipped = || Outcome::Skipped("no such tool here".to_owned());
         let failed = || Outcome::Failed("wrong".to_owned());
         assert!(is_success(&[&Outcome::Passed, &skipped()]));
+        assert!(is_success(&[&Outcome::Partly("some".to_owned())]));
         assert!(!is_success(&[&Outcome::Passed, &failed()]));
         assert!(!is_success(&[&skipped(), &skipped()]), "nothing was checked");
     }

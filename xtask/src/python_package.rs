@@ -1,5 +1,6 @@
 //! The Python package: its wheel is built and tested by the tools that are there; nothing is downloaded but crates.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,10 +29,15 @@ pub(crate) fn run() -> Outcome {
             return Outcome::Skipped(format!("no {} here: `{remedy}`", asked[..asked.len() - 1].join(" ")));
         }
     }
-    Outcome::of(built_and_tested(&folder))
+    match built_and_tested(&folder) {
+        Ok(skips) if skips.is_empty() => Outcome::Passed,
+        Ok(skips) => Outcome::Partly(skips),
+        Err(error) => Outcome::Failed(error),
+    }
 }
 
-fn built_and_tested(folder: &Path) -> Result<(), String> {
+/// What was skipped, and why.
+fn built_and_tested(folder: &Path) -> Result<String, String> {
     let build = folder.join("build");
     let lints = Run::cargo(&["clippy", "--locked", "--quiet", "--release", "--manifest-path", MANIFEST]);
     lints.args(&["--", "-D", "warnings"]).env("CARGO_TARGET_DIR", &build).within(DEADLINE).status()?;
@@ -68,7 +74,23 @@ fn built_and_tested(folder: &Path) -> Result<(), String> {
         return Err(format!("the tests {}", how(ended, DEADLINE)));
     }
     let languages = Run::cargo(&["test", "--quiet", "--package", "punctual-c", "--test", "languages"]);
-    languages.env("PUNCTUAL_PYTHON", "python3").env("PYTHONPATH", &site).within(DEADLINE).status()
+    languages.env("PUNCTUAL_PYTHON", "python3").env("PYTHONPATH", &site).within(DEADLINE).status()?;
+    Ok(skips(&output))
+}
+
+/// Of what pytest says with `-rs`: `SKIPPED [2] folder/test.py:31: could not import 'pandas'`.
+fn skips(output: &str) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for line in output.lines().filter_map(|line| line.strip_prefix("SKIPPED [")) {
+        let (count, rest) = line.split_once("] ").unwrap_or(("1", line));
+        let reason = rest.split_once(": ").map_or(rest, |(_, reason)| reason);
+        *counts.entry(reason).or_default() += count.parse().unwrap_or(1);
+    }
+    if counts.is_empty() {
+        return String::new();
+    }
+    let reasons: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} × {reason}")).collect();
+    format!("{} tests: {}", counts.values().sum::<u32>(), reasons.join("; "))
 }
 
 fn the_wheel(folder: &Path) -> Result<PathBuf, String> {
@@ -76,4 +98,18 @@ fn the_wheel(folder: &Path) -> Result<PathBuf, String> {
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut wheels = paths.filter(|path| path.extension().is_some_and(|ending| ending == "whl"));
     wheels.next().ok_or_else(|| format!("no wheel in {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a step of which half could not run does not look like one that passed.
+    #[test]
+    fn skips_are_counted() {
+        let output = "..ss\nSKIPPED [2] tests/test_runs.py:31: could not import 'pandas'\n\
+            SKIPPED [1] tests/test_runs.py:50: could not import 'pandas'\nSKIPPED [1] tests/a.py:9: no examples in C: none\n2 passed, 4 skipped in 1s\n";
+        assert_eq!(skips(output), "4 tests: 3 × could not import 'pandas'; 1 × no examples in C: none");
+        assert_eq!(skips("4 passed in 1s\n"), "");
+    }
 }

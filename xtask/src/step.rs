@@ -15,6 +15,8 @@ pub(crate) struct Step {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
+    /// Passed, but for parts that could not run: which, and why.
+    Partly(String),
     /// Not run: what is missing, and what to do.
     Skipped(String),
     Failed(String),
@@ -30,6 +32,7 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Passed => f.write_str("passed"),
+            Self::Partly(rest) => write!(f, "passed, but SKIPPED, NOT CHECKED: {rest}"),
             Self::Skipped(reason) => write!(f, "SKIPPED, NOT CHECKED: {reason}"),
             Self::Failed(reason) => write!(f, "FAILED: {reason}"),
         }
