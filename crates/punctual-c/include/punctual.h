@@ -4,8 +4,9 @@
  * C11 and C++17. Linux on x86-64 and 64-bit ARM. How to build with it: docs/c.md.
  *
  * Errors. Each function returns PUNCTUAL_OK or another code of enum punctual_error_code, and writes nothing through its pointers
- * then, unless it says otherwise. punctual_last_error() says what was wrong and what to do. PUNCTUAL_EMPTY and PUNCTUAL_FULL are
- * answers rather than errors, and leave no text.
+ * then, unless it says otherwise. The buffer of a receive holds undefined bytes unless that is PUNCTUAL_OK: in memory a writer that
+ * waits for nobody may have written over a message while it was copied. punctual_last_error() says what was wrong and what to do.
+ * PUNCTUAL_EMPTY and PUNCTUAL_FULL are answers rather than errors, and leave no text.
  *
  * Handles are numbers that the library looks up. One that is closed, was never given, or is all zeros is PUNCTUAL_CLOSED. The number
  * of one that was closed is never given again. At most 4,096 of each kind are open at once.

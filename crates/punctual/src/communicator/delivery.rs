@@ -65,7 +65,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`TakeError::Empty`], or [`TakeError::BufferTooSmall`]: then the message is what is received next, unless in memory a writer that
-    /// waits for nobody has written over it meanwhile, which is counted.
+    /// waits for nobody has written over it meanwhile, which is counted. What `buffer` holds then is void.
     #[inline]
     pub fn try_receive_into(&mut self, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
         if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
