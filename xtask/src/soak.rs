@@ -37,7 +37,8 @@ const CROWDS: [(&str, &str, &str, &str); 4] = [
 /// hundred is lost, and who spins first seldom sleeps.
 const WITHOUT_LOOK: u64 = 40_000;
 const WITHOUT_NOTIFY: u64 = 100;
-const HALTED: u64 = 1_000;
+/// Of so many some twelve halts meet one who spins first, and fifty the others.
+const HALTED: u64 = 2_000;
 
 /// What `punctual run wakeup --soak` says.
 #[derive(Debug)]
