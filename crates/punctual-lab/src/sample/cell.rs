@@ -60,7 +60,8 @@ pub struct CellId {
     pub kind: Kind,
     /// When the next message leaves.
     pub load: Load,
-    /// Idle time before each message: between the due times under open load.
+    /// Idle time before each message: between the due times under open load. What a run finds out for itself is none of it: runs of the
+    /// same plan have the same cells.
     pub gap_us: u64,
     /// Payload bytes.
     pub size: usize,

@@ -142,10 +142,9 @@ pub(super) fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     let wake = format!("{}{of_class}", trial.setup.name());
     let load = trial.arrivals.load();
     let gap_us = match trial.arrivals {
-        Arrivals::Closed { think_ns: ns }
-        | Arrivals::Original { think_ns: ns }
-        | Arrivals::Open { period_ns: ns }
-        | Arrivals::Random { period_ns: ns } => ns / 1_000,
+        Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => think_ns / 1_000,
+        // The name holds the load. The period comes from what the server could do this time: no two runs have the same.
+        Arrivals::Open { .. } | Arrivals::Random { .. } => 0,
     };
     let size = super::work::request(trial.setup.matrix).len();
     CellId { load, gap_us, size, ..CellId::new(trial.setup.model.name(), &wake) }
@@ -458,6 +457,34 @@ mod tests {
         let mut of_connections = roles.flat_map(|role| (0..4).map(move |connection| (role, connection)));
         assert_eq!(evidence.threads.len(), if model.has_tasks() { 2 } else { 13 });
         of_connections.all(|(role, connection)| evidence.thread(role, Some(connection)).is_some())
+    }
+
+    /// Goal: the same open load is the same cell in another run, whatever the server could do there; another load is another cell,
+    /// as is another think time.
+    #[test]
+    fn a_cell_does_not_depend_on_what_was_measured() {
+        let [half, most] = [50, 80].map(|percent| Setup { percent, connections: 4, ..Setup::default() });
+        let of = |setup: Setup, arrivals| {
+            let Setup { connections, matrix, .. } = setup;
+            let (duration, slow) = (Duration::from_secs(1), SLOW);
+            let load = ServerLoad {
+                connections,
+                classes: 2,
+                matrix,
+                arrivals,
+                duration,
+                seed: 1,
+                slow,
+                trace: false,
+            };
+            cell(&describe(&setup, &load, &[], &[], Served::default()), Some(1))
+        };
+        for open in [|period_ns| Arrivals::Open { period_ns }, |period_ns| Arrivals::Random { period_ns }] {
+            assert_eq!(of(half, open(1_234_567)), of(half, open(2_345_678)));
+            assert_ne!(of(half, open(1_234_567)), of(most, open(1_234_567)));
+        }
+        let closed = |think_ns| of(Setup::default(), Arrivals::Closed { think_ns });
+        assert_ne!(closed(1_000_000), closed(2_000_000));
     }
 
     /// Goal: the original's load waits for what is open at its end, and counts it. Method: nobody thinks, so that every connection
