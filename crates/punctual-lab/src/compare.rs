@@ -139,6 +139,9 @@ pub struct Comparison {
     /// Pairs of runs in turn that would find 10 % more of the median in four of five cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs_needed: Option<usize>,
+    /// 10 % more of the median is less than ten clock steps: no number of pairs finds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unresolved: bool,
     /// All of it in one sentence.
     pub sentence: String,
     /// What may be wrong with it.
@@ -232,9 +235,10 @@ fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
     }
     let lost = |runs: &[RunValue]| runs.iter().map(|run| run.infinite).sum();
     let (lost_a, lost_b) = (lost(&sides.a), lost(&sides.b));
-    let sentence = sentence(&measures, basis, [lost_a, lost_b]);
-    let pairs_needed = sides.pairs_needed(options.order);
-    Comparison { measures, lost_a, lost_b, basis, pairs_needed, sentence, doubts }
+    let sentence = sentence(&measures, basis, [lost_a, lost_b], options.resolution_ns);
+    let pairs_needed = sides.pairs_needed(options);
+    let is_unresolved = sides.is_unresolved(options.resolution_ns);
+    Comparison { measures, lost_a, lost_b, basis, pairs_needed, is_unresolved, sentence, doubts }
 }
 
 /// One cell of two runs.
@@ -268,8 +272,10 @@ impl RunComparison {
 
     /// How many pairs are to be made, as far as those that were made can say: as many as find 10 % more of the median in nine
     /// cells of ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often.
+    /// Cells in which the clock hides it want no pair: none would help them.
     pub fn pairs_wanted(&self) -> usize {
-        enough_for(self.cells.iter().filter_map(|cell| cell.comparison.pairs_needed).collect())
+        let resolved = self.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.is_unresolved);
+        enough_for(resolved.filter_map(|one| one.pairs_needed).collect())
     }
 
     /// Cells of which some aspect differs.
@@ -380,13 +386,13 @@ fn differing_hosts<'a>(a: &Run, others: impl Iterator<Item = &'a Run>) -> Vec<Do
     doubts
 }
 
-fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2]) -> String {
+fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2], resolution_ns: u64) -> String {
     let of = |difference| {
         measures.iter().filter(move |m| m.difference == difference).map(phrase).collect::<Vec<_>>()
     };
     let (faster, slower) = (of(Difference::Faster), of(Difference::Slower));
     let mut text = match (faster.is_empty(), slower.is_empty()) {
-        (true, true) => match (seen(measures), basis) {
+        (true, true) => match (seen(measures, resolution_ns), basis) {
             (None, Basis::Pairs(..2)) => "Cannot say: a verdict needs at least two pairs of runs".to_owned(),
             (None, _) => "No difference that these samples can show".to_owned(),
             (Some(percent), Basis::Bound) => format!(
@@ -424,9 +430,11 @@ fn phrase(measure: &Measure) -> String {
     }
 }
 
-/// The change of the median, in percent, that the interval would not have hidden.
-fn seen(measures: &[Measure]) -> Option<f64> {
+/// The change of the median, in percent, that neither the interval nor the clock would have hidden.
+fn seen(measures: &[Measure], resolution_ns: u64) -> Option<f64> {
     let p50 = measures.iter().find(|m| m.aspect == Aspect::P50)?;
-    let width = (p50.high? / p50.ratio?).max(p50.aspect.ratio_min());
-    Some(((width - 1.0) * 100.0).ceil())
+    let resolved = 1.0 + resolution_ns as f64 / p50.a?;
+    let width = (p50.high? / p50.ratio?).max(p50.aspect.ratio_min()).max(resolved);
+    // 1.05 is a little more than that in binary.
+    Some(((width - 1.0) * 100.0 - 1e-9).ceil())
 }

@@ -91,6 +91,22 @@ fn a_fix_that_creates_stalls_is_reported_as_both() {
     assert!(comparison.sentence.contains("but slower: "), "{}", comparison.sentence);
 }
 
+/// Goal: what is said of a change that would have been seen is true of the clock, too. Method: runs that lie close together, and a
+/// clock whose ten steps are a fifth of the median.
+#[test]
+fn no_change_below_the_steps_of_the_clock_would_have_been_seen() {
+    let [a, b] = [0, 1].map(|_| runs(|_| (Some(9_000), 40)));
+    let said = |resolution_ns| {
+        let options = Options { resolution_ns, ..Options::new(Load::Closed, 10) };
+        compare("coarse", &a, &b, &[], &options)
+    };
+    let (fine, coarse) = (said(10), said(1_700));
+    assert!(fine.sentence.contains("a change of p50 by 5 % would have been seen"), "{}", fine.sentence);
+    assert!(coarse.sentence.contains("a change of p50 by 21 % would have been seen"), "{}", coarse.sentence);
+    assert_eq!((fine.is_unresolved, coarse.is_unresolved), (false, true));
+    assert_eq!((fine.pairs_needed, coarse.pairs_needed), (Some(5), Some(1_000)));
+}
+
 #[test]
 fn two_pairs_are_doubted_and_one_says_nothing() {
     let [a, b] = pairs(9, 2_500, 3.0, [0.0, 0.0]);

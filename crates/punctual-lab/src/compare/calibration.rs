@@ -146,9 +146,10 @@ impl Calibration {
     }
 
     fn pairs_wanted(&self, pairs: &Draw, made: usize) -> usize {
-        let needed = self.cells.iter().filter_map(|(_, _, values)| {
+        let needed = self.cells.iter().filter_map(|(options, _, values)| {
             let [a, b] = [&pairs.a, &pairs.b].map(|side| taken(values, &side[..made]));
-            Sides { a, b, history: Vec::new() }.pairs_needed(Order::Interleaved)
+            let sides = Sides { a, b, history: Vec::new() };
+            if sides.is_unresolved(options.resolution_ns) { None } else { sides.pairs_needed(options) }
         });
         enough_for(needed.collect())
     }

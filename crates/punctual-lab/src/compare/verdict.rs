@@ -106,11 +106,21 @@ impl Sides {
         aspects.iter().map(|&aspect| self.measure(aspect, alpha(aspect), options)).collect()
     }
 
+    /// What is to be found of the median is less than the clock resolves: no number of pairs finds it.
+    pub(super) fn is_unresolved(&self, resolution_ns: u64) -> bool {
+        let medians = all(&self.a, Aspect::P50);
+        !medians.is_empty() && mean(&medians).exp() * (FOUND_RATIO - 1.0) < resolution_ns as f64
+    }
+
     /// How many pairs in turn would find [`FOUND_RATIO`] of the median, if pairs lie apart as these do.
-    pub(super) fn pairs_needed(&self, order: Order) -> Option<usize> {
+    pub(super) fn pairs_needed(&self, options: &Options) -> Option<usize> {
         let squares = self.apart(Aspect::P50);
-        let is_known = order == Order::Interleaved && squares.freedom + 1 >= PAIRS_JUDGED_MIN;
+        let is_known = options.order == Order::Interleaved && squares.freedom + 1 >= PAIRS_JUDGED_MIN;
+        let is_hidden = self.is_unresolved(options.resolution_ns);
         let finds = |pairs: usize| {
+            if is_hidden {
+                return false;
+            }
             let (freedom, error) = (pairs - 1, squares.deviation() / (pairs as f64).sqrt());
             // The interval's half, and what the mean of the pairs falls short of the truth by in all but the cases missed.
             let t = two_sided(ALPHA / 2.0, freedom) + two_sided(2.0 * MISSED, freedom);
@@ -466,8 +476,10 @@ mod tests {
                 let [between, trial] = spread;
                 let mut world = World { random: Rng::new(seed), weather: Weather::Normal, between, trial };
                 let sides = Sides { a: world.runs(10, 0.0), b: world.runs(10, 0.0), history: Vec::new() };
-                assert_eq!(sides.pairs_needed(Order::Separate), None);
-                sides.pairs_needed(Order::Interleaved).expect("ten pairs")
+                let options = Options::new(Load::Closed, 0);
+                let separate = Options { order: Order::Separate, ..options.clone() };
+                assert_eq!(sides.pairs_needed(&separate), None);
+                sides.pairs_needed(&options).expect("ten pairs")
             })
             .collect();
         asked.sort_unstable();
@@ -476,6 +488,20 @@ mod tests {
         let [all, half] = [pairs, pairs / 2].map(found);
         println!("{pairs} pairs find it in {all} of {WORLDS}, half of them in {half}");
         assert!(all * 5 >= WORLDS * 4 && half * 5 < WORLDS * 4, "{pairs} pairs: {all}, half of them: {half}");
+    }
+
+    /// Goal: no number of pairs finds what the clock does not resolve, and one that does asks for no more.
+    #[test]
+    fn no_number_of_pairs_finds_what_the_clock_hides() {
+        let mut world = World { random: Rng::new(5), weather: Weather::Normal, between: 0.001, trial: 0.001 };
+        // The median of this world is e⁹, some 8,100 ns.
+        let sides = Sides { a: world.runs(10, 0.0), b: world.runs(10, 0.0), history: Vec::new() };
+        let needed = |resolution_ns| {
+            let options = Options { resolution_ns, ..Options::new(Load::Closed, 0) };
+            (sides.pairs_needed(&options), sides.is_unresolved(resolution_ns))
+        };
+        assert_eq!(needed(800), (Some(PAIRS_MIN), false));
+        assert_eq!(needed(820), (Some(PAIRS_NEEDED_MAX), true));
     }
 
     /// Goal: to stop once enough pairs are there errs no more often than a number of pairs that was fixed before.
@@ -489,14 +515,14 @@ mod tests {
                 let mut world = World { random, weather: Weather::Normal, between: 0.05, trial: 0.02 };
                 let (a, b) = (world.runs(PAIRS_MIN, 0.0), world.runs(PAIRS_MIN, change));
                 let mut sides = Sides { a, b, history: Vec::new() };
-                let wanted =
-                    |sides: &Sides| enough_for(sides.pairs_needed(Order::Interleaved).into_iter().collect());
+                let options = Options::new(Load::Closed, 0);
+                let wanted = |sides: &Sides| enough_for(sides.pairs_needed(&options).into_iter().collect());
                 while wanted(&sides) > sides.a.len() {
                     let more = wanted(&sides) - sides.a.len();
                     sides.a.extend(world.runs(more, 0.0));
                     sides.b.extend(world.runs(more, change));
                 }
-                let measures = sides.measures(&Options::new(Load::Closed, 0));
+                let measures = sides.measures(&options);
                 *count += u64::from(measures.iter().any(|m| m.difference != Difference::None));
             }
         }
