@@ -153,11 +153,6 @@ pub fn comparison(title: &str, comparison: &Comparison) -> Vec<Section> {
 fn measure_row(measure: &Measure) -> [Cell; 6] {
     let stalls = measure.aspect == Aspect::StallsPerMinute;
     let shown = |value: Option<f64>| value.map_or("∞".to_owned(), if stalls { rate } else { micros });
-    let ratio = match measure.ratio {
-        _ if stalls && measure.a == Some(0.0) => dash(),
-        Some(ratio) => format!("{ratio:.2}"),
-        None => "∞".to_owned(),
-    };
     let high = measure.high.map_or("∞".to_owned(), |high| format!("{high:.2}"));
     let verdict = match (measure.difference, stalls) {
         (Difference::None, _) => Cell::toned("no difference", Tone::Faint),
@@ -168,7 +163,17 @@ fn measure_row(measure: &Measure) -> [Cell; 6] {
     };
     let interval = format!("{:.2} to {high}", measure.low);
     let [a, b] = [measure.a, measure.b].map(shown);
-    [measure.aspect.as_str().into(), a.into(), b.into(), ratio.into(), interval.into(), verdict]
+    [measure.aspect.as_str().into(), a.into(), b.into(), ratio_text(measure).into(), interval.into(), verdict]
+}
+
+/// B / A. What is finite is nothing of what is infinite, and two infinities have no ratio; nor has anything to no stall.
+fn ratio_text(measure: &Measure) -> String {
+    match (measure.a, measure.b, measure.ratio) {
+        (Some(0.0), _, _) if measure.aspect == Aspect::StallsPerMinute => dash(),
+        (None, Some(_), _) => "0.00".to_owned(),
+        (Some(_), None, _) => "∞".to_owned(),
+        (_, _, ratio) => ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
+    }
 }
 
 /// Two runs: what differs, cell by cell, then how many do not.
@@ -193,4 +198,22 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
     sections.push(whole);
     sections.extend(doubts(&runs.doubts));
     sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the ratio says which side is infinite, and nothing where both are.
+    #[test]
+    fn the_ratio_to_an_infinity_is_nothing() {
+        let of = |a, b, ratio| {
+            let (low, high, difference) = (0.0, None, Difference::None);
+            ratio_text(&Measure { aspect: Aspect::P99, a, b, ratio, low, high, difference })
+        };
+        assert_eq!(of(Some(2e3), Some(3e3), Some(1.5)), "1.50");
+        assert_eq!(of(None, Some(3e3), None), "0.00");
+        assert_eq!(of(Some(2e3), None, None), "∞");
+        assert_eq!(of(None, None, None), "–");
+    }
 }
