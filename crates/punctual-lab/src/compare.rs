@@ -15,11 +15,13 @@ use crate::store::{Run, StoreError};
 
 mod calibration;
 mod history;
+mod lacking;
 mod value;
 mod verdict;
 
 pub use calibration::{Calibration, Tally};
 pub use history::history_of;
+use lacking::lacking;
 use value::{RunValue, slowest_ns};
 pub use verdict::Basis;
 use verdict::Sides;
@@ -344,24 +346,6 @@ pub fn compare_runs(
     doubts.extend(differing_hosts(&a[0], both().skip(1)));
     doubts.extend(lacking(both()));
     Ok(RunComparison { runs: [a.len(), b.len(), history.len()], order, cells, doubts })
-}
-
-/// What runs lack of what was planned: samples that cannot be read, and trials that were never made. Each is said with its run.
-fn lacking<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Doubt> {
-    let ends_early = [Cause::CutShort { trials: 0 }, Cause::Overdue { trials: 0, left_out: 0 }];
-    let mut doubts: Vec<Doubt> = Vec::new();
-    for run in runs {
-        let concluded = run.summary.iter().flat_map(|summary| summary.doubts.iter().cloned());
-        let early = concluded.filter(|doubt| ends_early.iter().any(|cause| cause.advice() == doubt.do_));
-        let cut_short = run.summary.is_none().then(|| Cause::CutShort { trials: run.trials.len() }.into());
-        for Doubt { what, do_ } in run.doubts.iter().cloned().chain(early).chain(cut_short) {
-            let doubt = Doubt { what: format!("{}: {what}", run.path.display()), do_ };
-            if !doubts.contains(&doubt) {
-                doubts.push(doubt);
-            }
-        }
-    }
-    doubts
 }
 
 /// Every run beside the first: those of its own side, too.

@@ -76,7 +76,7 @@ pub enum Cause {
     StagesOverlap { subject: String, count: u64, of: u64 },
     /// A file of samples that ends too early or cannot be read.
     TrialUnreadable { file: String, reason: String },
-    /// The run has no summary: it was cut short.
+    /// The run was cut short: by Ctrl-C, or it has no summary.
     CutShort { trials: usize },
     /// Something was in the way of the rest of the run.
     Ended { reason: String },

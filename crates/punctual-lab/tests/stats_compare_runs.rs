@@ -2,10 +2,11 @@
 
 mod plausible;
 
+use std::path::PathBuf;
 use std::slice::from_ref;
 
 use punctual_lab::compare::{Basis, Difference, Order, compare_runs, history_of, order_of};
-use punctual_lab::doubt::Doubt;
+use punctual_lab::doubt::{Cause, Doubt};
 use punctual_lab::report::parts::run_comparison;
 use punctual_lab::report::text::{Screen, page};
 use punctual_lab::sample::{CellId, Outcome, Samples};
@@ -90,6 +91,26 @@ fn the_hosts_history_says_how_far_runs_lie_apart() {
         run(&path(&format!("restless{number}")), "6.1", &[("spin", median)]);
     }
     assert_eq!(judge().differing(), 0, "runs lie further apart than these two");
+}
+
+/// Goal: a run that lacks something says nothing of how far runs lie apart, and takes no place of one that does. Method: as many newer
+/// runs as are looked at were ended by Ctrl-C, which leaves a summary that says so.
+#[test]
+fn only_whole_runs_are_history() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let a = run(&path("a"), "6.1", &[("spin", 10_000)]);
+    let whole = run(&path("whole"), "6.1", &[("spin", 10_000)]);
+    for number in 0..20 {
+        let path = path(&format!("cut{number}"));
+        let cut = started(&path, "6.1", &[("spin", 10_000)], &format!("2026-11-22T09:00:{number:02}Z"));
+        let mut summary = cut.summary.expect("finished");
+        summary.doubt(Cause::CutShort { trials: 5 });
+        std::fs::write(path.join("summary.json"), summary.to_json()).expect("room");
+    }
+    let found = history_of(&[&a], &[directory.path().to_owned()]);
+    let paths: Vec<PathBuf> = found.into_iter().map(|run| run.path).collect();
+    assert_eq!(paths, [whole.path.canonicalize().expect("it is there")]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ class Run:
     path: Path
     #: run.json: experiment, start, host, plan.
     info: dict[str, Any]
-    #: summary.json: figures and doubts; None of a run that was cut short.
+    #: summary.json: figures and doubts; None of a run whose process was killed.
     summary: dict[str, Any] | None
     #: Every message of every trial, as a frame.
     samples: Any

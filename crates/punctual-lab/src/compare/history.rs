@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use super::lacking::lacks;
 use crate::store::{Header, Run};
 
 /// The newest are enough: more make the interval hardly narrower, and every one is read.
 const RUNS_MAX: usize = 20;
 
-/// Other runs of what `runs` measured, in the folders: of the same experiment, plan and host. What cannot be read is left
-/// out: it is no part of the comparison.
+/// Other runs of what `runs` measured, in the folders: of the same experiment, plan and host, the newest first. Only whole ones
+/// count: what one lacks would be looked for in the distances of the others. What cannot be read is no part of the comparison.
 pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
     let Some(first) = runs.first() else { return Vec::new() };
     let known: Vec<PathBuf> = runs.iter().map(|run| resolved(&run.path)).collect();
@@ -22,8 +23,8 @@ pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
         }
     }
     found.sort_unstable();
-    let newest = found.into_iter().rev().take(RUNS_MAX);
-    newest.filter_map(|(_, path)| Run::open(&path).ok()).filter(|run| run.summary.is_some()).collect()
+    let newest = found.into_iter().rev().filter_map(|(_, path)| Run::open(&path).ok());
+    newest.filter(|run| lacks(run).is_empty()).take(RUNS_MAX).collect()
 }
 
 fn resolved(path: &Path) -> PathBuf {

@@ -4,7 +4,7 @@
 //! run.json       written first: what is measured, where, with what
 //! samples/       one Parquet file per trial, durable before the next trial begins
 //! evidence/      beside it, what explains its late messages, if its experiment keeps any
-//! summary.json   written last; absent if the run was cut short
+//! summary.json   written last; absent if the process was killed
 //! ```
 
 mod check;

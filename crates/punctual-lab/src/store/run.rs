@@ -20,7 +20,7 @@ pub struct Run {
     pub path: PathBuf,
     /// What was planned.
     pub header: Header,
-    /// What was concluded, unless the run was cut short.
+    /// What was concluded. There is none of a run whose process was killed; one that Ctrl-C ended doubts itself in it.
     pub summary: Option<Summary>,
     /// Every readable trial, in the order of measurement.
     pub trials: Vec<StoredTrial>,
@@ -113,7 +113,7 @@ impl Run {
         self.trials_of(cell).map(StoredTrial::load).collect()
     }
 
-    /// The stored summary, or what the samples say if the run was cut short, which is a doubt then.
+    /// The stored summary. Without one it is what the samples say, with the doubt that the run was cut short.
     pub fn summarise(&self) -> Result<Summary, StoreError> {
         if let Some(summary) = &self.summary {
             let mut summary = summary.clone();
