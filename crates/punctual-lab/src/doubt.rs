@@ -76,6 +76,8 @@ pub enum Cause {
     StagesOverlap { subject: String, count: u64, of: u64 },
     /// A file of samples that ends too early or cannot be read.
     TrialUnreadable { file: String, reason: String },
+    /// The summary is damaged; the samples are none the worse for it.
+    SummaryUnreadable { reason: String },
     /// The run was cut short: by Ctrl-C, or it has no summary.
     CutShort { trials: usize },
     /// Something was in the way of the rest of the run.
@@ -152,9 +154,8 @@ impl fmt::Display for Cause {
             }
             Self::StagesOverlap { subject, count, of } => stages_overlap(f, subject, [*count, *of]),
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
-            Self::CutShort { trials } => {
-                write!(f, "the run was cut short after {}", plural(*trials as u64, "trial"))
-            }
+            Self::SummaryUnreadable { reason } => write!(f, "summary.json cannot be read: {reason}"),
+            Self::CutShort { trials } => write!(f, "the run was cut short after {}", plural(*trials as u64, "trial")),
             Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
             Self::FarEndGone { subject, reason } => write!(f, "{subject}: {reason}"),
             Self::Overdue { trials, left_out } => {
@@ -231,6 +232,9 @@ impl Cause {
                 "believe no stage of such a message; if they are more than one in a thousand, no stage of the cell: report it"
             }
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
+            Self::SummaryUnreadable { .. } => {
+                "the figures are made anew from the samples; what only the summary said is missing: measure again for that"
+            }
             Self::Overdue { .. } => {
                 "stop the other programs and run again, or give it more time (--duration)"
             }

@@ -140,6 +140,27 @@ fn an_unknown_version_is_refused_by_name() {
     }
 }
 
+/// Goal: whatever became of the summary, the samples are read, and the figures are made of them.
+#[test]
+fn a_damaged_summary_is_a_doubt() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("a");
+    small_run(&out);
+    let whole = Run::open(&out).expect("a run").conclude().expect("sound").to_json();
+    let half = &whole[..whole.len() / 2];
+    let stripped = whole.replace("\"results\"", "\"outcomes\"");
+    let damaged: [&[u8]; 4] = [b"", half.as_bytes(), stripped.as_bytes(), b"\xff\xfe"];
+    for bytes in damaged {
+        fs::write(out.join("summary.json"), bytes).expect("room");
+        let run = Run::open(&out).expect("the samples are sound");
+        assert!(run.summary.is_none() && !run.is_cut_short && run.trials.len() == 3, "{run:?}");
+        let summary = run.summarise().expect("the samples are sound");
+        let says = |words: &str| summary.doubts.iter().any(|doubt| doubt.what.contains(words));
+        assert!(says("summary.json cannot be read") && !says("cut short"), "{:?}", summary.doubts);
+        assert_eq!(summary.results[0].trials, 3);
+    }
+}
+
 #[test]
 fn what_is_no_run_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -195,6 +195,7 @@ mod tests {
             summary: None,
             trials: engines.iter().map(trial).collect(),
             doubts: Vec::new(),
+            is_cut_short: true,
         }
     }
 

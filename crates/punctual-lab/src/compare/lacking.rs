@@ -8,7 +8,7 @@ pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
     let ends_early = [Cause::CutShort { trials: 0 }, Cause::Overdue { trials: 0, left_out: 0 }];
     let concluded = run.summary.iter().flat_map(|summary| summary.doubts.iter().cloned());
     let early = concluded.filter(|doubt| ends_early.iter().any(|cause| cause.advice() == doubt.do_));
-    let cut_short = run.summary.is_none().then(|| Cause::CutShort { trials: run.trials.len() }.into());
+    let cut_short = run.is_cut_short.then(|| Cause::CutShort { trials: run.trials.len() }.into());
     run.doubts.iter().cloned().chain(early).chain(cut_short).collect()
 }
 

@@ -20,12 +20,15 @@ pub struct Run {
     pub path: PathBuf,
     /// What was planned.
     pub header: Header,
-    /// What was concluded. There is none of a run whose process was killed; one that Ctrl-C ended doubts itself in it.
+    /// What was concluded. There is none of a run whose process was killed, or where it is damaged; one that Ctrl-C ended doubts
+    /// itself in it.
     pub summary: Option<Summary>,
     /// Every readable trial, in the order of measurement.
     pub trials: Vec<StoredTrial>,
-    /// The trials that cannot be read.
+    /// The trials that cannot be read, and the summary.
     pub doubts: Vec<Doubt>,
+    /// No summary was written.
+    pub is_cut_short: bool,
 }
 
 /// One readable file of samples.
@@ -53,14 +56,21 @@ impl Header {
 }
 
 impl Run {
-    /// Reads everything but the samples. Missing or damaged samples are doubts, not failures.
+    /// Reads everything but the samples. Missing or damaged samples are doubts, not failures, as is a damaged summary: the samples say
+    /// most of it once more.
     ///
     /// # Errors
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let header = Header::read(path)?;
-        let summary = read_json(&path.join(SUMMARY_FILE), summary::SCHEMA)?;
-        let mut run = Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts: Vec::new() };
+        let (summary, damage) = match read_json(&path.join(SUMMARY_FILE), summary::SCHEMA) {
+            Err(StoreError::Damaged { reason, .. }) => (None, Some(Cause::SummaryUnreadable { reason })),
+            other => (other?, None),
+        };
+        let is_cut_short = summary.is_none() && damage.is_none();
+        let doubts = damage.into_iter().map(Doubt::from).collect();
+        let mut run =
+            Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts, is_cut_short };
         let files = sample_files(path)?;
         for file in &files {
             run.take(file);
@@ -113,7 +123,7 @@ impl Run {
         self.trials_of(cell).map(StoredTrial::load).collect()
     }
 
-    /// The stored summary. Without one it is what the samples say, with the doubt that the run was cut short.
+    /// The stored summary. Without one it is what the samples say, with the doubt that the run was cut short or the summary damaged.
     pub fn summarise(&self) -> Result<Summary, StoreError> {
         if let Some(summary) = &self.summary {
             let mut summary = summary.clone();
@@ -121,7 +131,9 @@ impl Run {
             return Ok(summary);
         }
         let mut summary = self.conclude()?;
-        summary.doubt(Cause::CutShort { trials: self.trials.len() });
+        if self.is_cut_short {
+            summary.doubt(Cause::CutShort { trials: self.trials.len() });
+        }
         Ok(summary)
     }
 
