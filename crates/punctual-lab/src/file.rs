@@ -5,20 +5,20 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// A folder that a user names, made if only its last part is missing.
+/// A folder that a user names, made if only its last part is missing. Says whether it was made.
 ///
 /// # Errors
 /// In words: the folder that it is to be in is not there, it is a file, or it cannot be made.
-pub fn make_folder(path: &Path) -> Result<()> {
+pub fn make_folder(path: &Path) -> Result<bool> {
     let off = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match (std::fs::create_dir(path), parent) {
-        (Err(_), _) if path.is_dir() => Ok(()),
+        (Err(_), _) if path.is_dir() => Ok(false),
         (Err(_), _) if path.exists() => off("it is a file, where a directory is needed".to_owned()),
         (Err(_), Some(parent)) if !parent.is_dir() => {
             off(format!("there is no directory {} that it could be in", parent.display()))
         }
-        (made, _) => made,
+        (made, _) => made.map(|()| true),
     }
 }
 

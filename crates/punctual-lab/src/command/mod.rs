@@ -99,13 +99,14 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Makes the directory that `--out` names, in one that is there.
 fn make_out(path: &Path) -> Result<(), Failure> {
-    make_folder(path).map_err(|error| {
+    let made = make_folder(path).map_err(|error| {
         let text = format!("--out {}: {error}", path.display());
         match error.kind() {
             ErrorKind::InvalidInput => Failure::Usage(text),
             _ => Failure::Machine(text),
         }
-    })
+    });
+    made.map(drop)
 }
 
 /// Writes a page or an object whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.

@@ -36,18 +36,24 @@ impl Store {
 
     /// The same for samples that were taken elsewhere, or long ago.
     pub fn import(out: Option<&Path>, header: &Header) -> Result<Self, StoreError> {
-        let path = match out {
+        let (path, is_new) = match out {
             Some(path) => vacant(path)?,
-            None => fresh(Path::new("runs"), header)?,
+            None => (fresh(Path::new("runs"), header)?, true),
         };
         let samples = path.join(SAMPLES_DIR);
-        let made = fs::create_dir(&samples).map_err(|error| StoreError::from_io(&samples, error));
-        made.and_then(|()| write_durably(&path.join(HEADER_FILE), json(header).as_bytes())).inspect_err(
-            |_| {
-                // A folder that is no run would be in the way of the next try.
-                let _gone = (fs::remove_dir(&samples), fs::remove_dir(&path));
-            },
-        )?;
+        // What is not of this process stays: another one may have found the same folder empty.
+        let remove_path = || is_new.then(|| fs::remove_dir(&path));
+        fs::create_dir(&samples).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => StoreError::Occupied { path: path.clone() },
+            _ => {
+                remove_path();
+                StoreError::from_io(&samples, error)
+            }
+        })?;
+        write_durably(&path.join(HEADER_FILE), json(header).as_bytes()).inspect_err(|_| {
+            // A folder that is no run would be in the way of the next try.
+            let _gone = (fs::remove_dir(&samples), remove_path());
+        })?;
         Ok(Self { path, files: 0, warmup: header.warmup, surroundings: None })
     }
 
@@ -121,8 +127,9 @@ fn json(header: &Header) -> String {
     serde_json::to_string_pretty(header).expect("every key of a header is a string") + "\n"
 }
 
-fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
-    make_folder(path).map_err(|error| match error.kind() {
+/// A folder that holds nothing, and whether it was made.
+fn vacant(path: &Path) -> Result<(PathBuf, bool), StoreError> {
+    let is_new = make_folder(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => StoreError::NoPlace { path: path.to_owned(), error },
         _ => StoreError::from_io(path, error),
     })?;
@@ -130,7 +137,7 @@ fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
     if entries.next().is_some() {
         return Err(StoreError::Occupied { path: path.to_owned() });
     }
-    Ok(path.to_owned())
+    Ok((path.to_owned(), is_new))
 }
 
 /// A directory for several runs, new or empty; `runs/TIME-NAME` if none is named.
@@ -139,7 +146,7 @@ fn vacant(path: &Path) -> Result<PathBuf, StoreError> {
 /// It holds something already, or cannot be made.
 pub fn vacant_folder(out: Option<&Path>, name: &str) -> Result<PathBuf, StoreError> {
     match out {
-        Some(out) => vacant(out),
+        Some(out) => vacant(out).map(|(path, _)| path),
         None => fresh(Path::new("runs"), &Header::new(name)),
     }
 }
@@ -310,6 +317,28 @@ mod tests {
                     assert!(!out.exists(), "an empty folder is in the way of the next run");
                 }
             }
+        }
+    }
+
+    /// Goal: of several that begin a run in one folder at once, one has it whole, and the others leave it alone.
+    #[test]
+    fn one_of_several_has_the_folder() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().expect("room");
+            let out = folder.path().join("run");
+            let begin = || Store::import(Some(&out), &Header::new("survey"));
+            let begun: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let (made, refused): (Vec<_>, Vec<_>) = begun.into_iter().partition(Result::is_ok);
+            assert!(made.len() == 1 && refused.len() == 3, "{made:?} {refused:?}");
+            let is_occupied =
+                |other: &Result<Store, StoreError>| matches!(other, Err(StoreError::Occupied { .. }));
+            assert!(refused.iter().all(is_occupied), "{refused:?}");
+            let mut store = made.into_iter().next().expect("one").expect("it was made");
+            store.append(&cells()[0].0, 0, &cells()[0].1).expect("its folder is there");
+            assert_eq!(Run::open(&out).expect("a run").trials.len(), 1);
         }
     }
 
