@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::aside::write_durably;
 use super::check::check_text;
-use super::write::write_durably;
 
 /// The first line.
 #[derive(Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 //! summary.json   written last; absent if the process was killed
 //! ```
 
+mod aside;
 mod check;
 mod checked;
 mod decode;
@@ -16,10 +17,11 @@ mod evidence;
 mod run;
 mod write;
 
+pub use aside::write_whole;
 pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
 pub use run::{Run, StoredTrial};
-pub use write::{Store, vacant_folder, write_whole};
+pub use write::{Store, vacant_folder};
 
 pub use crate::summary::Header;
 

@@ -1,11 +1,12 @@
 //! Writing a run: each trial is durable before `append` returns.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::aside::{write_all_durably, write_durably};
 use super::encode::encode;
-use super::{HEADER_FILE, Header, PARTIAL, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use super::{HEADER_FILE, Header, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::file::make_folder;
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
@@ -46,7 +47,7 @@ impl Store {
         fs::create_dir(&samples).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => StoreError::Occupied { path: path.clone() },
             _ => {
-                remove_path();
+                let _gone = remove_path();
                 StoreError::from_io(&samples, error)
             }
         })?;
@@ -178,83 +179,11 @@ fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "+-.".contains(c) { c } else { '_' }).collect()
 }
 
-/// Whole or not at all under its own name: written aside, flushed to the device, then renamed.
-pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    write_whole(path, bytes).map_err(|error| StoreError::from_io(path, error))
-}
-
-/// The same for a file of no store. Who may read and write a file of that name may do so afterwards.
-///
-/// # Errors
-/// What the system says.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let aside = aside(path);
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let allow_as_before = || match fs::metadata(path) {
-        Ok(there) => fs::set_permissions(&aside, there.permissions()),
-        Err(_) => Ok(()),
-    };
-    let written = write_flushed(&aside, bytes)
-        .and_then(|()| allow_as_before())
-        .and_then(|()| fs::rename(&aside, path))
-        .and_then(|()| File::open(parent)?.sync_all());
-    written.inspect_err(|_| {
-        // The room it takes is needed more than its content; the error matters, not a second one.
-        let _ = fs::remove_file(&aside);
-    })
-}
-
-/// Where a file is written before it has its name.
-fn aside(path: &Path) -> PathBuf {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".");
-    aside.push(PARTIAL);
-    aside.into()
-}
-
-/// The same for several new files of one directory: all of them, or none.
-fn write_all_durably(files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
-    write_together(files).inspect_err(|_| {
-        // Their numbers are for the next try, and the room they take is needed more than a part of a trial.
-        for (path, _) in files {
-            let _gone = (fs::remove_file(aside(path)), fs::remove_file(path));
-        }
-    })
-}
-
-fn write_together(files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
-    let write = |(path, bytes): &(PathBuf, Vec<u8>)| -> std::io::Result<File> {
-        let mut file = File::create(aside(path))?;
-        file.write_all(bytes)?;
-        Ok(file)
-    };
-    // All are written before the first is flushed: the device is asked once for most of them.
-    let mut open = Vec::with_capacity(files.len());
-    for file in files {
-        open.push(write(file).map_err(|error| StoreError::from_io(&file.0, error))?);
-    }
-    for ((path, _), file) in files.iter().zip(open) {
-        let flushed = file.sync_all().and_then(|()| fs::rename(aside(path), path));
-        flushed.map_err(|error| StoreError::from_io(path, error))?;
-    }
-    let Some(parent) = files.first().and_then(|(path, _)| path.parent()) else { return Ok(()) };
-    File::open(parent)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| StoreError::from_io(parent, error))
-}
-
-fn write_flushed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
-    use super::{Store, aside, file_name, write_flushed, write_whole};
+    use super::{Store, file_name};
     use crate::sample::{CellId, Outcome, Samples};
     use crate::store::{Header, Run, SAMPLES_DIR, StoreError};
 
@@ -267,55 +196,43 @@ mod tests {
         ["epoll", "poll", "spin"].map(cell).to_vec()
     }
 
-    /// Goal: who may read a file may read it as before when it was written anew.
-    #[test]
-    fn a_file_that_is_written_anew_keeps_its_rights() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().expect("room");
-        let page = folder.path().join("page.html");
-        write_whole(&page, b"one").expect("room");
-        for mode in [0o600, 0o640, 0o644] {
-            fs::set_permissions(&page, fs::Permissions::from_mode(mode)).expect("it is ours");
-            write_whole(&page, b"two").expect("room");
-            assert_eq!(fs::metadata(&page).expect("it is there").permissions().mode() & 0o777, mode);
-        }
-        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1);
-    }
-
     /// Goal: cells that cannot all be stored leave nothing, neither aside nor under their names; they can be stored again, and what
     /// was stored before is there.
-    /// Method: a folder where the second file is to be written, or where it is to be named.
+    /// Method: the second file cannot be written, as its name is too long, or cannot be named, as a folder is in the way.
     #[test]
     fn cells_that_cannot_all_be_stored_leave_nothing() {
-        for is_before in [false, true] {
-            for is_in_the_way_of in [aside, std::path::Path::to_owned] {
-                let folder = tempfile::tempdir().expect("room");
-                let out = folder.path().join("run");
-                let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
-                if is_before {
-                    store.append(&CellId::new("datagram", "before"), 0, &cells()[0].1).expect("room");
-                }
-                let names = || {
-                    let entries = fs::read_dir(out.join(SAMPLES_DIR)).expect("it is there");
-                    let mut names: Vec<_> = entries.map(|entry| entry.expect("it is there").path()).collect();
-                    names.sort();
-                    names
-                };
-                let before = names();
-                let second = file_name(before.len() + 1, &cells()[1].0, 7);
-                let in_the_way = is_in_the_way_of(&out.join(SAMPLES_DIR).join(second));
+        for (is_before, is_too_long) in [(false, false), (false, true), (true, false), (true, true)] {
+            let folder = tempfile::tempdir().expect("room");
+            let out = folder.path().join("run");
+            let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+            if is_before {
+                store.append(&CellId::new("datagram", "before"), 0, &cells()[0].1).expect("room");
+            }
+            let names = || {
+                let entries = fs::read_dir(out.join(SAMPLES_DIR)).expect("it is there");
+                let mut names: Vec<_> = entries.map(|entry| entry.expect("it is there").path()).collect();
+                names.sort();
+                names
+            };
+            let (before, mut of_trial) = (names(), cells());
+            let second = file_name(before.len() + 1, &of_trial[1].0, 7);
+            if is_too_long {
+                of_trial[1].0 = CellId::new("datagram", &"poll".repeat(64));
+                store.append_all(7, &of_trial).expect_err("it is too long");
+            } else {
+                let in_the_way = out.join(SAMPLES_DIR).join(second);
                 fs::create_dir(&in_the_way).expect("room");
-                store.append_all(7, &cells()).expect_err("it is in the way");
+                store.append_all(7, &of_trial).expect_err("it is in the way");
                 fs::remove_dir(&in_the_way).expect("it stayed");
-                assert_eq!(names(), before, "{}", in_the_way.display());
-                if is_before {
-                    let files = store.append_all(7, &cells()).expect("nothing is in the way");
-                    assert_eq!(names(), [before, files].concat());
-                    assert_eq!(Run::open(&out).expect("a run").trials.len(), 4);
-                } else {
-                    store.discard_if_empty();
-                    assert!(!out.exists(), "an empty folder is in the way of the next run");
-                }
+            }
+            assert_eq!(names(), before, "too long: {is_too_long}");
+            if is_before {
+                let files = store.append_all(7, &cells()).expect("nothing is in the way");
+                assert_eq!(names(), [before, files].concat());
+                assert_eq!(Run::open(&out).expect("a run").trials.len(), 4);
+            } else {
+                store.discard_if_empty();
+                assert!(!out.exists(), "an empty folder is in the way of the next run");
             }
         }
     }
@@ -353,15 +270,6 @@ mod tests {
         store.discard_if_empty();
         let summary = Run::open(&out).expect("a run").summarise().expect("of nothing");
         assert!(summary.doubts.iter().any(|doubt| doubt.what.contains("cut short")), "{:?}", summary.doubts);
-    }
-
-    #[test]
-    fn a_full_disk_is_told_apart() {
-        let full = Path::new("/dev/full");
-        let error = write_flushed(full, b"anything").expect_err("nothing fits there");
-        let error = StoreError::from_io(full, error);
-        assert!(matches!(error, StoreError::Full { .. }), "{error}");
-        assert!(error.to_string().contains("/dev/full"), "{error}");
     }
 
     #[test]
