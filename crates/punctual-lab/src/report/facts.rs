@@ -12,7 +12,7 @@ use super::late::Late;
 use super::parts::WORDS;
 use crate::facts::in_words;
 use crate::sample::Kind;
-use crate::summary::{Choice, Host, Summary};
+use crate::summary::{Choice, Figures, Host, Summary};
 use crate::units::{count, dash, micros};
 
 /// Choices in full sight; the others are folded away.
@@ -55,7 +55,7 @@ pub(super) fn head(
     }
     page.push_str("<div class=\"asked\">");
     how_fast(page, cells, headline);
-    what_was_late(page, late);
+    what_was_late(page, cells, late);
     page.push_str("</div>");
     if let Some(recommendation) = &summary.recommendation {
         picks(page, &recommendation.choices);
@@ -63,17 +63,20 @@ pub(super) fn head(
     let _ = write!(page, "<p class=\"say\">{}</p></header>", escape(WORDS));
 }
 
+/// Whether a cell says how fast its route is.
+fn is_usual(cell: &PageCell, headline: Option<Headline>) -> bool {
+    let id = cell.id();
+    let is_meant = headline.is_none_or(|headline| headline.wake == id.wake);
+    // "+plain" is without stamps, to be compared with a floor: no route that a program has.
+    is_meant && !id.neighbour && !id.wake.contains('+')
+}
+
 /// The fastest route of each engine, by its median without idle gap.
 fn fastest(cells: &[PageCell], headline: Option<Headline>) -> Vec<&PageCell> {
     let rank =
         |cell: &&PageCell| (cell.id().load, cell.id().gap_us, cell.id().size != 64, cell.result.figures.p50);
-    // "+plain" is without stamps, to be compared with a floor: no route that a program has.
-    let is_usual = |cell: &&PageCell| {
-        let id = cell.id();
-        let is_meant = headline.is_none_or(|headline| headline.wake == id.wake);
-        is_meant && !id.neighbour && !id.wake.contains('+') && cell.result.figures.p50.is_some()
-    };
-    let mut sorted: Vec<&PageCell> = cells.iter().filter(is_usual).collect();
+    let has_median = |cell: &&PageCell| is_usual(cell, headline) && cell.result.figures.p50.is_some();
+    let mut sorted: Vec<&PageCell> = cells.iter().filter(has_median).collect();
     sorted.sort_by_key(rank);
     let round_trips: Vec<&PageCell> =
         sorted.iter().copied().filter(|cell| cell.id().kind == Kind::RoundTrip).collect();
@@ -91,7 +94,8 @@ fn how_fast(page: &mut String, cells: &[PageCell], headline: Option<Headline>) {
     page.push_str("<div><h2>How fast is this machine?</h2>");
     let shown = fastest(cells, headline);
     if shown.is_empty() {
-        page.push_str("<p>Nothing was answered, so there is no figure.</p></div>");
+        let usual: Vec<&PageCell> = cells.iter().filter(|cell| is_usual(cell, headline)).collect();
+        let _ = write!(page, "<p>{}</p></div>", why_no_median(&usual));
         return;
     }
     page.push_str("<ul class=\"facts\">");
@@ -117,6 +121,18 @@ fn how_fast(page: &mut String, cells: &[PageCell], headline: Option<Headline>) {
     );
 }
 
+/// Why none of these cells has a median.
+fn why_no_median(cells: &[&PageCell]) -> &'static str {
+    let any = |is: fn(&Figures) -> bool| cells.iter().any(|cell| is(&cell.result.figures));
+    if !any(|figures| figures.max_answered.is_some()) {
+        "Nothing was answered after the warm-up, so there is no figure."
+    } else if any(|figures| figures.infinite_from.as_deref() == Some("p50")) {
+        "No route has a median: half of its messages never came, or they are too few."
+    } else {
+        "No route has a median: it needs twenty messages after the warm-up."
+    }
+}
+
 /// Where a figure of this engine was taken, so that none is believed to be one between hosts.
 fn medium_words(engine: &str) -> Option<&'static str> {
     Some(match engine {
@@ -129,10 +145,27 @@ fn medium_words(engine: &str) -> Option<&'static str> {
     })
 }
 
-fn what_was_late(page: &mut String, late: &[Late<'_>]) {
+/// Messages that were lost, or answered wrongly, are infinitely late; stalls have none of them.
+fn never_came(cells: &[PageCell]) -> Option<String> {
+    let all = cells.iter().map(|cell| cell.result.lost.saturating_add(cell.result.mismatched));
+    let messages = all.fold(0, u64::saturating_add);
+    let were = if messages == 1 { "message was" } else { "messages were" };
+    let words = "lost or answered wrongly, which is infinitely late: see the doubts.";
+    (messages > 0).then(|| format!("{} {were} {words}", count(messages)))
+}
+
+fn what_was_late(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
     page.push_str("<div><h2>What was late, and why?</h2>");
+    let never_came = never_came(cells);
     if late.is_empty() {
-        page.push_str("<p>Nothing: no message was far later than the usual one.</p></div>");
+        let has_usual = cells.iter().any(|cell| cell.result.figures.max_answered.is_some());
+        let none = match (&never_came, has_usual) {
+            (_, false) => "No message came after the warm-up that others could be compared with.",
+            (None, true) => "Nothing: no message was far later than the usual one.",
+            (Some(_), true) => "Of those that came none was far later than the usual one.",
+        };
+        let never_came = never_came.map_or_else(String::new, |words| words + " ");
+        let _ = write!(page, "<p>{never_came}{none}</p></div>");
         return;
     }
     page.push_str("<ul class=\"facts\">");
@@ -152,7 +185,8 @@ fn what_was_late(page: &mut String, late: &[Late<'_>]) {
     let all = count(late.len() as u64);
     let _ = write!(
         page,
-        "</ul><p class=\"say\">The longest of {all} stalls; more of them stand below.</p></div>"
+        "</ul><p class=\"say\">The longest of {all} stalls; more of them stand below. {}</p></div>",
+        never_came.unwrap_or_default()
     );
 }
 
@@ -220,4 +254,51 @@ fn list(page: &mut String, facts: &Value) {
         let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", escape(&name.replace('_', " ")), escape(&value));
     }
     page.push_str("</dl>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{CellId, Outcome, Samples};
+    use crate::summary::CellResult;
+
+    /// A cell whose steady messages ended so.
+    fn cell(outcomes: &[(Outcome, u64)]) -> PageCell {
+        let mut samples = Samples::default();
+        for outcome in outcomes.iter().flat_map(|&(outcome, count)| (0..count).map(move |_| outcome)) {
+            let index = samples.len() as u64 + 1;
+            samples.push(index, index, index, 5_000, outcome);
+        }
+        let result = CellResult::of(&CellId::new("shared", "spin"), &[samples], 0);
+        PageCell { result, colour: 0, bins: vec![], ladder: vec![], start: vec![], stalls: vec![] }
+    }
+
+    fn said(outcomes: &[(Outcome, u64)]) -> String {
+        let (mut page, cells) = (String::new(), [cell(outcomes)]);
+        how_fast(&mut page, &cells, None);
+        what_was_late(&mut page, &cells, &[]);
+        page
+    }
+
+    /// Goal: the first screen does not say that nothing was late where messages never came, nor that nothing was answered where too few
+    /// were.
+    #[test]
+    fn the_first_screen_denies_nothing() {
+        let whole = said(&[(Outcome::Answered, 20)]);
+        assert!(whole.contains("<b>5.00 µs</b>") && whole.contains("Nothing: no message was far"), "{whole}");
+        let few = said(&[(Outcome::Answered, 19)]);
+        assert!(
+            few.contains("needs twenty messages") && few.contains("Nothing: no message was far"),
+            "{few}"
+        );
+        let lossy = said(&[(Outcome::Answered, 50), (Outcome::Lost, 2), (Outcome::Mismatched, 1)]);
+        assert!(
+            lossy.contains("3 messages were lost or answered wrongly") && !lossy.contains("Nothing"),
+            "{lossy}"
+        );
+        let halved = said(&[(Outcome::Answered, 20), (Outcome::Lost, 21)]);
+        assert!(halved.contains("half of its messages never came"), "{halved}");
+        let lost = said(&[(Outcome::Lost, 30)]);
+        assert!(lost.contains("Nothing was answered") && lost.contains("No message came after"), "{lost}");
+    }
 }

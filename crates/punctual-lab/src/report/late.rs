@@ -104,7 +104,7 @@ fn unexplained<'a>(cell: &'a PageCell, found: &super::cells::Unexplained) -> Lat
 pub(super) fn section(all: &[Late<'_>]) -> Section {
     let section = Section::new("Stalls");
     if all.is_empty() {
-        return section.note("No message was late enough to be one.");
+        return section.note("No message that came was late enough to be one.");
     }
     let messages: u64 = all.iter().map(|late| late.stall.messages).sum();
     let mut columns =
