@@ -54,6 +54,15 @@ impl PageCell {
     pub(crate) fn id(&self) -> &CellId {
         &self.result.cell
     }
+
+    /// Every time that a drawing of its distribution reaches, ns: also how old messages without an answer are.
+    pub(crate) fn reached_ns(&self) -> impl Iterator<Item = f64> {
+        let of = &self.result.figures;
+        let figures = [of.min, of.p50, of.p90, of.p99, of.p999, of.max_answered, of.max];
+        // Where a message was lost there is no max, and the last bin holds the oldest.
+        let oldest = self.bins.last().map(|bin| bin.low_ns);
+        figures.into_iter().flatten().map(|ns| ns.max(1) as f64).chain(oldest)
+    }
 }
 
 /// All cells in the order of measurement.

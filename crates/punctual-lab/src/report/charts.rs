@@ -35,7 +35,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
     let _ = write!(
         page,
         "<p class=\"say\">Height is the square root of the share of messages, so that rare ones show. The mark is p50, \
-         the ring the slowest message.{}</p>",
+         the ring the slowest answer; beyond it lie messages without an answer, at their age.{}</p>",
         left_out(view)
     );
     draw(page, &ridges_in(SCREEN, view), &ridges_in(PHONE, view));
@@ -44,7 +44,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
 fn ridges_in(frame: Frame, view: &View<'_>) -> String {
     let cells: Vec<&PageCell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
     let right = frame.width - frame.after;
-    let scale = Log::covering(ends(&cells), frame.names, right);
+    let scale = Log::covering(cells.iter().flat_map(|cell| cell.reached_ns()), frame.names, right);
     let bottom = 16.0 + cells.len() as f64 * ROW_HEIGHT;
     let mut canvas = Canvas::new(frame.width, bottom + 22.0, "distribution of latency per route");
     canvas.time_across(scale, 8.0, bottom);
@@ -84,14 +84,9 @@ fn ridge(canvas: &mut Canvas, cell: &PageCell, scale: Log, y: f64) {
         canvas.mark(cell.colour, (x, y - 4.0), &format!("{}: p50 {}", cell.id().name, exact(p50 as f64)));
     }
     if let Some(max) = cell.result.figures.max_answered {
-        let tip = format!("{}: slowest of {total} {}", cell.id().name, exact(max as f64));
+        let tip = format!("{}: slowest answer of {total} messages {}", cell.id().name, exact(max as f64));
         canvas.dot(&format!("ring {colour}"), (scale.at(max as f64), y), 3.2, &tip);
     }
-}
-
-fn ends<'a>(cells: &'a [&PageCell]) -> impl Iterator<Item = f64> + 'a {
-    let figures = cells.iter().map(|c| &c.result.figures);
-    figures.flat_map(|f| [f.min, f.max_answered]).flatten().map(|ns| ns.max(1) as f64)
 }
 
 pub(super) fn left_out(view: &View<'_>) -> String {
