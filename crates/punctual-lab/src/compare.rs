@@ -344,7 +344,7 @@ pub fn compare_runs(
         doubts.push(Cause::Unmatched { count }.into());
     }
     doubts.extend(differing_hosts(&a[0], both().skip(1)));
-    doubts.extend(lacking(both()));
+    doubts.extend(lacking(&both().collect::<Vec<_>>()));
     Ok(RunComparison { runs: [a.len(), b.len(), history.len()], order, cells, doubts })
 }
 

@@ -11,6 +11,7 @@ use punctual_lab::report::parts::run_comparison;
 use punctual_lab::report::text::{Screen, page};
 use punctual_lab::sample::{CellId, Outcome, Samples};
 use punctual_lab::store::{Header, Run, Store};
+use punctual_lab::summary::Skipped;
 
 fn run(path: &std::path::Path, kernel: &str, cells: &[(&str, u64)]) -> Run {
     started(path, kernel, cells, "2026-11-22T08:00:00Z")
@@ -152,6 +153,25 @@ fn what_a_run_lacks_is_doubted() {
         let told: Vec<Doubt> = damaged.doubts.iter().filter(of_run).cloned().collect();
         assert!(told.len() == 1 && says(&told, words), "{name}: {:?}", damaged.doubts);
     }
+}
+
+/// Goal: a run that ended early is told, as is what it skipped and the other has; what both skipped is no difference.
+#[test]
+fn what_one_run_left_out_is_doubted() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let skip = |what: &str| Skipped { what: what.to_owned(), reason: "no root".to_owned() };
+    let [mut a, mut b] = ["a", "b"].map(|name| run(&path(name), "6.1", &[("spin", 1000)]));
+    let summary = a.summary.as_mut().expect("finished");
+    summary.doubt(Cause::Ended { reason: "the far end left".to_owned() });
+    summary.skipped = vec![skip("packet"), skip("spin, from round 3 on")];
+    b.summary.as_mut().expect("finished").skipped = vec![skip("packet")];
+    let runs = compare_runs(from_ref(&a), from_ref(&b), &[], Order::Separate).expect("readable");
+    let told = |words: &str| runs.doubts.iter().filter(|doubt| doubt.what.contains(words)).count();
+    let of_a = format!("{}: ", path("a").display());
+    assert_eq!(told(&format!("{of_a}the run ended early: the far end left")), 1, "{:?}", runs.doubts);
+    assert_eq!(told(&format!("{of_a}not measured: spin, from round 3 on: no root")), 1, "{:?}", runs.doubts);
+    assert_eq!(told("packet"), 0, "{:?}", runs.doubts);
 }
 
 /// Goal: runs of one side that are of different hosts are told, too, and hosts that differ in processors alone.

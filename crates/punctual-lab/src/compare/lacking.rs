@@ -2,21 +2,27 @@
 
 use crate::doubt::{Cause, Doubt};
 use crate::store::Run;
+use crate::summary::Skipped;
 
 /// What one run lacks. Ctrl-C leaves a summary that says so, a killed process none.
 pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
-    let ends_early = [Cause::CutShort { trials: 0 }, Cause::Overdue { trials: 0, left_out: 0 }];
+    let ends_early = [
+        Cause::CutShort { trials: 0 },
+        Cause::Overdue { trials: 0, left_out: 0 },
+        Cause::Ended { reason: String::new() },
+    ];
     let concluded = run.summary.iter().flat_map(|summary| summary.doubts.iter().cloned());
     let early = concluded.filter(|doubt| ends_early.iter().any(|cause| cause.advice() == doubt.do_));
     let cut_short = run.is_cut_short.then(|| Cause::CutShort { trials: run.trials.len() }.into());
     run.doubts.iter().cloned().chain(early).chain(cut_short).collect()
 }
 
-/// The same of several, each said with its run.
-pub(super) fn lacking<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Doubt> {
+/// The same of several, each said with its run, and what some of them left out that others have. What all of them left out is no
+/// difference.
+pub(super) fn lacking(runs: &[&Run]) -> Vec<Doubt> {
     let mut doubts: Vec<Doubt> = Vec::new();
     for run in runs {
-        for Doubt { what, do_ } in lacks(run) {
+        for Doubt { what, do_ } in lacks(run).into_iter().chain(skipped_alone(run, runs)) {
             let doubt = Doubt { what: format!("{}: {what}", run.path.display()), do_ };
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
@@ -24,4 +30,16 @@ pub(super) fn lacking<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Doubt> {
         }
     }
     doubts
+}
+
+/// What this run skipped and some other did not, as far as their summaries say.
+fn skipped_alone(run: &Run, runs: &[&Run]) -> impl Iterator<Item = Doubt> {
+    let by_all = |skip: &&Skipped| {
+        let mut others = runs.iter().filter_map(|run| run.summary.as_ref());
+        others.all(|summary| summary.skipped.contains(skip))
+    };
+    let skipped = run.summary.iter().flat_map(|summary| &summary.skipped);
+    skipped.filter(move |skip| !by_all(skip)).map(|Skipped { what, reason }| {
+        Cause::NotMeasured { what: what.clone(), reason: reason.clone() }.into()
+    })
 }
