@@ -4,10 +4,12 @@
 //! enough to matter. The interval comes from how far runs of the same thing lie apart: see `verdict`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Cause, Doubt};
+use crate::file::resolved;
 use crate::sample::{CellId, Load, Samples};
 use crate::stall::StallRule;
 use crate::stats::Quantile;
@@ -343,9 +345,21 @@ pub fn compare_runs(
     if count > 0 {
         doubts.push(Cause::Unmatched { count }.into());
     }
+    doubts.extend(on_both_sides(a, b));
     doubts.extend(differing_hosts(&a[0], both().skip(1)));
     doubts.extend(lacking(&both().collect::<Vec<_>>()));
     Ok(RunComparison { runs: [a.len(), b.len(), history.len()], order, cells, doubts })
+}
+
+/// Runs that are compared with themselves.
+fn on_both_sides(a: &[Run], b: &[Run]) -> Option<Doubt> {
+    let of_b: Vec<PathBuf> = b.iter().map(|run| resolved(&run.path)).collect();
+    let runs: Vec<String> = a
+        .iter()
+        .filter(|run| of_b.contains(&resolved(&run.path)))
+        .map(|run| run.path.display().to_string())
+        .collect();
+    (!runs.is_empty()).then(|| Cause::OnBothSides { runs }.into())
 }
 
 /// Every run beside the first: those of its own side, too.

@@ -90,6 +90,8 @@ pub enum Cause {
     NotInterleaved,
     /// How far runs of the same thing lie apart is unknown.
     DriftUnknown,
+    /// Runs that are compared with themselves.
+    OnBothSides { runs: Vec<String> },
     /// Something was left out of one run that others have.
     NotMeasured { what: String, reason: String },
     /// A cell exists on one side only.
@@ -169,6 +171,7 @@ impl fmt::Display for Cause {
             Self::DriftUnknown => f.write_str(
                 "how far runs of the same thing lie apart is unknown here: three times as far as trials is assumed, and 10 % at least",
             ),
+            Self::OnBothSides { runs } => write!(f, "on both sides: {}", runs.join(", ")),
             Self::NotMeasured { what, reason } => write!(f, "not measured: {what}: {reason}"),
             Self::Unmatched { count: 1 } => f.write_str("1 cell exists in some of the runs only"),
             Self::Unmatched { count } => write!(f, "{count} cells exist in some of the runs only"),
@@ -247,6 +250,7 @@ impl Cause {
             }
             Self::CutShort { .. } => "what is stored is complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
+            Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",
             Self::Unmatched { .. } => "take both runs with the same plan",
             Self::UnequalCounts { .. } => "take both sides with the same --count",

@@ -3,7 +3,12 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where a path leads, by the one name that it has. What cannot be found keeps its own.
+pub fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
 
 /// A folder that a user names, made if only its last part is missing. Says whether it was made.
 ///

@@ -62,6 +62,15 @@ fn a_run_equals_itself() {
     let runs = compare_runs(from_ref(&run), from_ref(&run), &[], Order::Separate).expect("readable");
     assert_eq!(runs.cells.len(), 30);
     assert!(runs.cells.iter().all(|cell| !cell.comparison.differs()));
+    assert!(runs.doubts.iter().any(|doubt| doubt.what.contains("on both sides")), "{:?}", runs.doubts);
+    // The same run by another name is no other run.
+    std::os::unix::fs::symlink(&run.path, directory.path().join("link")).expect("room");
+    let link = Run::open(&directory.path().join("link")).expect("a run");
+    let by_name = compare_runs(from_ref(&run), from_ref(&link), &[], Order::Separate).expect("readable");
+    assert!(by_name.doubts.iter().any(|doubt| doubt.what.contains("on both sides")), "{:?}", by_name.doubts);
+    let copy = plausible::run(&directory.path().join("copy"), &[0], 5, 1500);
+    let runs = compare_runs(from_ref(&run), from_ref(&copy), &[], Order::Separate).expect("readable");
+    assert!(!runs.doubts.iter().any(|doubt| doubt.what.contains("on both sides")), "{:?}", runs.doubts);
 }
 
 /// Goal: how far runs lie apart is looked up where runs of the same thing lie, and nowhere else.

@@ -1,5 +1,6 @@
 //! `punctual compare`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,6 +10,7 @@ use super::interleave::{Turns, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
 use crate::error::Failure;
+use crate::file::resolved;
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::report::text::{self, Screen};
@@ -83,7 +85,7 @@ fn show(
     print(&text::page(&parts::run_comparison(comparison), Screen::stdout()))
 }
 
-/// What the user wrote for one side: runs, or folders of runs, separated by commas.
+/// What the user wrote for one side: runs, or folders of runs, separated by commas. Each run counts once, however often it is named.
 fn named(side: &str) -> Result<Vec<PathBuf>, Failure> {
     // A comma may be part of a name.
     let parts: Vec<&str> = if Path::new(side).exists() { vec![side] } else { side.split(',').collect() };
@@ -91,6 +93,8 @@ fn named(side: &str) -> Result<Vec<PathBuf>, Failure> {
     for part in parts {
         runs.extend(runs_in(Path::new(part)).unwrap_or_else(|| vec![PathBuf::from(part)]));
     }
+    let mut seen = HashSet::new();
+    runs.retain(|run| seen.insert(resolved(run)));
     Ok(runs)
 }
 
@@ -172,4 +176,25 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
     line("as many pairs in turn as are wanted", &|factor| calibration.in_turn_as_wanted(DRAWS, factor));
     let section = Section::new("How often compare errs here").table(table);
     print(&text::page(&[section], Screen::stdout()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a run is one sample, however it is named: by its folder, beside it, by a link, twice.
+    #[test]
+    fn a_run_counts_once() {
+        let folder = tempfile::tempdir().expect("room");
+        let runs = folder.path().join("runs");
+        for name in ["one", "two"] {
+            std::fs::create_dir_all(runs.join(name)).expect("room");
+            std::fs::write(runs.join(name).join("run.json"), "{}").expect("room");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(runs.join("two"), &link).expect("room");
+        let (runs_text, link_text) = (runs.display(), link.display());
+        let side = format!("{link_text},{runs_text},{runs_text}/two/../one,{runs_text}/two");
+        assert_eq!(named(&side).expect("it is there"), [link, runs.join("one")]);
+    }
 }

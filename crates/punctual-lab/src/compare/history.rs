@@ -1,8 +1,9 @@
 //! Runs of the same thing on this host, which say how far such runs lie apart.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::lacking::lacks;
+use crate::file::resolved;
 use crate::store::{Header, Run};
 
 /// The newest are enough: more make the interval hardly narrower, and every one is read.
@@ -25,10 +26,6 @@ pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
     found.sort_unstable();
     let newest = found.into_iter().rev().filter_map(|(_, path)| Run::open(&path).ok());
     newest.filter(|run| lacks(run).is_empty()).take(RUNS_MAX).collect()
-}
-
-fn resolved(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 fn is_alike(one: &Header, other: &Header) -> bool {
