@@ -218,6 +218,12 @@ impl CellResult {
             && self.ledger.as_ref().is_none_or(Ledger::sums)
     }
 
+    /// Messages of every phase.
+    fn messages(&self) -> u64 {
+        let warmup = self.warmup.as_ref().map_or(0, |figures| figures.count);
+        self.figures.count.saturating_add(warmup).saturating_add(self.first_ns.len() as u64)
+    }
+
     pub(super) fn doubts(&self, clock: &Clock) -> Vec<Doubt> {
         let subject = || self.cell.to_string();
         let mut doubts: Vec<Doubt> = Vec::new();
@@ -245,7 +251,7 @@ impl CellResult {
             add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
         }
         if self.stages_over_total > 0 {
-            let (count, of) = (self.stages_over_total, self.figures.count);
+            let (count, of) = (self.stages_over_total, self.messages());
             add(Cause::StagesOverlap { subject: subject(), count, of });
         }
         doubts
@@ -293,6 +299,7 @@ pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::StageColumn;
 
     /// Goal: numbers of a file that somebody edited neither end the program nor wrap to a promise that was kept.
     #[test]
@@ -324,6 +331,19 @@ mod tests {
             assert!(!cell.kept_promises());
             assert_eq!(cell.doubts(&clock).len(), 1, "counter {place}");
         }
+    }
+
+    /// Goal: of so many messages are those whose stages exceed them: all of both in every phase. Method: the first, a warm-up of four and
+    /// five steady ones, all with a stage that took longer than they did.
+    #[test]
+    fn stages_that_overlap_are_part_of_all_messages() {
+        let mut samples = Samples::default();
+        (0..10).for_each(|index| samples.push(index, 0, 0, 100, Outcome::Answered));
+        samples.stages.push(StageColumn { name: "medium".to_owned(), ns: vec![500; 10] });
+        let cell = CellResult::of(&CellId::new("udp", "spin"), &[samples], 5);
+        let clock = Clock { step_ns: 1, stamp_ns: 1.0, record_ns: 1.0, more: BTreeMap::new() };
+        let overlap = Cause::StagesOverlap { subject: cell.cell.to_string(), count: 10, of: 10 };
+        assert!(cell.doubts(&clock).contains(&overlap.into()), "{:?}", cell.doubts(&clock));
     }
 
     /// Goal: messages of trials whose CPU time was not taken are in no share of it.
