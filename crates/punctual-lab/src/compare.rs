@@ -159,6 +159,9 @@ impl Comparison {
     }
 }
 
+/// Ten steps of a clock that counts nanoseconds: no other resolves more.
+const RESOLUTION_NS_MIN: u64 = 10;
+
 /// What a comparison needs to know besides the samples.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -175,7 +178,7 @@ pub struct Options {
 impl Options {
     /// Interleaved, with a resolution of 10 ns.
     pub fn new(load: Load, warmup: u64) -> Self {
-        Self { order: Order::Interleaved, load, warmup, resolution_ns: 10 }
+        Self { order: Order::Interleaved, load, warmup, resolution_ns: RESOLUTION_NS_MIN }
     }
 }
 
@@ -321,12 +324,13 @@ pub fn compare_runs(
     assert!(!a.is_empty() && !b.is_empty(), "a side without a run");
     let both = || a.iter().chain(b);
     let warmup = both().map(|run| run.header.warmup).max().unwrap_or(0);
-    let steps = both().map(|run| run.header.clock.step_ns).max().unwrap_or(0);
+    let resolution_ns = both().map(|run| run.header.clock.resolution_ns()).max().unwrap_or(0);
+    let resolution_ns = resolution_ns.max(RESOLUTION_NS_MIN);
     let mut doubts: Vec<Doubt> = Vec::new();
     let everywhere = |cell: &CellId| both().all(|run| run.trials_of(cell).next().is_some());
     let mut cells = Vec::new();
     for cell in a[0].cells().into_iter().filter(everywhere) {
-        let options = Options { order, resolution_ns: 10 * steps.max(1), ..Options::new(cell.load, warmup) };
+        let options = Options { order, resolution_ns, ..Options::new(cell.load, warmup) };
         let load = |runs: &[Run]| runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>();
         let comparison = compare(&cell.name, &load(a)?, &load(b)?, &load(history)?, &options);
         cells.push(CellComparison { cell, comparison });

@@ -161,6 +161,21 @@ fn a_damaged_summary_is_a_doubt() {
     }
 }
 
+/// Goal: however many trials a summary that somebody edited claims, the run is read.
+#[test]
+fn absurd_numbers_of_trials_are_missing_trials() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("a");
+    small_run(&out);
+    let mut summary = Run::open(&out).expect("a run").conclude().expect("sound");
+    summary.results.extend(summary.results.clone());
+    summary.results.iter_mut().for_each(|result| result.trials = u64::MAX);
+    fs::write(out.join("summary.json"), summary.to_json()).expect("room");
+    let run = Run::open(&out).expect("a run");
+    let missing = format!("{} of {} files", u64::MAX - 3, u64::MAX);
+    assert!(run.doubts.iter().any(|doubt| doubt.what.contains(&missing)), "{:?}", run.doubts);
+}
+
 #[test]
 fn what_is_no_run_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -5,7 +5,7 @@ use punctual_proto::sim::Rng;
 
 use super::value::{RunValue, slowest_ns};
 use super::verdict::Sides;
-use super::{Options, Order, PAIRS_MIN, Trials, common_rule, enough_for, judge};
+use super::{Options, Order, PAIRS_MIN, RESOLUTION_NS_MIN, Trials, common_rule, enough_for, judge};
 use crate::sample::CellId;
 use crate::stats::Squares;
 use crate::store::{Run, StoreError};
@@ -56,10 +56,11 @@ impl Calibration {
     pub fn of(runs: &[Run]) -> Result<Self, StoreError> {
         let everywhere = |cell: &CellId| runs.iter().all(|run| run.trials_of(cell).next().is_some());
         let warmup = runs.iter().map(|run| run.header.warmup).max().unwrap_or(0);
-        let step_ns = runs.iter().map(|run| run.header.clock.step_ns).max().unwrap_or(0);
+        let resolution_ns = runs.iter().map(|run| run.header.clock.resolution_ns()).max().unwrap_or(0);
+        let resolution_ns = resolution_ns.max(RESOLUTION_NS_MIN);
         let mut cells = Vec::new();
         for cell in runs.first().map(Run::cells).unwrap_or_default().into_iter().filter(everywhere) {
-            let options = Options { resolution_ns: 10 * step_ns.max(1), ..Options::new(cell.load, warmup) };
+            let options = Options { resolution_ns, ..Options::new(cell.load, warmup) };
             let trials = runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>()?;
             let rule = common_rule(trials.iter(), warmup);
             let slowest_ns = slowest_ns(trials.iter(), warmup);

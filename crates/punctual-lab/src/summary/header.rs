@@ -83,3 +83,10 @@ pub struct Clock {
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }
+
+impl Clock {
+    /// Ten steps: less than that it does not tell apart. A file that was edited may hold any number.
+    pub fn resolution_ns(&self) -> u64 {
+        self.step_ns.saturating_mul(10)
+    }
+}

@@ -152,7 +152,7 @@ impl CellResult {
         let stalls: usize = rule.map_or(0, |rule| {
             trials.iter().map(|t| stall::steady_stalls(t, cell.load, rule, warmup).len()).sum()
         });
-        let lasted_ns = trials.iter().map(|t| stall::steady_ns(t, cell.load, warmup)).sum();
+        let lasted_ns = sum(trials.iter().map(|t| stall::steady_ns(t, cell.load, warmup)));
         let ended = |outcome| trials.iter().map(|t| t.count_of(outcome)).sum();
         Self {
             cell: cell.clone(),
@@ -162,10 +162,10 @@ impl CellResult {
             mismatched: ended(Outcome::Mismatched),
             unfinished: ended(Outcome::Unfinished),
             refused: ended(Outcome::Refused),
-            skipped: trials.iter().map(|t| t.facts.skipped).sum(),
+            skipped: sum(trials.iter().map(|t| t.facts.skipped)),
             stages_over_total: stages_over_total(trials),
-            duplicated: trials.iter().map(|t| t.facts.duplicated).sum(),
-            reordered: trials.iter().map(|t| t.facts.reordered).sum(),
+            duplicated: sum(trials.iter().map(|t| t.facts.duplicated)),
+            reordered: sum(trials.iter().map(|t| t.facts.reordered)),
             stalls: stalls as u64,
             stalls_per_minute: stall::per_minute(stalls, lasted_ns),
             cpu_ns_per_message: cpu_ns_per_message(trials),
@@ -247,7 +247,7 @@ impl CellResult {
         if self.reordered > 0 {
             add(Cause::Reordered { subject: subject(), count: self.reordered });
         }
-        if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < 10 * clock.step_ns) {
+        if let Some(figure_ns) = self.figures.p50.filter(|&ns| ns < clock.resolution_ns()) {
             add(Cause::BelowResolution { subject: subject(), figure_ns, step_ns: clock.step_ns });
         }
         if self.stages_over_total > 0 {
@@ -258,11 +258,16 @@ impl CellResult {
     }
 }
 
+/// A file that was edited may hold any numbers: their sum ends with the largest there is.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {
     // 0 is a time that was not taken, not one that was short.
     let known = || trials.iter().filter(|trial| trial.facts.cpu_ns > 0);
     let messages: usize = known().map(Samples::len).sum();
-    let cpu_ns: u64 = known().map(|trial| trial.facts.cpu_ns).sum();
+    let cpu_ns = sum(known().map(|trial| trial.facts.cpu_ns));
     (cpu_ns > 0 && messages > 0).then(|| (cpu_ns as f64 / messages as f64).round())
 }
 
@@ -299,7 +304,7 @@ pub(super) fn slow_start(cell: &CellId, trials: &[Samples], warmup: u64) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::StageColumn;
+    use crate::sample::{Facts, StageColumn};
 
     /// Goal: numbers of a file that somebody edited neither end the program nor wrap to a promise that was kept.
     #[test]
@@ -311,6 +316,15 @@ mod tests {
         let cell = CellResult::of(&CellId::new("shared", "spin"), &[], 0);
         assert!(cell.kept_promises());
         assert!(!CellResult { lost: u64::MAX, mismatched: 1, ..cell }.kept_promises());
+        let clock = Clock { step_ns: u64::MAX, ..Clock::default() };
+        let figures = Figures { p50: Some(5), ..Figures::default() };
+        let doubts =
+            CellResult { figures, ..CellResult::of(&CellId::new("udp", "spin"), &[], 0) }.doubts(&clock);
+        assert!(doubts.len() == 1 && doubts[0].what.contains("less than ten clock steps"), "{doubts:?}");
+        let facts = Facts { skipped: u64::MAX, duplicated: 2, cpu_ns: u64::MAX, ..Facts::default() };
+        let trial = Samples { facts, ..Samples::default() };
+        let cell = CellResult::of(&CellId::new("udp", "spin"), &[trial.clone(), trial], 0);
+        assert_eq!((cell.skipped, cell.duplicated), (u64::MAX, 4));
     }
 
     /// Goal: whoever is told to see the doubts finds one there for each promise that was broken.
