@@ -40,9 +40,10 @@ pub fn read_log(text: &str) -> Result<Samples, String> {
     };
     samples.facts.duplicated = counted(text, "duplicated");
     samples.facts.reordered = counted(text, "out-of-order");
-    // The log counts what was lost, and does not say when: it stands at the end.
+    // The log counts what was lost, and where its numbers are its lines' it does not say when: that stands at the end.
     let end = samples.sent_ns[samples.len() - 1];
-    for missing in (last + 1..).take(counted(text, "dropped").min(MISSING_MAX) as usize) {
+    let nowhere = counted(text, "dropped").saturating_sub(samples.count_of(Outcome::Lost));
+    for missing in (last + 1..).take(nowhere.min(MISSING_MAX) as usize) {
         samples.push(missing, end, end, 0, Outcome::Lost);
     }
     Ok(samples)
@@ -133,16 +134,20 @@ mod tests {
         0, 2.412097376, 2.412215576, 59.100\n1, 2.412215706, 2.412341280, 62.787\n\
         4, 2.412341470, 2.412461494, 60.012\n------------------------------\n";
 
+    /// Goal: as many are lost as the log counts, whether its numbers leave them out or do not.
     #[test]
     fn a_log_is_read_in_round_trips() {
         let samples = read_log(LOG).unwrap();
-        assert_eq!(samples.index, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(samples.index, [1, 2, 3, 4, 5]);
         let steady = samples.rows(crate::sample::Phase::Steady, 0).count();
-        assert_eq!(steady, 7, "the first sample is as good as the others");
+        assert_eq!(steady, 5, "the first sample is as good as the others");
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 3));
         assert_eq!(samples.total_ns[..2], [118_200, 125_574]);
         assert_eq!(samples.sent_ns[..5], [0, 118_330, 244_094, 244_094, 244_094]);
-        assert_eq!((samples.count_of(Outcome::Lost), samples.count_of(Outcome::Answered)), (4, 3));
+        assert_eq!((samples.count_of(Outcome::Lost), samples.count_of(Outcome::Answered)), (2, 3));
+        let counting_lines = read_log(&LOG.replace("4, 2.4", "2, 2.4")).unwrap();
+        assert_eq!(counting_lines.index, [1, 2, 3, 4, 5]);
+        assert_eq!(counting_lines.outcome[3..], [Outcome::Lost; 2]);
         assert_eq!(log_parameters(LOG), (Some(64), Some(600_000)));
     }
 
