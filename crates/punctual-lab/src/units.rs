@@ -104,6 +104,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// A time as [`duration`] reads it back, none of it lost.
+pub fn written(time: Duration) -> String {
+    match time.as_nanos() {
+        ns if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        ns => format!("{ns}ns"),
+    }
+}
+
 /// A time between messages, which may be nothing.
 pub fn gap(text: &str) -> Result<Duration, String> {
     let gap = time(text)?;
@@ -149,6 +157,11 @@ mod tests {
             assert!(time(wrong).is_err(), "{wrong}");
         }
         assert!(duration("0s").is_err());
+        for (text, again) in [("500us", "500000ns"), ("4s", "4000ms"), ("1.5ms", "1500000ns"), ("1ns", "1ns")]
+        {
+            assert_eq!(written(duration(text).unwrap()), again);
+            assert_eq!(duration(again), duration(text));
+        }
         assert!(gap("11s").is_err());
     }
 }

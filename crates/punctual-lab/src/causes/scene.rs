@@ -15,6 +15,7 @@ use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::injection::{How, Mishap, Scene, Tools};
 use crate::scheduling::Job;
 use crate::store::Run;
+use crate::units::written;
 
 /// Where runs are made.
 #[derive(Debug)]
@@ -160,7 +161,7 @@ impl Stage {
         } else {
             Command::new(own)
         };
-        let duration = format!("{}ms", lasts.as_millis());
+        let duration = written(lasts);
         command
             .args(victim.arguments(number))
             .args(["--quiet", "--duration", &duration])

@@ -10,6 +10,7 @@ use crate::explain::of_run::explain_run;
 use crate::sample::Load;
 use crate::scheduling::Urgency;
 use crate::store::Run;
+use crate::units::written;
 
 /// The experiments that can be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -233,7 +234,7 @@ impl Again {
             let (ways, urgencies) = (self.ways.join(","), urgencies.join(","));
             words.push(format!("--rounds 1 --wake {ways} --sched {urgencies}"));
         }
-        words.push(format!("--duration {}ms", self.lasts.as_millis()));
+        words.push(format!("--duration {}", written(self.lasts)));
         words.extend(self.trace.then(|| "--trace".to_owned()));
         match self.experiment {
             Remade::Response => words.extend(self.of_response_alone()),
@@ -290,6 +291,14 @@ mod tests {
         Store::import(Some(&path), &Header { plan, ..Header::new("vehicles") }).expect("a new run");
         Again::of(&Run::open(&path).expect("a run"), Duration::from_secs(1), false)
             .expect("its plan is whole")
+    }
+
+    /// Goal: a run is made again for as long as was asked, be it less than a millisecond.
+    #[test]
+    fn a_short_time_stays_what_it_is() {
+        let command = |lasts| Again { lasts, ..Again::default() }.command();
+        assert!(command(Duration::from_micros(500)).contains("--duration 500000ns "));
+        assert!(command(Duration::from_secs(4)).contains("--duration 4000ms "));
     }
 
     /// Goal: an engine that polls is made again as one that polls, and interfaces are asked for where there is a choice, whatever a plan
