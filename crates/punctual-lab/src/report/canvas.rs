@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape;
-use super::scale::{Log, short, short_number};
+use super::scale::{Log, Upwards, short};
 
 /// Where a text hangs on its point.
 #[derive(Clone, Copy, Debug)]
@@ -131,17 +131,24 @@ impl Canvas {
         self.rules_up(scale, (left, right), short);
     }
 
-    /// The same at round numbers.
-    pub(crate) fn numbers_up(&mut self, scale: Log, left: f64, right: f64) {
-        self.rules_up(scale, (left, right), short_number);
+    /// The same, with rules for what is infinite, and for what is nothing.
+    pub(crate) fn up(&mut self, upwards: Upwards, ends: (f64, f64), label: fn(f64) -> String) {
+        self.rules_up(upwards.scale, ends, label);
+        let beyond = [(upwards.infinity, "∞"), (upwards.zero, "0")];
+        for (y, text) in beyond.into_iter().filter_map(|(y, text)| Some((y?, text))) {
+            self.rule_up(y, ends, text);
+        }
     }
 
-    fn rules_up(&mut self, scale: Log, (left, right): (f64, f64), label: fn(f64) -> String) {
+    fn rules_up(&mut self, scale: Log, ends: (f64, f64), label: fn(f64) -> String) {
         for value in scale.ticks() {
-            let y = scale.at(value);
-            self.line("rule", (left, y), (right, y));
-            self.text("", (left - 6.0, y + 3.8), Anchor::End, &label(value));
+            self.rule_up(scale.at(value), ends, &label(value));
         }
+    }
+
+    fn rule_up(&mut self, y: f64, (left, right): (f64, f64), label: &str) {
+        self.line("rule", (left, y), (right, y));
+        self.text("", (left - 6.0, y + 3.8), Anchor::End, label);
     }
 
     /// The pattern that the class `su` fills with.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::canvas::{Anchor, Canvas, spread};
 use super::cells::PageCell;
 use super::html::draw;
-use super::scale::{Log, exact};
+use super::scale::{Log, Upwards, exact, short};
 use super::{ROUTES_MAX, View, escape};
 use crate::sample::{CellId, Kind};
 use crate::stats::UNEXPLAINED;
@@ -36,7 +36,7 @@ pub(super) fn ridges(page: &mut String, view: &View<'_>) {
         page,
         "<p class=\"say\">Height is the square root of the share of messages, so that rare ones show. The mark is p50, \
          the ring the slowest answer; beyond it lie messages without an answer, at their age.{}</p>",
-        left_out(view)
+        left_out(view.cells.len(), ROUTES)
     );
     draw(page, &ridges_in(SCREEN, view), &ridges_in(PHONE, view));
 }
@@ -89,12 +89,21 @@ fn ridge(canvas: &mut Canvas, cell: &PageCell, scale: Log, y: f64) {
     }
 }
 
-pub(super) fn left_out(view: &View<'_>) -> String {
-    match view.cells.len().saturating_sub(ROUTES_MAX) {
+/// What is said where not all of so many are drawn.
+pub(super) fn left_out(all: usize, [one, many]: [&str; 2]) -> String {
+    match all.saturating_sub(ROUTES_MAX) {
         0 => String::new(),
-        more => format!(" {more} more routes stand in the table only."),
+        1 => format!(" 1 more {one} is not drawn."),
+        more => format!(" {more} more {many} are not drawn."),
     }
 }
+
+/// Of routes it is this.
+pub(super) const ROUTES: [&str; 2] = ["route", "routes"];
+
+/// Places of figures among p50 … max.
+const P50: usize = 0;
+const P99: usize = 2;
 
 /// p50 and p99 against the gap, a panel per engine, a line per wake.
 pub(super) fn gaps(page: &mut String, cells: &[PageCell]) {
@@ -111,9 +120,12 @@ pub(super) fn gaps(page: &mut String, cells: &[PageCell]) {
     if panels.is_empty() {
         return;
     }
-    page.push_str(
+    let _ = write!(
+        page,
         "<section><h2>What idleness costs</h2><p class=\"say\">Latency against the idle gap before the message: p50 as a line, \
-         p99 dashed. A waiter that sleeps pays for its sleep.</p><div class=\"grid\">",
+         p99 dashed. A waiter that sleeps pays for its sleep. A line ends where there is no figure, as too few messages came, or \
+         where it is infinite, as too many were lost.{}</p><div class=\"grid\">",
+        left_out(panels.len(), ["group", "groups"])
     );
     let all: Vec<&PageCell> = panels.iter().flat_map(|(_, m)| m.iter().copied()).collect();
     for (title, members) in panels.iter().take(ROUTES_MAX) {
@@ -138,18 +150,15 @@ fn gaps_of(cells: &[&PageCell]) -> Vec<u64> {
 
 fn gap_panel(cells: &[&PageCell], all: &[&PageCell]) -> String {
     let (width, height, left, right, bottom) = (340.0, 220.0, 46.0, 250.0, 196.0);
-    let tails = all.iter().flat_map(|c| [c.result.figures.p50, c.result.figures.p99]).flatten();
-    let scale = Log::covering(tails.map(|ns| ns as f64), bottom, 8.0);
+    let tails = all.iter().flat_map(|c| [P50, P99].map(|place| c.result.figures.tail_ns()[place]));
+    let upwards = Upwards::covering(tails.flatten(), bottom, 8.0);
     let mut canvas = Canvas::new(width, height, "latency against idle gap");
-    canvas.time_up(scale, left, right);
+    canvas.up(upwards, (left, right), short);
     let gaps = gaps_of(cells);
     let label = |gap_us| CellId { gap_us, ..cells[0].id().clone() }.gap().replace(' ', "");
-    let x = |gap_us: u64| {
-        let place = gaps.iter().position(|&g| g == gap_us).unwrap_or(0) as f64;
-        left + 14.0 + place * (right - left - 28.0) / (gaps.len() - 1) as f64
-    };
-    for &gap_us in &gaps {
-        canvas.text("", (x(gap_us), bottom + 17.0), Anchor::Middle, &label(gap_us));
+    let x = |place: usize| left + 14.0 + place as f64 * (right - left - 28.0) / (gaps.len() - 1) as f64;
+    for (place, &gap_us) in gaps.iter().enumerate() {
+        canvas.text("", (x(place), bottom + 17.0), Anchor::Middle, &label(gap_us));
     }
     let mut ends: Vec<(usize, &str, f64)> = Vec::new();
     let mut wakes: Vec<&str> = cells.iter().map(|c| c.id().wake.as_str()).collect();
@@ -159,17 +168,25 @@ fn gap_panel(cells: &[&PageCell], all: &[&PageCell]) -> String {
     for wake in wakes {
         let mut line: Vec<&&PageCell> = cells.iter().filter(|c| c.id().wake == wake).collect();
         line.sort_by_key(|c| c.id().gap_us);
-        let points = |figure: fn(&PageCell) -> Option<u64>| -> Vec<(f64, f64)> {
-            line.iter().filter_map(|c| figure(c).map(|ns| (x(c.id().gap_us), scale.at(ns as f64)))).collect()
+        let points = |figure: usize| -> Vec<(usize, f64)> {
+            let place = |cell: &PageCell| gaps.iter().position(|&gap_us| gap_us == cell.id().gap_us);
+            let point = |cell: &&&PageCell| Some((place(cell)?, cell.result.figures.tail_ns()[figure]?));
+            line.iter().filter_map(point).collect()
         };
-        let (p50, p99) = (points(|c| c.result.figures.p50), points(|c| c.result.figures.p99));
         let colour = line[0].colour;
-        canvas.path(&format!("wk thin c{colour}"), &p99, false);
-        canvas.path(&format!("wk c{colour}"), &p50, false);
-        for &at in &p50 {
-            canvas.mark(colour, at, wake);
+        for (figure, class) in [(P99, "wk thin"), (P50, "wk")] {
+            for part in upwards.joined(&points(figure), x) {
+                canvas.path(&format!("{class} c{colour}"), &part, false);
+            }
         }
-        ends.extend(p50.last().map(|end| (colour, wake, end.1)));
+        for (place, ns) in points(P50) {
+            canvas.mark(colour, (x(place), upwards.at(ns)), wake);
+        }
+        // A dashed line has no marks, but for what it cannot reach.
+        for (place, ns) in points(P99).into_iter().filter(|(_, ns)| ns.is_infinite()) {
+            canvas.mark(colour, (x(place), upwards.at(ns)), &format!("{wake}: p99 ∞"));
+        }
+        ends.extend(points(P50).last().map(|&(_, ns)| (colour, wake, upwards.at(ns))));
     }
     let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
     for ((colour, wake, _), y) in ends.iter().zip(spread(&wanted, 13.0, 12.0, bottom)) {
@@ -189,16 +206,20 @@ pub(super) fn stages(page: &mut String, cells: &[PageCell]) {
     // One condition: closed load before open, 64 bytes before other sizes, the shortest gap.
     let condition = |c: &PageCell| (c.id().load, c.id().size != 64, c.id().size, c.id().gap_us);
     let Some(chosen) = stamped().map(condition).min() else { return };
-    let staged: Vec<&PageCell> = stamped().filter(|c| condition(c) == chosen).take(ROUTES_MAX).collect();
+    let mut staged: Vec<&PageCell> = stamped().filter(|c| condition(c) == chosen).collect();
+    let left_out = left_out(staged.len(), ROUTES);
+    staged.truncate(ROUTES_MAX);
     let mut names: Vec<&str> = Vec::new();
     for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
         if !names.contains(&both_ways(&stage.name)) {
             names.push(both_ways(&stage.name));
         }
     }
-    page.push_str(
+    let _ = write!(
+        page,
         "<section><h2>Where the time goes</h2><p class=\"say\">Share of each stage in the time of answered messages, with its \
-         median in µs where there is room; at the right the mean of the whole. Hatched: what no stamp accounts for.</p><div class=\"key-of-colours\">",
+         median in µs where there is room; at the right the mean of the whole. Hatched: what no stamp accounts for.{left_out}</p>\
+         <div class=\"key-of-colours\">"
     );
     for (place, name) in names.iter().enumerate() {
         let colour = place % STAGE_COLOURS;

@@ -1,7 +1,7 @@
 //! Drawings from figures: lines over steps, bars in order, a staircase; each for a screen and for a phone.
 
 use super::canvas::{Anchor, Canvas, spread};
-use super::scale::{Log, short_number};
+use super::scale::{Log, Upwards, short, short_number};
 use super::section::{Block, Drawing};
 use crate::units::micros;
 
@@ -14,24 +14,33 @@ pub struct Series {
     pub look: usize,
     /// Thin and dashed: a bare mechanism.
     pub is_thin: bool,
-    /// Step, and what the drawing is of there: ns, or a number.
+    /// Step, and what the drawing is of there: ns, or a number; infinite where it is among the lost. A step without a point has no
+    /// figure, and ends the line.
     pub points: Vec<(usize, f64)>,
 }
 
 /// What stands upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upwards {
+enum Quantity {
     /// ns.
     Time,
     /// Numbers.
     Number,
 }
 
-impl Upwards {
+impl Quantity {
     fn say(self, value: f64) -> String {
         match self {
+            _ if value.is_infinite() => "∞".to_owned(),
             Self::Time => format!("{} µs", micros(value)),
             Self::Number => short_number(value),
+        }
+    }
+
+    fn label(self) -> fn(f64) -> String {
+        match self {
+            Self::Time => short,
+            Self::Number => short_number,
         }
     }
 }
@@ -54,17 +63,17 @@ fn both(draw: impl Fn(Frame) -> String) -> Block {
 
 /// Latency over steps that have names.
 pub fn lines(label: &str, steps: &[String], series: &[Series]) -> Block {
-    both(|frame| line_chart(frame, (label, Upwards::Time), steps, series))
+    both(|frame| line_chart(frame, (label, Quantity::Time), steps, series))
 }
 
 /// Numbers over steps that have names.
 pub fn numbers(label: &str, steps: &[String], series: &[Series]) -> Block {
-    both(|frame| line_chart(frame, (label, Upwards::Number), steps, series))
+    both(|frame| line_chart(frame, (label, Quantity::Number), steps, series))
 }
 
 fn line_chart(
     frame: Frame,
-    (label, upwards): (&str, Upwards),
+    (label, quantity): (&str, Quantity),
     steps: &[String],
     series: &[Series],
 ) -> String {
@@ -74,13 +83,10 @@ fn line_chart(
     let height =
         if has_names { frame.height.max(60.0 + 13.0 * series.len() as f64) } else { frame.height * 0.68 };
     let (left, right, bottom) = (48.0, frame.width - names, height - 32.0);
-    let all = series.iter().flat_map(|one| one.points.iter().map(|(_, ns)| *ns));
-    let scale = Log::covering(all, bottom, 10.0);
+    let all = series.iter().flat_map(|one| one.points.iter().map(|(_, value)| *value));
+    let upwards = Upwards::covering(all, bottom, 10.0);
     let mut canvas = Canvas::new(frame.width, height, label);
-    match upwards {
-        Upwards::Time => canvas.time_up(scale, left, right),
-        Upwards::Number => canvas.numbers_up(scale, left, right),
-    }
+    canvas.up(upwards, (left, right), quantity.label());
     let air = (right - left) * 0.05;
     let apart = (right - left - 2.0 * air) / (steps.len().max(2) - 1) as f64;
     let x = |step: usize| left + air + step as f64 * apart;
@@ -90,13 +96,16 @@ fn line_chart(
     }
     let mut ends = Vec::new();
     for one in series {
-        let points: Vec<(f64, f64)> = one.points.iter().map(|&(step, ns)| (x(step), scale.at(ns))).collect();
         let thin = if one.is_thin { " thin" } else { "" };
-        canvas.path(&format!("wk{thin} c{}", one.look), &points, false);
-        for (&at, (_, value)) in points.iter().zip(&one.points) {
-            canvas.mark(one.look, at, &format!("{} {}", one.name, upwards.say(*value)));
+        for part in upwards.joined(&one.points, x) {
+            canvas.path(&format!("wk{thin} c{}", one.look), &part, false);
         }
-        ends.extend(points.last().filter(|_| has_names).map(|end| (one, end.1)));
+        for &(step, value) in &one.points {
+            let tip = format!("{} {}", one.name, quantity.say(value));
+            canvas.mark(one.look, (x(step), upwards.at(value)), &tip);
+        }
+        let last = one.points.last().filter(|_| has_names);
+        ends.extend(last.map(|&(_, value)| (one, upwards.at(value))));
     }
     let wanted: Vec<f64> = ends.iter().map(|end| end.1).collect();
     for ((one, _), y) in ends.iter().zip(spread(&wanted, 13.0, 12.0, bottom)) {
@@ -166,4 +175,23 @@ pub fn stairs(label: &str, stairs: &[Stair]) -> Block {
         }
         canvas.finish()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a line is broken where there is no figure and where it is infinite; what is infinite has a mark that says so, and a rule.
+    #[test]
+    fn a_line_is_broken_where_its_figure_is_infinite() {
+        let steps: Vec<String> = (0..5).map(|step| step.to_string()).collect();
+        let points = vec![(0, 5e3), (1, 6e3), (2, f64::INFINITY), (3, 7e3), (4, 8e3)];
+        let series = [Series { name: "x".to_owned(), look: 0, is_thin: false, points }];
+        let svg = line_chart(PHONE, ("lines", Quantity::Time), &steps, &series);
+        assert_eq!(svg.matches("class=\"wk c0\"").count(), 2, "{svg}");
+        assert!(svg.contains("<title>x ∞</title>") && svg.contains(">∞</text>"), "{svg}");
+        let whole = [Series { points: vec![(0, 5e3), (1, 6e3)], ..series[0].clone() }];
+        let svg = line_chart(PHONE, ("lines", Quantity::Time), &steps, &whole);
+        assert!(!svg.contains('∞') && svg.matches("class=\"wk c0\"").count() == 1, "{svg}");
+    }
 }

@@ -22,7 +22,7 @@ pub(super) fn table(page: &mut String, cells: &[PageCell], views: &[View<'_>]) {
             page.push_str(
                 "<p class=\"say\">Times in µs. In each strip the thin line runs from the fastest message to the latest, the bar \
                  from p50 to p99, the tick marks p99.9 and the ring the slowest answer. Messages without an answer stand at \
-                 their age.</p>",
+                 their age. What is infinite, as messages were lost, ends at the right.</p>",
             );
         }
         rows(page, &view.cells, scale, false);
@@ -119,21 +119,23 @@ fn strip(cell: &PageCell, scale: Log) -> String {
         canvas.line("rule soft", (scale.at(ns), 0.0), (scale.at(ns), STRIP_HEIGHT));
     }
     let middle = STRIP_HEIGHT / 2.0;
-    let at = |ns: u64| scale.at(ns as f64);
     let reached = || cell.reached_ns().map(|ns| scale.at(ns));
     let (first, last) = (reached().fold(f64::INFINITY, f64::min), reached().fold(0.0, f64::max));
     if first <= last {
         canvas.line("wk", (first, middle), (last, middle));
     }
-    if let Some(p50) = figures.p50 {
-        let end = at(figures.p99.or(figures.p90).unwrap_or(p50));
-        canvas.rect("fill", (at(p50), middle - 4.0), ((end - at(p50)).max(2.5), 8.0), "p50 to p99");
+    let [p50, p90, p99, p999, _] = figures.tail_ns();
+    if let Some(p50) = p50.map(|ns| scale.at(ns)) {
+        let ends = [(p99, "p50 to p99"), (p90, "p50 to p90")];
+        let (end, tip) =
+            ends.into_iter().find_map(|(ns, tip)| Some((scale.at(ns?), tip))).unwrap_or((p50, "p50"));
+        canvas.rect("fill", (p50, middle - 4.0), ((end - p50).max(2.5), 8.0), tip);
     }
-    if let Some(p999) = figures.p999 {
-        canvas.line("wk", (at(p999), middle - 5.0), (at(p999), middle + 5.0));
+    if let Some(p999) = p999.map(|ns| scale.at(ns)) {
+        canvas.line("wk", (p999, middle - 5.0), (p999, middle + 5.0));
     }
     if let Some(max) = figures.max_answered {
-        canvas.dot("ring", (at(max), middle), 3.0, "slowest answer");
+        canvas.dot("ring", (scale.at(max as f64), middle), 3.0, "slowest answer");
     }
     canvas.finish()
 }

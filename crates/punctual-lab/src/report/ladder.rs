@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas, spread};
 use super::cells::PageCell;
-use super::charts::left_out;
 use super::scale::{Log, exact};
 use super::{View, escape};
 
@@ -22,11 +21,9 @@ pub(super) fn percentiles(page: &mut String, view: &View<'_>) {
     let nines = ladders().map(|p| p.0).fold(1.0, f64::max).ceil();
     let highest = view.cells.iter().filter_map(|c| c.result.figures.max_answered).map(|ns| ns as f64);
     let scale = Log::covering(ladders().map(|p| p.1).chain(highest), BOTTOM, 8.0);
-    let _ = write!(
-        page,
+    page.push_str(
         "<p class=\"say\">Latency at each percentile; a step to the right is ten times rarer. A curve ends where fewer than ten \
-         samples lie beyond; the ring is the slowest message.{}</p><div class=\"grid\">",
-        left_out(view)
+         samples lie beyond, or where messages were lost; the ring is the slowest answer.</p><div class=\"grid\">",
     );
     let mut engines: Vec<&str> = view.cells.iter().map(|c| c.id().engine.as_str()).collect();
     engines.dedup();
@@ -59,7 +56,7 @@ fn panel(cells: &[&PageCell], scale: Log, nines: f64) -> String {
         let points: Vec<(f64, f64)> = cell.ladder.iter().map(|&(n, ns)| (x(n), scale.at(ns))).collect();
         canvas.path(&format!("wk c{}", cell.colour), &points, false);
         if let Some(max) = cell.result.figures.max_answered {
-            let tip = format!("{}: slowest {}", cell.id().name, exact(max as f64));
+            let tip = format!("{}: slowest answer {}", cell.id().name, exact(max as f64));
             canvas.dot(&format!("ring c{}", cell.colour), (RIGHT - 4.0, scale.at(max as f64)), 3.2, &tip);
         }
         for &at in points.iter().skip(6).step_by(12) {

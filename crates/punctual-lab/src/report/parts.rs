@@ -23,13 +23,7 @@ pub const WORDS: &str = "Route: what carries a message (before the slash), and h
 
 /// The texts of p50, p90, p99, p99.9 and max: a dash where the sample is too small, ∞ where it is lost.
 pub fn tail_texts(result: &CellResult) -> [String; 5] {
-    let figures = &result.figures;
-    let names = ["p50", "p90", "p99", "p999", "max"];
-    let infinite = names.iter().position(|name| figures.infinite_from.as_deref() == Some(name));
-    let values = [figures.p50, figures.p90, figures.p99, figures.p999, figures.max];
-    std::array::from_fn(|place| {
-        time_text(values[place].map(|ns| ns as f64), infinite.is_some_and(|from| place >= from))
-    })
+    result.figures.tail_ns().map(|ns| time_text(ns.filter(|ns| ns.is_finite()), ns.is_some()))
 }
 
 /// A time, µs; without one ∞ where it is among the lost, else a dash.

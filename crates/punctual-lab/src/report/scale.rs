@@ -39,6 +39,51 @@ impl Log {
     }
 }
 
+/// A scale upwards for figures of which some are infinite, or nothing: they stand on lines of their own, above and below it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upwards {
+    pub(crate) scale: Log,
+    /// Where what is infinite stands.
+    pub(crate) infinity: Option<f64>,
+    /// Where what is nothing stands.
+    pub(crate) zero: Option<f64>,
+    top: f64,
+    bottom: f64,
+}
+
+/// How far such a line is from the scale.
+const APART: f64 = 16.0;
+
+impl Upwards {
+    /// Covers the values between the bottom and the top of a drawing.
+    pub(crate) fn covering(values: impl Iterator<Item = f64> + Clone, bottom: f64, top: f64) -> Self {
+        let infinity = values.clone().any(|value| value == f64::INFINITY).then_some(top);
+        let zero = values.clone().any(|value| value <= 0.0).then_some(bottom);
+        let from = bottom - if zero.is_some() { APART } else { 0.0 };
+        let to = top + if infinity.is_some() { APART } else { 0.0 };
+        Self { scale: Log::covering(values, from, to), infinity, zero, top, bottom }
+    }
+
+    pub(crate) fn at(self, value: f64) -> f64 {
+        if value == f64::INFINITY {
+            self.top
+        } else if value <= 0.0 {
+            self.bottom
+        } else {
+            self.scale.at(value)
+        }
+    }
+
+    /// The parts of a curve that may be joined: a step without a figure breaks it, as does one that no scale reaches.
+    pub(crate) fn joined(self, points: &[(usize, f64)], x: impl Fn(usize) -> f64) -> Vec<Vec<(f64, f64)>> {
+        let is_on_scale = |value: f64| value.is_finite() && value > 0.0;
+        let on_scale: Vec<(usize, f64)> =
+            points.iter().copied().filter(|&(_, value)| is_on_scale(value)).collect();
+        let parts = on_scale.chunk_by(|one, other| one.0 + 1 == other.0);
+        parts.map(|part| part.iter().map(|&(step, value)| (x(step), self.at(value))).collect()).collect()
+    }
+}
+
 /// A tick as short as it can be: 50 ns, 1 µs, 20 ms, 1 s.
 pub(crate) fn short(ns: f64) -> String {
     let (value, unit) = match ns {
@@ -64,4 +109,27 @@ pub(crate) fn short_number(number: f64) -> String {
 /// As in the tables, with its unit.
 pub(crate) fn exact(ns: f64) -> String {
     format!("{} µs", micros(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no line is drawn through what has no figure, and what is infinite, or nothing, is told from the largest and the smallest.
+    #[test]
+    fn curves_end_where_figures_do() {
+        let points =
+            [(0, 10.0), (1, 20.0), (3, 30.0), (4, f64::INFINITY), (5, 40.0), (6, 0.0), (7, 10.0), (8, 50.0)];
+        let scale = Upwards::covering(points.iter().map(|point| point.1), 200.0, 10.0);
+        let steps: Vec<Vec<f64>> = scale
+            .joined(&points, |step| step as f64)
+            .iter()
+            .map(|part| part.iter().map(|at| at.0).collect())
+            .collect();
+        assert_eq!(steps, [vec![0.0, 1.0], vec![3.0], vec![5.0], vec![7.0, 8.0]]);
+        assert!(scale.at(f64::INFINITY) + 10.0 < scale.at(50.0), "infinity stands above");
+        assert!(scale.at(0.0) - 10.0 > scale.at(10.0), "nothing stands below");
+        let finite = Upwards::covering([10.0, 50.0].into_iter(), 200.0, 10.0);
+        assert!(finite.infinity.is_none() && finite.zero.is_none());
+    }
 }

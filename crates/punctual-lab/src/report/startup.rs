@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::canvas::{Anchor, Canvas};
 use super::cells::{Bucket, PageCell};
+use super::charts::{ROUTES, left_out};
 use super::scale::{Log, exact};
 use super::{ROUTES_MAX, View, escape};
 use crate::units::micros;
@@ -15,9 +16,12 @@ const BOTTOM: f64 = 110.0;
 
 /// A panel per route, on a common scale of time.
 pub(super) fn panels(page: &mut String, view: &View<'_>) {
-    page.push_str(
+    let _ = write!(
+        page,
         "<p class=\"say\">Latency against the index of the message, all trials together. The veil reaches from the fastest to the slowest \
-         message of each bucket, so none is hidden; the line is the median.</p><div class=\"grid three\">",
+         message of each bucket, so none is hidden; the line is the median of those that came, and × marks a bucket with a lost \
+         one.{}</p><div class=\"grid three\">",
+        left_out(view.cells.len(), ROUTES)
     );
     let cells: Vec<&PageCell> = view.cells.iter().copied().take(ROUTES_MAX).collect();
     let ends = cells.iter().flat_map(|c| c.start.iter()).flat_map(|b| [b.min_ns, b.max_ns]);
@@ -53,8 +57,11 @@ fn panel(cell: &PageCell, scale: Log, last: f64) -> String {
     let bars: Vec<(f64, f64, f64)> =
         answered.iter().map(|b| (x(b.index), scale.at(b.max_ns), scale.at(b.min_ns) + 0.5)).collect();
     canvas.bars("veil", &bars);
-    let medians: Vec<(f64, f64)> = answered.iter().map(|b| (x(b.index), scale.at(b.median_ns))).collect();
-    canvas.path("wk", &medians, false);
+    // Where no message of a bucket came there is no median to join.
+    for part in cell.start.split(|bucket| bucket.median_ns.is_nan()) {
+        let medians: Vec<(f64, f64)> = part.iter().map(|b| (x(b.index), scale.at(b.median_ns))).collect();
+        canvas.path("wk", &medians, false);
+    }
     if let Some(worst) = answered.iter().max_by(|a, b| a.max_ns.total_cmp(&b.max_ns)) {
         let tip = format!("slowest {} near message {:.0}", exact(worst.max_ns), worst.index);
         canvas.dot("fill", (x(worst.index), scale.at(worst.max_ns)), 2.2, &tip);

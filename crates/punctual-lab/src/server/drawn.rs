@@ -7,7 +7,7 @@ use super::setup::Setup;
 use crate::report::draw::{Series, lines, numbers};
 use crate::report::section::{Block, Output, Section};
 use crate::stats::middle;
-use crate::summary::{Figures, Summary};
+use crate::summary::Summary;
 
 /// For the page alone; tables have the same figures.
 pub(super) fn sections(all: &ServerOverall, summary: &Summary) -> Vec<Section> {
@@ -56,9 +56,10 @@ fn against_connections(all: &ServerOverall) -> Option<Section> {
 
 /// The mean over all classes, ns.
 fn mean_ns(trial: &ServerTrial) -> Option<f64> {
-    let requests: u64 = trial.requests.iter().sum();
-    let sums = trial.mean_ns.iter().zip(&trial.requests).map(|(mean, count)| mean.unwrap_or(0) * count);
-    (requests > 0).then(|| sums.sum::<u64>() as f64 / requests as f64)
+    let requests: f64 = trial.requests.iter().map(|&count| count as f64).sum();
+    let each = trial.mean_ns.iter().zip(&trial.requests);
+    let all_ns: f64 = each.map(|(mean, &count)| mean.unwrap_or(0) as f64 * count as f64).sum();
+    (requests > 0.0).then(|| all_ns / requests)
 }
 
 /// The trials of one matrix.
@@ -115,13 +116,13 @@ fn class_by_class(all: &ServerOverall, summary: &Summary) -> Option<Section> {
     }
     let setups = distinct(all.trials.iter().map(|trial| trial.setup));
     let steps: Vec<String> = (0..all.classes).map(|class| class.to_string()).collect();
-    let chart = |of: fn(&Figures) -> Option<u64>| {
+    let chart = |figure: usize| {
         let line = |setup: &Setup| {
             let trial = all.trials.iter().find(|trial| trial.setup == *setup)?;
             let at = |class: usize| {
                 let name = cell(trial, Some(class)).name;
                 let result = summary.results.iter().find(|result| result.cell.name == name)?;
-                Some((class, of(&result.figures)? as f64))
+                Some((class, result.figures.tail_ns()[figure]?))
             };
             Some((setup.words(), (0..all.classes).filter_map(at).collect()))
         };
@@ -129,7 +130,7 @@ fn class_by_class(all: &ServerOverall, summary: &Summary) -> Option<Section> {
     };
     let mut section =
         Section::new("Latency by class").about("class 0 is the most important; all rounds together");
-    for (name, series) in [("p50:", chart(|figures| figures.p50)), ("p99:", chart(|figures| figures.p99))] {
+    for (name, series) in [("p50:", chart(0)), ("p99:", chart(2))] {
         if !series.is_empty() {
             section = section.words(name).with(lines("latency by class", &steps, &series));
         }
@@ -146,22 +147,21 @@ fn looking_apart(all: impl Iterator<Item = (String, Vec<(usize, f64)>)>) -> Vec<
 /// Of the last round of each setup whose server has classes.
 fn oldest_waiters(all: &ServerOverall) -> Option<Section> {
     let mut section = Section::new("Who waits longest")
-        .about("age of the oldest request in line, by class, while the trial ran; of the last round");
+        .about("age of the oldest request in line, by class, while the trial ran, 0 where none was; of the last round");
     for setup in distinct(all.trials.iter().map(|trial| trial.setup)) {
         let last = all.trials.iter().rfind(|trial| trial.setup == setup)?;
         let samples = &last.served.oldest;
         let steps: Vec<String> =
             samples.iter().map(|sample| format!("{:.1} s", sample.at_ns as f64 / 1e9)).collect();
         let line = |class: usize| {
-            let age = |(step, sample): (usize, &OldestWaiters)| {
-                let ns = *sample.oldest_ns.get(class)?;
-                (ns > 0).then_some((step, ns as f64))
-            };
+            let age =
+                |(step, sample): (usize, &OldestWaiters)| Some((step, *sample.oldest_ns.get(class)? as f64));
             (format!("class {class}"), samples.iter().enumerate().filter_map(age).collect())
         };
         let series = looking_apart((0..all.classes).map(line));
         // A request that was found in line once shows nothing.
-        if series.iter().any(|one| one.points.len() > 1) {
+        let is_waiting = |one: &Series| one.points.iter().filter(|(_, ns)| *ns > 0.0).count() > 1;
+        if series.iter().any(is_waiting) {
             let drawing = lines("age of the oldest waiter", &steps, &series);
             section = section.words(format!("{}:", setup.words())).with(drawing);
         }

@@ -40,6 +40,17 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// p50 … max as drawings take them: infinite where they are among the lost, none where the sample cannot say.
+    pub fn tail_ns(&self) -> [Option<f64>; 5] {
+        let figures = [self.p50, self.p90, self.p99, self.p999, self.max];
+        let names = Quantile::PRINTED.iter().map(|(name, _)| *name).chain(["max"]);
+        let infinite = names.into_iter().position(|name| self.infinite_from.as_deref() == Some(name));
+        std::array::from_fn(|place| {
+            let is_infinite = infinite.is_some_and(|from| place >= from);
+            figures[place].map(|ns| ns as f64).or_else(|| is_infinite.then_some(f64::INFINITY))
+        })
+    }
+
     /// Those of one distribution.
     pub fn of(all: &Distribution) -> Self {
         let printed = Quantile::PRINTED.map(|(name, quantile)| (name, all.quantile(quantile)));

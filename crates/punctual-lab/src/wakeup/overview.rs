@@ -106,7 +106,8 @@ fn chart(results: &[CellResult], routes: &[Route]) -> Block {
         .iter()
         .map(|&route| {
             let point = |(place, &gap_us): (usize, &u64)| {
-                usual(results, route, gap_us).and_then(|r| r.figures.p50).map(|ns| (place, ns as f64))
+                let [p50, ..] = usual(results, route, gap_us)?.figures.tail_ns();
+                p50.map(|ns| (place, ns))
             };
             let points = GAPS_US.iter().enumerate().filter_map(point).collect();
             Series { name: route.name().to_owned(), look: look(route), is_thin: route.is_floor(), points }
