@@ -30,7 +30,8 @@ pub(super) fn check_text(text: &str) -> String {
     format!("{:016x}", fnv.0)
 }
 
-/// Over the texts of the footer and every column, as 16 hexadecimal digits.
+/// Over the texts of the footer and the columns that are read again, as 16 hexadecimal digits. The others repeat the footer, or follow
+/// from the index: they are written for other readers.
 pub(super) fn check(texts: &[&str], samples: &Samples) -> String {
     let mut fnv = Fnv(Fnv::BASIS);
     for text in texts {
