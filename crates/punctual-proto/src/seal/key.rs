@@ -234,6 +234,8 @@ struct Held {
     begin: Begin,
     /// Orders the lives of a group's leader by when their first key came.
     life_place: u64,
+    /// See [`KeyRing::serial`].
+    serial: u64,
 }
 
 impl Held {
@@ -278,12 +280,14 @@ pub struct KeyRing {
     overlap_ns: u64,
     /// Keys that made room before their overlap had passed.
     cut_short: u64,
+    /// Keys that ever came.
+    added: u64,
 }
 
 impl KeyRing {
     /// An empty ring.
     pub fn new(overlap_ns: u64) -> Self {
-        Self { keys: Vec::with_capacity(SEAL_KEYS_MAX), home: None, overlap_ns, cut_short: 0 }
+        Self { keys: Vec::with_capacity(SEAL_KEYS_MAX), home: None, overlap_ns, cut_short: 0, added: 0 }
     }
 
     /// For how long a key is accepted after its successor began to seal.
@@ -326,8 +330,9 @@ impl KeyRing {
         let of_group = || self.keys.iter().filter(|held| held.key.id.group == new.id.group);
         let of_life = of_group().find(|held| held.key.id.life == new.id.life).map(|held| held.life_place);
         let next = of_group().map(|held| held.life_place + 1).max().unwrap_or(0);
-        let mut held = Held { key: new, begin, life_place: of_life.unwrap_or(next) };
+        let mut held = Held { key: new, begin, life_place: of_life.unwrap_or(next), serial: self.added };
         held.note_begin(now);
+        self.added += 1;
         self.keys.push(held);
         Ok(())
     }
@@ -387,6 +392,12 @@ impl KeyRing {
     /// The keys with which frames are opened.
     pub fn accepted(&self) -> impl Iterator<Item = &RingKey> {
         self.keys.iter().map(|held| &held.key)
+    }
+
+    /// Which of all keys that ever came into this ring has that name now. A name that was freed can pass to another secret; its
+    /// number is then another, so who made something of a key sees that it is not the same any more.
+    pub fn serial(&self, id: KeyId) -> Option<u64> {
+        self.keys.iter().find(|held| held.key.id == id).map(|held| held.serial)
     }
 
     /// Notes which keys have begun to seal, and forgets those whose overlap has passed; whether there were any.

@@ -225,12 +225,14 @@ impl Opener {
         opener
     }
 
-    /// Takes over what has changed in the ring.
+    /// Takes over what has changed in the ring, which is the one that it was made with.
     pub fn renew(&mut self, ring: &KeyRing) {
-        self.keys.retain(|known| ring.accepted().any(|key| key.id == known.id));
+        self.keys.retain(|known| ring.serial(known.id) == Some(known.serial));
         for key in ring.accepted() {
             if !self.keys.iter().any(|known| known.id == key.id) {
-                self.keys.push(KnownKey { id: key.id, mark: key.id.mark(), mac: Mac::new(key, &self.bus) });
+                let serial = ring.serial(key.id).expect("accepted");
+                let mac = Mac::new(key, &self.bus);
+                self.keys.push(KnownKey { id: key.id, serial, mark: key.id.mark(), mac });
             }
         }
         self.last_key = 0;
@@ -341,6 +343,8 @@ pub struct Opened {
 #[derive(Debug)]
 struct KnownKey {
     id: KeyId,
+    /// Which key of that name: see [`KeyRing::serial`].
+    serial: u64,
     mark: u16,
     mac: Mac,
 }

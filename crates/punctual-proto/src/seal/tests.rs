@@ -305,6 +305,24 @@ fn a_renewal_loses_nothing_under_way() {
     assert_eq!(there.accepted().count(), 1, "the old key is forgotten after the overlap");
 }
 
+/// Goal: a secret that was removed is not accepted any more, though another came under its name before anybody looked.
+#[test]
+fn a_name_that_passes_to_another_secret_takes_nothing_with_it() {
+    let old = ring_key(1, 1);
+    let new = RingKey { key: Key::new([99; KEY_SIZE]).unwrap(), ..old.clone() };
+    let mut ring = ring(std::slice::from_ref(&old));
+    let mut opener = Opener::new(&ring, BUS, NOW, SECOND);
+    let frames =
+        [&old, &new].map(|key| frame_of(&header(b"x", false), b"x", &mut Sealer::new(key, BUS), NOW));
+    let first = ring.serial(old.id);
+    ring.remove(old.id);
+    ring.insert(new, at(NOW)).unwrap();
+    assert_ne!(ring.serial(old.id), first);
+    opener.renew(&ring);
+    assert_eq!(open(&mut opener, &frames[0]), Err(Refusal::BadTag));
+    assert_eq!(open(&mut opener, &frames[1]), Ok(()));
+}
+
 proptest! {
     /// Goal: no bit of a sealed frame can be altered unnoticed, wherever it stands.
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_machine::clock::{realtime_coarse_ns, realtime_ns};
 use punctual_machine::counter::Counter;
 use punctual_proto::Header;
-use punctual_proto::seal::{Opened, Opener, Refusal, Sealer, StreamName, TIME_UNIT_NS};
+use punctual_proto::seal::{KeyRing, Opened, Opener, Refusal, RingKey, Sealer, StreamName, TIME_UNIT_NS};
 
 use super::{Keys, moment};
 use crate::engine::SendError;
@@ -73,11 +73,11 @@ pub(crate) struct NodeSealer {
     keys: Keys,
     bus: Arc<str>,
     version_seen: u64,
-    sealer: Option<Sealer>,
+    sealer: Option<KeyInUse>,
     /// When another key's time comes, unless the ring changes.
     renew_at_ns: u64,
     /// For what is sealed in a group of its own, whichever the node's is.
-    elsewhere: Option<Sealer>,
+    elsewhere: Option<KeyInUse>,
     /// The message that was prepared is such a one.
     is_elsewhere: bool,
     now_ns: u64,
@@ -103,9 +103,7 @@ impl NodeSealer {
     fn prepare_elsewhere(&mut self, group: u32) -> Result<(), SendError> {
         let ring = self.keys.ring();
         let key = ring.sealing_in(group, moment(self.now_ns)).0;
-        if key.map(|key| key.id) != self.elsewhere.as_ref().map(Sealer::key) {
-            self.elsewhere = key.map(|key| Sealer::new(key, &self.bus));
-        }
+        follow(&mut self.elsewhere, key, &ring, &self.bus);
         if self.elsewhere.is_some() { Ok(()) } else { Err(SendError::NoKey) }
     }
 
@@ -115,9 +113,7 @@ impl NodeSealer {
         let ring = self.keys.ring();
         let (key, renew_at_ns) = ring.sealing(moment(self.now_ns));
         self.renew_at_ns = renew_at_ns;
-        if key.map(|key| key.id) != self.sealer.as_ref().map(Sealer::key) {
-            self.sealer = key.map(|key| Sealer::new(key, &self.bus));
-        }
+        follow(&mut self.sealer, key, &ring, &self.bus);
     }
 
     /// Seals a message that is complete but for its seal, which takes its last bytes.
@@ -140,7 +136,22 @@ impl NodeSealer {
     fn seal_at(&mut self, frame: &mut [u8], time: u64) {
         self.last_sealed.0.set(time);
         let sealer = if self.is_elsewhere { &mut self.elsewhere } else { &mut self.sealer };
-        sealer.as_mut().expect("prepared before").seal(frame, time);
+        sealer.as_mut().expect("prepared before").sealer.seal(frame, time);
+    }
+}
+
+/// What a key was made ready into, and which of its ring's keys that is: its name alone can have passed to another secret.
+#[derive(Debug)]
+struct KeyInUse {
+    serial: u64,
+    sealer: Sealer,
+}
+
+/// Makes the ring's key ready, unless it is the one in use.
+fn follow(in_use: &mut Option<KeyInUse>, key: Option<&RingKey>, ring: &KeyRing, bus: &str) {
+    let serial = key.and_then(|key| ring.serial(key.id));
+    if serial != in_use.as_ref().map(|in_use| in_use.serial) {
+        *in_use = key.zip(serial).map(|(key, serial)| KeyInUse { serial, sealer: Sealer::new(key, bus) });
     }
 }
 
@@ -194,5 +205,51 @@ impl NodeOpener {
     fn renew(&mut self) {
         self.version_seen = self.keys.version();
         self.opener.renew(&self.keys.ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::{Key, KeyId};
+    use punctual_proto::seal::SEAL_SIZE;
+
+    /// Goal: a key that is replaced under its own name seals and opens from then on, at home and elsewhere, and the one before does
+    /// neither. Method: nothing is sealed or opened between the removal and what comes in its place.
+    #[test]
+    fn a_key_that_is_replaced_under_its_name_is_not_used_any_more() {
+        let ids = [1, 2].map(|group| KeyId { group, life: 0, generation: 1 });
+        let stream = StreamName { life: 1, id: 1 };
+        let keys = Keys::new();
+        let fill = |keys: &Keys, secret: u8| {
+            for id in ids {
+                keys.insert(RingKey { id, key: Key::new([secret; 16]).unwrap(), from_ns: 0 }).unwrap();
+            }
+        };
+        fill(&keys, 1);
+        let before = keys.copied();
+        let ours = Seals::new(&keys, "bus", false);
+        let (mut sealer, mut opener) = (ours.sealer(), ours.opener());
+        let mut number = 0;
+        let mut say = |sealer: &mut NodeSealer, opener: &mut NodeOpener, group| {
+            let mut record = [5; 64 + SEAL_SIZE];
+            number += 1;
+            sealer.prepare(group).unwrap();
+            sealer.seal(&mut record);
+            opener.open_numbered(stream, number, &record).map(|opened| opened.group)
+        };
+        for group in [None, Some(2)] {
+            assert_eq!(say(&mut sealer, &mut opener, group), Ok(group.unwrap_or(1)));
+        }
+        keys.remove(ids[0]);
+        keys.remove_group(2);
+        fill(&keys, 2);
+        let others = Seals::new(&before, "bus", false);
+        let (mut old_sealer, mut old_opener) = (others.sealer(), others.opener());
+        for group in [None, Some(2)] {
+            assert_eq!(say(&mut sealer, &mut old_opener, group), Err(Refusal::BadTag));
+            assert_eq!(say(&mut old_sealer, &mut opener, group), Err(Refusal::BadTag));
+            assert_eq!(say(&mut sealer, &mut opener, group), Ok(group.unwrap_or(1)));
+        }
     }
 }
