@@ -70,11 +70,22 @@ pub struct Taken {
     pub missed_before: u64,
 }
 
+/// Lives of a publisher that are remembered when others have followed.
+const FORMER_LIVES_MAX: usize = 3;
+
+/// A life that another one followed: what is still under way of it is old. That is believed for a time only, as what came late of an
+/// earlier life looks like a later one, and the publisher's own life like one that it followed.
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    life: u32,
+    until: Nanos,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Source {
     life: u32,
-    /// The life before: what is still under way of it is old.
-    former: Option<u32>,
+    /// The latest first.
+    former: [Option<Former>; FORMER_LIVES_MAX],
     /// Since its last value this communicator was among others.
     away: bool,
     /// The last instant of the schedule for which a value was taken, µs.
@@ -82,6 +93,18 @@ struct Source {
     /// When it arrived; unknown where the last value was one at once.
     arrived: Option<Nanos>,
     heard: Nanos,
+}
+
+impl Source {
+    fn was(&self, life: u32, now: Nanos) -> bool {
+        self.former.iter().flatten().any(|former| former.life == life && now < former.until)
+    }
+
+    /// The former lives of the one that follows.
+    fn followed(&self, until: Nanos) -> [Option<Former>; FORMER_LIVES_MAX] {
+        let [latest, earlier, _] = self.former;
+        [Some(Former { life: self.life, until }), latest, earlier]
+    }
 }
 
 /// An interest in one topic.
@@ -184,7 +207,7 @@ impl Subscription {
         }
         let known = account.filter(|known| known.life == life);
         let last = known.map(|known| known.last_us);
-        let is_former = account.is_some_and(|account| account.former == Some(life));
+        let is_former = known.is_none() && account.is_some_and(|account| account.was(life, now));
         if is_former || last.is_some_and(|last| offset_us <= last) {
             self.counts.stale += 1;
             return None;
@@ -203,8 +226,11 @@ impl Subscription {
         // Between the instants no instant of the schedule is taken or missed, unless time away ends there.
         let last_us = if at_once && !was_away { last.unwrap_or(offset_us) } else { offset_us };
         let arrived = if at_once { arrived_before } else { Some(now) };
-        let former =
-            account.and_then(|account| if known.is_some() { account.former } else { Some(account.life) });
+        let former = match (known, account) {
+            (Some(known), _) => known.former,
+            (None, Some(before)) => before.followed(now.plus(self.repetition.lifetime)),
+            (None, None) => [None; FORMER_LIVES_MAX],
+        };
         self.sources.insert(source, Source { life, former, away: false, last_us, arrived, heard: now });
         self.counts.taken += 1;
         self.counts.missed = self.counts.missed.saturating_add(missed_before);

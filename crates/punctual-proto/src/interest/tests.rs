@@ -345,6 +345,29 @@ fn a_publisher_that_was_away_was_not_missed() {
     assert_eq!(world.subscription(subscriber).0.counts().missed, 0);
 }
 
+/// Goal: whatever is still under way of earlier lives of a publisher, its values of now are taken: at once where the earlier life
+/// is known, and otherwise when an interest's lifetime has passed.
+#[test]
+fn what_is_late_of_an_earlier_life_makes_nobody_deaf() {
+    for (lives, deaf) in
+        [([1, 2, 3, 1], false), ([1, 2, 3, 2], false), ([1, 3, 2, 1], true), ([1, 3, 2, 2], true)]
+    {
+        let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
+        let mut take = |life, at_ms: u64| {
+            let saying = Saying::Response { life, offset_us: at_ms * 1_000, at_once: false, value: &[0; 8] };
+            let message = Message { key: KEY, saying };
+            subscription.handle_message(address(1, 1), &message, Nanos(at_ms * MS)).is_some()
+        };
+        for (life, at_ms) in lives.into_iter().zip(1..) {
+            take(life, at_ms);
+        }
+        let first = (10..10_000).find(|&at_ms| take(3, at_ms)).unwrap();
+        assert_eq!(first, if deaf { 3_503 } else { 10 }, "{lives:?}");
+        assert!(!take(2, first + 1), "{lives:?}: of before");
+        assert!((first + 2..10_000).all(|at_ms| take(3, at_ms)), "{lives:?}");
+    }
+}
+
 /// Goal: one node uses up neither the periods nor the responses of a publication, however many ports it has.
 #[test]
 fn one_node_leaves_others_what_is_theirs() {
