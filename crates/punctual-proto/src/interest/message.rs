@@ -11,7 +11,7 @@
 //! | 18 | 2 | count of numbers |
 //! | 20 | 4 | period, µs: interest, withdrawal, refusal; otherwise 0 |
 //! | 24 | 4 | interest: lifetime, ms; advertisement, response: life of the schedule; otherwise 0 |
-//! | 28 | 4 | interest: life of the subscriber; otherwise 0 |
+//! | 28 | 4 | interest, withdrawal: life of the subscriber; otherwise 0 |
 //! | 32 | 8 | response: instant for which the value is due, µs since the schedule began; otherwise 0 |
 //! | 40 | | response: the value |
 //!
@@ -113,6 +113,8 @@ pub enum Saying<'a> {
     Withdrawal {
         /// Of which period, µs.
         period_us: u32,
+        /// Which life of the subscriber: a later one may have asked since. 0 of earlier builds: whichever it is.
+        life: u32,
     },
     /// *I publish this: who wants it?*
     Advertisement {
@@ -203,7 +205,9 @@ impl<'a> Message<'a> {
             Saying::Interest { period_us, lifetime_ms, life } => {
                 Fields { kind: 0, period_us, word: lifetime_ms, subscriber: life, ..Fields::default() }
             }
-            Saying::Withdrawal { period_us } => Fields { kind: 1, period_us, ..Fields::default() },
+            Saying::Withdrawal { period_us, life } => {
+                Fields { kind: 1, period_us, subscriber: life, ..Fields::default() }
+            }
             Saying::Advertisement { life } => Fields { kind: 2, word: life, ..Fields::default() },
             Saying::Response { life, offset_us, at_once, .. } => {
                 Fields { kind: 3, detail: at_once.into(), word: life, offset_us, ..Fields::default() }
@@ -274,12 +278,12 @@ fn parse_key(head: &[u8; MESSAGE_SIZE]) -> Option<TopicKey> {
 
 fn parse_saying<'a>(fields: &Fields, value: &'a [u8]) -> Option<Saying<'a>> {
     let Fields { kind, detail, period_us, word, subscriber, offset_us } = *fields;
-    if kind != 0 && subscriber != 0 {
+    if kind > 1 && subscriber != 0 {
         return None;
     }
     match (kind, detail, period_us, word, offset_us) {
         (0, 0, _, lifetime_ms, 0) => Some(Saying::Interest { period_us, lifetime_ms, life: subscriber }),
-        (1, 0, _, 0, 0) => Some(Saying::Withdrawal { period_us }),
+        (1, 0, _, 0, 0) => Some(Saying::Withdrawal { period_us, life: subscriber }),
         (2, 0, 0, life, 0) => Some(Saying::Advertisement { life }),
         (3, 0 | AT_ONCE, 0, life, _) => {
             Some(Saying::Response { life, offset_us, at_once: detail == AT_ONCE, value })
@@ -301,7 +305,7 @@ mod tests {
             any::<(u32, u32, u32)>().prop_map(|(period_us, lifetime_ms, life)| {
                 (Saying::Interest { period_us, lifetime_ms, life }, false)
             }),
-            any::<u32>().prop_map(|period_us| (Saying::Withdrawal { period_us }, false)),
+            any::<(u32, u32)>().prop_map(|(period_us, life)| (Saying::Withdrawal { period_us, life }, false)),
             any::<u32>().prop_map(|life| (Saying::Advertisement { life }, false)),
             any::<(u32, u64, bool)>().prop_map(|(life, offset_us, at_once)| {
                 (Saying::Response { life, offset_us, at_once, value: &[7; 12] }, true)

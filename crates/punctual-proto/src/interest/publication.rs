@@ -172,15 +172,19 @@ impl Publication {
                 let interested = Interested { life, expires: now.plus(lifetime) };
                 self.handle_interest(source, message.key, period_us, interested, now);
             }
-            Saying::Withdrawal { period_us } if message.key == self.key => {
-                self.handle_withdrawal(source, period_us);
+            Saying::Withdrawal { period_us, life } if message.key == self.key => {
+                self.handle_withdrawal(source, period_us, life);
             }
             _ => {}
         }
     }
 
-    fn handle_withdrawal(&mut self, source: Address, period_us: u32) {
-        if self.interests.remove(&(source, period_us)).is_some() {
+    fn handle_withdrawal(&mut self, source: Address, period_us: u32, life: u32) {
+        let interest = (source, period_us);
+        // What is late of an earlier life says nothing about the interest of the next.
+        let is_its_own = |known: &Interested| life == 0 || life == known.life;
+        if self.interests.get(&interest).is_some_and(is_its_own) {
+            self.interests.remove(&interest);
             self.counts.withdrawn += 1;
             self.schedule.remove(period_us);
         }

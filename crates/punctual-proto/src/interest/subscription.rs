@@ -326,7 +326,8 @@ impl Subscription {
     /// The next message for everybody within reach.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Message<'static>> {
         if core::mem::take(&mut self.withdraws) {
-            return Some(Message { key: self.key, saying: Saying::Withdrawal { period_us: self.period_us } });
+            let saying = Saying::Withdrawal { period_us: self.period_us, life: self.life };
+            return Some(Message { key: self.key, saying });
         }
         if !self.active || self.away || now < self.next {
             return None;

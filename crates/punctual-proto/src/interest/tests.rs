@@ -541,6 +541,29 @@ fn another_life_of_a_subscriber_is_served_at_once() {
     assert_eq!(served(8, Nanos(3_000 * MS)), (0, 1));
 }
 
+/// Goal: a withdrawal ends the interest of the life that says it, and no other's. One without a life is of an earlier build, and ends
+/// whichever there is.
+#[test]
+fn a_late_withdrawal_ends_no_later_life() {
+    let subscriber = address(1, 5);
+    for (life, holds) in [(7, true), (8, false), (0, false)] {
+        let mut publication =
+            Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+        let mut say = |saying| {
+            publication.handle_message(subscriber, &Message { key: KEY, saying }, Nanos(MS));
+            publication.interests().count()
+        };
+        let period_us = 1_000;
+        assert_eq!(say(Saying::Interest { period_us, lifetime_ms: 3_500, life: 7 }), 1);
+        assert_eq!(say(Saying::Interest { period_us, lifetime_ms: 3_500, life: 8 }), 1);
+        assert_eq!(say(Saying::Withdrawal { period_us, life }), usize::from(holds), "life {life}");
+    }
+    let mut subscription = Subscription::new(KEY, 7, 1_000, Repetition::default(), Nanos(0));
+    subscription.withdraw();
+    let saying = Saying::Withdrawal { period_us: 1_000, life: 7 };
+    assert_eq!(subscription.poll_transmit(Nanos(0)), Some(Message { key: KEY, saying }));
+}
+
 /// Goal: one response serves all who want the same instant; the publisher's own interest needs no medium.
 #[test]
 fn responses_go_as_far_as_they_are_wanted() {
@@ -580,7 +603,7 @@ proptest! {
             let period_us = (word % 9) * 250;
             let saying = match kind {
                 0 | 1 => Saying::Interest { period_us, lifetime_ms: word, life: word % 3 },
-                2 => Saying::Withdrawal { period_us },
+                2 => Saying::Withdrawal { period_us, life: word / 16 % 3 },
                 3 => Saying::Advertisement { life: word },
                 4 => Saying::Refused { period_us, cause: Refusal::TooMuch },
                 _ => Saying::Response { life: word % 2, offset_us, at_once: word.is_multiple_of(3), value: &[0; 8] },

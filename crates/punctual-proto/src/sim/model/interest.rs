@@ -160,7 +160,7 @@ impl Participant for InterestNode {
     fn describe(message: &[u8]) -> String {
         match Message::parse(message).map(|message| message.saying) {
             Ok(Saying::Interest { period_us, .. }) => format!("interest every {period_us} us"),
-            Ok(Saying::Withdrawal { period_us }) => format!("withdrawal of {period_us} us"),
+            Ok(Saying::Withdrawal { period_us, .. }) => format!("withdrawal of {period_us} us"),
             Ok(Saying::Advertisement { life }) => format!("advertisement of life {life:08x}"),
             Ok(Saying::Response { offset_us, at_once: false, .. }) => format!("the value for {offset_us} us"),
             Ok(Saying::Response { offset_us, .. }) => format!("a value at once, at {offset_us} us"),
