@@ -82,7 +82,7 @@ fn add_factor(doubled: &mut [i16; EXPONENTS], factor: &str, divides: bool) -> Re
     let (symbol, power) = factor
         .split_once('^')
         .map_or((factor, Ok(2)), |(symbol, power)| (symbol, doubled_power(power).ok_or(UnitError::Exponent)));
-    let power = if divides { -power? } else { power? };
+    let power = if divides { power?.checked_neg().ok_or(UnitError::Exponent)? } else { power? };
     if symbol == "1" {
         return Ok(());
     }
@@ -139,7 +139,18 @@ mod tests {
         for text in ["", "km", "m//s", "m·/s", "m/", "·m", "m·", "ms", "meter", "bytes/s", "m^", "(m)"] {
             assert!(text.parse::<UnitCode>().is_err(), "{text}");
         }
-        for text in ["m^64", "m^-65", "m^40·m^40", "m^1.5", "m^(1/3)", "m^x", "N^16000", "m^(1/2"] {
+        for text in [
+            "m^64",
+            "m^-65",
+            "m^40·m^40",
+            "m^1.5",
+            "m^(1/3)",
+            "m^x",
+            "N^16000",
+            "m^(1/2",
+            "m/m^-16384",
+            "m/m^(-32768/2)",
+        ] {
             assert_eq!(text.parse::<UnitCode>(), Err(UnitError::Exponent), "{text}");
         }
         assert!("m^-64".parse::<UnitCode>().is_ok());
