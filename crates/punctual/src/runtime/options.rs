@@ -87,7 +87,7 @@ impl RuntimeOptions {
 /// kernel can, and gives it to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Threads.
+    /// Threads; with none it is no lane.
     pub workers: usize,
     /// The last class that they serve.
     pub last_class: u8,

@@ -147,7 +147,9 @@ impl Shared {
         for (workers, last_class) in lanes.chain([(options.workers, u8::MAX)]) {
             let range = last_classes.len()..last_classes.len() + workers;
             last_classes.extend(std::iter::repeat_n(last_class, workers));
-            for home in homes.iter_mut().take(usize::from(last_class) + 1).filter(|home| home.end == 0) {
+            for home in
+                homes.iter_mut().take(usize::from(last_class) + 1).filter(|home| home.start == home.end)
+            {
                 *home = range.clone();
             }
         }
@@ -490,7 +492,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Handle, TaskOptions};
+    use super::super::{Handle, Lane, TaskOptions, Urgency};
     use super::*;
 
     /// Goal: a worker that is awake sees what it then may take from another one. One that is about to sleep sees what it could take
@@ -515,6 +517,23 @@ mod tests {
             assert_eq!((shared.has_work(1), would_see(&shared)), (sees, sees), "{awake} awake");
             assert_eq!(shared.steal(1, shared.now()).is_some(), sees, "{awake} awake");
             shared.end_tasks();
+        }
+    }
+
+    /// Goal: a lane without workers takes no class from the lanes and workers behind it, wherever it stands.
+    #[test]
+    fn a_lane_without_workers_is_none() {
+        let lane = |workers, last_class| Lane { workers, last_class, urgency: Urgency::Inherited };
+        let (one, none) = (lane(1, 1), lane(0, 3));
+        for lanes in [vec![one], vec![none, one], vec![one, none], vec![none, one, none]] {
+            let options = RuntimeOptions { workers: 2, lanes: lanes.clone(), ..RuntimeOptions::default() };
+            let shared = Shared::new(&options, false).unwrap();
+            let homes: Vec<_> = (0..5).map(|class| shared.homes(class).clone()).collect();
+            assert_eq!(homes, [0..1, 0..1, 1..3, 1..3, 1..3], "{lanes:?}");
+            assert!(
+                (0..5).all(|class| shared.homes(class).contains(&shared.home_of_new(class))),
+                "{lanes:?}"
+            );
         }
     }
 }
