@@ -14,7 +14,7 @@ use punctual_proto::keyed_group::{Leader, Member};
 use punctual_proto::{NodeId, Target};
 
 use crate::communicator::{Communicator, Sender};
-use crate::seal::{KeyError, KeyId, Keys};
+use crate::seal::{GroupKey, KeyError, KeyId, Keys};
 
 pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, group_of_cell};
 
@@ -272,6 +272,8 @@ pub struct GroupLeader {
     carrier: Communicator,
     keys: Keys,
     leader: Leader,
+    /// The group's newest key, while the node's ring has no room for it.
+    pending: Option<GroupKey>,
 }
 
 impl GroupLeader {
@@ -295,7 +297,7 @@ impl GroupLeader {
         }
         let own = carrier.address().node;
         let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
-        Ok(Self { carrier, keys: keys.clone(), leader })
+        Ok(Self { carrier, keys: keys.clone(), leader, pending: None })
     }
 
     /// Who is in.
@@ -316,7 +318,7 @@ impl GroupLeader {
     /// Does what there is to do; tells what happened.
     ///
     /// # Errors
-    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it.
+    /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it. Each turn tries again.
     pub fn turn(&mut self, mut on_event: impl FnMut(&LeaderEvent)) -> Result<(), KeyError> {
         let now_ns = monotonic_ns();
         self.keys.housekeep();
@@ -325,17 +327,27 @@ impl GroupLeader {
             self.leader.handle_message(message.payload, now_ns, &mut entropy);
         }
         self.leader.handle_timeout(now_ns, &mut entropy);
-        let mut inserted = Ok(());
+        let mut inserted = self.insert_pending();
         while let Some(event) = self.leader.poll_event() {
-            on_event(&event);
-            if let LeaderEvent::Renewed(key) = event {
-                inserted = inserted.and(self.keys.insert_of_group(key));
+            // First: the event is not told again, and what it is told to may panic.
+            if let LeaderEvent::Renewed(key) = &event {
+                self.pending = Some(key.clone());
+                inserted = self.insert_pending();
             }
+            on_event(&event);
         }
         let port = self.carrier.address().port;
         while let Some((node, message)) = self.leader.poll_transmit() {
             let _said_again = self.carrier.try_send(Target { node: Some(node), port: Some(port) }, &message);
         }
+        inserted
+    }
+
+    /// Puts the key that waits for it into the node's ring, or lets it wait for room there.
+    fn insert_pending(&mut self) -> Result<(), KeyError> {
+        let Some(key) = self.pending.take() else { return Ok(()) };
+        let inserted = self.keys.insert_of_group(key.clone());
+        self.pending = (inserted == Err(KeyError::TooMany)).then_some(key);
         inserted
     }
 }

@@ -327,6 +327,44 @@ fn who_is_dropped_has_left() {
     }
 }
 
+/// Another group's key.
+fn other(group: u32) -> RingKey {
+    RingKey { id: KeyId { group, life: 0, generation: 1 }, key: Key::new([7; 16]).unwrap(), from_ns: 0 }
+}
+
+/// Goal: a leader has its group's key as soon as there is room for it, and hears its members then.
+#[test]
+fn a_leader_without_room_for_the_key_has_it_later() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("leader-room"));
+    let keys = fleet();
+    let node = Node::open(&bus.sealed(&keys), "leader").unwrap();
+    let mut leader = GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, 5, master(), timing()).unwrap();
+    assert!((100..).any(|group| keys.insert(other(group)) == Err(KeyError::TooMany)));
+    let mut renewed = 0;
+    for _ in 0..3 {
+        let turned = leader.turn(|event| renewed += u32::from(matches!(event, LeaderEvent::Renewed(_))));
+        assert_eq!((turned, renewed), (Err(KeyError::TooMany), 1), "tried again, and told once");
+    }
+    keys.remove_group(100);
+    assert_eq!(leader.turn(|event| panic!("{event:?}")), Ok(()));
+    assert!(keys.ids().iter().any(|id| id.group == 5), "{keys:?}");
+}
+
+/// Goal: a leader has its group's key also where what it tells of that panics.
+#[test]
+fn a_panic_costs_a_leader_no_key() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("leader-panic"));
+    let keys = fleet();
+    let node = Node::open(&bus.sealed(&keys), "leader").unwrap();
+    let mut leader = GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, 5, master(), timing()).unwrap();
+    let turn = std::panic::AssertUnwindSafe(|| leader.turn(|_| std::panic::resume_unwind(Box::new(()))));
+    assert!(std::panic::catch_unwind(turn).is_err());
+    assert_eq!(leader.turn(|event| panic!("{event:?}")), Ok(()));
+    assert!(keys.ids().iter().any(|id| id.group == 5), "{keys:?}");
+}
+
 /// Goal: who has no room for the group's key is not in, and says so; when there is room it is, also where the key changes then.
 #[test]
 fn who_has_no_room_for_the_key_is_not_in() {
@@ -334,11 +372,6 @@ fn who_has_no_room_for_the_key_is_not_in() {
     let bus = Bus::loopback(&unique("room"));
     let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
     let mut vehicle = Vehicle::with(&bus, "ann", patient());
-    let other = |group| RingKey {
-        id: KeyId { group, life: 0, generation: 1 },
-        key: Key::new([7; 16]).unwrap(),
-        from_ns: 0,
-    };
     assert!((100..).any(|group| vehicle.keys.insert(other(group)) == Err(KeyError::TooMany)));
     vehicle.member.join(NodeId::named("leader"), 5).unwrap();
     // More than once.
