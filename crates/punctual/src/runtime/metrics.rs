@@ -208,6 +208,9 @@ impl Metrics {
         let count = self.workers.iter().fold(0, |sum: u64, worker| sum.saturating_add(worker.long_polls));
         if count > 0 {
             verdicts.push(Verdict::LongPolls { count, by: self.long_polls() });
+        }
+        // A class waits where workers do not get to it: no floor changes that.
+        if !verdicts.is_empty() {
             return verdicts;
         }
         let starved = |&(_, class): &(usize, &ClassMetrics)| {
@@ -483,11 +486,11 @@ mod tests {
         let thread = ThreadMetrics { switches_involuntary: 9, ..ThreadMetrics::default() };
         let waits = WorkerMetrics { lock_wait: Nanos(100_000_000), thread, ..WorkerMetrics::default() };
         assert_eq!(words(&second(waits.clone())), ["convoy"]);
-        let alone = WorkerMetrics { lock_wait: Nanos(99_999_999), ..waits };
+        let alone = WorkerMetrics { lock_wait: Nanos(99_999_999), ..waits.clone() };
         assert_eq!(words(&second(alone)), [""; 0]);
         let thread = ThreadMetrics { queued: Nanos(200_000_000), ..ThreadMetrics::default() };
         let starved = WorkerMetrics { thread, ..WorkerMetrics::default() };
-        assert_eq!(words(&second(starved)), ["CPU starvation"]);
+        assert_eq!(words(&second(starved.clone())), ["CPU starvation"]);
         let held = WorkerMetrics {
             long_polls: 3,
             long_polls_by_task: vec![long("report", 2, 50)],
@@ -504,6 +507,12 @@ mod tests {
         );
         metrics.workers[0].long_polls = 0;
         assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
+        // Where workers do not get to their work, no floor helps.
+        for worker in [waits, starved] {
+            let alone = words(&second(worker.clone()));
+            metrics.workers[0] = worker;
+            assert_eq!(words(&metrics), alone);
+        }
     }
 
     fn long(name: &str, count: u64, ms: u64) -> LongPolls {
