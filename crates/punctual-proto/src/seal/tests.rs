@@ -263,6 +263,29 @@ fn a_step_of_the_wall_clock_costs_a_running_stream_nothing() {
     }
 }
 
+/// Goal: what `docs/sealing.md` says of a clock that is set back by more than the allowance. What begins then is heard by who opened
+/// before the instant that the clock says, by others when it has caught up; and who begins then hears nothing of what goes on, whose
+/// time stands.
+#[test]
+fn what_begins_after_a_step_back_is_heard_when_the_clock_has_caught_up() {
+    const BACK: u64 = 10 * SECOND;
+    let key = ring_key(1, 1);
+    let (mut sealer, ring) = (Sealer::new(&key, BUS), ring(&[key]));
+    let mut opened = |opener: &mut Opener, incarnation: u16, sealed_ns: u64, now_ns: u64| {
+        let header = Header { incarnation, ..header(b"x", false) };
+        opener.open(&header, &frame_of(&header, b"x", &mut sealer, sealed_ns), || now_ns)
+    };
+    let [mut long_ago, mut just_now] = [2 * BACK, 0].map(|ago| Opener::new(&ring, BUS, NOW - ago, SECOND));
+    assert_eq!(opened(&mut just_now, 1, NOW, NOW), Ok(1));
+    assert_eq!(opened(&mut just_now, 2, NOW - BACK, NOW - BACK), Err(Refusal::Stale));
+    assert_eq!(opened(&mut just_now, 2, NOW - SECOND, NOW - SECOND), Ok(1));
+    assert_eq!(opened(&mut long_ago, 2, NOW - BACK, NOW - BACK), Ok(1));
+    for begins in [NOW - BACK, NOW + BACK] {
+        let mut later = Opener::new(&ring, BUS, begins, SECOND);
+        assert_eq!(opened(&mut later, 1, NOW, begins), Err(Refusal::Stale), "on that host, and another");
+    }
+}
+
 /// Goal: of a life that had to be forgotten for want of room nothing is taken again.
 #[test]
 fn a_forgotten_life_does_not_come_back() {
