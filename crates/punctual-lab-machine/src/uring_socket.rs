@@ -311,7 +311,7 @@ mod tests {
         drop(there);
         let here = UringSockets::new(vec![here], 64, None);
         let Ok(mut here) = here else {
-            eprintln!("SKIPPED: {}", here.unwrap_err());
+            punctual_machine::skipped!("{}", here.unwrap_err());
             return;
         };
         assert!(here.send(0, b"first", None));
