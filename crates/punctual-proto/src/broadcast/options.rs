@@ -37,7 +37,8 @@ pub struct GroupOptions {
     pub suspect_after: Nanos,
     /// The round trip until one was measured.
     pub round_trip: Nanos,
-    /// A member whose user takes nothing for so long, while those of a majority do, is expelled; without it the others wait.
+    /// A member whose user takes nothing for so long, while those of a majority do, is expelled; without it the others wait. Two
+    /// heartbeats at least.
     pub expel_slow_after: Option<Nanos>,
     /// For media without a check value of their own.
     pub check: Option<Check>,
@@ -54,7 +55,8 @@ pub enum OptionsError {
     Size,
     /// No window, or one that is too large.
     Window,
-    /// A heartbeat, a suspicion or a round trip takes no time, or suspicion is faster than heartbeats.
+    /// A heartbeat, a suspicion or a round trip takes no time, suspicion is faster than heartbeats, or slow members are expelled sooner
+    /// than after two of them.
     Times,
     /// All windows together need more memory than a group may have.
     Memory,
@@ -67,7 +69,9 @@ impl fmt::Display for OptionsError {
             Self::Stranger => "this node is not in the roster",
             Self::Size => "frames or messages are empty or too large",
             Self::Window => "there is no window, or it is too large",
-            Self::Times => "heartbeat, suspicion or round trip take no time, or suspicion is too fast",
+            Self::Times => {
+                "heartbeat, suspicion or round trip take no time, or suspicion or expulsion is too fast"
+            }
             Self::Memory => "the windows of all members need too much memory",
         })
     }
@@ -127,7 +131,10 @@ impl GroupOptions {
             return Err(OptionsError::Memory);
         }
         let times = [self.heartbeat, self.suspect_after, self.round_trip];
-        if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat {
+        // What a user has taken is said once in a heartbeat, and heard a little later.
+        let is_hasty = |after: Nanos| after.0 < 2 * self.heartbeat.0;
+        let expels_hastily = self.expel_slow_after.is_some_and(is_hasty);
+        if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat || expels_hastily {
             return Err(OptionsError::Times);
         }
         self.roster.iter().position(|&node| node == self.own).ok_or(OptionsError::Stranger)

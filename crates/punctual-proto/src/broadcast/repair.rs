@@ -217,6 +217,11 @@ impl Repairs {
         }
     }
 
+    /// No part of the order is said any more.
+    pub(super) fn drop_orders(&mut self) {
+        self.orders.clear();
+    }
+
     pub(super) fn next_order(&mut self) -> Option<(usize, u64, u64)> {
         self.orders.pop_front()
     }

@@ -8,6 +8,7 @@ use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after,
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::Head;
 use crate::broadcast::mutant::Mutant;
+use crate::broadcast::options::GroupOptions;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
 
@@ -40,14 +41,28 @@ impl Member {
         self.now = now;
         self.is_leaving = true;
         self.outgoing.gather_no_more();
-        if self.phase == Phase::Joining {
+        if self.phase == Phase::Joining && self.timing.asked_at.is_none() {
             self.end();
         }
         self.timing.status_due = true;
         self.after_input();
     }
 
-    fn end(&mut self) {
+    /// It has asked to join, and leaves. Others may have let it in, which it does not know yet: a view with it would wait for it. It asks
+    /// for that view, but not to join any more, until nobody has its wish in mind.
+    pub(super) fn leave_before_joining(&mut self, asked_at: Nanos) {
+        let GroupOptions { heartbeat, suspect_after, .. } = self.options;
+        if self.now >= asked_at.plus(suspect_after).plus(Nanos(2 * heartbeat.0)) {
+            return self.end();
+        }
+        let own = self.own;
+        (0..self.options.roster.len())
+            .filter(|&place| place != own)
+            .for_each(|place| self.push_say(Say::Status(place)));
+        self.timing.join_at = self.now.plus(heartbeat);
+    }
+
+    pub(super) fn end(&mut self) {
         self.phase = Phase::Left;
         // Who decided about the last view may be the only one who knows.
         self.say.retain(|say| matches!(say, Say::InstallAll));
@@ -225,10 +240,8 @@ impl Member {
     fn gather(&mut self) {
         let Some(mut lead) = self.lead.take() else { return };
         let promised = lead.ballot.promised();
-        let mut awaited = self.others().without(self.suspects()).without(promised);
-        (0..self.joining.len())
-            .filter(|&place| self.joiner(place) != 0)
-            .for_each(|place| awaited.remove(place));
+        // Also those at whose place another life asks to join: that may be one of before, heard late.
+        let awaited = self.others().without(self.suspects()).without(promised);
         let goal = lead.ballot.goal();
         self.note_ends(goal.ordered, &goal.marks);
         let is_majority = self.view.is_majority(promised) || self.mutants.has(Mutant::MinorityProposes);
@@ -375,6 +388,9 @@ impl Member {
         self.order.close(proposal.order_end, &proposal.cut);
         self.closing = Some(proposal);
         (self.lead, self.pending) = (None, None);
+        // From here on the order holds what others may never have had there: whoever asked for a part of it is told how the view ended.
+        self.repairs.drop_orders();
+        self.say.retain(|say| !matches!(say, Say::Promise(_)));
         (self.timing.change_at, self.timing.turn_due) = (None, true);
         self.timing.rest();
         self.gaps.note(false, self.now);
@@ -393,11 +409,12 @@ impl Member {
         }
     }
 
-    /// A member of the view that this one was put out of goes on, and has not heard how it ended.
+    /// A member of the view that this one was put out of, or left, goes on and has not heard how it ended; or one that joined it then
+    /// does not know.
     pub(super) fn handle_left_behind(&mut self, head: &Head) {
         let is_behind = |installed: &Proposal| {
             let next = &installed.next;
-            head.view != 0 && head.view < next.number && next.includes(head.place, head.life)
+            head.view < next.number && next.includes(head.place, head.life)
         };
         if self.installed.as_ref().is_some_and(is_behind) {
             self.push_say(Say::Install(head.place));

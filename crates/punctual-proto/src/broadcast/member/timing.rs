@@ -23,6 +23,8 @@ pub(super) struct Timing {
     /// What was held, ordered, uniform, and held by a majority without order, when something moved last.
     seen: [u64; 4],
     pub(super) join_at: Nanos,
+    /// When this life asked to join last.
+    pub(super) asked_at: Option<Nanos>,
     /// When this member leads a change of views, if nobody does before.
     pub(super) change_at: Option<Nanos>,
     pub(super) status_due: bool,
@@ -52,6 +54,7 @@ impl Timing {
             moved_at: now,
             seen: [0; 4],
             join_at: now,
+            asked_at: None,
             change_at: None,
             status_due: false,
             asks: false,
@@ -119,11 +122,7 @@ impl Member {
         self.timing.turn_due = false;
         if self.phase == Phase::Joining {
             if now >= self.timing.join_at {
-                // A user that does not even take the news of its expulsion would hold the next view up too.
-                if self.events.is_empty() {
-                    self.push_say(Say::Join);
-                }
-                self.timing.join_at = now.plus(self.options.heartbeat);
+                self.join_or_leave();
             }
             return;
         }
@@ -142,6 +141,21 @@ impl Member {
             self.gaps.ask(now, Places::NONE);
             self.gaps.targets = self.holders();
         }
+    }
+
+    fn join_or_leave(&mut self) {
+        if self.is_leaving {
+            return match self.timing.asked_at {
+                Some(asked_at) => self.leave_before_joining(asked_at),
+                None => self.end(),
+            };
+        }
+        // A user that does not even take the news of its expulsion would hold the next view up too.
+        if self.events.is_empty() {
+            self.push_say(Say::Join);
+            self.timing.asked_at = Some(self.now);
+        }
+        self.timing.join_at = self.now.plus(self.options.heartbeat);
     }
 
     /// Members but this one.

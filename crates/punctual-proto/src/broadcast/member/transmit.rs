@@ -65,10 +65,16 @@ impl Member {
             life: self.life,
             view: self.view.number,
             epoch: self.acceptor.promised(),
-            ordered: self.order.mark(),
+            ordered: self.ordered(),
             held: self.progress.held,
             taken: self.progress.taken,
         }
+    }
+
+    /// How much of the order it has: at the end of a view no more than what counts of it.
+    fn ordered(&self) -> u64 {
+        let mark = self.order.mark();
+        self.closing.as_ref().map_or(mark, |proposal| mark.min(proposal.order_end))
     }
 
     pub(super) fn next_transmit(&mut self, buffer: &mut [u8]) -> Option<Transmit> {

@@ -58,9 +58,9 @@ struct Life {
     /// What it delivered in that view.
     told: Told,
     seen: BTreeSet<Name>,
-    /// Of each sender and stream, the number that may come next: ordered messages are one stream, and each guarantee without
+    /// Of each sender and stream, the newest that it delivered: ordered messages are one stream, and each guarantee without
     /// order is one.
-    counts: BTreeMap<(u64, u8), u64>,
+    last: BTreeMap<(u64, u8), u64>,
 }
 
 /// Which stream of its sender's a message is in.
@@ -140,10 +140,12 @@ impl Checker {
         let Some((name, taken)) = known else { return Ok(()) };
         let life = self.lives.entry(own).or_default();
         ensure(record, "no duplication", life.seen.insert(name), || format!("{}, {name:x?}", what()))?;
-        let count = life.counts.entry((name.0, stream(taken.guarantee))).or_default();
-        let is_next = name.1 >= *count;
-        *count = name.1 + 1;
-        ensure(record, "senders' order", is_next, || format!("{}, {name:x?}", what()))?;
+        let last = life.last.insert((name.0, stream(taken.guarantee)), name.1);
+        // Behind the first that it was there for, it has each of them.
+        let is_of_stream = |other: &Taken| stream(other.guarantee) == stream(taken.guarantee);
+        let mut between = last.map(|last| self.taken.range((name.0, last + 1)..name)).into_iter().flatten();
+        let is_next = last.is_none_or(|last| last < name.1) && !between.any(|(_, other)| is_of_stream(other));
+        ensure(record, "senders' order", is_next, || format!("{}, {name:x?} behind {last:x?}", what()))?;
         let is_of_view = delivery.view == life.view && delivery.view >= taken.view;
         ensure(record, "own view", is_of_view, || format!("{}, in view {}", what(), life.view))?;
         if delivery.guarantee.is_ordered() {
