@@ -125,8 +125,12 @@ impl Room {
     }
 }
 
+/// Kinds that answer a ballot: they name the epoch of whom they are for.
+const PROMISE: u8 = 6;
+const ACCEPTED: u8 = 8;
+
 /// The bytes that `target` hears. All of them are the input's, or they follow a header that is as `source` would write it.
-fn message(room: &Room, source: usize, how: u8, bytes: &[u8]) -> Vec<u8> {
+fn message(room: &Room, (source, target): (usize, usize), how: u8, bytes: &[u8]) -> Vec<u8> {
     if how & 128 != 0 {
         return bytes.to_vec();
     }
@@ -134,7 +138,9 @@ fn message(room: &Room, source: usize, how: u8, bytes: &[u8]) -> Vec<u8> {
     let mut message = vec![0x2B, VERSION << 4 | (how & 15), source as u8, 0, 0, 0, 0, 0];
     // A life and a view of now; an undisturbed view, or one that changes; positions as the input says.
     let positions = bytes.first_chunk::<3>().copied().unwrap_or_default().map(u64::from);
-    let epoch = if how & 16 != 0 { u64::from(how) << 4 | source as u64 } else { 0 };
+    let leader = if matches!(how & 15, PROMISE | ACCEPTED) { target } else { source };
+    // Its lowest byte names who leads.
+    let epoch = if how & 16 != 0 { u64::from(1 + (how >> 5 & 3)) << 8 | leader as u64 } else { 0 };
     for word in [7, member.life(), member.view().number, epoch].into_iter().chain(positions) {
         message.extend_from_slice(&word.to_le_bytes());
     }
@@ -156,7 +162,7 @@ fuzz_target!(|bytes: &[u8]| {
             // What is not taken was said so.
             let _ = room.members[source].0.try_broadcast(bytes, guarantee, now);
         }
-        let message = message(&room, source, how, bytes);
+        let message = message(&room, (source, target), how, bytes);
         let (address, now) = (room.address(source), room.now);
         room.members[target].0.handle_message(address, &message, now);
         room.deliver(target);
