@@ -1,5 +1,6 @@
 //! Two sites in network namespaces of their own, and the wire between them, which is slow and loses.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -74,6 +75,12 @@ fn furnish(address: &str, seed: u64, loss_ppm: u32) -> Result<(Tap, Damage), Sys
     Ok((tap, damage))
 }
 
+/// Whether that is what keeps an ordinary user from two sites: the kernel refuses it, or has no such call. For root it is an error.
+pub fn is_refused(error: &SystemError, user: u32) -> bool {
+    let refusals = [ErrorKind::PermissionDenied, ErrorKind::Unsupported];
+    user != 0 && refusals.contains(&error.kind())
+}
+
 /// Two sites, which have these addresses. Frames take `delay` from one to the other, in user space; of a million IPv4 packets
 /// `loss_ppm` are lost where they arrive, in the kernel, by a seed. All of it lasts as long as the process.
 ///
@@ -97,4 +104,27 @@ pub fn two_sites(
         });
     }
     Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Error;
+
+    /// Goal: what is wrong with a scene is not taken for a machine that cannot have it.
+    #[test]
+    fn only_a_refusal_is_one() {
+        let of = |code, user| {
+            is_refused(&SystemError::new("unshare", "network", Error::from_raw_os_error(code)), user)
+        };
+        // EPERM, EACCES, ENOSYS.
+        for code in [1, 13, 38] {
+            assert!(of(code, 1_000), "{code}");
+            assert!(!of(code, 0), "{code}, as root");
+        }
+        // EBUSY, EINVAL, ENOSPC.
+        for code in [16, 22, 28] {
+            assert!(!of(code, 1_000), "{code}");
+        }
+    }
 }

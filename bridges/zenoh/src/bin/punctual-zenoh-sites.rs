@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use punctual::Keys;
 use punctual_machine::SystemError;
-use punctual_machine::process::fill_with_secrets;
+use punctual_machine::process::{fill_with_secrets, user};
 use punctual_zenoh::ZenohBus;
-use punctual_zenoh::place::{Place, two_sites};
+use punctual_zenoh::place::{Place, is_refused, two_sites};
 use punctual_zenoh::rig::{LinkCount, Router, free_port, slow_link};
 use punctual_zenoh::scene::{Ask, Elsewhere, Own, Sum, all_reach_all, answer_line, each, quiet, settled};
 use punctual_zenoh::told::{Told, answer_lines};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 6] = ["a0", "a1", "a2", "b0", "b1", "b2"];
 /// Keys are handed from parent to child, on this host alone.
 const KEYS: &str = "PUNCTUAL_ZENOH_SITES_KEYS";
-/// Where what is between the sites can carry no more.
+/// Where this user may not make two sites.
 const NOT_HERE: u8 = 3;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{error}");
-            let refused = error.downcast_ref::<SystemError>().is_some();
+            let refused = error.downcast_ref::<SystemError>().is_some_and(|error| is_refused(error, user()));
             if refused { ExitCode::from(NOT_HERE) } else { ExitCode::FAILURE }
         }
     }
