@@ -84,6 +84,18 @@ impl Sum {
     pub fn is_whole(&self) -> bool {
         self.arrived + self.lost + self.missing == self.sent
     }
+
+    /// What it has grown by. What was missing then and is lost by now is lost of then.
+    fn since(self, before: Self) -> Self {
+        let lost = self.lost - before.lost;
+        let lost_since = lost.saturating_sub(before.missing);
+        Self {
+            arrived: self.arrived - before.arrived,
+            lost: lost_since,
+            missing: (self.missing + lost).saturating_sub(before.missing + lost_since),
+            sent: self.sent - before.sent,
+        }
+    }
 }
 
 /// One of those who talk, in this process or another.
@@ -300,26 +312,75 @@ pub fn quiet<M: Member>(members: &mut [M]) -> Result<Sum, String> {
     }
 }
 
-/// The growth of the sum since `before`, once every frame is in one place and every ledger balanced, or as it is after `patience`;
-/// and how many messages were delivered meanwhile.
+/// How long nothing may have come before what is missing is taken to stay so: a stream knows its loss when more of it comes.
+const COMES_NO_MORE: Duration = Duration::from_secs(2);
+
+/// The growth of the sum since `before`, once every frame is in one place, every ledger balanced, and none missing that comes yet; or
+/// as it is after `patience`; and how many messages were delivered meanwhile.
 ///
 /// # Errors
 /// If one has ended.
 pub fn settled<M: Member>(members: &mut [M], before: Sum, patience: Duration) -> Result<(Sum, u64), String> {
     let give_up = Instant::now() + patience;
-    let mut taken = 0;
+    let (mut taken, mut last, mut last_changed) = (0, Sum::default(), Instant::now());
     loop {
         let Answer { said, sum: now, unbalanced, .. } = each(members, Ask::Keep)?;
         taken += said.delivered;
-        let since = Sum {
-            arrived: now.arrived - before.arrived,
-            // What was missing then is lost by now, or has arrived.
-            lost: (now.lost + now.missing).saturating_sub(before.lost + before.missing),
-            missing: 0,
-            sent: now.sent - before.sent,
-        };
-        if since.is_whole() && unbalanced == 0 || Instant::now() >= give_up {
+        let since = now.since(before);
+        if since != last {
+            (last, last_changed) = (since, Instant::now());
+        }
+        let is_all = since.missing == 0 || last_changed.elapsed() >= COMES_NO_MORE;
+        if since.is_whole() && unbalanced == 0 && is_all || Instant::now() >= give_up {
             return Ok((since, taken));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says one sum after the other, and the last again and again.
+    struct Scripted(Vec<Sum>);
+
+    impl Member for Scripted {
+        fn answer(&mut self, _: Ask) -> Result<Answer, String> {
+            let sum = if self.0.len() > 1 { self.0.remove(0) } else { self.0[0] };
+            Ok(Answer { sum, ..Answer::default() })
+        }
+    }
+
+    fn sum(arrived: u64, lost: u64, missing: u64, sent: u64) -> Sum {
+        Sum { arrived, lost, missing, sent }
+    }
+
+    fn grown(before: Sum, script: &[Sum]) -> Sum {
+        let mut members = [Scripted(script.to_vec())];
+        settled(&mut members, before, Duration::from_secs(30)).unwrap().0
+    }
+
+    /// Goal: what is missing is waited for, and is not called lost where it stays missing.
+    #[test]
+    fn what_is_missing_is_waited_for() {
+        let comes = grown(Sum::default(), &[sum(8, 0, 2, 10), sum(9, 0, 1, 10), sum(9, 1, 0, 10)]);
+        assert_eq!(comes, sum(9, 1, 0, 10));
+        let stays = grown(Sum::default(), &[sum(8, 0, 2, 10), sum(9, 0, 1, 10)]);
+        assert_eq!(stays, sum(9, 0, 1, 10));
+    }
+
+    /// Goal: what was missing before is nobody's loss since; all sums are whole.
+    #[test]
+    fn what_was_missing_before_is_not_of_this() {
+        let before = sum(90, 7, 3, 100);
+        for (now, since) in [
+            (sum(100, 10, 0, 110), sum(10, 0, 0, 10)),
+            (sum(100, 7, 3, 110), sum(10, 0, 0, 10)),
+            (sum(99, 8, 3, 110), sum(9, 0, 1, 10)),
+            (sum(98, 11, 1, 110), sum(8, 1, 1, 10)),
+        ] {
+            assert_eq!(now.since(before), since);
+            assert!(since.is_whole());
         }
     }
 }

@@ -21,7 +21,7 @@ fn watched(seconds: u64) {
 }
 
 /// Goal: sealed messages go both ways; while a router is dead its site cannot be reached, and senders are told; when it is back all
-/// goes on, in the accounts that were; and in the end every frame has arrived or is lost.
+/// goes on, in the accounts that were; and in the end every frame has arrived, is lost, or is missing still.
 #[test]
 fn a_router_is_killed_and_back() {
     watched(170);
@@ -53,7 +53,7 @@ fn a_router_is_killed_and_back() {
     let _again = Router::start(program, &[&two], Some(&one)).unwrap();
     assert!(all_reach_all(&mut members, PATIENCE).unwrap(), "{members:?}");
     let (through, _) = settled(&mut members, before, PATIENCE).unwrap();
-    assert!(through.is_whole() && through.lost > 0, "{through:?}");
+    assert!(through.is_whole() && through.lost + through.missing > 0, "{through:?}");
 
     let before = quiet(&mut members).unwrap();
     let said = each(&mut members, Ask::Talk(50, 1)).unwrap().said;
