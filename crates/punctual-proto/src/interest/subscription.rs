@@ -73,19 +73,13 @@ pub struct Taken {
 /// Lives of a publisher that are remembered when others have followed.
 const FORMER_LIVES_MAX: usize = 3;
 
-/// A life that another one followed: what is still under way of it is old. That is believed for a time only, as what came late of an
-/// earlier life looks like a later one, and the publisher's own life like one that it followed.
-#[derive(Clone, Copy, Debug)]
-struct Former {
-    life: u32,
-    until: Nanos,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Source {
     life: u32,
-    /// The latest first.
-    former: [Option<Former>; FORMER_LIVES_MAX],
+    /// Those before, the latest first: what is still under way of them is late.
+    former: [Option<u32>; FORMER_LIVES_MAX],
+    /// A life of these of which values came since the last one of the present life, and for which instant the first was, µs.
+    doubted: Option<(u32, u64)>,
     /// Since its last value this communicator was among others.
     away: bool,
     /// The last instant of the schedule for which a value was taken, µs.
@@ -96,14 +90,21 @@ struct Source {
 }
 
 impl Source {
-    fn was(&self, life: u32, now: Nanos) -> bool {
-        self.former.iter().flatten().any(|former| former.life == life && now < former.until)
+    /// Whether a value of another life is late. What is late of a life that was never heard looks like the next one, and the present
+    /// life then like a former one. That one goes on: after `lifetime_us` by its own count it is believed.
+    fn finds_late(&mut self, life: u32, offset_us: u64, lifetime_us: u64) -> bool {
+        let since = match self.doubted {
+            Some((doubted, since)) if doubted == life => since,
+            _ => offset_us,
+        };
+        self.doubted = Some((life, since));
+        self.former.contains(&Some(life)) && offset_us.saturating_sub(since) < lifetime_us
     }
 
-    /// The former lives of the one that follows.
-    fn followed(&self, until: Nanos) -> [Option<Former>; FORMER_LIVES_MAX] {
-        let [latest, earlier, _] = self.former;
-        [Some(Former { life: self.life, until }), latest, earlier]
+    /// The former lives, seen from one that follows.
+    fn followed_by(&self, life: u32) -> [Option<u32>; FORMER_LIVES_MAX] {
+        let mut lives = [Some(self.life)].into_iter().chain(self.former).filter(|one| *one != Some(life));
+        core::array::from_fn(|_| lives.next().flatten())
     }
 }
 
@@ -207,8 +208,10 @@ impl Subscription {
         }
         let known = account.filter(|known| known.life == life);
         let last = known.map(|known| known.last_us);
-        let is_former = known.is_none() && account.is_some_and(|account| account.was(life, now));
-        if is_former || last.is_some_and(|last| offset_us <= last) {
+        let lifetime_us = self.repetition.lifetime.0 / 1_000;
+        let other = self.sources.get_mut(&source).filter(|account| account.life != life);
+        let is_late = other.is_some_and(|account| account.finds_late(life, offset_us, lifetime_us));
+        if is_late || last.is_some_and(|last| offset_us <= last) {
             self.counts.stale += 1;
             return None;
         }
@@ -228,10 +231,12 @@ impl Subscription {
         let arrived = if at_once { arrived_before } else { Some(now) };
         let former = match (known, account) {
             (Some(known), _) => known.former,
-            (None, Some(before)) => before.followed(now.plus(self.repetition.lifetime)),
+            (None, Some(before)) => before.followed_by(life),
             (None, None) => [None; FORMER_LIVES_MAX],
         };
-        self.sources.insert(source, Source { life, former, away: false, last_us, arrived, heard: now });
+        let doubted = None;
+        self.sources
+            .insert(source, Source { life, former, doubted, away: false, last_us, arrived, heard: now });
         self.counts.taken += 1;
         self.counts.missed = self.counts.missed.saturating_add(missed_before);
         Some(Taken { offset_us, at_once, missed_before })
