@@ -29,6 +29,11 @@ pub trait System {
     fn violates(&self, _: &Self::State) -> Option<Self::Fault> {
         None
     }
+
+    /// What is wrong with a state from which no order leads to an end, as what happens goes round for ever.
+    fn endless(&self, _: &Self::State) -> Option<Self::Fault> {
+        None
+    }
 }
 
 /// A way to a state that must not be.
@@ -79,9 +84,10 @@ struct Seen<S: System> {
 /// There are more than `states_max` different states.
 pub fn explore<S: System>(system: &S, states_max: usize) -> Result<Exploration<S>, ExploreError> {
     let initial = system.initial();
-    let mut known = BTreeMap::from([(initial.clone(), ())]);
+    let mut known = BTreeMap::from([(initial.clone(), 0)]);
     let mut seen: Vec<Seen<S>> = Vec::new();
     seen.push(Seen { state: initial, from: None, depth: 0 });
+    let (mut ends, mut before) = (Vec::new(), Vec::from([Vec::new()]));
     let mut next = 0;
     while next < seen.len() {
         let (state, depth) = (seen[next].state.clone(), seen[next].depth);
@@ -91,21 +97,40 @@ pub fn explore<S: System>(system: &S, states_max: usize) -> Result<Exploration<S
             let found = Some(Counterexample { path: way_to(&seen, next), fault });
             return Ok(Exploration { states: seen.len(), depth, found });
         }
+        if steps.is_empty() {
+            ends.push(next);
+        }
         for step in steps {
             let after = system.apply(&state, &step);
-            if known.contains_key(&after) {
+            if let Some(&place) = known.get(&after) {
+                before[place].push(next);
                 continue;
             }
             if seen.len() == states_max {
                 return Err(ExploreError { states_max });
             }
-            known.insert(after.clone(), ());
+            known.insert(after.clone(), seen.len());
+            before.push(Vec::from([next]));
             seen.push(Seen { state: after, from: Some((next, step)), depth: depth + 1 });
         }
         next += 1;
     }
     let depth = seen.last().map_or(0, |last| last.depth);
-    Ok(Exploration { states: seen.len(), depth, found: None })
+    let endless =
+        without_end(&before, ends).find_map(|place| Some((place, system.endless(&seen[place].state)?)));
+    let found = endless.map(|(place, fault)| Counterexample { path: way_to(&seen, place), fault });
+    Ok(Exploration { states: seen.len(), depth, found })
+}
+
+/// States from which no way leads to any of these ends, by what may stand before each: those found first.
+fn without_end(before: &[Vec<usize>], mut ends: Vec<usize>) -> impl Iterator<Item = usize> {
+    let mut leads_to_end = alloc::vec![false; before.len()];
+    while let Some(place) = ends.pop() {
+        if !core::mem::replace(&mut leads_to_end[place], true) {
+            ends.extend_from_slice(&before[place]);
+        }
+    }
+    leads_to_end.into_iter().enumerate().filter(|(_, leads)| !leads).map(|(place, _)| place)
 }
 
 fn way_to<S: System>(seen: &[Seen<S>], end: usize) -> Vec<(S::Step, S::State)> {
@@ -184,6 +209,52 @@ mod tests {
         let system = Clock { last: 4, forbidden: (2, 1) };
         let found = explore(&system, 100).unwrap().found.unwrap();
         assert_eq!((found.path.len(), found.fault), (3, "forbidden"));
+    }
+
+    /// A door that is opened and closed for ever, once it was not locked.
+    struct Door;
+
+    impl System for Door {
+        type State = &'static str;
+        type Step = &'static str;
+        type Fault = &'static str;
+
+        fn initial(&self) -> &'static str {
+            "new"
+        }
+
+        fn steps(&self, state: &&'static str) -> Vec<&'static str> {
+            match *state {
+                "new" => Vec::from(["lock", "open"]),
+                "open" => Vec::from(["close"]),
+                "closed" => Vec::from(["open"]),
+                _ => Vec::new(),
+            }
+        }
+
+        fn apply(&self, _: &&'static str, step: &&'static str) -> &'static str {
+            match *step {
+                "lock" => "locked",
+                "open" => "open",
+                _ => "closed",
+            }
+        }
+
+        fn judge(&self, _: &&'static str) -> Option<&'static str> {
+            None
+        }
+
+        fn endless(&self, _: &&'static str) -> Option<&'static str> {
+            Some("it is never locked")
+        }
+    }
+
+    /// Goal: what goes round for ever is no safe end.
+    #[test]
+    fn what_never_ends_is_found() {
+        let found = explore(&Door, 100).unwrap().found.unwrap();
+        assert_eq!((found.path.as_slice(), found.fault), (&[("open", "open")][..], "it is never locked"));
+        assert!(explore(&clock(4), 100).unwrap().found.is_none());
     }
 
     #[test]

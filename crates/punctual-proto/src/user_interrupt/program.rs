@@ -156,6 +156,22 @@ pub const WAIT: &[Op] = &[
     Again,
 ];
 
+/// [`WAIT`] that never allows delivery again: the handler has no turn, and the user looks for ever.
+pub const WAIT_CLOSED: &[Op] = &[
+    Clui,
+    EndIfNoted,
+    Enter,
+    Enqueue,
+    MarkSleeping,
+    StoreNv(Vector::Kernel),
+    Fence,
+    LeaveIfPosted,
+    LeaveIfPending,
+    Schedule,
+    LeaveWait,
+    Again,
+];
+
 /// [`WAIT`] with delivery allowed between the look and the call.
 pub const WAIT_UNMASKED: &[Op] = &[
     EndIfNoted,

@@ -177,6 +177,14 @@ pub const VARIANTS: &[Variant] = &[
         ..WAITING
     },
     Variant {
+        name: "wait-closed",
+        about: "the wait without STUI at its end: it wakes, looks and waits for ever",
+        receiver: program::WAIT_CLOSED,
+        expected: Expected::Loses,
+        repaired: Some("wait"),
+        ..WAITING
+    },
+    Variant {
         name: "wait-unmasked",
         about: "the wait without CLUI between the user's look and the call",
         race: Some(Race::A1),

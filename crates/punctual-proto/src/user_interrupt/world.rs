@@ -239,6 +239,11 @@ impl System for Variant {
         if world.receiver.at >= self.receiver.len() {
             return world.rescued.then_some(Ending::OnlyTheTimeout);
         }
+        self.endless(world)
+    }
+
+    /// Who looks again and again, and never sees what was sent, is as lost as who sleeps.
+    fn endless(&self, world: &World) -> Option<Ending> {
         // A handler that noted everything does not wake a receiver that went to sleep after it.
         let is_sent = world.written == self.all_messages() || world.written & !world.noticed != 0;
         Some(if is_sent { Ending::Lost } else { Ending::Stuck })
