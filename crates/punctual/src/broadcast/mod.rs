@@ -35,12 +35,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Who drives.** A member that calls [`Group::deliver`], [`Group::try_deliver`] or [`Group::broadcast`] does the group's work by
-//! the way: no thread lies between the medium and it. A member whose user does something else for a quarter of a heartbeat is
-//! driven by its *caretaker*, a thread of its own, until the user comes back. So it answers, repairs, and is suspected by nobody.
-//! But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it does, or is expelled
-//! ([`GroupOptions::expel_slow_after`]). A new view begins for a member without its user, who is told of it later, in order; it waits
-//! for the user only where there is no room left for what the user has not taken.
+//! **Who drives.** A member does the group's work in its user's calls, above all in [`Group::deliver`]: no thread lies between the
+//! medium and it. Calls that wait for nothing do it at least once in an eighth of a heartbeat. A member whose user does something
+//! else for a quarter of a heartbeat is driven by its *caretaker*, a thread of its own, until the user comes back. So it answers,
+//! repairs, and is suspected by nobody. But its user takes nothing: after a window the senders have no credit
+//! ([`BroadcastError::Full`]), until it does, or is expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member
+//! without its user, who is told of it later, in order; it waits for the user only where there is no room left for what the user
+//! has not taken.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -160,6 +161,7 @@ impl Group {
     /// lives.
     pub fn view(&mut self) -> View {
         self.drive(|driver| {
+            driver.turn();
             let member = driver.member();
             View::new(member.view(), |place| member.node(place))
         })
@@ -314,13 +316,13 @@ impl Group {
         !has_event
     }
 
-    /// One turn at driving.
+    /// A call that waits for nothing.
     fn drive<R>(&mut self, work: impl FnOnce(&mut Driver) -> R) -> R {
         let mut driver = self.shared.visit(&mut self.sender);
         disarm(&mut driver, &self.shared);
-        let result = work(&mut driver);
-        driver.driven_at = driver.now();
-        result
+        let now = driver.now();
+        driver.drive_if_due(now);
+        work(&mut driver)
     }
 
     /// Drives until `work` has a result, which it must have when it is late.
@@ -331,9 +333,10 @@ impl Group {
     ) -> R {
         let mut driver = self.shared.visit(&mut self.sender);
         disarm(&mut driver, &self.shared);
-        // For the caretaker, which may have the lock before this call returns: the user is here.
-        driver.driven_at = driver.now();
-        let deadline = driver.driven_at.plus(nanos(timeout));
+        let began = driver.now();
+        driver.drive_if_due(began);
+        let deadline = began.plus(nanos(timeout));
+        let mut has_waited = false;
         loop {
             if self.shared.has_visitors() {
                 drop(driver);
@@ -341,15 +344,19 @@ impl Group {
                 driver = self.shared.visit(&mut self.sender);
             }
             if let Some(result) = work(&mut driver, false) {
-                driver.driven_at = driver.now();
+                if has_waited {
+                    driver.driven_at = driver.now();
+                }
                 return result;
             }
             driver.turn();
-            let is_late = driver.now() >= deadline && deadline != Nanos::NEVER;
+            // For the caretaker, too, which may have the lock before this call returns: the user is here.
+            driver.driven_at = driver.now();
+            let is_late = driver.driven_at >= deadline && deadline != Nanos::NEVER;
             if let Some(result) = work(&mut driver, is_late) {
-                driver.driven_at = driver.now();
                 return result;
             }
+            has_waited = true;
             // Who came since the look above has nudged, and the turn may have taken that: nothing else would end the wait.
             if !self.shared.has_visitors() {
                 driver.wait(deadline);

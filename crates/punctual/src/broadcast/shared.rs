@@ -177,12 +177,12 @@ impl Shared {
                 return true;
             }
             if self.has_visitors() {
-                let driven_at = driver.driven_at;
+                let before = (driver.driven_at, driver.is_armed);
                 drop(driver);
                 self.let_visitors_in();
                 driver = self.lock();
-                // A user that waits for the descriptor only looked.
-                if driver.driven_at != driven_at && !driver.is_armed {
+                // The user was among them: it drove, or waits no longer for the descriptor. One that still does only looked.
+                if !driver.is_armed && before != (driver.driven_at, false) {
                     return true;
                 }
                 continue;

@@ -243,6 +243,57 @@ fn members_come_and_go() {
     assert!(of_bob.starts_with(&messages(&left)));
 }
 
+/// A heartbeat so long that no caretaker is there in time.
+fn without_caretaker(options: GroupOptions, heartbeat: Duration) -> GroupOptions {
+    GroupOptions { heartbeat, suspect_after: 4 * heartbeat, ..options }
+}
+
+/// Goal: who only looks at the view of its group takes part: it joins, and sees it.
+#[test]
+fn who_only_looks_takes_part() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("looks"));
+    let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
+    let options = without_caretaker(options(&NAMES[..2]), Duration::from_secs(600));
+    let mut groups = [join(&nodes[0], &options, true), join(&nodes[1], &options, false)];
+    std::thread::scope(|scope| {
+        for group in &mut groups {
+            scope.spawn(move || {
+                while group.view().members.len() < 2 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+    });
+}
+
+/// Goal: who only broadcasts hears the others, however its small messages gather. Method: of two members both must hold a message
+/// before it is delivered as uniform.
+#[test]
+fn who_only_broadcasts_takes_part() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("talks"));
+    let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
+    let options = without_caretaker(options(&NAMES[..2]), Duration::from_secs(1));
+    let mut groups = vec![join(&nodes[0], &options, true), join(&nodes[1], &options, false)];
+    meet(&mut groups, &mut [Vec::new(), Vec::new()], 2);
+    let (mut bob, mut anne) = (groups.pop().unwrap(), groups.pop().unwrap());
+    std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            for number in 0..3 {
+                let said = message(0, number);
+                anne.broadcast(&said, PATIENCE).unwrap();
+                while messages(next(&mut anne, PATIENCE).as_slice()) != [&said] {}
+            }
+        });
+        while !listening.is_finished() {
+            bob.try_broadcast(&[0; 20]).expect("who hears has credit");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert_eq!((anne.account().expelled, bob.account().expelled), (0, 0));
+}
+
 /// Goal: a member whose user takes nothing holds the others up, is not suspected, and is expelled when its time is over. The
 /// others go on, and it comes back once its user looks.
 #[test]
