@@ -42,21 +42,28 @@ impl Broadcaster {
     /// # Errors
     /// See [`BroadcastError`].
     pub fn try_broadcast_as(&mut self, message: &[u8], guarantee: Guarantee) -> Result<(), BroadcastError> {
+        self.offer(message, guarantee).0
+    }
+
+    /// What became of it, and whether a member is there that may take it later.
+    fn offer(&mut self, message: &[u8], guarantee: Guarantee) -> (Result<(), BroadcastError>, bool) {
+        const ENDED: (Result<(), BroadcastError>, bool) = (Err(BroadcastError::NoMember), false);
         if self.shared.is_stopped() {
-            return Err(BroadcastError::NoMember);
+            return ENDED;
         }
-        let mut driver = self.shared.visit_if_there(&mut self.sender).ok_or(BroadcastError::NoMember)?;
+        let Some(mut driver) = self.shared.visit_if_there(&mut self.sender) else { return ENDED };
         let result = try_broadcast(&mut driver, message, guarantee, self.message_size_max);
-        let is_armed = driver.is_armed;
+        let (is_armed, goes_on) = (driver.is_armed, !driver.member().has_left());
         drop(driver);
         if is_armed {
             // It rests if it found this thread driving.
             self.shared.call();
         }
-        result
+        (result, goes_on)
     }
 
-    /// The same, and waits for credit, a view or a majority for at most `timeout`. Another thread must deliver meanwhile.
+    /// The same, and waits for credit, a view or a majority for at most `timeout`; not where the member has left. Another thread
+    /// must deliver meanwhile.
     ///
     /// # Errors
     /// See [`BroadcastError`].
@@ -64,13 +71,13 @@ impl Broadcaster {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_micros(10);
         loop {
-            match self.try_broadcast(message) {
-                Err(error) if error.may_pass() && !self.shared.is_stopped() => {
+            match self.offer(message, self.guarantee) {
+                (Err(error), true) if error.may_pass() => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return Err(error);
                     }
                 }
-                result => return result,
+                (result, _) => return result,
             }
             // What a driver hears it does not tell: looking again from time to time is what is left.
             std::thread::sleep(pause);

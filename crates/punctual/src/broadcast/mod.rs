@@ -196,13 +196,13 @@ impl Group {
     ///
     /// # Errors
     /// See [`BroadcastError`]: at once [`BroadcastError::Undelivered`] where waiting might never end, because what this member
-    /// has not taken may be what holds it up.
+    /// has not taken may be what holds it up, or [`BroadcastError::NoMember`] where it has left.
     pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
         let (size_max, guarantee) = (self.message_size_max, self.guarantee);
         self.drive_until(timeout, |driver, is_late| {
             let taken = driver.try_broadcast(message, guarantee);
             let error = match taken.map_err(|error| BroadcastError::new(error, message.len(), size_max)) {
-                Err(error) if error.may_pass() => error,
+                Err(error) if error.may_pass() && !driver.member().has_left() => error,
                 result => return Some(result),
             };
             // To take a view may be all that was missing.

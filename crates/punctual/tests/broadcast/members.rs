@@ -294,6 +294,23 @@ fn who_only_broadcasts_takes_part() {
     assert_eq!((anne.account().expelled, bob.account().expelled), (0, 0));
 }
 
+/// Goal: who has left is told so by what would wait.
+#[test]
+fn who_has_left_waits_for_nothing() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("left"));
+    let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
+    let options = options(&NAMES[..2]);
+    let mut groups = vec![join(&nodes[0], &options, true), join(&nodes[1], &options, false)];
+    let mut logs = [Vec::new(), Vec::new()];
+    meet(&mut groups, &mut logs, 2);
+    groups[1].leave();
+    run(&mut groups, &mut logs, |groups, _| groups[1].try_deliver() == Err(DeliverError::Left));
+    let mut broadcaster = groups[1].broadcaster();
+    assert_eq!(groups[1].broadcast(b"late", Duration::MAX), Err(BroadcastError::NoMember));
+    assert_eq!(broadcaster.broadcast(b"late", Duration::MAX), Err(BroadcastError::NoMember));
+}
+
 /// Goal: a member whose user takes nothing holds the others up, is not suspected, and is expelled when its time is over. The
 /// others go on, and it comes back once its user looks.
 #[test]
