@@ -15,7 +15,7 @@ use super::view::View;
 use crate::address::NodeId;
 use crate::limits::{REPLICA_BACKLOG_SIZE_MAX, REPLICA_PARTS_MAX};
 
-/// A state and what changes it.
+/// A state and what changes it. A copy of which one of these functions panics is *broken*: it does not claim to have the state.
 pub trait State {
     /// What a command results in.
     type Output;
@@ -60,6 +60,9 @@ pub enum Outcome<O> {
     Nothing,
     /// More commands came during a transfer than can be kept: this member must leave, or end, and join again.
     Overrun,
+    /// A function of the state panicked, and somebody caught that. This copy lacks the state, and the others believe that it has
+    /// it: this member must leave, or end, and join again.
+    Broken,
 }
 
 /// What a message of the group begins with.
@@ -128,6 +131,8 @@ pub struct Replication<S: State> {
     backlog_size_max: usize,
     /// What is broadcast next; empty if nothing is.
     outgoing: Vec<u8>,
+    /// A function of the state is at work, or has panicked.
+    is_in_state: bool,
 }
 
 impl<S: State> Replication<S> {
@@ -155,12 +160,27 @@ impl<S: State> Replication<S> {
             backlog_size: 0,
             backlog_size_max: REPLICA_BACKLOG_SIZE_MAX,
             outgoing: Vec::new(),
+            is_in_state: false,
         }
     }
 
     /// The state, where this copy has it.
     pub fn state(&self) -> Option<&S> {
-        (self.phase == Phase::Current).then_some(&self.state)
+        (self.phase == Phase::Current && !self.is_broken()).then_some(&self.state)
+    }
+
+    /// Whether a function of the state panicked. The next event results in [`Outcome::Broken`]; who waits for none calls
+    /// [`Self::forget`], and leaves.
+    pub fn is_broken(&self) -> bool {
+        self.is_in_state
+    }
+
+    /// Calls a function of the state: what it leaves behind if it panics is no state.
+    fn in_state<R>(&mut self, function: impl FnOnce(&mut S) -> R) -> R {
+        self.is_in_state = true;
+        let result = function(&mut self.state);
+        self.is_in_state = false;
+        result
     }
 
     /// What a message must have room for in a group of so many places: the beginning of a transfer names all who have the state.
@@ -182,6 +202,10 @@ impl<S: State> Replication<S> {
 
     /// The group tells something; of a message with its bytes.
     pub fn handle(&mut self, event: &Event, bytes: &[u8]) -> Outcome<S::Output> {
+        if self.is_broken() && !matches!(event, Event::Expelled | Event::Left) {
+            self.forget();
+            return Outcome::Broken;
+        }
         match event {
             // What stands in no order is no command: not all copies would apply it at the same place.
             Event::Delivered(told) if !told.guarantee.is_ordered() => Outcome::Nothing,
@@ -200,22 +224,33 @@ impl<S: State> Replication<S> {
 
     /// What this member has to broadcast for a transfer. It stays the same until [`Self::note_taken`].
     pub fn poll_broadcast(&mut self) -> Option<&[u8]> {
+        if self.is_broken() {
+            return None;
+        }
         if self.outgoing.is_empty() {
             if self.must_begin() {
                 self.outgoing.push(kind::BEGIN);
                 self.outgoing.extend(self.current.iter().flat_map(|life| life.to_le_bytes()));
             } else if self.parts_under_way < REPLICA_PARTS_MAX
-                && let Some(snapshot) = self.snapshot.as_mut()
+                && let Some(snapshot) = self.snapshot.take()
             {
-                self.outgoing.resize(1 + self.part_size, kind::PART);
-                let size = S::read(snapshot, &mut self.outgoing[1..]);
-                self.outgoing.truncate(1 + size);
-                if size == 0 {
-                    self.outgoing[0] = kind::END;
-                }
+                self.read_part(snapshot);
             }
         }
         (!self.outgoing.is_empty()).then_some(&self.outgoing[..])
+    }
+
+    /// The next part of the snapshot, or the end, goes out.
+    fn read_part(&mut self, mut snapshot: S::Snapshot) {
+        // Nothing goes out while it is written: where that panics it is no part.
+        let mut part = core::mem::take(&mut self.outgoing);
+        part.resize(1 + self.part_size, kind::PART);
+        let size = self.in_state(|_| S::read(&mut snapshot, &mut part[1..]));
+        part.truncate(1 + size);
+        if size == 0 {
+            part[0] = kind::END;
+        }
+        (self.snapshot, self.outgoing) = (Some(snapshot), part);
     }
 
     /// The group has taken that.
@@ -224,7 +259,7 @@ impl<S: State> Replication<S> {
             Some(&kind::BEGIN) => {
                 self.is_begun = true;
                 if self.mutants.has(Mutant::SnapshotEarly) {
-                    self.snapshot = Some(self.state.snapshot());
+                    self.take_snapshot();
                 }
             }
             Some(&kind::PART) => self.parts_under_way += 1,
@@ -284,14 +319,19 @@ impl<S: State> Replication<S> {
         }
     }
 
-    /// Its life has ended, and with it what it had.
-    fn forget(&mut self) {
+    /// This copy lacks the state from here on: its life has ended, or it is broken.
+    pub fn forget(&mut self) {
+        self.is_in_state = false;
         (self.phase, self.life) = (Phase::Lacking, 0);
         (self.transfer, self.snapshot, self.is_begun) = (None, None, false);
         self.current.clear();
         self.outgoing.clear();
         self.parts_under_way = 0;
         self.drop_backlog();
+    }
+
+    fn take_snapshot(&mut self) {
+        self.snapshot = Some(self.in_state(|state| state.snapshot()));
     }
 
     fn drop_backlog(&mut self) {
@@ -313,7 +353,7 @@ impl<S: State> Replication<S> {
 
     fn obey(&mut self, command: Command<'_>) -> Outcome<S::Output> {
         match self.phase {
-            Phase::Current => return Outcome::Applied(self.state.apply(command)),
+            Phase::Current => return Outcome::Applied(self.in_state(|state| state.apply(command))),
             Phase::Restoring if self.backlog_size + Kept::size(&command) > self.backlog_size_max => {
                 self.phase = Phase::Lacking;
                 self.drop_backlog();
@@ -338,14 +378,14 @@ impl<S: State> Replication<S> {
             let lives = current.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
             self.current = lives.filter(|life| self.view.lives.contains(life)).collect();
             self.phase = Phase::Restoring;
-            self.state.reset();
+            self.in_state(S::reset);
             self.drop_backlog();
         }
         let targets = self.lacking();
         self.transfer = (!targets.is_empty()).then_some(Transfer { donor, targets });
         let is_donor = donor == self.life && self.transfer.is_some();
         if is_donor && !(self.mutants.has(Mutant::SnapshotEarly) && self.snapshot.is_some()) {
-            self.snapshot = Some(self.state.snapshot());
+            self.take_snapshot();
         } else if !is_donor {
             self.snapshot = None;
             self.outgoing.clear();
@@ -358,7 +398,7 @@ impl<S: State> Replication<S> {
             self.parts_under_way = self.parts_under_way.saturating_sub(1);
         }
         if self.phase == Phase::Restoring && self.is_of(donor) {
-            self.state.restore(part);
+            self.in_state(|state| state.restore(part));
         }
     }
 
@@ -375,18 +415,23 @@ impl<S: State> Replication<S> {
         if self.phase != Phase::Restoring {
             return Outcome::Nothing;
         }
-        self.phase = Phase::Current;
-        let dropped = self.mutants.has(Mutant::BacklogDropped);
-        for Kept { sender, life, payload } in self.backlog.drain(..).filter(|_| !dropped) {
-            self.state.apply(Command { sender, life, payload: &payload });
+        if self.mutants.has(Mutant::BacklogDropped) {
+            self.backlog.clear();
+        }
+        while let Some(Kept { sender, life, payload }) = self.backlog.pop_front() {
+            self.in_state(|state| state.apply(Command { sender, life, payload: &payload }));
         }
         self.backlog_size = 0;
+        self.phase = Phase::Current;
         Outcome::Restored
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::super::guarantee::Guarantee;
     use super::super::member::Delivery;
     use super::*;
@@ -423,6 +468,60 @@ mod tests {
         }
     }
 
+    /// A function of a state.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Function {
+        Apply,
+        Snapshot,
+        Read,
+        Reset,
+        Restore,
+    }
+
+    /// The same, of which one function panics once.
+    #[derive(Debug)]
+    struct Fragile(Bytes, Cell<Option<Function>>);
+
+    impl Fragile {
+        fn panic_in(&self, function: Function) {
+            if self.1.get() == Some(function) {
+                self.1.set(None);
+                panic!("on purpose, in {function:?}");
+            }
+        }
+    }
+
+    impl State for Fragile {
+        type Output = usize;
+        /// With whether the next read panics.
+        type Snapshot = (VecDeque<u8>, bool);
+
+        fn apply(&mut self, command: Command<'_>) -> usize {
+            self.panic_in(Function::Apply);
+            self.0.apply(command)
+        }
+
+        fn snapshot(&self) -> Self::Snapshot {
+            self.panic_in(Function::Snapshot);
+            (self.0.snapshot(), self.1.get() == Some(Function::Read))
+        }
+
+        fn read((bytes, panics): &mut Self::Snapshot, buffer: &mut [u8]) -> usize {
+            assert!(!core::mem::take(panics), "on purpose, in Read");
+            Bytes::read(bytes, buffer)
+        }
+
+        fn reset(&mut self) {
+            self.panic_in(Function::Reset);
+            self.0.reset();
+        }
+
+        fn restore(&mut self, part: &[u8]) {
+            self.panic_in(Function::Restore);
+            self.0.restore(part);
+        }
+    }
+
     const LIVES: [u64; 2] = [70, 71];
 
     fn told(place: usize) -> Event {
@@ -434,7 +533,11 @@ mod tests {
 
     /// Two copies in one view, of which the first has the state "a".
     fn two() -> [Replication<Bytes>; 2] {
-        let mut copies = [0, 1].map(|place| Replication::new(Bytes(Vec::new()), place, 2));
+        two_of(|| Bytes(Vec::new()))
+    }
+
+    fn two_of<S: State<Output = usize>>(state: impl Fn() -> S) -> [Replication<S>; 2] {
+        let mut copies = [0, 1].map(|place| Replication::new(state(), place, 2));
         copies[0].handle(&Event::View(View { number: 1, lives: [LIVES[0], 0].into() }), &[]);
         assert_eq!(copies[0].handle(&told(0), b"\0a"), Outcome::Applied(1));
         let view = Event::View(View { number: 2, lives: LIVES.into() });
@@ -445,7 +548,7 @@ mod tests {
     }
 
     /// What the first has to broadcast is delivered to both.
-    fn pass_on(copies: &mut [Replication<Bytes>; 2]) -> [Outcome<usize>; 2] {
+    fn pass_on<S: State>(copies: &mut [Replication<S>; 2]) -> [Outcome<S::Output>; 2] {
         let message = copies[0].poll_broadcast().expect("it gives its state").to_vec();
         copies[0].note_taken();
         [0, 1].map(|copy| copies[copy].handle(&told(0), &message))
@@ -516,6 +619,33 @@ mod tests {
         pass_on(&mut copies);
         let taken = (0..1_000).find(|_| copies[1].handle(&told(0), b"\0") == Outcome::Overrun);
         assert_eq!(taken, Some(1_000 / size_of::<Kept>()));
+    }
+
+    /// Goal: a copy of which a function panicked, and somebody caught that, has no state, gives nothing, and says so once.
+    #[test]
+    fn a_broken_copy_is_none() {
+        use Function::{Apply, Read, Reset, Restore, Snapshot};
+        for (place, function) in [(0, Apply), (0, Snapshot), (0, Read), (1, Reset), (1, Restore), (1, Apply)]
+        {
+            let mut copies = two_of(|| Fragile(Bytes(Vec::new()), Cell::new(None)));
+            copies[place].state.1.set(Some(function));
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                pass_on(&mut copies);
+                copies.iter_mut().for_each(|copy| _ = copy.handle(&told(1), b"\0b"));
+                while copies[0].poll_broadcast().is_some() {
+                    pass_on(&mut copies);
+                }
+            }));
+            assert!(caught.is_err(), "{function:?} panics at {place}");
+            let copy = &mut copies[place];
+            let has = |copy: &mut Replication<Fragile>| {
+                (copy.poll_broadcast().map(<[u8]>::to_vec), copy.state().is_some())
+            };
+            assert_eq!(has(copy), (None, false), "{function:?} at {place}");
+            assert_eq!(copy.handle(&told(1), b"\0c"), Outcome::Broken);
+            assert_eq!(copy.handle(&told(1), b"\0c"), Outcome::Nothing);
+            assert_eq!(has(copy), (None, false), "{function:?} at {place}");
+        }
     }
 
     /// Goal: at most so many parts are under way.

@@ -116,6 +116,9 @@ pub enum ReplicaError {
     /// More commands came than can be kept while the state was restored. The member leaves: deliver until [`Self::Left`], then
     /// join again.
     Overrun,
+    /// A function of the [`State`] panicked in an earlier call, and somebody caught that: this copy lacks the state. The member
+    /// leaves: deliver until [`Self::Left`], then join again.
+    Broken,
 }
 
 impl fmt::Display for ReplicaError {
@@ -126,6 +129,7 @@ impl fmt::Display for ReplicaError {
             Self::Overrun => f.write_str(
                 "more commands came during the transfer of the state than can be kept: it leaves; join again while less is sent",
             ),
+            Self::Broken => f.write_str("a function of the state panicked: it leaves; join again"),
         }
     }
 }
@@ -211,6 +215,10 @@ impl<S: State> Replica<S> {
         let deadline = Instant::now().checked_add(timeout);
         let mut silent_late = 0;
         let (event, view, outcome) = loop {
+            if self.copy.is_broken() {
+                self.copy.forget();
+                return Err(self.leave_for(ReplicaError::Broken));
+            }
             self.transfer();
             let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             let Next { event, view } = self.group.next_within(rest)?;
@@ -221,10 +229,8 @@ impl<S: State> Replica<S> {
                         return Err(ReplicaError::Empty);
                     }
                 }
-                (_, Outcome::Overrun) => {
-                    self.group.leave();
-                    return Err(ReplicaError::Overrun);
-                }
+                (_, Outcome::Overrun) => return Err(self.leave_for(ReplicaError::Overrun)),
+                (_, Outcome::Broken) => return Err(self.leave_for(ReplicaError::Broken)),
                 (_, outcome) => break (event, view, outcome),
             }
         };
@@ -240,6 +246,12 @@ impl<S: State> Replica<S> {
             (Event::Expelled, _) => Change::Expelled,
             (Event::Left, _) => return Err(ReplicaError::Left),
         })
+    }
+
+    /// Others must not believe for longer than need be that this copy has, or can be given, the state.
+    fn leave_for(&mut self, reason: ReplicaError) -> ReplicaError {
+        self.group.leave();
+        reason
     }
 
     /// Broadcasts what a transfer asks for, as far as that is taken. What is not, is after the next event: this member's message
@@ -259,7 +271,8 @@ impl<S: State> Replica<S> {
 
     /// For an event loop of one's own, as [`Group::arm`]: deliver until [`ReplicaError::Empty`], arm, wait.
     pub fn arm(&mut self) -> bool {
-        self.group.arm()
+        // That is to be told, and no event of the group's.
+        !self.copy.is_broken() && self.group.arm()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copies of a state, while members join, crash and go on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,74 @@ fn who_joins_gets_the_state() {
         run(&mut replicas, &mut dice, |all| all[2].account().delivered > delivered + 30);
         settle(&mut replicas);
         assert_ne!(replicas[2].state(), Some(&Pages::new(20)), "{}: nothing was applied", medium.name);
+    }
+}
+
+/// A sum, whose next command panics once that is wanted.
+struct Fuse(u8, bool);
+
+impl State for Fuse {
+    type Output = u8;
+    type Snapshot = Option<u8>;
+
+    fn apply(&mut self, command: Command<'_>) -> u8 {
+        assert!(!std::mem::take(&mut self.1), "on purpose");
+        self.0 += command.payload[0];
+        self.0
+    }
+
+    fn snapshot(&self) -> Option<u8> {
+        Some(self.0)
+    }
+
+    fn read(snapshot: &mut Option<u8>, buffer: &mut [u8]) -> usize {
+        snapshot.take().map_or(0, |sum| {
+            buffer[0] = sum;
+            1
+        })
+    }
+
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    fn restore(&mut self, part: &[u8]) {
+        self.0 = part[0];
+    }
+}
+
+/// Goal: a copy whose command panicked, which its user caught, has no state and leaves; it comes back and is given it.
+#[test]
+fn a_broken_copy_leaves() {
+    let _alive = watchdog(60);
+    let names = ["anne", "bob"];
+    let bus = Bus::loopback(&unique("broken"));
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let options = GroupOptions { suspect_after: Duration::from_secs(3), ..GroupOptions::new("sum", &names) };
+    let mut anne = Replica::join(&nodes[0], &options.clone().founding(), Fuse(0, false)).unwrap();
+    let mut bob = Replica::join(&nodes[1], &options, Fuse(0, true)).unwrap();
+    let soon = Duration::from_millis(1);
+    while bob.state().is_none() {
+        anne.deliver(soon).ok();
+        bob.deliver(soon).ok();
+    }
+    while anne.try_broadcast(&[7]).is_err() {
+        anne.deliver(soon).ok();
+    }
+    while catch_unwind(AssertUnwindSafe(|| bob.deliver(soon).is_ok())).is_ok() {
+        anne.deliver(soon).ok();
+    }
+    assert!(bob.state().is_none(), "it may have been applied in part");
+    assert!(!bob.arm(), "there is something to be told");
+    assert!(matches!(bob.deliver(soon), Err(ReplicaError::Broken)));
+    while !matches!(bob.deliver(soon), Err(ReplicaError::Left)) {
+        anne.deliver(soon).ok();
+    }
+    drop(bob);
+    let mut bob = Replica::join(&nodes[1], &options, Fuse(0, false)).unwrap();
+    while bob.state().is_none_or(|fuse| fuse.0 != 7) {
+        anne.deliver(soon).ok();
+        bob.deliver(soon).ok();
     }
 }
 
