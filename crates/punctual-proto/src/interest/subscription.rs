@@ -78,8 +78,8 @@ struct Source {
     life: u32,
     /// Those before, the latest first: what is still under way of them is late.
     former: [Option<u32>; FORMER_LIVES_MAX],
-    /// A life of these of which values came since the last one of the present life, and for which instant the first was, µs.
-    doubted: Option<(u32, u64)>,
+    /// A life of which values came since the last one of the present life: for which instant the first was, µs, and when it came.
+    doubted: Option<(u32, u64, Nanos)>,
     /// Since its last value this communicator was among others.
     away: bool,
     /// The last instant of the schedule for which a value was taken, µs.
@@ -91,14 +91,17 @@ struct Source {
 
 impl Source {
     /// Whether a value of another life is late. What is late of a life that was never heard looks like the next one, and the present
-    /// life then like a former one. That one goes on: after `lifetime_us` by its own count it is believed.
-    fn finds_late(&mut self, life: u32, offset_us: u64, lifetime_us: u64) -> bool {
-        let since = match self.doubted {
-            Some((doubted, since)) if doubted == life => since,
-            _ => offset_us,
+    /// life then like a former one. That one goes on: after a lifetime it is believed. Its own instants must say so, too, as who
+    /// stands still finds what came meanwhile; and so must our time, as that may be old.
+    fn finds_late(&mut self, life: u32, offset_us: u64, now: Nanos, lifetime: Nanos) -> bool {
+        let (since_us, since) = match self.doubted {
+            Some((doubted, since_us, since)) if doubted == life => (since_us, since),
+            _ => (offset_us, now),
         };
-        self.doubted = Some((life, since));
-        self.former.contains(&Some(life)) && offset_us.saturating_sub(since) < lifetime_us
+        self.doubted = Some((life, since_us, since));
+        let goes_on =
+            offset_us.saturating_sub(since_us) >= lifetime.0 / 1_000 && now.since(since) >= lifetime;
+        self.former.contains(&Some(life)) && !goes_on
     }
 
     /// The former lives, seen from one that follows.
@@ -208,9 +211,9 @@ impl Subscription {
         }
         let known = account.filter(|known| known.life == life);
         let last = known.map(|known| known.last_us);
-        let lifetime_us = self.repetition.lifetime.0 / 1_000;
+        let lifetime = self.repetition.lifetime;
         let other = self.sources.get_mut(&source).filter(|account| account.life != life);
-        let is_late = other.is_some_and(|account| account.finds_late(life, offset_us, lifetime_us));
+        let is_late = other.is_some_and(|account| account.finds_late(life, offset_us, now, lifetime));
         if is_late || last.is_some_and(|last| offset_us <= last) {
             self.counts.stale += 1;
             return None;

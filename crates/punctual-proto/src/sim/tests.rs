@@ -80,13 +80,17 @@ fn replica_holds() {
 
 /// Goal: what failed once holds. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
 /// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end. 1487: what was late of a life
-/// that had not been heard made a subscriber deaf to the next one; 13862: what was late of one that had been heard was taken, because
-/// the subscriber stood still for longer than it remembered that.
+/// that had not been heard made a subscriber deaf to the next one; 13862, 182142: what a subscriber that stood still found of a former
+/// life was taken.
 #[test]
 fn what_failed_once_holds() {
-    for (name, seed) in
-        [("broadcast", 1_553), ("broadcast", 2_635), ("interest", 1_487), ("interest", 13_862)]
-    {
+    for (name, seed) in [
+        ("broadcast", 1_553),
+        ("broadcast", 2_635),
+        ("interest", 1_487),
+        ("interest", 13_862),
+        ("interest", 182_142),
+    ] {
         let failure = check(model(name), seed).err();
         assert!(failure.is_none(), "{name} {seed}: {}", failure.unwrap().violation);
     }
