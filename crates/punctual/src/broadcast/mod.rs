@@ -431,7 +431,8 @@ mod tests {
     /// A heartbeat so long that nothing waits for it and is in time.
     fn options(names: &[&str]) -> GroupOptions {
         let (heartbeat, suspect_after) = (Duration::from_secs(600), Duration::from_secs(2_400));
-        GroupOptions { heartbeat, suspect_after, ..GroupOptions::new("team", names) }
+        let options = GroupOptions::new("team", names);
+        GroupOptions { heartbeat, suspect_after, expel_slow_after: None, ..options }
     }
 
     /// Goal: who comes when a driver has looked for visitors, and before it waits, is let in. Method: it comes between that look and

@@ -57,7 +57,8 @@ pub struct GroupOptions {
     pub suspect_after: Duration,
     /// The round trip until one was measured.
     pub round_trip: Duration,
-    /// A member whose user takes nothing for so long, while those of a majority do, is expelled. Without it the others wait for ever.
+    /// A member whose user takes nothing for so long, while those of a majority do, is expelled. Two heartbeats at least. Without it the
+    /// others wait for ever.
     pub expel_slow_after: Option<Duration>,
     /// How whoever drives the group waits. Amid a stream it yields before it sleeps, unless it is to spin.
     pub wake: Wake,

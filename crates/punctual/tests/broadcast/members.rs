@@ -245,7 +245,7 @@ fn members_come_and_go() {
 
 /// A heartbeat so long that no caretaker is there in time.
 fn without_caretaker(options: GroupOptions, heartbeat: Duration) -> GroupOptions {
-    GroupOptions { heartbeat, suspect_after: 4 * heartbeat, ..options }
+    GroupOptions { heartbeat, suspect_after: 4 * heartbeat, expel_slow_after: None, ..options }
 }
 
 /// Goal: who only looks at the view of its group takes part: it joins, and sees it.
@@ -411,6 +411,7 @@ fn an_event_loop_is_told_of_its_own_broadcaster() {
     let node = Node::open(&bus, NAMES[0]).unwrap();
     let mut options = options(&NAMES[..1]);
     (options.heartbeat, options.suspect_after) = (Duration::from_secs(600), Duration::from_secs(2_400));
+    options.expel_slow_after = None;
     let mut group = join(&node, &options, true);
     assert!(matches!(next(&mut group, PATIENCE), Some(Told::View(_))));
     let broadcaster = group.broadcaster();
