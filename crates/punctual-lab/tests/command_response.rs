@@ -45,6 +45,21 @@ fn assert_sums(result: &Value) {
     assert_eq!(count(arrivals, "answers"), count(ledger, "delivered"));
 }
 
+/// Goal: where nobody answers, the far end is missing, and no promise was broken; what was sent is kept.
+#[test]
+fn an_address_where_nobody_answers_is_told() {
+    let _turn = alone();
+    let place = Place::new();
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let to = silent.local_addr().expect("bound").to_string();
+    let arguments = ["run", "response", "--to", &to, "--option", "blocking", "--rounds", "1", "--count", "3"];
+    let more = ["--timeout", "20ms", "--quiet", "--out", "run"];
+    let ended = place.punctual(&[&arguments[..], &more[..]].concat()).with(3);
+    let words = format!("nobody answers at {to}: run punctual echo there");
+    assert!(ended.err.contains(&words), "{}", ended.err);
+    assert!(place.path("run/summary.json").exists());
+}
+
 /// Goal: a responder that is a program of the kernel answers every trip, and is refused where it would have to write.
 #[test]
 fn a_program_in_the_kernel_answers() {

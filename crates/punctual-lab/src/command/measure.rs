@@ -25,6 +25,9 @@ pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &Progress
     let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
     let summary = experiment.summarise(&made, &store)?;
     conclude(store, &summary, common)?;
+    if let Some(reason) = experiment.in_vain(&made) {
+        return Err(Failure::Machine(reason));
+    }
     experiment.promise(&summary, &made).map_err(Failure::Promise)
 }
 

@@ -424,6 +424,19 @@ impl Experiment for ResponseSettings {
         Ok(summary)
     }
 
+    /// A responder of our own that answers nothing breaks a promise; at an address there may be none.
+    fn in_vain(&self, outcome: &ResponseOutcome) -> Option<String> {
+        let to = self.asked.to?;
+        let sum = |of: fn(&Totals) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
+        let heard = sum(|account| account.ends.answered + account.ends.mismatched);
+        let is_silent = heard == 0 && sum(|account| account.ends.lost) > 0;
+        is_silent.then(|| {
+            format!(
+                "nobody answers at {to}: run punctual echo there, with the same --protocol; check firewalls"
+            )
+        })
+    }
+
     /// Without faults nothing is lost, with faults no more than they took.
     fn promise(&self, summary: &Summary, outcome: &ResponseOutcome) -> Result<(), String> {
         if !outcome.accounts.iter().all(Totals::sums) {

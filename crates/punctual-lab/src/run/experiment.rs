@@ -49,6 +49,11 @@ pub trait Experiment: Sync {
     /// The store cannot be read.
     fn summarise(&self, made: &Self::Made, store: &Store) -> Result<Summary, StoreError>;
 
+    /// Why nothing was measured, though trials were made: nobody was there to answer.
+    fn in_vain(&self, _made: &Self::Made) -> Option<String> {
+        None
+    }
+
     /// Whether what must hold held.
     ///
     /// # Errors
