@@ -222,6 +222,10 @@ fn what_cannot_be_seen_is_said() {
     let pid = target.0.id().to_string();
     let none = place.punctual(&["explain", "--pid", "4000000000"]).with(2).err;
     assert!(none.contains("--pid 4000000000"), "{none}");
+    // Found out before anything is recorded: the recording would last longer than the watchdog waits.
+    let into = |file| ["explain", "--pid", &pid, "--duration", "1h", "--out", file];
+    let nowhere = place.punctual(&into("no/where")).with(3);
+    assert!(nowhere.out.is_empty() && nowhere.err.contains("cannot write no/where"), "{}", nowhere.err);
     if let Some(command) = unprivileged(&["explain", "--pid", &pid, "--duration", "100ms"]) {
         let said = place.start(command).end().with(3).err;
         assert!(said.contains("--tier 0"), "{said}");

@@ -8,7 +8,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::print;
+use super::{print, try_json};
 use crate::error::Failure;
 use crate::explain::of_run::json_of;
 use crate::explain::outside::live::{Counted, counted, record, threads_of};
@@ -55,6 +55,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
             return Err(Failure::Usage(format!("--pid {pid}: there is no such process")));
         }
     }
+    try_json(arguments.out.as_deref())?;
     catch_interrupts()?;
     if tier == 0 {
         return counters(arguments, shown);
@@ -75,17 +76,19 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
             "The trace holds {known:.3} s: the processes ended, or more happened than it can hold."
         ));
     }
-    if let Some(path) = &arguments.out {
+    // What was recorded is answered for, also where it cannot be kept.
+    let kept = arguments.out.as_ref().map_or(Ok(()), |path| {
         let span = trace.known().last().map_or((0, 0), |last| (trace.known()[0].0, last.1));
         let file = TraceFile { program: pids(&arguments.pid), log: None, span, trace: trace.clone() };
-        file.write(path)?;
-    }
+        file.write(path)
+    });
     let withheld = |thread: u32, span: (u64, u64)| {
         let process = trace.processes.get(&thread)?;
         recorded.withheld.get(process)?.over(span)
     };
     let threads: Vec<u32> = trace.processes.keys().copied().collect();
-    answer(trace, &threads, arguments, &withheld, notes, &pids(&arguments.pid), shown)
+    answer(trace, &threads, arguments, &withheld, notes, &pids(&arguments.pid), shown)?;
+    Ok(kept?)
 }
 
 /// The same of a trace on file; of all its programs if no process is named.
