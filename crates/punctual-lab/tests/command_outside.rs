@@ -190,6 +190,18 @@ fn what_is_done_to_a_process_is_named() {
     assert!(other.contains("--pid 1"), "{other}");
 }
 
+/// Goal: whoever ends a recording is told how long it was, and not that something was missed.
+#[test]
+fn a_recording_that_is_ended_says_so() {
+    let _turn = alone();
+    let (place, target) = (Place::new(), Target::start());
+    let Some(started) = recording(&place, &target, &["--duration", "1h"]) else { return };
+    started.signal("-INT");
+    let said = json(&started.end().with(0).out);
+    let notes = said["notes"].to_string();
+    assert!(notes.contains("It was ended after") && !notes.contains("The trace holds"), "{notes}");
+}
+
 /// Goal: a quota that ran out is named by the counter of the group of that process.
 #[test]
 fn a_quota_is_named() {

@@ -72,9 +72,11 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
     let asked = arguments.duration;
     if Duration::from_nanos(cover) + Duration::from_millis(200) < asked {
         let known = Duration::from_nanos(cover).as_secs_f64();
-        notes.push(format!(
-            "The trace holds {known:.3} s: the processes ended, or more happened than it can hold."
-        ));
+        notes.push(if interrupted() {
+            format!("It was ended after {known:.3} s.")
+        } else {
+            format!("The trace holds {known:.3} s: the processes ended, or more happened than it can hold.")
+        });
     }
     // What was recorded is answered for, also where it cannot be kept.
     let kept = arguments.out.as_ref().map_or(Ok(()), |path| {
