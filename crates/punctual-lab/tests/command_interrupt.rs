@@ -152,7 +152,7 @@ fn a_signal_for_a_comparison_ends_its_command() {
     let mut started = place.start(punctual(&["compare", "--interleave", &sleeping, other, "--out", "both"]));
     started.has("a command", || runs() == 1);
     started.signal("-INT");
-    let ended = started.end().with(2);
+    let ended = started.end().with(3);
     assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);
     assert_eq!(runs(), 0);
     assert!(!place.path("begun").exists(), "the other of the pair was started");

@@ -63,7 +63,7 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     }
     bar.finish_and_clear();
     if made[0].is_empty() {
-        return Err(Failure::Usage("interrupted before the first pair of runs was made".to_owned()));
+        return Err(Failure::Machine("interrupted before the first pair of runs was made".to_owned()));
     }
     eprintln!("runs in {}", folder.display());
     Ok(made)
