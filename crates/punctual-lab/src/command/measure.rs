@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_lab_machine::host::HostFacts;
 use punctual_machine::signal::{
-    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent,
+    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent, interrupted,
 };
 use serde_json::Value;
 
@@ -73,8 +73,18 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
         return Ok(());
     }
     // What was printed above may have been nothing (--quiet): the line stands for itself.
-    let reasons = Skipped::by_reason(&summary.skipped);
-    Err(Failure::Machine(format!("nothing could be measured here: {}", reasons.join("; "))))
+    let why = why_nothing(&summary.skipped, interrupted());
+    Err(Failure::Machine(format!("nothing could be measured here: {why}")))
+}
+
+fn why_nothing(skipped: &[Skipped], interrupted: bool) -> String {
+    let mut reasons = Skipped::by_reason(skipped);
+    if interrupted {
+        reasons.insert(0, "it was interrupted".to_owned());
+    } else if reasons.is_empty() {
+        reasons.push("no answer came after the warm-up: raise --duration".to_owned());
+    }
+    reasons.join("; ")
 }
 
 /// What a process does that the command starts itself.
@@ -118,4 +128,19 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Vehicle => vehicles::process::serve(requests),
     };
     Ok(served?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who measured nothing is told why, also where nothing was skipped.
+    #[test]
+    fn nothing_has_a_reason() {
+        let skipped = [Skipped { what: "a route".to_owned(), reason: "no room".to_owned() }];
+        assert_eq!(why_nothing(&[], true), "it was interrupted");
+        assert!(why_nothing(&skipped, true).starts_with("it was interrupted; "));
+        assert!(why_nothing(&skipped, false).contains("no room"));
+        assert!(why_nothing(&[], false).contains("raise --duration"));
+    }
 }
