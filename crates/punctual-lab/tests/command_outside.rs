@@ -241,6 +241,8 @@ fn what_cannot_be_seen_is_said() {
     if let Some(command) = unprivileged(&["explain", "--pid", &pid, "--duration", "100ms"]) {
         let said = place.start(command).end().with(3).err;
         assert!(said.contains("--tier 0"), "{said}");
+        let mounts = fs::read_to_string("/proc/mounts").expect("procfs");
+        assert!(!mounts.contains(" /sys/kernel/tracing tracefs ") || !said.contains("not mounted"), "{said}");
     }
     let less = ["explain", "--tier", "0", "--pid", &pid, "--duration", "300ms", "--json"];
     let Some(command) = unprivileged(&less) else { return };

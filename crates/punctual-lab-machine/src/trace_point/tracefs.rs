@@ -18,8 +18,20 @@ pub(super) fn formats(names: &[&str], optional: &Range<usize>) -> Formats {
     let mounted = PLACES.iter().find(|place| Path::new(place).join("events").exists());
     match mounted {
         Some(place) => read(place, names, optional),
-        None => read_privately(names, optional),
+        None => match closed(PLACES[0]) {
+            Some(error) => Err(error),
+            None => read_privately(names, optional),
+        },
     }
+}
+
+/// Why it cannot be read where it is mounted: without a mount anybody may look there, and another mount is closed as well.
+fn closed(place: &str) -> Option<SystemError> {
+    let error = std::fs::metadata(Path::new(place).join("events")).err()?;
+    let is_closed = error.kind() == ErrorKind::PermissionDenied;
+    is_closed.then(|| {
+        SystemError::new("read", place, advice(&error, "tracefs is not readable by this user: run as root"))
+    })
 }
 
 fn read(place: &str, names: &[&str], optional: &Range<usize>) -> Formats {
