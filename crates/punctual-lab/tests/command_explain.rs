@@ -42,6 +42,10 @@ fn a_run_is_explained_from_its_store() {
     assert!(first.contains("Message 0") && first.contains("request"), "{first}");
     let error = place.punctual(&["explain", "run", "--message", "99999999"]).with(2).err;
     assert!(error.contains("--message 99999999"), "{error}");
+    for option in ["--trace", "--threshold"] {
+        let error = place.punctual(&["explain", "run", option, "1ms"]).with(2).err;
+        assert!(error.contains(option) && error.contains("not with a run"), "{error}");
+    }
     let less = explained(&place, &["--tier", "0"]);
     let parts = |finding: &Value| finding["parts"].as_array().map_or(0, Vec::len);
     assert!(less["findings"].as_array().expect("a list").iter().all(|finding| parts(finding) == 0));

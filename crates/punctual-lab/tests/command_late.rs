@@ -177,6 +177,15 @@ fn what_is_no_log_is_refused() {
     let said = place.start(punctual(&["explain", "other.txt"])).end().with(2).err;
     assert!(said.contains("other.txt: line 1: no log of late messages"), "{said}");
     in_time(&place.path("late.jsonl"));
+    for (more, words) in [
+        (["--trace", "nowhere"], "--trace nowhere: there is no such file or folder"),
+        (["--threshold", "1ms"], "--threshold goes with"),
+        (["--duration", "1s"], "and not with a log of late messages"),
+        (["--pid", "1"], "--pid goes with"),
+    ] {
+        let said = place.punctual(&[&["explain", "late.jsonl"], &more[..]].concat()).with(2).err;
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+    }
     let said = place.start(punctual(&["explain", "late.jsonl", "--message", "3"])).end().with(2).err;
     assert!(said.contains("--message 3"), "{said}");
 }

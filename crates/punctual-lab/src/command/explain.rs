@@ -55,21 +55,20 @@ const SHOWN_MAX: usize = 10;
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
     let shown = Shown { json: arguments.json, shown_max };
-    let Some(path) = &arguments.run else { return outside::live(&arguments.outside, arguments.tier, shown) };
+    let Some(path) = &arguments.run else {
+        check(arguments, Source::Processes)?;
+        return outside::live(&arguments.outside, arguments.tier, shown);
+    };
     if path.is_file() {
-        if arguments.perfetto.is_some() {
-            let text = "--perfetto draws a run: this is a file";
-            return Err(Failure::Usage(format!("{}: {text}", path.display())));
-        }
         if TraceFile::is_at(path) {
+            check(arguments, Source::Trace)?;
             return outside::of_file(path, &arguments.outside, shown);
         }
+        check(arguments, Source::Log)?;
         return late_log(path, arguments);
     }
-    if !arguments.outside.pid.is_empty() {
-        return Err(Failure::Usage(format!("--pid: {} is no trace on file", path.display())));
-    }
     let run = Run::open(path)?;
+    check(arguments, Source::Run)?;
     if let Some(number) = arguments.message {
         return one_message(&run, number, arguments.tier);
     }
@@ -105,6 +104,55 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         all.insert(0, notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
     print(&text::page(&all, Screen::stdout()))
+}
+
+/// What is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Processes,
+    Trace,
+    Log,
+    Run,
+}
+
+impl Source {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Processes => "processes from outside (--pid)",
+            Self::Trace => "a trace on file",
+            Self::Log => "a log of late messages",
+            Self::Run => "a run",
+        }
+    }
+}
+
+/// Whether all that is asked for goes with what is explained: what would be passed over is refused.
+fn check(arguments: &ExplainArguments, source: Source) -> Result<(), Failure> {
+    use Source::{Log, Processes, Run, Trace};
+    let refused = |text: String| Err(Failure::Usage(text));
+    let outside = &arguments.outside;
+    let options: [(&str, bool, &[Source]); 8] = [
+        ("--pid", !outside.pid.is_empty(), &[Processes, Trace]),
+        ("--duration", outside.duration.is_some(), &[Processes]),
+        ("--threshold", outside.threshold.is_some(), &[Processes, Trace]),
+        ("--out", outside.out.is_some(), &[Processes]),
+        ("--message", arguments.message.is_some(), &[Log, Run]),
+        ("--perfetto", arguments.perfetto.is_some(), &[Run]),
+        ("--trace", arguments.trace.is_some(), &[Log]),
+        ("--tier 0", arguments.tier == 0, &[Processes, Log, Run]),
+    ];
+    let is_off = |(_, given, fits): &&(&str, bool, &[Source])| *given && !fits.contains(&source);
+    if let Some((option, _, fits)) = options.iter().find(is_off) {
+        let fits: Vec<&str> = fits.iter().map(|one| one.words()).collect();
+        return refused(format!("{option} goes with {}, and not with {}", fits.join(" or "), source.words()));
+    }
+    if source == Processes && arguments.tier == 0 && (outside.threshold.is_some() || outside.out.is_some()) {
+        return refused("--tier 0: sums have no threshold and no trace: leave out --threshold, --out".to_owned());
+    }
+    match arguments.trace.as_ref().filter(|place| !place.exists()) {
+        Some(place) => refused(format!("--trace {}: there is no such file or folder", place.display())),
+        None => Ok(()),
+    }
 }
 
 /// What a trial lost, with its place.

@@ -27,15 +27,25 @@ pub(super) struct OutsideArguments {
     /// Processes to look at from outside, whatever they are (root)
     #[arg(long, value_name = "PID,…", value_delimiter = ',')]
     pub(super) pid: Vec<u32>,
-    /// With --pid: how long to record
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    duration: Duration,
-    /// From outside: what is shorter is not late
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
-    threshold: Duration,
+    /// With --pid: how long to record [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) duration: Option<Duration>,
+    /// From outside: what is shorter is not late [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) threshold: Option<Duration>,
     /// With --pid: keep the trace, for punctual explain FILE
     #[arg(long, value_name = "FILE", requires = "pid")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
+}
+
+/// How long is recorded, and what is late, where nothing else is said.
+const DURATION: Duration = Duration::from_secs(10);
+const THRESHOLD: Duration = Duration::from_millis(1);
+
+impl OutsideArguments {
+    fn lasts(&self) -> Duration {
+        self.duration.unwrap_or(DURATION)
+    }
 }
 
 /// How it is shown.
@@ -60,7 +70,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
     if tier == 0 {
         return counters(arguments, shown);
     }
-    let recorded = record(&arguments.pid, arguments.duration, interrupted).map_err(|reason| {
+    let recorded = record(&arguments.pid, arguments.lasts(), interrupted).map_err(|reason| {
         Failure::Machine(format!("{reason}; --tier 0 sums up what the kernel counts without a trace"))
     })?;
     let trace = &recorded.trace;
@@ -69,7 +79,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
         notes.push(NO_CALLS.to_owned());
     }
     let cover = trace.known().iter().map(|known| known.1 - known.0).sum::<u64>();
-    let asked = arguments.duration;
+    let asked = arguments.lasts();
     if Duration::from_nanos(cover) + Duration::from_millis(200) < asked {
         let known = Duration::from_nanos(cover).as_secs_f64();
         notes.push(if interrupted() {
@@ -137,7 +147,7 @@ fn answer(
     program: &str,
     shown: Shown,
 ) -> Result<(), Failure> {
-    let threshold_ns = u64::try_from(arguments.threshold.as_nanos()).unwrap_or(u64::MAX);
+    let threshold_ns = u64::try_from(arguments.threshold.unwrap_or(THRESHOLD).as_nanos()).unwrap_or(u64::MAX);
     let answer = explain(trace, &Question { threads, threshold_ns, withheld });
     if answer.lost > 0 {
         notes.push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
@@ -176,8 +186,9 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
                         kernel's trace tells (--tier 1, as root).";
     let before = counted(&arguments.pid);
     let begin = std::time::Instant::now();
-    while begin.elapsed() < arguments.duration && !interrupted() && !threads_of(&arguments.pid).is_empty() {
-        std::thread::sleep(Duration::from_millis(10).min(arguments.duration));
+    let lasts = arguments.lasts();
+    while begin.elapsed() < lasts && !interrupted() && !threads_of(&arguments.pid).is_empty() {
+        std::thread::sleep(Duration::from_millis(10).min(lasts));
     }
     let none = Counted::default();
     let since = |(thread, (process, now)): (u32, (u32, Counted))| {
