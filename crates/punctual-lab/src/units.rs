@@ -1,5 +1,6 @@
 //! Numbers as people read and write them.
 
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
@@ -119,6 +120,12 @@ pub fn gap(text: &str) -> Result<Duration, String> {
         return Err("from 0 to 10s".to_owned());
     }
     Ok(gap)
+}
+
+/// Where somebody listens.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = "an address and a port are needed, such as 10.0.0.2:9930; names are not looked up";
+    text.parse().map_err(|_| wrong.to_owned())
 }
 
 /// Whether a count need not be written.

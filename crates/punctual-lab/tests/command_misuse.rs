@@ -35,6 +35,11 @@ fn a_wrong_call_is_refused_in_one_line() {
     // A processor that is not there, and a floor that is more than all.
     refused(&place, &["run", "response", "--client-cpu", "9999"], &["--client-cpu", "'9999'", "processors"]);
     refused(&place, &["run", "server", "--floor", "2000"], &["--floor", "'2000'", "0 to 1000"]);
+    for call in
+        [&["run", "response", "--to", "far"][..], &["echo", "--listen", "far"], &["stat", "--serve", "far"]]
+    {
+        refused(&place, call, &["'far'", call[call.len() - 2], "such as 10.0.0.2:9930", "not looked up"]);
+    }
     // A negative value is a value, and no option.
     refused(&place, &["survey", "--count", "-1"], &["'-1'", "--count", "1..=10000000"]);
     refused(&place, &["survey", "--count=-1"], &["'-1'", "--count", "1..=10000000"]);

@@ -16,12 +16,13 @@ use crate::response::option::{Ends, Variant};
 use crate::run::processor;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
+use crate::units::address;
 
 /// Options of the responder.
 #[derive(Debug, Args)]
 pub struct EchoArguments {
     /// Where to listen
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9930")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9930", value_parser = address)]
     listen: SocketAddr,
     /// What to understand
     #[arg(long, value_enum, default_value_t)]

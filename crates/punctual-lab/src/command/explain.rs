@@ -147,7 +147,9 @@ fn check(arguments: &ExplainArguments, source: Source) -> Result<(), Failure> {
         return refused(format!("{option} goes with {}, and not with {}", fits.join(" or "), source.words()));
     }
     if source == Processes && arguments.tier == 0 && (outside.threshold.is_some() || outside.out.is_some()) {
-        return refused("--tier 0: sums have no threshold and no trace: leave out --threshold, --out".to_owned());
+        return refused(
+            "--tier 0: sums have no threshold and no trace: leave out --threshold, --out".to_owned(),
+        );
     }
     match arguments.trace.as_ref().filter(|place| !place.exists()) {
         Some(place) => refused(format!("--trace {}: there is no such file or folder", place.display())),

@@ -18,7 +18,7 @@ use super::serve::serve;
 use crate::error::Failure;
 use crate::report::section::{Block, Cell, Column, Item, Section, Table, Tone, numbers};
 use crate::report::text::{self, Screen};
-use crate::units::{count, dash, duration, grouped, micros_or_dash};
+use crate::units::{address, count, dash, duration, grouped, micros_or_dash};
 
 mod groups;
 
@@ -33,7 +33,7 @@ pub struct StatArguments {
     pub json: bool,
     /// Answer a Prometheus server at this address instead (`--serve` alone: 127.0.0.1:9464)
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464")]
-    #[arg(conflicts_with_all = ["once", "json", "every"])]
+    #[arg(conflicts_with_all = ["once", "json", "every"], value_parser = address)]
     pub serve: Option<SocketAddr>,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]

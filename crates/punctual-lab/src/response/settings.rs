@@ -19,7 +19,7 @@ use crate::load::forwarder::Faults;
 use crate::run::{Common, choose_cpus, network, processor};
 use crate::sample::{CellId, Load};
 use crate::scheduling::Urgency;
-use crate::units::duration;
+use crate::units::{address, duration};
 
 /// Options of the response.
 #[derive(Clone, Debug, Args)]
@@ -42,7 +42,7 @@ pub struct ResponseArguments {
     #[arg(long, value_enum, default_value_t)]
     pub(super) urgent: Ends,
     /// A responder elsewhere (punctual echo) [default: one in a network namespace of its own]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     pub(super) to: Option<SocketAddr>,
     /// What the responder speaks
     #[arg(long, value_enum, default_value_t)]
