@@ -82,8 +82,9 @@ impl BroadcastTestbed {
         } else {
             Err("no medium of a network was asked for".to_owned())
         };
-        let without_network =
-            made.err().map(|reason| format!("members need network namespaces: {reason}; run it as root"));
+        let without_network = made.err().map(|reason| {
+            format!("members need network namespaces: {reason}. Without root: --engine shared")
+        });
         let mut testbed =
             Self { crew: Crew::default(), namespaces: Vec::new(), without_network, pins, number: 0 };
         for place in 0..count {
