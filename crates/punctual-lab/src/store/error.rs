@@ -14,6 +14,8 @@ pub enum StoreError {
     TooLarge { path: PathBuf },
     /// Writing is not allowed there.
     Forbidden { path: PathBuf },
+    /// Nobody may write there, and no right changes that.
+    ReadOnly { path: PathBuf },
     /// It is there and cannot be read.
     Unread { path: PathBuf, error: io::Error },
     /// The directory already holds something; a run is never mixed with another.
@@ -41,7 +43,8 @@ impl StoreError {
         match error.kind() {
             Kind::StorageFull | Kind::QuotaExceeded => Self::Full { path },
             Kind::FileTooLarge => Self::TooLarge { path },
-            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Forbidden { path },
+            Kind::PermissionDenied => Self::Forbidden { path },
+            Kind::ReadOnlyFilesystem => Self::ReadOnly { path },
             _ => Self::Device { path, error },
         }
     }
@@ -68,6 +71,11 @@ impl fmt::Display for StoreError {
             Self::Forbidden { path } => {
                 write!(f, "no permission for {}: choose another directory with --out", path.display())
             }
+            Self::ReadOnly { path } => write!(
+                f,
+                "the file system of {} is read-only: choose a directory of another with --out",
+                path.display()
+            ),
             Self::Occupied { path } => {
                 write!(f, "{} is not empty: choose a new directory with --out", path.display())
             }
@@ -119,5 +127,18 @@ impl std::error::Error for StoreError {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a file system that is read-only is no question of rights, and is called what it is.
+    #[test]
+    fn read_only_is_not_forbidden() {
+        let said = |kind: io::ErrorKind| StoreError::from_io(Path::new("runs"), kind.into()).to_string();
+        assert!(said(io::ErrorKind::ReadOnlyFilesystem).contains("of runs is read-only"));
+        assert!(said(io::ErrorKind::PermissionDenied).contains("no permission for runs"));
     }
 }
