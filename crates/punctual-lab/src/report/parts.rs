@@ -144,10 +144,14 @@ pub fn comparison(title: &str, comparison: &Comparison) -> Vec<Section> {
     [section].into_iter().chain(doubts(&comparison.doubts)).collect()
 }
 
+/// A bound above it bounds nothing: too few runs say how far they lie apart.
+const BOUND_SHOWN_MAX: f64 = 1_000.0;
+
 fn measure_row(measure: &Measure) -> [Cell; 6] {
     let stalls = measure.aspect == Aspect::StallsPerMinute;
     let shown = |value: Option<f64>| value.map_or("∞".to_owned(), if stalls { rate } else { micros });
-    let high = measure.high.map_or("∞".to_owned(), |high| format!("{high:.2}"));
+    let bounded = measure.high.filter(|&high| high <= BOUND_SHOWN_MAX);
+    let high = bounded.map_or("∞".to_owned(), |high| format!("{high:.2}"));
     let verdict = match (measure.difference, stalls) {
         (Difference::None, _) => Cell::toned("no difference", Tone::Faint),
         (Difference::Faster, false) => Cell::toned("faster", Tone::Good),
@@ -197,6 +201,18 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: an interval whose upper end has 25 digits is one without an end.
+    #[test]
+    fn a_bound_that_bounds_nothing_is_infinite() {
+        let interval = |high| {
+            let (aspect, a, b, ratio) = (Aspect::Max, Some(2e3), Some(2e3), Some(1.0));
+            let difference = Difference::None;
+            measure_row(&Measure { aspect, a, b, ratio, low: 0.0, high, difference })[4].text.clone()
+        };
+        assert_eq!(interval(Some(4.9e24)), "0.00 to ∞");
+        assert_eq!(interval(Some(999.0)), "0.00 to 999.00");
+    }
 
     /// Goal: the ratio says which side is infinite, and nothing where both are.
     #[test]
