@@ -83,6 +83,24 @@ fn two_commands_are_played_in_turn() {
     assert!(table.contains("two runs, nothing else known"), "{table}");
 }
 
+/// Goal: what has nothing in common is told after one pair, and no other is made.
+#[test]
+fn what_has_nothing_in_common_is_made_once() {
+    let _turn = alone();
+    let place = Place::new();
+    let of = |gap: &str| {
+        format!(
+            "punctual survey --quick --only shared/spin --gap {gap} --load closed --duration 200ms --count 100"
+        )
+    };
+    let (a, b) = (of("0"), of("1ms"));
+    let ended =
+        place.punctual(&["compare", "--interleave", &a, &b, "--pairs", "5", "--out", "turns"]).with(2);
+    assert!(ended.err.contains("nothing in common"), "{}", ended.err);
+    let made = |side: &str| std::fs::read_dir(place.path(side)).expect("a side").count();
+    assert_eq!(["turns/a", "turns/b"].map(made), [1, 1]);
+}
+
 #[test]
 fn what_makes_no_run_is_refused() {
     let place = Place::new();

@@ -14,6 +14,7 @@ use crate::file::resolved;
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::report::text::{self, Screen};
+use crate::sample::CellId;
 use crate::store::{Run, StoreError};
 use crate::units::percent;
 
@@ -58,19 +59,27 @@ pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
             out: arguments.out.as_deref(),
             name: "compare",
             wanted: &wanted,
+            check: &|made| check_common(&open(&made[0])?, &open(&made[1])?),
             held: &|_| Ok(None),
         })?
     } else {
         [named(&arguments.a)?, named(&arguments.b)?]
     };
     let (runs_a, runs_b) = (open(&a)?, open(&b)?);
+    check_common(&runs_a, &runs_b)?;
     let order = if arguments.interleave { Order::Interleaved } else { order_of(&runs_a, &runs_b) };
     let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b) } else { Vec::new() };
     let comparison = compare_runs(&runs_a, &runs_b, &history, order)?;
-    if comparison.cells.is_empty() {
-        return Err(Failure::Usage("the runs have measured nothing in common".to_owned()));
-    }
     show(&comparison, [&a, &b], arguments)
+}
+
+/// Whether some cell is in all runs.
+fn check_common(a: &[Run], b: &[Run]) -> Result<(), Failure> {
+    let is_everywhere = |cell: &CellId| a.iter().chain(b).all(|run| run.trials_of(cell).next().is_some());
+    if a.iter().flat_map(Run::cells).any(|cell| is_everywhere(&cell)) {
+        return Ok(());
+    }
+    Err(Failure::Usage("the runs have measured nothing in common".to_owned()))
 }
 
 fn show(

@@ -28,6 +28,8 @@ pub(super) struct Turns<'a> {
     pub(super) out: Option<&'a Path>,
     pub(super) name: &'a str,
     pub(super) wanted: &'a dyn Fn(&MadeRuns) -> Result<usize, Failure>,
+    /// Whether the first pair can be compared: what it lacks, no other brings.
+    pub(super) check: &'a dyn Fn(&MadeRuns) -> Result<(), Failure>,
     /// Changes the host for a run of a side, until what it returns is dropped.
     pub(super) held: &'a dyn Fn(usize) -> Result<Option<Box<dyn Any>>, Failure>,
 }
@@ -35,7 +37,7 @@ pub(super) struct Turns<'a> {
 /// Makes the pairs; returns where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count.
 pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     catch_interrupts()?;
-    let Turns { commands, pairs, out, name, wanted, held } = *turns;
+    let Turns { commands, pairs, out, name, wanted, check, held } = *turns;
     let folder = folder(out, name)?;
     let bar = progress(false);
     let mut made = [Vec::new(), Vec::new()];
@@ -57,6 +59,9 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
             made.iter_mut().zip(places).for_each(|(made, place)| made.push(place));
         }
         pair += 1;
+        if pair == 1 && !interrupted() {
+            check(&made)?;
+        }
         if pair == count && pairs.is_none() && !interrupted() {
             count = wanted(&made)?;
         }

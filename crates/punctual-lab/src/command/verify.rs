@@ -71,8 +71,17 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         out: arguments.out.as_deref(),
         name: "verify",
         wanted: &|_| Ok(arguments.pairs),
+        check: &|made| compared(made, fix).map(drop),
         held: &|side| if side == 1 { fix.hold().map_err(Failure::Machine) } else { Ok(None) },
     })?;
+    let (comparison, [a, b]) = compared(&made, fix)?;
+    let mut notes = Vec::new();
+    let outliers = outliers(&a, &b, &mut notes)?;
+    show(&comparison, (&outliers, &notes), &made, arguments)
+}
+
+/// The comparison of these runs, and the runs.
+fn compared(made: &MadeRuns, fix: &Fix) -> Result<(RunComparison, [Vec<Run>; 2]), Failure> {
     let [a, mut b] = [open(&made[0])?, open(&made[1])?];
     call_alike(&a, &mut b);
     let comparison = compare_runs(&a, &b, &[], Order::Interleaved)?;
@@ -80,9 +89,7 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         let text = format!("nothing was measured with the fix: {}", fix.words());
         return Err(Failure::Machine(text));
     }
-    let mut notes = Vec::new();
-    let outliers = outliers(&a, &b, &mut notes)?;
-    show(&comparison, (&outliers, &notes), &made, arguments)
+    Ok((comparison, [a, b]))
 }
 
 /// Tries a fix against the mistakes of starts. They alternate inside of one run.
