@@ -1,6 +1,7 @@
 //! Numbers as people read and write them.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
@@ -128,6 +129,29 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| wrong.to_owned())
 }
 
+/// Bytes, such as 30000, 64k, 20M, 1G; thousands, and a B may follow.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix('B').unwrap_or(text);
+    let (number, factor) = match number.char_indices().last() {
+        Some((at, 'k')) => (&number[..at], 1_000),
+        Some((at, 'M')) => (&number[..at], 1_000_000),
+        Some((at, 'G')) => (&number[..at], 1_000_000_000),
+        _ => (number, 1),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    bytes.filter(|bytes| (1..=100_000_000_000).contains(bytes)).ok_or_else(|| "from 1 to 100G".to_owned())
+}
+
+/// The same within a range.
+pub fn size_in(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| {
+        let size = bytes(text).ok().and_then(|size| usize::try_from(size).ok());
+        let (least, most) = (count(*range.start() as u64), count(*range.end() as u64));
+        let wrong = || format!("from {least} to {most} bytes, such as 64k");
+        size.filter(|size| range.contains(size)).ok_or_else(wrong)
+    }
+}
+
 /// Whether a count need not be written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
 pub(crate) fn is_zero(count: &u64) -> bool {
@@ -150,6 +174,20 @@ mod tests {
             ["1,053.80", "0.25", "-12,345.00", "7.00"]
         );
         assert_eq!((fixed(999.96, 1), fixed(f64::INFINITY, 1)), ("1,000.0".to_owned(), "inf".to_owned()));
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        let read = ["30000", "64k", "20M", "1G", "1GB"].map(|text| bytes(text).unwrap());
+        assert_eq!(read, [30_000, 64_000, 20_000_000, 1_000_000_000, 1_000_000_000]);
+        for wrong in ["", "0", "k", "1T", "-1", "101G", "18446744073709551615G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        let within = size_in(16..=64_000);
+        assert_eq!((within("64k"), within("16")), (Ok(64_000), Ok(16)));
+        for wrong in ["15", "65k", "-1", "lots"] {
+            assert_eq!(within(wrong), Err("from 16 to 64,000 bytes, such as 64k".to_owned()), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use punctual::broadcast::Guarantee;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvSettings;
+use crate::units::size_in;
 
 /// What carries frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -278,25 +279,12 @@ impl FromStr for FrameSize {
         if text == "max" {
             return Ok(Self::Max);
         }
-        let bytes = text.parse().ok().filter(|bytes| FRAME_SIZES.contains(bytes));
+        let bytes = size_in(FRAME_SIZES)(text).ok();
         bytes.map(Self::Bytes).ok_or_else(|| {
             let (least, most) = (FRAME_SIZES.start(), FRAME_SIZES.end());
             format!("from {least} to {most} bytes are possible, or max")
         })
     }
-}
-
-/// Bytes, such as 30000, 64k, 20M, 1G; thousands, and a B may follow.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let number = text.strip_suffix('B').unwrap_or(text);
-    let (number, factor) = match number.char_indices().last() {
-        Some((at, 'k')) => (&number[..at], 1_000),
-        Some((at, 'M')) => (&number[..at], 1_000_000),
-        Some((at, 'G')) => (&number[..at], 1_000_000_000),
-        _ => (number, 1),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.filter(|bytes| (1..=100_000_000_000).contains(bytes)).ok_or_else(|| "from 1 to 100G".to_owned())
 }
 
 /// What members suffer under load.
@@ -449,14 +437,5 @@ mod tests {
         assert_eq!(FrameSize::Max.resolve(30_000, 65_000), Some(30_000));
         assert_eq!(FrameSize::Max.resolve(200_000, 65_000), Some(60_000));
         assert_eq!(FrameSize::Max.resolve(64, 65_000), Some(64));
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        let read = ["30000", "64k", "20M", "1G", "1GB"].map(|text| bytes(text).unwrap());
-        assert_eq!(read, [30_000, 64_000, 20_000_000, 1_000_000_000, 1_000_000_000]);
-        for wrong in ["", "0", "k", "1T", "-1", "101G", "18446744073709551615G"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
     }
 }

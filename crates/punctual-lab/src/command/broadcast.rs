@@ -12,12 +12,12 @@ use super::progress::progress;
 use crate::broadcast::kv::option::{KvSettings, VALUE_SIZE_MAX, VALUE_SIZE_MIN};
 use crate::broadcast::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Disruption, Disruptions, FaultPlace, FaultProfile,
-    FrameSize, OtherSystem, PACED_MAX, Paced, Planted, Senders, bytes,
+    FrameSize, OtherSystem, PACED_MAX, Paced, Planted, Senders,
 };
 use crate::broadcast::other;
 use crate::error::Failure;
 use crate::run::Common;
-use crate::units::duration;
+use crate::units::{bytes, duration, size_in};
 
 /// Options of the broadcast.
 #[derive(Debug, Args)]
@@ -40,8 +40,8 @@ pub struct BroadcastArguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bytes: Option<u64>,
     /// Size of a message [default: 30,000]; with --app kv of a value, 24 to 32,000 [default: 100]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=64 << 20))]
-    message: Option<u32>,
+    #[arg(long, value_name = "BYTES", value_parser = size_in(16..=64 << 20))]
+    message: Option<usize>,
     /// Payload of a frame, in turn: bytes, or max for a whole message as far as the medium carries it [default: 1,328, which Ethernet
     /// carries uncut; 8,192 in memory]
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
@@ -96,8 +96,8 @@ pub struct BroadcastArguments {
 const MESSAGES_MAX: u64 = 50_000_000;
 
 /// Size of a message, and of a value of a store, where nothing else is said.
-const MESSAGE: u32 = 30_000;
-const VALUE: u32 = 100;
+const MESSAGE: usize = 30_000;
+const VALUE: usize = 100;
 
 /// Payload of a trial, where nothing else is said.
 const BYTES: u64 = 16_000_000;
@@ -189,7 +189,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     }
     let message = arguments.message.unwrap_or(if kv.is_some() { VALUE } else { MESSAGE });
     let bytes = arguments.bytes.unwrap_or(BYTES);
-    if bytes / u64::from(message) > MESSAGES_MAX {
+    if bytes / message as u64 > MESSAGES_MAX {
         return Err(Failure::Usage(format!("--bytes {bytes}: at most {MESSAGES_MAX} messages")));
     }
     let usual = FAULTS[..if is_table { FAULTS.len() } else { 1 }].iter();
@@ -209,7 +209,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
         senders,
         kinds: kinds(arguments, is_table)?,
         bytes,
-        message: message as usize,
+        message,
         frames: frames(arguments, is_table)?,
         window: arguments.window.map(usize::from),
         faults: placed(arguments, faults)?,
@@ -268,7 +268,7 @@ fn store(
                 "--kind: a store whose last puts a crash undoes, or that has no order, is not linearizable; --app kv needs ab",
             );
         }
-        if arguments.message.is_some_and(|value| !sizes.contains(&(value as usize))) {
+        if arguments.message.is_some_and(|value| !sizes.contains(&value)) {
             return refused("--message: a value of --app kv has from 24 to 32,000 bytes");
         }
     }

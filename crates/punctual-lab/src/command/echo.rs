@@ -16,7 +16,7 @@ use crate::response::option::{Ends, Variant};
 use crate::run::processor;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
-use crate::units::address;
+use crate::units::{address, size_in};
 
 /// Options of the responder.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub struct EchoArguments {
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// Largest payload, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 9000)]
+    #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = size_in(1..=DATAGRAM_SIZE_MAX))]
     size: usize,
     /// How long the kernel polls the device, µs
     #[arg(long, value_name = "US", default_value_t = 50)]
@@ -53,9 +53,6 @@ pub struct EchoArguments {
 /// Answers until Ctrl-C.
 pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     catch_interrupts().and_then(|()| count_continuations())?;
-    if !(1..=DATAGRAM_SIZE_MAX).contains(&arguments.size) {
-        return Err(Failure::Usage(format!("--size {}: from 1 to {DATAGRAM_SIZE_MAX}", arguments.size)));
-    }
     let needs_interface = arguments.way.is_raw() || arguments.way.answers_in_kernel();
     if needs_interface && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
         let text =

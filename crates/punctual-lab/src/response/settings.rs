@@ -19,7 +19,7 @@ use crate::load::forwarder::Faults;
 use crate::run::{Common, choose_cpus, network, processor};
 use crate::sample::{CellId, Load};
 use crate::scheduling::Urgency;
-use crate::units::{address, duration};
+use crate::units::{address, duration, size_in};
 
 /// Options of the response.
 #[derive(Clone, Debug, Args)]
@@ -48,7 +48,7 @@ pub struct ResponseArguments {
     #[arg(long, value_enum, default_value_t)]
     pub(super) protocol: Protocol,
     /// Payload, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = size_in(1..=wire::SIZE_MAX))]
     pub(super) size: usize,
     /// Open load with so many trips a second
     #[arg(long, value_name = "N", conflicts_with = "gap", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -114,7 +114,7 @@ pub struct ResponseArguments {
     #[arg(long)]
     pub(super) lock_memory: bool,
     /// Room at each socket for what nobody has read yet, bytes [default: 16 MiB]
-    #[arg(long, value_name = "BYTES", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(4096..=1 << 30))]
+    #[arg(long, value_name = "BYTES", value_parser = size_in(4096..=1 << 30))]
     pub(super) receive_buffer: Option<usize>,
     /// Record who ran on each processor, for punctual explain (root)
     #[arg(long)]
