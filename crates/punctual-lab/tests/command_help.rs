@@ -76,6 +76,31 @@ fn pages_without_a_run_fit_eighty_columns() {
     }
 }
 
+/// Goal: no help offers what its command always refuses.
+#[test]
+fn what_is_always_refused_is_not_offered() {
+    let place = Place::new();
+    let calls = [
+        ("vehicles", &["--count", "--gap", "--load"][..]),
+        ("broadcast", &["--count", "--gap", "--load"]),
+        ("server", &["--count", "--gap"]),
+        ("peel", &["--gap", "--load"]),
+    ];
+    for (verb, options) in calls {
+        let help = place.punctual(&["run", verb, "--help"]).with(0).out;
+        for option in options {
+            assert!(!help.contains(&format!("{option} <")), "{verb} {option}: {help}");
+            let value = match *option {
+                "--load" => "closed",
+                "--gap" => "1ms",
+                _ => "1",
+            };
+            let refused = place.punctual(&["run", verb, option, value]).with(2).err;
+            assert!(refused.contains(option) && refused.contains(':'), "{verb} {option}: {refused}");
+        }
+    }
+}
+
 /// Goal: the list of what there is to ask fits a terminal of 24 lines and says what its words mean.
 #[test]
 fn the_list_of_tasks_fits_a_terminal() {

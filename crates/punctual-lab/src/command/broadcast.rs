@@ -16,11 +16,12 @@ use crate::broadcast::option::{
 };
 use crate::broadcast::other;
 use crate::error::Failure;
-use crate::run::Common;
+use crate::run::{Common, hidden};
 use crate::units::{bytes, duration, size_in};
 
 /// Options of the broadcast.
 #[derive(Debug, Args)]
+#[command(mut_args(hidden(&["count", "gap", "load"])))]
 #[command(mut_arg("duration", |arg| arg.help("With --period or --app kv, time of one trial [default: 5s, of kv 500ms]")))]
 pub struct BroadcastArguments {
     #[command(flatten)]

@@ -13,10 +13,11 @@ use crate::error::Failure;
 use crate::peel::experiment::{PeelSettings, WARMUP};
 use crate::peel::layer::InjectedFault;
 use crate::peel::start_fix::StartFix;
-use crate::run::{Common, choose_cpus};
+use crate::run::{Common, choose_cpus, hidden};
 
 /// Options of the peel.
 #[derive(Debug, Args)]
+#[command(mut_args(hidden(&["gap", "load"])))]
 pub struct PeelArguments {
     #[command(flatten)]
     common: Common,

@@ -14,7 +14,7 @@ use punctual_proto::classes::{Policy, Scheduler};
 use super::measure;
 use super::progress::progress;
 use crate::error::Failure;
-use crate::run::{Common, LoadArgument, choose_cpus};
+use crate::run::{Common, LoadArgument, choose_cpus, hidden};
 use crate::scheduling::Urgency;
 use crate::server::experiment::{ServerSettings, Wanted};
 use crate::server::host::TaskSettings;
@@ -24,6 +24,7 @@ use crate::units::duration;
 
 /// Options of the server.
 #[derive(Debug, Args)]
+#[command(mut_args(hidden(&["count", "gap"])))]
 #[command(mut_arg("duration", |arg| arg.help("Time of one trial, such as 5s, 500ms [default: 5s, with --quick 1s]")))]
 pub struct ServerArguments {
     #[command(flatten)]

@@ -12,7 +12,7 @@ mod worker;
 
 pub use crew::Crew;
 pub use experiment::{Experiment, RunPlan};
-pub use options::{Common, LoadArgument, processor};
+pub use options::{Common, LoadArgument, hidden, processor};
 pub use place::{
     HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 
 use crate::sample::Load;
 use crate::units::{duration, gap};
@@ -49,6 +49,14 @@ impl Common {
     /// The only gap that is wanted, if not all are.
     pub fn gap_us(&self) -> Option<u64> {
         self.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Leaves these out of the help: an experiment that always refuses them says why when they are given.
+pub fn hidden(names: &'static [&'static str]) -> impl FnMut(Arg) -> Arg {
+    move |arg| {
+        let is_hidden = names.contains(&arg.get_id().as_str());
+        if is_hidden { arg.hide(true) } else { arg }
     }
 }
 

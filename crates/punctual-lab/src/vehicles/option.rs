@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::value::Record;
 use crate::endpoint::{Medium, VALUE_SIZE};
 use crate::error::Failure;
-use crate::run::Common;
 use crate::run::rows::Row;
+use crate::run::{Common, hidden};
 use crate::sample::{CellId, Kind, Load};
 use crate::scheduling::Urgency;
 use crate::units::{duration, gap};
@@ -82,6 +82,7 @@ pub(super) enum Seal {
 
 /// Options of the vehicles.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args(hidden(&["count", "gap", "load"])))]
 #[command(mut_arg("duration", |arg| arg.help("How long vehicles publish in each run, such as 30s, 2m, in place of --messages")))]
 pub struct VehiclesArguments {
     #[command(flatten)]
