@@ -32,6 +32,12 @@ fn facts_for_people_and_for_scripts() {
     );
     let facts: Value = serde_json::from_str(&place.punctual(&["host", "--json"]).with(0).out).expect("JSON");
     assert!(facts["host"]["cpus"].as_u64() > Some(0), "{facts}");
+    assert!(facts["host"]["cpus_online"].as_u64() >= facts["host"]["cpus"].as_u64(), "{facts}");
+    assert_eq!(facts["host"]["load_average"].as_array().map(Vec::len), Some(3), "{facts}");
+    for limit in ["memlock_bytes", "realtime_priority"] {
+        // Without a limit it is null, and there.
+        assert!(facts["host"].get(limit).is_some_and(|value| value.is_u64() || value.is_null()), "{facts}");
+    }
     assert!(facts["clock"]["stamp_ns"].as_f64() > Some(0.0), "{facts}");
     assert!(facts["facilities"]["packet sockets"]["available"].is_boolean(), "{facts}");
 }

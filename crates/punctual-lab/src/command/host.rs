@@ -36,7 +36,14 @@ pub fn host(arguments: &HostArguments) -> Result<(), Failure> {
             (facility.name.to_owned(), state)
         })
         .collect();
-    let all = json!({ "host": facts::host(&read, &[]), "clock": facts::clock(), "facilities": facilities });
+    let mut host = json!(facts::host(&read, &[]));
+    // What a run does not keep.
+    host["cpus_online"] = json!(read.cpus_online.as_ref().map(Vec::len));
+    host["load_average"] = json!(read.load_average);
+    let limit = |value: u64| (value != u64::MAX).then_some(value);
+    host["memlock_bytes"] = json!(limit(read.memlock_bytes.soft));
+    host["realtime_priority"] = json!(limit(read.realtime_priority.soft));
+    let all = json!({ "host": host, "clock": facts::clock(), "facilities": facilities });
     print(&format!("{all:#}\n"))
 }
 
