@@ -204,7 +204,7 @@ impl Cause {
             }
             Self::OthersRan { .. } => "stop the other programs and run again",
             Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
-            Self::FewSamples { .. } => "raise --count or --duration",
+            Self::FewSamples { .. } => "measure more: --duration or --count, or else --bytes or --messages",
             Self::FewPairs { .. } => "play at least five pairs (--pairs)",
             Self::FewValues { .. } => {
                 "raise --rounds and --starts to five at least, and read the medians alone until then"
