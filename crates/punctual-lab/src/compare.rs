@@ -401,10 +401,14 @@ fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2], resolution_ns: u
                 "Cannot say below {percent:.0} % of p50: how far runs of the same thing lie apart is unknown"
             ),
             (Some(percent), _) if percent < 25.0 => {
-                format!("No difference; a change of p50 by {percent:.0} % would have been seen")
+                format!(
+                    "No difference; a change of p50 by {percent:.0} % would have been seen in one case of two"
+                )
             }
             (Some(percent), _) => {
-                format!("No difference; only a change of p50 by {percent:.0} % or more would have been seen")
+                format!(
+                    "No difference; even a change of p50 by {percent:.0} % would have been seen in one case of two only"
+                )
             }
         },
         (false, true) => format!("B is faster: {}", faster.join(", ")),
@@ -432,7 +436,8 @@ fn phrase(measure: &Measure) -> String {
     }
 }
 
-/// The change of the median, in percent, that neither the interval nor the clock would have hidden.
+/// The change of the median, in percent, that neither the interval nor the clock would have hidden. The median that is measured
+/// falls short of it in half of all cases.
 fn seen(measures: &[Measure], resolution_ns: u64) -> Option<f64> {
     let p50 = measures.iter().find(|m| m.aspect == Aspect::P50)?;
     let resolved = 1.0 + resolution_ns as f64 / p50.a?;
