@@ -38,6 +38,7 @@ fn a_run_is_explained_from_its_store() {
     }
     let text = place.punctual(&["explain", "run"]).with(0).out;
     assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text);
+    assert!(text.contains("by the rule of each trial"), "{text}");
     let first = place.punctual(&["explain", "run", "--message", "0"]).with(0).out;
     assert!(first.contains("Message 0") && first.contains("request"), "{first}");
     let error = place.punctual(&["explain", "run", "--message", "99999999"]).with(2).err;

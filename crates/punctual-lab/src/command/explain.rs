@@ -51,6 +51,9 @@ pub struct ExplainArguments {
 /// Stalls that are shown one by one, if not all are asked for.
 const SHOWN_MAX: usize = 10;
 
+/// Why these are not as many as the tables of a run count.
+const RULE: &str = "Late is what is so by the rule of each trial, its warm-up included; the run's tables count stalls of the steady state.";
+
 /// Says what was late, where, why, and what to try, from the store.
 pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let shown_max = if arguments.all { usize::MAX } else { SHOWN_MAX };
@@ -98,6 +101,8 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let lost = loss::section(&trials);
     let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
     let mut all = sections(&places, shown_max);
+    let list = all.pop().map(|list| list.note(RULE));
+    all.extend(list);
     all.extend(lost);
     if !notes.is_empty() {
         // First: what is not known must not look like nothing.

@@ -185,7 +185,7 @@ fn what_was_late(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
     let all = count(late.len() as u64);
     let _ = write!(
         page,
-        "</ul><p class=\"say\">The longest of {all} stalls; more of them stand below. {}</p></div>",
+        "</ul><p class=\"say\">The longest of {all} stalls, those of the warm-up included; more of them stand below. {}</p></div>",
         never_came.unwrap_or_default()
     );
 }

@@ -136,7 +136,8 @@ pub(super) fn section(all: &[Late<'_>]) -> Section {
     }
     let section = section
         .note(format!(
-            "Messages released at the same instant waited for the same thing. {} late messages are {} stalls; the longest first.",
+            "Messages released at the same instant waited for the same thing. {} late messages are {} stalls, the longest first. Those \
+             of the warm-up are among them; the tables count the steady state alone.",
             count(messages),
             count(all.len() as u64)
         ))
