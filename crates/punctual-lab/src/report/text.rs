@@ -159,10 +159,15 @@ pub fn wrapped(words: &str, first: &str, others: &str, screen: Screen) -> String
     text + &line + "\n"
 }
 
-/// As one grid if it fits; else as several, each with the key, and with the rows' numbers where that does not tell them apart.
+/// As one grid if it fits; else as several, each with the key, and with the rows' numbers where that does not tell them apart. Where
+/// the key leaves no room for another column, the numbers stand in its place.
 fn table(table: &Table, screen: Screen) -> String {
     let all = widths(table);
-    if parts(table, &all, screen.width).len() > 1 && !keys_differ(table) {
+    let pieces = parts(table, &all, screen.width);
+    if pieces.iter().any(|columns| takes(table, &all, columns) > screen.width) {
+        return grids(&Table { keys: 1, ..numbered(table) }, screen);
+    }
+    if pieces.len() > 1 && !keys_differ(table) {
         return grids(&numbered(table), screen);
     }
     grids(table, screen)
@@ -218,11 +223,15 @@ fn least(table: &Table, widths: &[usize], column: usize) -> usize {
     if is_prose { widths[column].min(PROSE_MIN) } else { widths[column] }
 }
 
+/// The least that these columns take side by side.
+fn takes(table: &Table, widths: &[usize], columns: &[usize]) -> usize {
+    let each = columns.iter().map(|&column| least(table, widths, column) + GUTTER);
+    each.sum::<usize>().saturating_sub(GUTTER)
+}
+
 /// Which columns stand in each part.
 fn parts(table: &Table, widths: &[usize], room: usize) -> Vec<Vec<usize>> {
-    let takes = |columns: &[usize]| -> usize {
-        columns.iter().map(|&column| least(table, widths, column) + GUTTER).sum::<usize>() - GUTTER
-    };
+    let takes = |columns: &[usize]| takes(table, widths, columns);
     let all: Vec<usize> = (0..table.columns.len()).collect();
     if all.is_empty() || takes(&all) <= room {
         return vec![all];
@@ -395,6 +404,20 @@ mod tests {
             assert!(["row", "1", "2"].iter().all(|start| starts.contains(start)), "{narrow}");
         }
         assert!(!table(&alike, Screen { width: 200, colour: false }).contains("row"), "it is one table");
+    }
+
+    /// Goal: a key that leaves no room for a long name beside it stands by itself, and no terminal breaks a row.
+    #[test]
+    fn a_wide_key_gives_way_to_the_numbers_of_rows() {
+        let mut names = Table::new(["protocol", "found", "repaired"].map(Column::name).to_vec());
+        for number in ["1", "2"] {
+            let cells = ["receiver-moves-without-uif", "wake-up lost", "epoll-event-recheck"];
+            names.row(cells.map(|cell| Cell::from(format!("{cell}{number}"))));
+        }
+        let text = table(&names, Screen { width: 40, colour: false });
+        assert!(text.lines().all(|line| measure_text_width(line) <= 40), "{text}");
+        assert!(text.lines().any(|line| line.trim() == "2  receiver-moves-without-uif2"), "{text}");
+        assert!(text.contains("2  wake-up lost2  epoll-event-recheck2"), "{text}");
     }
 
     /// Goal: a wide terminal is used.
