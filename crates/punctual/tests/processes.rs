@@ -143,7 +143,7 @@ fn read_in_order(bus: &Bus, expected: u64) {
 }
 
 fn sleep_through_signals(bus: &Bus, wake: Wake) {
-    signal::catch_interrupts().unwrap();
+    signal::catch_all_interrupts().unwrap();
     let node = Node::open(bus, "sleeper").unwrap();
     let mut communicator = node.bind_with(1, &CommunicatorOptions::waiting(wake)).unwrap();
     communicator.send_timeout(Target::port("waker", 1), b"ready", PATIENCE).unwrap();

@@ -803,9 +803,8 @@ fn who_closes_the_view_says_nothing_of_its_order() {
     assert!(said.iter().all(|message| !is_kind(message, ORDER)), "{said:?}");
 }
 
-/// Goal: a wish to join of a life that is over does not put out the life that came after it, whoever promises first.
-#[test]
-fn a_late_wish_to_join_does_not_hurry_a_ballot() {
+/// A group, and a wish to join of a life that 2 had before.
+fn with_an_old_wish() -> (Room, Vec<u8>) {
     let mut room = Room::new(|options| options);
     let mut joins = Vec::new();
     room.run(Nanos::from_millis(400), |_, message| {
@@ -814,8 +813,15 @@ fn a_late_wish_to_join_does_not_hurry_a_ballot() {
         }
     });
     room.gather();
-    let mut old = joins[0].clone();
+    let mut old = joins.swap_remove(0);
     old[16] ^= 1;
+    (room, old)
+}
+
+/// Goal: a wish to join of a life that is over does not put out the life that came after it, whoever promises first.
+#[test]
+fn a_late_wish_to_join_does_not_hurry_a_ballot() {
+    let (mut room, old) = with_an_old_wish();
     room.hear(0, 2, &old);
     // What 2 says comes a little later than what 1 does.
     let mut late = Vec::new();
@@ -935,16 +941,7 @@ fn who_hears_no_promise_lets_others_lead() {
 /// Goal: a wish to join of a life that is over, which comes late, changes nothing for the life that came after it.
 #[test]
 fn a_late_wish_to_join_is_none() {
-    let mut room = Room::new(|options| options);
-    let mut joins = Vec::new();
-    room.run(Nanos::from_millis(400), |_, message| {
-        if message.get(2) == Some(&2) && is_kind(message, JOIN) {
-            joins.push(message.clone());
-        }
-    });
-    room.gather();
-    let mut old = joins[0].clone();
-    old[16] ^= 1;
+    let (mut room, old) = with_an_old_wish();
     room.run(Nanos::from_millis(1), |_, _| {});
     [0, 1].into_iter().for_each(|place| room.hear(place, 2, &old));
     // It speaks before anybody leads a ballot.
