@@ -272,17 +272,25 @@ pub struct RunComparison {
 
 impl RunComparison {
     /// Pairs of runs in turn that would find 10 % more of the median in four of five cases: in half of the cells, and in
-    /// nine of ten.
+    /// nine of ten of those where the clock does not hide it.
     pub fn pairs_needed(&self) -> Option<[usize; 2]> {
-        half_and_nine_of_ten(self.cells.iter().filter_map(|cell| cell.comparison.pairs_needed).collect())
+        half_and_nine_of_ten(self.resolved().filter_map(|one| one.pairs_needed).collect())
+    }
+
+    /// Cells in which the clock hides 10 % of the median: no number of pairs finds it.
+    pub fn unresolved(&self) -> usize {
+        self.cells.len() - self.resolved().count()
+    }
+
+    fn resolved(&self) -> impl Iterator<Item = &Comparison> {
+        self.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.is_unresolved)
     }
 
     /// How many pairs are to be made, as far as those that were made can say: as many as find 10 % more of the median in nine
     /// cells of ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often.
     /// Cells in which the clock hides it want no pair: none would help them.
     pub fn pairs_wanted(&self) -> usize {
-        let resolved = self.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.is_unresolved);
-        enough_for(resolved.filter_map(|one| one.pairs_needed).collect())
+        enough_for(self.resolved().filter_map(|one| one.pairs_needed).collect())
     }
 
     /// Cells of which some aspect differs.

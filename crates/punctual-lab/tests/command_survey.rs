@@ -5,6 +5,7 @@ mod glossary;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use common::{
     Ended, Place, alone, children, is_root, punctual, punctual_by, short_survey, summary_of, survey, text,
@@ -46,16 +47,24 @@ fn a_responder_that_dies_costs_one_trial() {
     let mut started = place.start(punctual(&asked));
     let (parent, samples) = (started.id(), place.path("run/samples"));
     let stored = || fs::read_dir(&samples).map_or(0, Iterator::count);
-    started.has("a trial between processes", || stored() > 2 && !children(parent).is_empty());
-    let killed = children(parent);
-    for pid in &killed {
-        assert!(Command::new("kill").args(["-KILL", pid]).status().is_ok_and(|status| status.success()));
-    }
+    // Each message lets it sleep once.
+    let sleeps_of = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    started.has("the midst of a trial between processes", || {
+        let Some(pid) = children(parent).pop() else { return false };
+        let (trials, sleeps) = (stored(), sleeps_of(&pid));
+        std::thread::sleep(Duration::from_millis(20));
+        let is_amid = trials > 2 && stored() == trials && sleeps_of(&pid) > sleeps + 5;
+        is_amid && Command::new("kill").args(["-KILL", &pid]).status().is_ok_and(|status| status.success())
+    });
     let before = stored();
     let ended = started.end().with(1);
     let summary = summary_of(&text(&place.path("run/summary.json")));
     let doubts = summary["doubts"].to_string();
-    assert!(doubts.contains("the responder ended: signal: 9"), "{doubts}\n{}", ended.err);
+    assert!(doubts.contains("the responder ended by signal 9"), "{doubts}\n{}", ended.err);
     assert!(stored() > before + 1, "{before} trials, then {}", stored());
 }
 

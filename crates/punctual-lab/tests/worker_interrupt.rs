@@ -34,9 +34,14 @@ fn interrupt_this_process() {
 #[test]
 fn who_ignores_an_interrupt_is_not_waited_for_without_end() {
     interrupt_this_process();
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready");
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' INT; sleep 60"]);
+    command.args(["-c", "trap '' INT; : > \"$1\"; exec sleep 60", "sh"]).arg(&ready);
     let mut worker = Worker::run(&mut command).expect("a shell");
+    while !ready.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let heard = worker.recv_within::<()>(Duration::from_millis(300));
     assert!(heard.is_err_and(|reason| reason.contains("said nothing")));
     worker.kill();

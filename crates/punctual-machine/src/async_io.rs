@@ -225,6 +225,10 @@ impl Drop for AsyncIo {
         };
         for descriptor in self.watched.iter().filter(is_ours) {
             let _gone_anyway = set_async(descriptor.as_fd(), None);
+            if !is_ours(&descriptor) {
+                // Another one has claimed it between the question and the answer.
+                let _as_before = set_async(descriptor.as_fd(), Some(libc::SIGIO));
+            }
         }
     }
 }

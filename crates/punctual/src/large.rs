@@ -94,13 +94,13 @@ const CATCHING_UP: Nanos = Nanos::from_millis(200);
 
 /// Whether a receiver has looked for long enough that what it has not seen is late.
 #[derive(Debug, Default)]
-struct Looks {
+struct Absence {
     last: Nanos,
     /// Since the newest fragment it was away once, and has caught up by then.
     caught_up_at: Option<Nanos>,
 }
 
-impl Looks {
+impl Absence {
     /// A fragment has come.
     fn note_fragment(&mut self, now: Nanos) {
         (self.last, self.caught_up_at) = (now, None);
@@ -125,12 +125,12 @@ impl Looks {
 #[derive(Debug)]
 pub(crate) struct Gatherer {
     assembler: Assembler<Origin>,
-    looks: Looks,
+    absence: Absence,
 }
 
 impl Gatherer {
     pub(crate) fn new(large: &Large) -> Self {
-        Self { assembler: Assembler::new(large.message_size_max), looks: Looks::default() }
+        Self { assembler: Assembler::new(large.message_size_max), absence: Absence::default() }
     }
 
     /// Takes a fragment whose bytes behind the head, `size` of them, `copy` puts where they belong; it says whether they are what was
@@ -143,7 +143,7 @@ impl Gatherer {
         copy: impl FnOnce(&mut [u8]) -> bool,
     ) -> Gathered {
         let now = now(about);
-        self.looks.note_fragment(now);
+        self.absence.note_fragment(now);
         let head = Head::read(head, size);
         let place = self.counted(about, |assembler, free| match &head {
             Some(head) => assembler.place(origin, head, now, free),
@@ -199,7 +199,7 @@ impl Gatherer {
     #[inline]
     pub(crate) fn begin_look(&mut self, about: &About) {
         if !self.assembler.is_empty() {
-            self.looks.begin(now(about));
+            self.absence.begin(now(about));
         }
     }
 
@@ -208,7 +208,7 @@ impl Gatherer {
     pub(crate) fn handle_nothing(&mut self, about: &About) {
         if !self.assembler.is_empty() {
             let now = now(about);
-            if self.looks.end(now) {
+            if self.absence.end(now) {
                 self.counted(about, |assembler, _| assembler.handle_timeout(now));
             }
         }
@@ -245,37 +245,37 @@ mod tests {
     use super::*;
 
     /// A look at an instant.
-    fn look(looks: &mut Looks, now: Nanos) -> bool {
-        looks.begin(now);
-        looks.end(now)
+    fn look(absence: &mut Absence, now: Nanos) -> bool {
+        absence.begin(now);
+        absence.end(now)
     }
 
     /// Goal: who was away, as all of its process may have been, gives nothing up before others had time to bring what had come.
     #[test]
     fn who_was_away_catches_up_first() {
-        let (mut looks, mut now) = (Looks::default(), Nanos(3 * ASSEMBLY_AGE.0));
-        looks.note_fragment(now);
+        let (mut absence, mut now) = (Absence::default(), Nanos(3 * ASSEMBLY_AGE.0));
+        absence.note_fragment(now);
         for _ in 0..100 {
             now = now.plus(Nanos::from_millis(10));
-            assert!(look(&mut looks, now));
+            assert!(look(&mut absence, now));
         }
-        looks.begin(now);
+        absence.begin(now);
         now = now.plus(ASSEMBLY_AGE);
-        assert!(looks.end(now), "it waited");
+        assert!(absence.end(now), "it waited");
         now = now.plus(ASSEMBLY_AGE);
-        assert!(!look(&mut looks, now), "it was away");
-        assert!(!look(&mut looks, now.plus(Nanos(CATCHING_UP.0 - 1))));
-        assert!(look(&mut looks, now.plus(CATCHING_UP)));
+        assert!(!look(&mut absence, now), "it was away");
+        assert!(!look(&mut absence, now.plus(Nanos(CATCHING_UP.0 - 1))));
+        assert!(look(&mut absence, now.plus(CATCHING_UP)));
     }
 
     /// Goal: who looks once in a long while gives up what is missing at the second look.
     #[test]
     fn who_looks_seldom_gives_up_as_well() {
-        let mut looks = Looks::default();
-        looks.note_fragment(ASSEMBLY_AGE);
-        assert!(!look(&mut looks, Nanos(9 * ASSEMBLY_AGE.0)));
-        assert!(look(&mut looks, Nanos(18 * ASSEMBLY_AGE.0)));
-        looks.note_fragment(Nanos(19 * ASSEMBLY_AGE.0));
-        assert!(!look(&mut looks, Nanos(28 * ASSEMBLY_AGE.0)));
+        let mut absence = Absence::default();
+        absence.note_fragment(ASSEMBLY_AGE);
+        assert!(!look(&mut absence, Nanos(9 * ASSEMBLY_AGE.0)));
+        assert!(look(&mut absence, Nanos(18 * ASSEMBLY_AGE.0)));
+        absence.note_fragment(Nanos(19 * ASSEMBLY_AGE.0));
+        assert!(!look(&mut absence, Nanos(28 * ASSEMBLY_AGE.0)));
     }
 }

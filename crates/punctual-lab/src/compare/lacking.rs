@@ -10,6 +10,7 @@ pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
         Cause::CutShort { trials: 0 },
         Cause::Overdue { trials: 0, left_out: 0 },
         Cause::Ended { reason: String::new() },
+        Cause::FarEndGone { subject: String::new(), reason: String::new() },
     ];
     let concluded = run.summary.iter().flat_map(|summary| summary.doubts.iter().cloned());
     let early = concluded.filter(|doubt| ends_early.iter().any(|cause| cause.advice() == doubt.do_));
@@ -36,7 +37,8 @@ pub(super) fn lacking(runs: &[&Run]) -> Vec<Doubt> {
 fn skipped_alone(run: &Run, runs: &[&Run]) -> impl Iterator<Item = Doubt> {
     let by_all = |skip: &&Skipped| {
         let mut others = runs.iter().filter_map(|run| run.summary.as_ref());
-        others.all(|summary| summary.skipped.contains(skip))
+        // Reasons may hold numbers of one run.
+        others.all(|summary| summary.skipped.iter().any(|other| other.what == skip.what))
     };
     let skipped = run.summary.iter().flat_map(|summary| &summary.skipped);
     skipped.filter(move |skip| !by_all(skip)).map(|Skipped { what, reason }| {

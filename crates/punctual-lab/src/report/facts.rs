@@ -11,7 +11,7 @@ use super::html::code;
 use super::late::Late;
 use super::parts::WORDS;
 use crate::facts::in_words;
-use crate::sample::Kind;
+use crate::sample::{CellId, Kind};
 use crate::summary::{Choice, Figures, Host, Summary};
 use crate::units::{count, dash, micros};
 
@@ -147,8 +147,13 @@ fn medium_words(engine: &str) -> Option<&'static str> {
 
 /// Messages that were lost, or answered wrongly, are infinitely late; stalls have none of them.
 fn never_came(cells: &[PageCell]) -> Option<String> {
-    let all = cells.iter().map(|cell| cell.result.lost.saturating_add(cell.result.mismatched));
-    let messages = all.fold(0, u64::saturating_add);
+    // A request's way is a part of its round trip: what is lost there is lost once.
+    let is_part = |cell: &PageCell| {
+        let whole = CellId { kind: Kind::RoundTrip, ..cell.result.cell.clone() };
+        cell.result.cell.kind == Kind::OneWay && cells.iter().any(|other| other.result.cell == whole)
+    };
+    let wholes = cells.iter().filter(|cell| !is_part(cell)).map(|cell| &cell.result);
+    let messages = wholes.fold(0_u64, |all, one| all.saturating_add(one.lost).saturating_add(one.mismatched));
     let were = if messages == 1 { "message was" } else { "messages were" };
     let words = "lost or answered wrongly, which is infinitely late: see the doubts.";
     (messages > 0).then(|| format!("{} {were} {words}", count(messages)))
@@ -259,7 +264,7 @@ fn list(page: &mut String, facts: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{CellId, Outcome, Samples};
+    use crate::sample::{Outcome, Samples};
     use crate::summary::CellResult;
 
     /// A cell whose steady messages ended so.
@@ -298,6 +303,16 @@ mod tests {
         );
         let halved = said(&[(Outcome::Answered, 20), (Outcome::Lost, 21)]);
         assert!(halved.contains("half of its messages never came"), "{halved}");
+        let both = |kind| {
+            let mut cell = cell(&[(Outcome::Answered, 50), (Outcome::Lost, 2)]);
+            cell.result.cell.kind = kind;
+            cell
+        };
+        let lost_once = never_came(&[both(Kind::RoundTrip), both(Kind::OneWay)]);
+        assert!(
+            lost_once.is_some_and(|text| text.starts_with("2 messages")),
+            "its way is a part of its trip"
+        );
         let lost = said(&[(Outcome::Lost, 30)]);
         assert!(lost.contains("Nothing was answered") && lost.contains("No message came after"), "{lost}");
     }

@@ -6,7 +6,7 @@ use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparis
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::sample::Kind;
 use crate::summary::{CellResult, Recommendation, Skipped, Summary};
-use crate::units::{count, dash, micros, micros_or_dash, rate};
+use crate::units::{count, dash, micros, micros_or_dash, plural, rate};
 
 /// What stands for a figure that is none.
 pub const LEGEND: &str = "Times in µs. –: fewer than ten samples lie beyond. ∞: among the lost.";
@@ -192,6 +192,10 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
         whole = whole.words(format!(
             "To find 10 % more of p50 in four of five cases: {half} pairs in half of the cells, {most} in nine of ten (--pairs)."
         ));
+    }
+    if runs.unresolved() > 0 {
+        let cells = plural(runs.unresolved() as u64, "cell");
+        whole = whole.words(format!("In {cells} the clock hides 10 %: no number of pairs finds it."));
     }
     sections.push(whole);
     sections.extend(doubts(&runs.doubts));

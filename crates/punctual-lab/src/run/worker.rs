@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
@@ -249,8 +250,9 @@ impl Worker {
         if reason != ENDED || !ends_by_itself(child) {
             return reason;
         }
-        match child.try_wait() {
-            Ok(Some(end)) if !end.success() => format!("{reason}: {end}"),
+        match child.try_wait().ok().flatten().map(|end| (end.signal(), end.code())) {
+            Some((Some(signal), _)) => format!("{reason} by signal {signal}"),
+            Some((_, Some(code))) if code != 0 => format!("{reason} with exit code {code}"),
             _ => reason,
         }
     }

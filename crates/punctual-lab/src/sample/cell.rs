@@ -103,9 +103,10 @@ impl CellId {
         format!("{kind} · {} load · {} B{neighbour}", self.load.as_str(), self.size)
     }
 
-    /// "0", "100 µs", "1 ms".
+    /// "0", "100 µs", "1 ms"; a dash under open load whose period is no part of the plan.
     pub fn gap(&self) -> String {
         match self.gap_us {
+            0 if self.load == Load::Open => "–".to_owned(),
             0 => "0".to_owned(),
             us if us % 1_000_000 == 0 => format!("{} s", us / 1_000_000),
             us if us % 1000 == 0 => format!("{} ms", us / 1000),

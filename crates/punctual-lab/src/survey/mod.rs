@@ -164,8 +164,18 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Makes one trial. If an end of its place is gone after it, the next one there begins with new ends.
+    /// Makes one trial, and once more if an end of its place was gone before it began.
     fn make(&mut self, place: Place, endpoint: EndpointPlan, order: Trial) -> Result<MadeTrial, String> {
+        match self.make_once(place, endpoint, order) {
+            Err(_) if !self.testbeds.contains_key(&place) && self.opens(place, &mut Vec::new()) => {
+                self.make_once(place, endpoint, order)
+            }
+            made => made,
+        }
+    }
+
+    /// If an end of its place is gone after it, the next one there begins with new ends.
+    fn make_once(&mut self, place: Place, endpoint: EndpointPlan, order: Trial) -> Result<MadeTrial, String> {
         let made =
             self.testbeds[&place].run(move |testbed| (testbed.make(&endpoint, &order), testbed.is_whole()));
         if !matches!(made, Ok((_, true))) {

@@ -132,7 +132,7 @@ impl GroupOptions {
         }
         let times = [self.heartbeat, self.suspect_after, self.round_trip];
         // What a user has taken is said once in a heartbeat, and heard a little later.
-        let is_hasty = |after: Nanos| after.0 < 2 * self.heartbeat.0;
+        let is_hasty = |after: Nanos| after.0 < self.heartbeat.0.saturating_mul(2);
         let expels_hastily = self.expel_slow_after.is_some_and(is_hasty);
         if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat || expels_hastily {
             return Err(OptionsError::Times);

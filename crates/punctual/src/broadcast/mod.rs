@@ -158,7 +158,7 @@ impl Group {
     }
 
     /// The view that this member is in, of which its user may not have been told yet; empty before the first, and between two
-    /// lives.
+    /// lives. Does what there is to do for the group, without waiting.
     pub fn view(&mut self) -> View {
         self.drive(|driver| {
             driver.turn();
@@ -334,7 +334,6 @@ impl Group {
         let mut driver = self.shared.visit(&mut self.sender);
         disarm(&mut driver, &self.shared);
         let began = driver.now();
-        driver.drive_if_due(began);
         let deadline = began.plus(nanos(timeout));
         let mut has_waited = false;
         loop {
@@ -344,8 +343,10 @@ impl Group {
                 driver = self.shared.visit(&mut self.sender);
             }
             if let Some(result) = work(&mut driver, false) {
-                if has_waited {
-                    driver.driven_at = driver.now();
+                // What was here already is not kept waiting for what is due.
+                match has_waited {
+                    true => driver.driven_at = driver.now(),
+                    false => driver.drive_if_due(began),
                 }
                 return result;
             }

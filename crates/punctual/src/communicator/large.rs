@@ -70,12 +70,12 @@ pub(super) fn put_fragment(
 
 /// Spreads bytes over time.
 #[derive(Debug)]
-struct Pace {
+struct Spread {
     bytes: usize,
     next: Ticks,
 }
 
-impl Pace {
+impl Spread {
     /// So many bytes were taken. Whether they are to be flushed, and waited for until then.
     fn handle_taken(&mut self, bytes: usize, clock: &Clock) -> Option<Ticks> {
         self.bytes += bytes;
@@ -200,7 +200,7 @@ impl Communicator {
     fn send_blindly(&mut self, heads: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let (clock, waits) = (self.about().clock, !timeout.is_zero());
         let Load { target, payload, timing } = load;
-        let mut pace = Pace { bytes: 0, next: timing.sent };
+        let mut pace = Spread { bytes: 0, next: timing.sent };
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);
             let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits };
@@ -269,7 +269,7 @@ impl WireEnd {
     }
 
     /// Tells a sender what has come, unless we only listen, or are one of several who are meant. What the medium has no room for is asked
-    /// again, and so is what finds the sending half taken: a claim of this very thread may hold it.
+    /// again, and so is what would wait for a claim of this very thread.
     fn answer(&self, origin: &Origin, receipt: &Receipt) {
         let (core, inbox) = (&self.core, &self.reception.inbox);
         if inbox.monitors || origin.target != Target::from(self.address()) {
@@ -277,7 +277,10 @@ impl WireEnd {
         }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
-        let Some(mut sending) = core.sending_soon() else { return };
+        if core.claiming.is_this() {
+            return;
+        }
+        let mut sending = core.sending();
         if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {
             sending.payload().copy_from_slice(&bytes[..size]);
             sending.commit(core, inbox);
@@ -349,6 +352,7 @@ impl WireEnd {
     /// Receives until the courier has something to do.
     fn listen(&mut self, errand: &mut Errand<'_>) {
         let Errand { courier, pending, load, .. } = errand;
+        self.gatherer.begin_look(&self.core.about);
         let clock = self.core.about.clock;
         let left = courier.poll_timeout().since(now(&self.core.about));
         let left = if pending.is_some() { FULL_FOR } else { Duration::from_nanos(left.0) };

@@ -43,6 +43,12 @@ impl WireClaim<'_> {
     }
 }
 
+impl Drop for WireClaim<'_> {
+    fn drop(&mut self) {
+        self.core.claiming.end();
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct WireEnd {
     pub(super) core: Arc<Core>,
@@ -138,6 +144,7 @@ impl WireEnd {
         let timing = self.stamps.then(|| Timing { due: None, sent: self.core.about.clock.now() });
         let mut sending = self.core.sending();
         sending.claim(&self.core, &self.reception.inbox, target, (Kind::Data, size), timing)?;
+        self.core.claiming.begin();
         Ok(WireClaim { sending, core: &self.core, inbox: &self.reception.inbox })
     }
 
@@ -304,6 +311,10 @@ impl WireEnd {
         self.armed = true;
         if let Some(mut receiving) = self.core.try_receiving() {
             reception::housekeep_if_due(&self.core, &mut receiving);
+        }
+        if self.core.is_behind() {
+            // An event loop that was woken for that does nothing else for it.
+            self.core.catch_up();
         }
         let (core, reception) = (&self.core, &self.reception);
         let is_ready = || !core.arm() || reception.has_news();

@@ -11,7 +11,7 @@ use punctual_proto::Port;
 
 use super::events::Watch;
 use super::inbox::{self, Inbox};
-use super::reader::ReadingThread;
+use super::reader::HoldingThread;
 use super::receiving::Receiving;
 use super::registry::{Registry, Waiting};
 use super::sending::Sending;
@@ -34,7 +34,9 @@ pub(crate) struct Core {
     /// Wakes users' event loops, while no component drives the engine.
     pub(crate) gate: Gate,
     /// Who reads where messages lie, with the receiving half held.
-    pub(crate) reading: ReadingThread,
+    pub(crate) reading: HoldingThread,
+    /// Who has a claim, with the sending half held.
+    pub(crate) claiming: HoldingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
     /// 1 while there are losses under no cause.
@@ -45,9 +47,6 @@ pub(crate) struct Core {
     pub(super) sending: Mutex<Sending>,
     pub(super) receiving: Mutex<Receiving>,
 }
-
-/// How often the sending half is tried for. Others have it for microseconds, a claim for as long as its owner likes.
-const SENDING_TRIES: u32 = 1_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,17 +69,6 @@ impl Core {
 
     pub(crate) fn try_sending(&self) -> Option<MutexGuard<'_, Sending>> {
         try_lock(&self.sending)
-    }
-
-    /// The same, unless somebody keeps it for longer than to send.
-    pub(crate) fn sending_soon(&self) -> Option<MutexGuard<'_, Sending>> {
-        (0..SENDING_TRIES).find_map(|_| {
-            let sending = self.try_sending();
-            if sending.is_none() {
-                std::hint::spin_loop();
-            }
-            sending
-        })
     }
 
     /// Borrows the engine's receiving half for a moment; its driver, if there is one, makes way.

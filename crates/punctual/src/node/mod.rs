@@ -42,7 +42,7 @@ pub(crate) mod waiting;
 use events::Watch;
 pub(crate) use opening::count_of;
 use options::Opened;
-use reader::ReadingThread;
+use reader::HoldingThread;
 use receiving::Receiving;
 use registry::Registry;
 use sending::Sending;
@@ -211,7 +211,8 @@ impl Node {
             room: engine.receive.room(),
             descriptors,
             gate,
-            reading: ReadingThread::default(),
+            reading: HoldingThread::default(),
+            claiming: HoldingThread::default(),
             visitors: Counter::default(),
             unsettled: Counter::default(),
             sending: Mutex::new(sending),

@@ -45,9 +45,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The thread that shows messages to a reader just now: it holds what it would wait for.
+/// The thread that has one half of the engine for longer than a call of it takes: it would wait for itself.
 #[derive(Debug, Default)]
-pub(crate) struct ReadingThread(Counter);
+pub(crate) struct HoldingThread(Counter);
 
 fn this_thread() -> u64 {
     std::thread_local! {
@@ -56,21 +56,38 @@ fn this_thread() -> u64 {
     PLACE.with(|place| std::ptr::from_ref(place).addr() as u64)
 }
 
-impl ReadingThread {
+impl HoldingThread {
     /// Reads on this thread for as long as `read` takes.
     #[inline]
     pub(crate) fn during<T>(&self, read: impl FnOnce() -> T) -> T {
-        self.0.set(this_thread());
+        self.begin();
         let done = read();
-        self.0.set(0);
+        self.end();
         done
+    }
+
+    /// This thread has the half from now on.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.0.set(this_thread());
+    }
+
+    /// It gives the half back.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.0.set(0);
+    }
+
+    /// Whether this thread has it.
+    pub(crate) fn is_this(&self) -> bool {
+        self.0.get() == this_thread()
     }
 
     /// # Panics
     /// If this thread shows messages just now: it would wait for itself.
     pub(crate) fn refuse_this(&self) {
         assert!(
-            self.0.get() != this_thread(),
+            !self.is_this(),
             "what Communicator::poll shows messages to must neither wait for messages of its node, nor ask or change that"
         );
     }

@@ -40,6 +40,11 @@ impl Waiter for SleepOnSignal {
         })
     }
 
+    fn handle_found(&mut self) {
+        // Until the next wait others may claim the signals, or end with them.
+        self.looked = false;
+    }
+
     fn sleeps_in_set(&self) -> bool {
         true
     }

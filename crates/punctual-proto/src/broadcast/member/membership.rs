@@ -52,7 +52,7 @@ impl Member {
     /// for that view, but not to join any more, until nobody has its wish in mind.
     pub(super) fn leave_before_joining(&mut self, asked_at: Nanos) {
         let GroupOptions { heartbeat, suspect_after, .. } = self.options;
-        if self.now >= asked_at.plus(suspect_after).plus(Nanos(2 * heartbeat.0)) {
+        if self.now >= asked_at.plus(suspect_after).plus(Nanos(heartbeat.0.saturating_mul(2))) {
             return self.end();
         }
         let own = self.own;
