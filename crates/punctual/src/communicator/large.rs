@@ -200,7 +200,7 @@ impl Communicator {
     fn send_blindly(&mut self, heads: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let (clock, waits) = (self.about().clock, !timeout.is_zero());
         let Load { target, payload, timing } = load;
-        let mut pace = Spread { bytes: 0, next: timing.sent };
+        let mut spread = Spread { bytes: 0, next: timing.sent };
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);
             let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits };
@@ -210,7 +210,7 @@ impl Communicator {
             })?;
             self.about().page.count(Count::LargeSent).add(is_first.into());
             if let (true, End::Wire(end)) = (waits, &mut self.end)
-                && let Some(until) = pace.handle_taken(bytes.len(), clock)
+                && let Some(until) = spread.handle_taken(bytes.len(), clock)
             {
                 end.flush();
                 std::thread::sleep(clock.duration(until.since(clock.now())));

@@ -435,11 +435,11 @@ fn write_prefix(frame: &mut [u8], header: &Header, stamps: Option<(Stamps, Ticks
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
     use punctual_machine::doorbell::Notification;
     use punctual_machine::event_fd::wait_readable;
-    use std::os::fd::AsFd;
 
     use super::*;
     use crate::engine::PrivateBell;

@@ -47,7 +47,7 @@ impl Gathering {
             .split_head()
             .unwrap_or(([0; punctual_proto::fragment::HEAD_SIZE], Payload::Private(&[])));
         if !message.payload.is_intact() {
-            // What its head says must move nothing. Nor is the message whole where it is intact now: its bytes are not copied yet.
+            // A head that was written over moves nothing. The message's own question comes later: it would count as whole.
             message.fate.set(Fate::Overwritten);
             return true;
         }
