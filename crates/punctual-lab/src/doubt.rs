@@ -204,7 +204,7 @@ impl Cause {
             }
             Self::OthersRan { .. } => "stop the other programs and run again",
             Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
-            Self::FewSamples { .. } => "measure more: --duration or --count, or else --bytes or --messages",
+            Self::FewSamples { .. } => "measure for longer, or more messages: `--help` names the option",
             Self::FewPairs { .. } => "play at least five pairs (--pairs)",
             Self::FewValues { .. } => {
                 "raise --rounds and --starts to five at least, and read the medians alone until then"

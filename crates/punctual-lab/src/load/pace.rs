@@ -76,3 +76,45 @@ pub trait Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of its messages takes longer than a period.
+    #[derive(Default)]
+    struct Slow {
+        sent: u64,
+        looks_since: u64,
+        sent_without_look: u64,
+    }
+
+    impl Client for Slow {
+        fn goes_on(&mut self) -> bool {
+            self.sent < 20
+        }
+
+        fn rest_until(&mut self, _instant: Ticks) {}
+
+        fn send(&mut self, _due: Ticks) -> (u64, Ticks) {
+            self.sent_without_look += u64::from(self.looks_since == 0);
+            (self.sent, self.looks_since) = (self.sent + 1, 0);
+            let clock = Clock::get();
+            spin_until(clock.now().plus(clock.ticks(Duration::from_micros(50))));
+            (self.sent, clock.now())
+        }
+
+        fn receive_one(&mut self, _deadline: Ticks) -> Option<Option<u64>> {
+            self.looks_since += 1;
+            None
+        }
+    }
+
+    /// Goal: who is behind takes what comes meanwhile, for which there would be no room in the end.
+    #[test]
+    fn who_is_behind_looks_before_each_message() {
+        let (clock, mut client) = (Clock::get(), Slow::default());
+        client.open(clock.now(), Duration::from_micros(10), Ticks(u64::MAX));
+        assert_eq!((client.sent, client.sent_without_look), (20, 0));
+    }
+}
