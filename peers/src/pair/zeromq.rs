@@ -1,5 +1,7 @@
 //! libzmq: a PAIR of sockets over a Unix socket (its `ipc`), with its own I/O thread at each end.
 
+use punctual_machine::cpu;
+
 use super::{Pair, Temporary, is_whole, path};
 use crate::Outcome;
 use crate::meeting::Meeting;
@@ -17,7 +19,7 @@ impl Zmq {
     pub(super) fn open(meeting: &Meeting) -> Outcome<Self> {
         let path = path(meeting, "zmq");
         let context = zmq::Context::new();
-        let socket = context.socket(zmq::PAIR)?;
+        let socket = beside_every_cpu(|| context.socket(zmq::PAIR))??;
         socket.set_sndhwm(HELD_MESSAGES)?;
         socket.set_rcvhwm(HELD_MESSAGES)?;
         let address = format!("ipc://{}", path.display());
@@ -28,6 +30,15 @@ impl Zmq {
         }
         Ok(Self { socket, _context: context, _file: meeting.here.then(|| Temporary(path)) })
     }
+}
+
+/// The first socket starts libzmq's I/O thread, which inherits where its maker may run. Pinned with it, both would share one CPU.
+fn beside_every_cpu<T>(make: impl FnOnce() -> T) -> Outcome<T> {
+    let pinned = cpu::allowed();
+    cpu::pin_to_any(&(0..cpu::count_online()).collect::<Vec<_>>())?;
+    let made = make();
+    cpu::pin_to_any(&pinned)?;
+    Ok(made)
 }
 
 impl Pair for Zmq {

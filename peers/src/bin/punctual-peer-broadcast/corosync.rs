@@ -67,6 +67,8 @@ pub(super) fn member_within(transport: &str, options: Options<'_>) -> Outcome<()
     }
     fs::create_dir_all("/run/corosync")?;
     fs::write(CONFIGURATION, configuration(transport, &options.addresses()?.0)?)?;
+    // Waits end when they should, as those of our own members do; it passes on to the daemon and the program.
+    sleep_precisely();
     let mut daemon = Command::new("corosync")
         .args(["-f", "-c", CONFIGURATION])
         .stdin(Stdio::null())
@@ -74,8 +76,6 @@ pub(super) fn member_within(transport: &str, options: Options<'_>) -> Outcome<()
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("cannot run corosync: {error}: {ADVICE}"))?;
-    // Its waits end when they should, as those of our own members do; it passes on to the program.
-    sleep_precisely();
     let member = Command::new(program()?)
         .args(["--daemon", &daemon.id().to_string(), "--frame", FRAME, "--warmup-ms", WARMUP_MS])
         .args(options.0)
