@@ -244,8 +244,8 @@ impl Subscription {
         (&self.taken.received, self.taken.target)
     }
 
-    /// Copies the oldest message of one of its publications into `buffer`, which grows as it must; never waits. Whether there was
-    /// one: [`Self::last`].
+    /// Takes the oldest message of one of its publications into `buffer`, which grows as it must; never waits. One that was put
+    /// together comes without another copy, in its own memory. Whether there was one: [`Self::last`].
     #[inline]
     pub(crate) fn take_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
         self.disarm();
@@ -254,15 +254,24 @@ impl Subscription {
             self.images.housekeep(self.clock.now());
         }
         let ignored = self.ignored;
-        self.take_with(|message| {
+        let mut is_claimed = false;
+        let has_taken = self.take_with(|message| {
             if ignored == Some(message.source) {
                 return Some(0);
+            }
+            if message.claim() {
+                is_claimed = true;
+                return Some(message.len());
             }
             if message.len() > buffer.len() {
                 buffer.resize(message.len().next_power_of_two(), 0);
             }
             message.copy_to(buffer).ok()
-        })
+        });
+        if is_claimed {
+            self.images.exchange(buffer);
+        }
+        has_taken
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.

@@ -1,5 +1,7 @@
 //! Puts messages together whose fragments one subscription reads.
 
+use std::cell::Cell;
+
 use super::message::{Fate, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
@@ -9,13 +11,15 @@ use crate::node::About;
 #[derive(Debug)]
 pub(super) struct Gathering {
     gatherer: Gatherer,
+    /// The message whose memory its reader has claimed.
+    claimed: Vec<u8>,
     /// Where its node counts what it has, if it does.
     pub(super) row: Option<usize>,
 }
 
 impl Gathering {
     pub(super) fn new(about: &About) -> Self {
-        Self { gatherer: Gatherer::new(&about.large), row: None }
+        Self { gatherer: Gatherer::new(&about.large), claimed: Vec::new(), row: None }
     }
 
     /// Shows a message to `take`. Of one that was cut it keeps the fragments, and shows it with the last of them.
@@ -63,11 +67,17 @@ impl Gathering {
             Gathered::Whole(place) => {
                 let payload = Payload::Private(self.gatherer.bytes(place));
                 let head = StreamHead { is_unopened: false, fragment_of: None, ..*message.head };
-                let whole = StreamMessage::new(&head, payload);
+                let is_claimed = Cell::new(false);
+                let whole =
+                    StreamMessage { is_claimed: Some(&is_claimed), ..StreamMessage::new(&head, payload) };
                 let is_taken = take(&whole);
                 if is_taken {
                     let bytes = self.gatherer.take(about, place);
-                    self.gatherer.give_back(about, bytes);
+                    if is_claimed.get() {
+                        self.claimed = bytes;
+                    } else {
+                        self.gatherer.give_back(about, bytes);
+                    }
                     about.page.count(Count::LargeDelivered).add(1);
                     message.fate.set(Fate::Whole);
                 }
@@ -79,6 +89,12 @@ impl Gathering {
             about.page.row(row)[RowCount::Delivered as usize].add_alone(1);
         }
         true
+    }
+
+    /// The message that was claimed becomes the reader's, and the reader's memory that of a later message.
+    pub(super) fn exchange(&mut self, about: &About, buffer: &mut Vec<u8>) {
+        let bytes = std::mem::replace(buffer, std::mem::take(&mut self.claimed));
+        self.gatherer.give_back(about, bytes);
     }
 
     /// All that has come was looked at, and there is no message.

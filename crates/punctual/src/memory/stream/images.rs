@@ -309,6 +309,11 @@ impl Images {
         self.gathering.row = Some(row);
     }
 
+    /// Puts the message that was claimed ([`StreamMessage::claim`]) in the place of `buffer`.
+    pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) {
+        self.gathering.exchange(&self.streams.about, buffer);
+    }
+
     /// Looks who has left or died, and for rings that nobody told of.
     pub(crate) fn housekeep(&mut self, now: Ticks) {
         if self.housekeeping.is_due(now) {

@@ -50,6 +50,8 @@ pub struct StreamMessage<'a> {
     pub(super) head: &'a StreamHead,
     pub(super) payload: Payload<'a>,
     pub(super) fate: Cell<Fate>,
+    /// Of a message that was put together, whether its reader claims its memory.
+    pub(super) is_claimed: Option<&'a Cell<bool>>,
 }
 
 impl Deref for StreamMessage<'_> {
@@ -90,7 +92,14 @@ impl<'a> StreamMessage<'a> {
     /// A message of which nothing has become yet.
     #[inline]
     pub(super) fn new(head: &'a StreamHead, payload: Payload<'a>) -> Self {
-        Self { head, payload, fate: Cell::new(Fate::Open) }
+        Self { head, payload, fate: Cell::new(Fate::Open), is_claimed: None }
+    }
+
+    /// Claims the memory in which the message was put together, in place of a copy. Whether it was: a reader that takes the message
+    /// has it by [`super::Images::exchange`].
+    #[inline]
+    pub(crate) fn claim(&self) -> bool {
+        self.is_claimed.inspect(|is_claimed| is_claimed.set(true)).is_some()
     }
 
     /// Where its time went until now, if its publication stamps all stages. Not divided is the time for which it lay in the ring:
