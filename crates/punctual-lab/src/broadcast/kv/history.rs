@@ -109,8 +109,23 @@ pub(super) fn operations(logs: &[ProcessLog<'_>]) -> Vec<Asked> {
     all
 }
 
-/// Checks all of it. Sentences count time from `started_ns`. Copies are equal only at the end of a whole trial: in one that was cut
-/// short a member may be behind.
+/// What a member's copy was when all was over: each key's value.
+struct Copied {
+    place: usize,
+    at_ns: u64,
+    values: HashMap<u64, u64>,
+}
+
+impl Copied {
+    /// As if somebody had read it then.
+    fn read(&self, key: u64) -> Operation {
+        let value = self.values.get(&key).copied();
+        Operation { action: Action::Get(value), invoked_ns: self.at_ns, answered_ns: Some(self.at_ns) }
+    }
+}
+
+/// Checks all of it. Sentences count time from `started_ns`. Copies have everything only at the end of a whole trial: in one that was
+/// cut short a member may be behind.
 pub(super) fn check(
     logs: &[ProcessLog<'_>],
     operations: &[Asked],
@@ -123,13 +138,14 @@ pub(super) fn check(
         checked.maybe += u64::from(asked.is_put && asked.answered_ns.is_none());
         keys.entry(asked.key).or_default().push(asked);
     }
+    let copies = if is_whole { copies(&mut checked, logs) } else { Vec::new() };
+    for key in copies.iter().flat_map(|copy| copy.values.keys()) {
+        keys.entry(*key).or_default();
+    }
     checked.keys = keys.len() as u64;
     for (key, asked) in &keys {
-        check_order(&mut checked, *key, asked, started_ns);
+        check_order(&mut checked, *key, (asked, &copies), started_ns);
         check_local(&mut checked, *key, asked, started_ns);
-    }
-    if is_whole {
-        check_copies(&mut checked, logs);
     }
     checked
 }
@@ -142,8 +158,8 @@ fn named(key: u64, asked: &Asked, started_ns: u64) -> String {
     format!("the {what} of key {key} at member {place}, from {:.3} to {end} ms", since_ms(asked.invoked_ns))
 }
 
-/// Operations that stand in the one order.
-fn check_order(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u64) {
+/// Operations that stand in the one order, and what all of them came to: a put that no copy has, though nothing overwrote it, is lost.
+fn check_order(checked: &mut Checked, key: u64, (asked, copies): (&[&Asked], &[Copied]), started_ns: u64) {
     let ordered: Vec<&Asked> = asked.iter().copied().filter(|asked| !asked.is_local).collect();
     let operation = |asked: &&Asked| Operation {
         action: if asked.is_put {
@@ -154,18 +170,24 @@ fn check_order(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u6
         invoked_ns: asked.invoked_ns,
         answered_ns: asked.answered_ns,
     };
-    let history: Vec<Operation> = ordered.iter().map(operation).collect();
-    checked.operations += history.len() as u64;
+    let ends = copies.iter().map(|copy| copy.read(key));
+    let history: Vec<Operation> = ordered.iter().map(operation).chain(ends).collect();
+    checked.operations += ordered.len() as u64;
+    let named = |at: usize| match ordered.get(at) {
+        Some(asked) => named(key, asked, started_ns),
+        None => {
+            format!("what key {key} has in the end at member {}", copies[at - ordered.len()].place)
+        }
+    };
     match linear::check(&history) {
         Verdict::Linearizable => {}
         Verdict::Undecided => checked.undecided += 1,
         Verdict::PutTwice(at) => {
-            let named = named(key, ordered[at], started_ns);
+            let named = named(at);
             checked.add(format!("{named}, has a value that was put before: answers do not tell which put"));
         }
         Verdict::Broken(at) => {
-            let named = named(key, ordered[at], started_ns);
-            checked.add(format!("{named}, fits no order of the operations on its key"));
+            checked.add(format!("{}, fits no order of the operations on its key", named(at)));
         }
     }
 }
@@ -197,6 +219,24 @@ fn check_local(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u6
             }
         }
     }
+    check_forwards(checked, key, (asked, &puts), started_ns);
+}
+
+/// What each member's copy showed: it has its member's own puts from their answers on, and what it was read to have.
+fn check_forwards(checked: &mut Checked, key: u64, (asked, puts): (&[&Asked], &[Put]), started_ns: u64) {
+    let mut shown: BTreeMap<usize, Vec<&Asked>> = BTreeMap::new();
+    for asked in asked.iter().filter(|asked| asked.is_local || asked.is_put && asked.answered_ns.is_some()) {
+        shown.entry(asked.place).or_default().push(asked);
+    }
+    for shown in shown.values_mut() {
+        shown.sort_by_key(|asked| asked.answered_ns);
+        let values: Vec<u64> = shown.iter().map(|asked| asked.value).collect();
+        let went_back = local::went_back(puts, &values);
+        for (asked, _) in shown.iter().zip(went_back).filter(|(_, went_back)| *went_back) {
+            let named = named(key, asked, started_ns);
+            checked.add(format!("{named}, answered an older value than the member had had"));
+        }
+    }
 }
 
 /// Whether a process has a copy in the end: one that was expelled has none until it has come back.
@@ -209,30 +249,30 @@ fn has_copy(log: &ProcessLog<'_>) -> bool {
     newest.unwrap_or(true)
 }
 
-/// Whoever survived ended with values, and with the same ones.
-fn check_copies(checked: &mut Checked, logs: &[ProcessLog<'_>]) {
-    let mut ends: Vec<(usize, u64)> = Vec::new();
+/// With which values those ended who survived: each must say so.
+fn copies(checked: &mut Checked, logs: &[ProcessLog<'_>]) -> Vec<Copied> {
+    let mut ends: Vec<Copied> = Vec::new();
     for log in logs.iter().filter(|log| !log.was_killed) {
         let mut states = log.entries.iter().filter_map(|entry| match entry {
-            Entry::State { digest } => Some(*digest),
+            Entry::State { at_ns, values } => Some((*at_ns, values.iter().copied().collect())),
             _ => None,
         });
         match states.next_back() {
-            Some(digest) => ends.push((log.place, digest)),
+            Some((at_ns, values)) => ends.push(Copied { place: log.place, at_ns, values }),
             None if has_copy(log) => {
                 checked.add(format!("member {} ended and does not say with which values", log.place));
             }
             None => {}
         }
     }
-    let Some((&(first, expected), others)) = ends.split_first() else { return };
-    for (place, _) in others.iter().filter(|(_, digest)| *digest != expected) {
-        checked.add(format!("members {first} and {place} ended with different values"));
-    }
+    ends
 }
 
 #[cfg(test)]
 mod tests {
+    use punctual::broadcast::{Command, State};
+
+    use super::super::store::{Op, Request, Store, digest_of};
     use super::*;
 
     fn invoked(operation: u64, is_put: bool, value: u64, at_ns: u64) -> Entry {
@@ -241,6 +281,10 @@ mod tests {
 
     fn answered(operation: u64, value: u64, at_ns: u64) -> Entry {
         Entry::Answered { operation, value, at_ns }
+    }
+
+    fn state(value: u64) -> Entry {
+        Entry::State { at_ns: 60, values: vec![(5, value)] }
     }
 
     fn checked(logs: [(bool, &[Entry]); 2], is_whole: bool) -> Checked {
@@ -277,7 +321,8 @@ mod tests {
     /// Goal: a survivor that does not say what its copy is has not passed. One that was expelled has none until it is back.
     #[test]
     fn a_survivor_says_what_its_copy_is() {
-        let state = [Entry::Ended { place: 0, incarnation: 0 }, Entry::State { digest: 1 }];
+        let state =
+            [Entry::Ended { place: 0, incarnation: 0 }, Entry::State { at_ns: 30, values: Vec::new() }];
         let expelled = || Entry::Group(Box::new(GroupEntry::Expelled { at_ns: 25 }));
         let found = |was_killed, other: &[Entry]| {
             checked([(false, &state), (was_killed, other)], true).violations.join(", ")
@@ -291,7 +336,7 @@ mod tests {
         assert_eq!(found(false, &state), "");
     }
 
-    /// Goal: gets of a member's own copy are counted as stale and not called broken; copies that differ in the end are.
+    /// Goal: gets of a member's own copy are counted as stale and not called broken; copies that have the wrong value in the end are.
     #[test]
     fn local_gets_and_copies_are_judged() {
         let puts = [
@@ -299,23 +344,128 @@ mod tests {
             answered(1, 7, 20),
             invoked(2, true, 8, 30),
             answered(2, 8, 40),
-            Entry::State { digest: 1 },
+            state(8),
         ];
-        let judged = |value, digest, is_whole| {
+        let judged = |value, end, is_whole| {
             let read = Entry::Read { key: 5, value, invoked_ns: 50, at_ns: 51 };
-            checked([(false, &puts), (false, &[read, Entry::State { digest }])], is_whole)
+            checked([(false, &puts), (false, &[read, state(end)])], is_whole)
         };
-        let read = |value, digest| judged(value, digest, true);
-        let of = |value, digest| {
-            let Checked { stale, stale_ns_max, violation_count, .. } = read(value, digest);
+        let read = |value, end| judged(value, end, true);
+        let of = |value, end| {
+            let Checked { stale, stale_ns_max, violation_count, .. } = read(value, end);
             (stale, stale_ns_max, violation_count)
         };
-        assert_eq!([of(8, 1), of(7, 1), of(9, 1), of(8, 2)], [(0, 0, 0), (1, 10, 0), (0, 0, 1), (0, 0, 1)]);
-        let cut_short = [(8, 2), (9, 2)].map(|(value, digest)| judged(value, digest, false).violation_count);
+        assert_eq!([of(8, 8), of(7, 8), of(9, 8), of(8, 7)], [(0, 0, 0), (1, 10, 0), (0, 0, 1), (0, 0, 1)]);
+        let cut_short = [(8, 7), (9, 7)].map(|(value, end)| judged(value, end, false).violation_count);
         assert_eq!(
             cut_short,
             [0, 1],
             "copies may differ until the end, and answers may be wrong at any time"
         );
+    }
+    /// Two members with a store each, and what they write down. Each operation takes ten instants.
+    #[derive(Default)]
+    struct Pair {
+        stores: [Store; 2],
+        entries: [Vec<Entry>; 2],
+        now_ns: u64,
+        operations: u64,
+    }
+
+    impl Pair {
+        fn tick(&mut self) -> u64 {
+            self.now_ns += 10;
+            self.now_ns
+        }
+
+        fn apply(&mut self, place: usize, bytes: &[u8]) {
+            let request = Request { op: Op::Put, incarnation: 0, operation: 0, key: 5, value: bytes };
+            let (sender, bytes) = (punctual::NodeId::named("anne"), request.to_bytes());
+            self.stores[place].apply(Command { sender, life: 1, payload: &bytes });
+        }
+
+        /// A put at a member that is answered, and is applied at these.
+        fn put(&mut self, place: usize, bytes: &[u8], applied_at: &[usize]) {
+            let (at_ns, value) = (self.tick(), digest_of(bytes));
+            self.operations += 1;
+            self.entries[place].push(invoked(self.operations, true, value, at_ns));
+            applied_at.iter().for_each(|&place| self.apply(place, bytes));
+            let at_ns = self.tick();
+            self.entries[place].push(answered(self.operations, value, at_ns));
+        }
+
+        fn read(&mut self, place: usize) {
+            let (invoked_ns, value, at_ns) = (self.tick(), self.stores[place].get(5), self.tick());
+            self.entries[place].push(Entry::Read { key: 5, value, invoked_ns, at_ns });
+        }
+
+        fn end(mut self) -> Checked {
+            for place in [0, 1] {
+                let (at_ns, values) = (self.tick(), self.stores[place].all());
+                self.entries[place].push(Entry::State { at_ns, values });
+            }
+            let [one, other] = &self.entries;
+            checked([(false, one), (false, other)], true)
+        }
+    }
+
+    /// Goal: a put that was answered and that all members drop is found, also where nobody gets its key: by the copies in the end; and
+    /// by the gets of its own member, where a later put hides it from them.
+    #[test]
+    fn a_put_that_all_members_drop_is_found() {
+        let both = [0, 1];
+        for applied_at in [&both[..], &[]] {
+            let mut pair = Pair::default();
+            pair.put(0, b"one", &both);
+            pair.put(1, b"two", applied_at);
+            let violations = pair.end().violations.join("; ");
+            let lost = "what key 5 has in the end at member 0, fits no order of the operations on its key";
+            assert_eq!(violations, if applied_at.is_empty() { lost } else { "" });
+
+            let mut pair = Pair::default();
+            pair.put(0, b"one", &both);
+            pair.put(1, b"two", applied_at);
+            pair.read(0);
+            pair.read(1);
+            pair.put(0, b"three", &both);
+            let found = pair.end();
+            let lost = "the get of key 5 at member 1, from 0.000 to 0.000 ms, answered an older value than the member had had";
+            assert_eq!(found.violations.join("; "), if applied_at.is_empty() { lost } else { "" });
+        }
+    }
+
+    /// Goal: a member to which an old value is restored is found: by its own gets, though each of them is stale at most, and in the end.
+    #[test]
+    fn a_copy_that_goes_back_is_found() {
+        let both = [0, 1];
+        let found = |restores: bool, reads: bool, is_overwritten: bool| {
+            let mut pair = Pair::default();
+            pair.put(0, b"one", &both);
+            pair.put(0, b"two", &both);
+            if reads {
+                pair.read(1);
+            }
+            if restores {
+                pair.apply(1, b"one");
+            }
+            if reads {
+                pair.read(1);
+            }
+            if is_overwritten {
+                pair.put(0, b"three", &both);
+            }
+            let Checked { violation_count, violations, .. } = pair.end();
+            assert_eq!(violation_count, violations.len() as u64);
+            violations
+                .iter()
+                .map(|sentence| sentence.split(", ").last().unwrap_or("").to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (by_gets, in_the_end) =
+            ("answered an older value than the member had had", "fits no order of the operations on its key");
+        assert_eq!(found(true, true, true), [by_gets]);
+        assert_eq!(found(true, false, false), [in_the_end]);
+        assert_eq!(found(true, true, false), [in_the_end, by_gets]);
+        assert!(found(false, true, true).is_empty() && found(false, true, false).is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of gets that a member answers from its own copy: they may be stale. Counted are those that are stale for certain,
-//! and found those that no copy can have answered.
+//! What is known of gets that a member answers from its own copy: they may be stale. Counted are those that are stale for certain.
+//! Found are those that no copy can have answered, and those by which a copy went back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A put: its value, when it began, and when it was answered, if it was.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,28 @@ pub(super) fn judge(puts: &[Put], gets: &[Get]) -> Vec<Answer> {
     gets.iter().map(one).collect()
 }
 
+/// Which values that one copy of a key showed, in this order, are older than one before: a copy only goes forwards. The value of a put
+/// does not come back, nor does one whose put was answered before a put began that the copy has had.
+pub(super) fn went_back(puts: &[Put], shown: &[u64]) -> Vec<bool> {
+    let by_value: HashMap<u64, &Put> = puts.iter().map(|put| (put.value, put)).collect();
+    let (mut newest, mut newest_began_ns) = (None, None);
+    let mut overwritten = HashSet::new();
+    let one = |&value: &u64| {
+        let put = by_value.get(&value);
+        let known_ns = if value == 0 { Some(0) } else { put.and_then(|put| put.answered_ns) };
+        let is_older = |began_ns: u64| known_ns.is_some_and(|ns| ns < began_ns);
+        if overwritten.contains(&value) || newest_began_ns.is_some_and(is_older) {
+            return true;
+        }
+        if let Some(before) = newest.replace(value).filter(|&before| before != value) {
+            overwritten.insert(before);
+        }
+        newest_began_ns = newest_began_ns.max(put.map(|put| put.invoked_ns));
+        false
+    };
+    shown.iter().map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +112,20 @@ mod tests {
             [of(5, 44), of(5, 45), of(7, 1_000)],
             [Answer::Impossible, Answer::Possible, Answer::Impossible]
         );
+    }
+    /// Goal: a copy that shows a value again that it had overwritten, or one that is older for certain, has gone back, until it shows
+    /// what it had. Concurrent values may come in any order, but each once.
+    #[test]
+    fn a_copy_only_goes_forwards() {
+        let unanswered = Put { value: 4, invoked_ns: 50, answered_ns: None };
+        let puts = [put(1, 10, 20), put(2, 30, 60), put(3, 30, 60), unanswered];
+        let of =
+            |shown: &[u64]| went_back(&puts, shown).iter().map(|&back| u8::from(back)).collect::<Vec<_>>();
+        assert_eq!(of(&[0, 0, 1, 1, 2, 2, 3, 4, 4]), [0; 9]);
+        assert_eq!([of(&[2, 3]), of(&[3, 2]), of(&[4, 3]), of(&[4, 2, 3])].concat(), [0; 9]);
+        assert_eq!(of(&[2, 1, 2]), [0, 1, 0], "restored from before, and caught up");
+        assert_eq!(of(&[4, 1, 0]), [0, 1, 1], "what nobody answered had been seen");
+        assert_eq!(of(&[1, 0]), [0, 1]);
+        assert_eq!(of(&[2, 3, 2, 3]), [0, 0, 1, 0], "a put does not happen twice");
     }
 }

@@ -30,8 +30,8 @@ pub(in crate::broadcast) enum Entry {
     Answered { operation: u64, value: u64, at_ns: u64 },
     /// A client read the member's own copy.
     Read { key: u64, value: u64, invoked_ns: u64, at_ns: u64 },
-    /// The whole state, when all was over.
-    State { digest: u64 },
+    /// Each key of the member's copy with what it has, when all was over.
+    State { at_ns: u64, values: Vec<(u64, u64)> },
 }
 
 /// Kinds of entries, in the lowest byte of the first word; those below are of the group.
@@ -55,7 +55,10 @@ impl Record for Entry {
             Self::Read { key, value, invoked_ns, at_ns } => {
                 words.extend([READ, key, value, invoked_ns, at_ns]);
             }
-            Self::State { digest } => words.extend([STATE, digest]),
+            Self::State { at_ns, ref values } => {
+                words.extend([STATE | (values.len() as u64) << 8, at_ns]);
+                words.extend(values.iter().flat_map(|&(key, value)| [key, value]));
+            }
         }
     }
 
@@ -70,7 +73,11 @@ impl Record for Entry {
             }
             (ANSWERED, &[operation, value, at_ns, ..]) => (Self::Answered { operation, value, at_ns }, 4),
             (READ, &[key, value, invoked_ns, at_ns, ..]) => (Self::Read { key, value, invoked_ns, at_ns }, 5),
-            (STATE, &[digest, ..]) => (Self::State { digest }, 2),
+            (STATE, &[at_ns, ref rest @ ..]) => {
+                let words = rest.get(..2 * (head >> 8) as usize)?;
+                let values = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+                (Self::State { at_ns, values }, 2 + words.len())
+            }
             (WORKING.., _) => return None,
             _ => {
                 let (entry, size) = GroupEntry::read(words)?;
@@ -105,7 +112,7 @@ mod tests {
             Entry::Answered { operation: 1, value: 3, at_ns: 5 },
             Entry::Read { key: 6, value: 7, invoked_ns: 8, at_ns: 9 },
             Entry::Group(Box::new(GroupEntry::Expelled { at_ns: 12 })),
-            Entry::State { digest: 10 },
+            Entry::State { at_ns: 13, values: vec![(6, 7), (2, 3)] },
         ];
         let mut words = Vec::new();
         entries.iter().for_each(|entry| entry.write(&mut words));

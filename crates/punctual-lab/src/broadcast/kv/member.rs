@@ -143,10 +143,10 @@ impl Serving {
         }
     }
 
-    /// All copies are equal now.
+    /// All copies are equal now, and each says what it is.
     fn end(&mut self) -> Result<(), String> {
         if let Some(store) = self.replica.state() {
-            self.log.put(&Entry::State { digest: store.digest() });
+            self.log.put(&Entry::State { at_ns: monotonic_ns(), values: store.all() });
         }
         self.log.flush()
     }

@@ -336,11 +336,11 @@ mod tests {
     /// Goal: of a trial that was cut short the reason is said, and an answer that was wrong until then is not hidden by it.
     #[test]
     fn what_was_cut_short_is_checked() {
-        let of = |answer: u64, digests: [u64; 2]| {
+        let of = |answer: u64, values: [u64; 2]| {
             let invoked = Invoked { operation: 1, is_put: false, key: 5, value: 0, at_ns: 10 };
             let get = [Entry::Invoked(invoked), Entry::Answered { operation: 1, value: answer, at_ns: 20 }];
-            let [digest, other] = digests.map(|digest| Entry::State { digest });
-            let written = [get.into_iter().chain([digest]).collect(), vec![other]];
+            let [state, other] = values.map(|value| Entry::State { at_ns: 30, values: vec![(5, value)] });
+            let written = [get.into_iter().chain([state]).collect(), vec![other]];
             let lived = Lived { cut_short: Some("no memory".to_owned()), ..Lived::of(written) };
             check(&lived, &history::operations(&logs(&lived))).map(|checked| checked.violation_count)
         };
