@@ -41,7 +41,7 @@ impl Lasting {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
         // Whoever comes back joins the others: a second founder would be alone in a view of its own.
         let founds = plan.member.place == 0 && plan.incarnation == 0;
-        let Joining { node, group, roster, faults } =
+        let Joining { node, group, roster, faults, .. } =
             Joining::open(&plan.member, founds, plan.suspect_after)?;
         let pool = Pool::new(&plan.member);
         let mut member = Self {
