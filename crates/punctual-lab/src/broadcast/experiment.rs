@@ -82,8 +82,11 @@ pub struct BroadcastTrial {
 pub struct FloorTrial {
     /// Processes; the first one sends.
     pub members: usize,
-    /// Bytes of a datagram.
+    /// Payload of a datagram, bytes: as much as a group's frame has.
     pub size: usize,
+    /// Bytes of a datagram: as many as a group's has. 0 in runs of before, in which it had `size`, heads and all.
+    #[serde(default)]
+    pub datagram: usize,
     /// Who makes the datagrams.
     #[serde(default)]
     pub datagrams: Datagrams,
@@ -131,12 +134,17 @@ impl BroadcastTrial {
 }
 
 impl FloorTrial {
-    /// Payload of a datagram, bytes.
+    /// Payload of a datagram that counts, bytes: of a bare one as much as of the library's and of a group's.
     fn payload_size(&self) -> usize {
         match self.datagrams {
-            Datagrams::Bare => self.size,
-            Datagrams::Library => messages::payload_size(self.size),
+            Datagrams::Library if self.datagram == 0 => messages::payload_size(self.size),
+            Datagrams::Bare | Datagrams::Library => self.size,
         }
+    }
+
+    /// Bytes of a datagram.
+    pub(super) fn datagram_size(&self) -> usize {
+        if self.datagram == 0 { self.size } else { self.datagram }
     }
 
     /// Payload a second at the slowest receiver: what it lost does not count.
@@ -331,7 +339,8 @@ fn floor(
     members: usize,
     (datagrams, size): (Datagrams, usize),
 ) -> Result<FloorTrial, RunError> {
-    let (started_ns, ends) = testbed.floor(members, (bytes.div_ceil(size as u64), size), datagrams)?;
+    let datagram = messages::datagram_size(size);
+    let (started_ns, ends) = testbed.floor(members, (bytes.div_ceil(size as u64), datagram), datagrams)?;
     let [sender, receivers @ ..] = &ends[..] else {
         return Err(RunError::Machine("multicast without a group needs a sender".to_owned()));
     };
@@ -343,6 +352,7 @@ fn floor(
     Ok(FloorTrial {
         members,
         size,
+        datagram,
         datagrams,
         sent: sender.count,
         received: slowest.count,

@@ -1,4 +1,4 @@
-//! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as the frames, merged runs both ways, receivers that
+//! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as a group's, merged runs both ways, receivers that
 //! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost. [`messages`](super::messages) sends
 //! the library's messages in place of them.
 

@@ -475,36 +475,39 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
     use std::sync::mpsc::{self, TryRecvError};
 
+    use super::super::messages::datagram_size;
+    use super::super::protocol::size_behind;
     use super::*;
     use crate::broadcast::option::FrameSize;
+    use crate::broadcast::turn::FLOOR_SIZE;
     use crate::endpoint::BusPlan;
 
     /// Of two members, of which the first one sends ten messages.
-    fn plan(bus: &str, place: usize) -> MemberPlan {
+    fn plan(bus: BusPlan, place: usize) -> MemberPlan {
         MemberPlan {
             place,
             members: 2,
             senders: 1,
             each: 10,
             paced: None,
-            message: 100,
+            message: 5_000,
             frame: FrameSize::Usual,
             window: None,
             kind: BroadcastKind::Agreed,
             faults: "0/0".parse().expect("a profile"),
             seed: 1,
-            medium: Medium::Bus(BusPlan::Shared(bus.to_owned())),
+            medium: Medium::Bus(bus),
             has_checksums: false,
             planted: None,
         }
     }
 
-    /// The first member's end, where the other one broadcasts a message that nobody waits for, or none.
-    fn end_beside(other_speaks: bool) -> MemberEnd {
-        let bus = format!("behind-the-last-{}-{other_speaks}", std::process::id());
-        let others = plan(&bus, 1);
+    /// The first member's end, and its frames' payload, where the other one broadcasts a message that nobody waits for, or none.
+    fn end_beside(other_speaks: bool, [own, others]: [BusPlan; 2]) -> (MemberEnd, usize) {
+        let others = plan(others, 1);
         let (said, heard) = mpsc::channel();
         let (ends, over) = mpsc::channel::<()>();
         let other = std::thread::spawn(move || {
@@ -513,33 +516,55 @@ mod tests {
             let mut speaks = other_speaks;
             while over.try_recv() == Err(TryRecvError::Empty) && began.elapsed() < 3 * PATIENCE {
                 let _told = group.deliver(Duration::from_millis(1));
-                if speaks && group.view().members.len() == 2 && group.try_broadcast(&[7; 100]).is_ok() {
+                if speaks && group.view().members.len() == 2 && group.try_broadcast(&[7; 5_000]).is_ok() {
                     speaks = false;
                     said.send(()).expect("somebody who waits");
                 }
             }
         });
-        let (mut member, _) = Running::open(plan(&bus, 0)).expect("two members");
+        let (mut member, joined) = Running::open(plan(own, 0)).expect("two members");
         if other_speaks {
             heard.recv_timeout(PATIENCE).expect("a message of the other");
         }
         let ((end, _), bytes) = member.travel(monotonic_ns()).expect("ten messages");
-        assert_eq!(bytes.len(), super::super::protocol::size_behind(&end));
+        assert_eq!(bytes.len(), size_behind(&end));
         drop(ends);
         other.join().expect("the other member");
-        end
+        (end, joined.frame)
     }
 
     /// Goal: a message behind the last one is seen, though nobody waits for it, and is no part of what is measured. Method: of eleven
     /// messages ten are expected.
     #[test]
     fn what_comes_behind_the_last_message_is_seen() {
-        let end = end_beside(false);
-        assert_eq!((end.rows, end.bytes), (10, 1_000));
-        assert_eq!(end.content, end.sent);
-        let end = end_beside(true);
-        assert_eq!((end.rows, end.bytes), (11, 1_000));
-        assert_ne!(end.content, end.sent);
+        let end = |other_speaks| {
+            let bus = BusPlan::Shared(format!("behind-the-last-{}-{other_speaks}", std::process::id()));
+            end_beside(other_speaks, [bus.clone(), bus]).0
+        };
+        let calm = end(false);
+        assert_eq!((calm.rows, calm.bytes), (10, 50_000));
+        assert_eq!(calm.content, calm.sent);
+        let doubled = end(true);
+        assert_eq!((doubled.rows, doubled.bytes), (11, 50_000));
+        assert_ne!(doubled.content, doubled.sent);
+    }
+
+    /// Goal: datagrams of the floor are as large as a group's. Method: a bare socket hears all that the first member sends.
+    #[test]
+    fn datagrams_of_the_floor_are_as_large_as_a_groups() {
+        let socket = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let hearer = socket();
+        let [one, other] = [socket(), socket()].map(|socket| socket.local_addr().expect("an address"));
+        let heard = hearer.local_addr().expect("an address");
+        let buses = [(one, vec![other, heard]), (other, vec![one])]
+            .map(|(local, peers)| BusPlan::Peers { local, peers });
+        let (_, frame) = end_beside(false, buses);
+        hearer.set_nonblocking(true).expect("a socket");
+        let (mut largest, mut bytes) = (0, [0; 65_535]);
+        while let Ok(size) = hearer.recv(&mut bytes) {
+            largest = largest.max(size);
+        }
+        assert_eq!((largest, frame), (datagram_size(FLOOR_SIZE), FLOOR_SIZE));
     }
 
     /// Goal: a message that is not due yet is not missed, however long the period.

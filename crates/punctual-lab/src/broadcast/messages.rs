@@ -1,8 +1,9 @@
-//! Messages of the library without a group, in place of bare datagrams of the same size: one process queues them for all others,
-//! which receive them and nap. A group cannot be faster than this.
+//! Messages of the library without a group, in place of bare datagrams, and in datagrams as large as a group's: one process queues
+//! them for all others, which receive them and nap. A group cannot be faster than this.
 
 use punctual::{Bus, Communicator, Node, SendError, Target};
 use punctual_machine::clock::monotonic_ns;
+use punctual_proto::broadcast::DATA_PREFIX_SIZE;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::limits::CHECK_SIZE;
 
@@ -13,6 +14,11 @@ use super::protocol::{FloorEnd, FloorPlan, check_interrupt};
 const PORT: u16 = 1;
 /// The sender has another port: it would hear itself, as every node hears what goes to everybody at its port.
 const SENDER_PORT: u16 = 2;
+
+/// Bytes of the datagram in which a group's frame has so much payload: behind the node's head and the group's, before a check value.
+pub(super) fn datagram_size(frame: usize) -> usize {
+    HEADER_SIZE + DATA_PREFIX_SIZE + frame + CHECK_SIZE
+}
 
 /// Payload of a message that takes a datagram of so many bytes.
 pub(super) fn payload_size(datagram: usize) -> usize {

@@ -67,7 +67,8 @@ pub(super) fn mega(speed: f64) -> String {
     fixed(speed / 1e6, if speed < 100e6 { 1 } else { 0 })
 }
 
-/// The speed of bare datagrams that are as large as a trial's frames. Another system's datagrams are its own: beside it stand usual ones.
+/// The speed of bare datagrams with as much payload as a trial's frames. Another system's datagrams are its own: beside it stand usual
+/// ones.
 fn floor_of(all: &BroadcastOverall, trial: &BroadcastTrial) -> Option<f64> {
     let size = if trial.engine.is_other() { FLOOR_SIZE } else { trial.frame };
     let is_it = |floor: &&FloorTrial| (floor.members, floor.size) == (trial.members, size);
@@ -131,8 +132,9 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
         count(all.mtu as u64)
     );
     let note = "Content was compared at all members, and order: one of all messages; of urb and beb each sender's. Latency: from broadcast to delivery at the last member, under this \
-                load, of the first 50,000 messages of a trial, µs; runs pooled. Of floor: beside bare datagrams as large as the frames, of \
-                other systems beside those of 1,328 B. Larger frames have no floor. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
+                load, of the first 50,000 messages of a trial, µs; runs pooled. Of floor: beside bare datagrams as large as a group's, in which the payload \
+                of a frame counts; of other systems beside those of frames of 1,328 B. The floor runs without faults, also beside rows with them. \
+                Larger frames have no floor. Printed: MB/s of the published table, whose generator counted 33.3 times what it sent. \
                 Printed only of one order: of others nothing was published. Faults: at each receiver, on every datagram of every kind; a damaged one counts as one whose check failed. In the kernel: on \
                 every packet, one bit of which is flipped, below every check.";
     Section::new("How fast a group delivers").about(about).table(table.without_empty()).note(note)
@@ -245,7 +247,7 @@ fn costs(groups: &[Trials<'_>]) -> Section {
 
 fn floors(all: &BroadcastOverall) -> Option<Section> {
     let mut columns = vec![Column::name("cell"), Column::number("members")];
-    columns.extend(numbers(["datagram", "MB/s", "of floor", "lost %", "merged"]));
+    columns.extend(numbers(["frame", "datagram", "MB/s", "of floor", "lost %", "merged"]));
     let mut table = Table::new(columns);
     for floor in &all.floors {
         let lost = floor.sent.saturating_sub(floor.received);
@@ -261,14 +263,16 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
             floor.datagrams.name().into(),
             floor.members.to_string().into(),
             count(floor.size as u64).into(),
+            count(floor.datagram_size() as u64).into(),
             Cell::toned(mega(floor.speed()), Tone::Strong),
             bare.map_or_else(dash, |bare| fixed(floor.speed() / bare, 2)).into(),
             fixed(100.0 * lost as f64 / floor.sent.max(1) as f64, 1).into(),
             merged.into(),
         ]);
     }
-    let note = "Nobody waits for a receiver here: what it has no room for is lost, and does not count. Messages are the library's, of \
-                datagrams as large, queued in runs, beside the floor of their round.";
+    let note = "Nobody waits for a receiver here: what it has no room for is lost, and does not count. No fault is made. Datagrams are as \
+                large as a group's, and the payload of its frame counts. Messages are the library's, in datagrams as large, queued in \
+                runs, beside the floor of their round.";
     let section = Section::new("Multicast without a group").about("payload at the slowest receiver");
     (!all.floors.is_empty()).then(|| section.table(table).note(note))
 }
@@ -276,6 +280,7 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broadcast::messages::datagram_size;
     use crate::broadcast::option::{BroadcastEngine, FrameSize, OtherSystem};
 
     fn trial(engine: BroadcastEngine, frame: usize) -> BroadcastTrial {
@@ -305,10 +310,11 @@ mod tests {
 
     fn floor(datagrams: Datagrams, size: usize, received: u64) -> FloorTrial {
         let (members, merged) = (3, [true; 2]);
-        FloorTrial { members, size, datagrams, sent: received, received, duration_ns: 1_000_000_000, merged }
+        let (sent, datagram) = (received, datagram_size(size));
+        FloorTrial { members, size, datagram, datagrams, sent, received, duration_ns: 1_000_000_000, merged }
     }
 
-    /// Goal: a group is set beside datagrams as large as its frames, or beside none; another system beside the usual ones.
+    /// Goal: a group is set beside datagrams with as much payload as its frames, or beside none; another system beside the usual ones.
     #[test]
     fn unlike_sizes_are_not_compared() {
         let all = BroadcastOverall {
@@ -331,5 +337,10 @@ mod tests {
         assert_eq!(of(BroadcastEngine::Other(OtherSystem::Corosync), 1_400), Some(13_280.0));
         let beside = |place: usize| bare_beside(&all, &all.floors[place]);
         assert_eq!([1, 3].map(beside), [Some(5_120.0), Some(13_280.0)]);
+        let speeds = |floors: &[FloorTrial]| floors.iter().map(FloorTrial::speed).collect::<Vec<_>>();
+        assert_eq!(speeds(&all.floors), [5_120.0, 2_048.0, 13_280.0, 6_640.0], "the same payload in each");
+        let before = all.floors.iter().map(|floor| FloorTrial { datagram: 0, ..floor.clone() });
+        let before: Vec<FloorTrial> = before.collect();
+        assert_eq!(speeds(&before), [5_120.0, 1_904.0, 13_280.0, 6_460.0], "heads and all in each");
     }
 }

@@ -8,7 +8,7 @@ use super::testbed::TrialPlan;
 /// What is made in a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// Multicast to so many members, without a group, in datagrams of so many bytes.
+    /// Multicast to so many members, without a group, in datagrams as large as those of frames with so much payload.
     Floor(usize, Datagrams, usize),
     /// A group.
     Group(TrialPlan),
@@ -18,21 +18,18 @@ pub(super) enum Turn {
     Store(TrialPlan, KvTurn),
 }
 
-/// Payload of a bare datagram where nothing else is said, and the largest: what a frame of the library carries on Ethernet.
+/// Payload of a datagram where nothing else is said, and the largest: what a group's frame carries on Ethernet.
 pub(super) const FLOOR_SIZE: usize = 1_328;
 
-/// The smallest: a message of the library has room in it for its number.
-const FLOOR_SIZE_MIN: usize = 64;
-
-/// Sizes of datagrams beside which groups are set: those of their frames, up to the largest. Datagrams of other systems are their own,
-/// and stand beside the usual ones.
+/// Payloads of the datagrams beside which groups are set: those of their frames, up to the largest. Datagrams of other systems are
+/// their own, and stand beside the usual ones.
 fn floor_sizes(settings: &BroadcastSettings) -> Vec<usize> {
     let others = settings.against.iter().map(|_| FrameSize::Usual).take(1);
     let frames = settings.frames.iter().copied().chain(others);
     let mut sizes: Vec<usize> = Vec::new();
     for frame in frames {
         let size = frame.resolve(settings.message, FLOOR_SIZE).unwrap_or(FLOOR_SIZE);
-        let size = size.clamp(FLOOR_SIZE_MIN, FLOOR_SIZE);
+        let size = size.min(FLOOR_SIZE);
         if !sizes.contains(&size) {
             sizes.push(size);
         }
@@ -100,7 +97,9 @@ fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec
 /// What a turn is called while it is made.
 pub(super) fn name(turn: &Turn) -> String {
     match turn {
-        Turn::Floor(members, datagrams, size) => format!("{}/n{members}, {size} B", datagrams.name()),
+        Turn::Floor(members, datagrams, size) => {
+            format!("{}/n{members}, as of frames of {size} B", datagrams.name())
+        }
         Turn::Group(TrialPlan { engine, kind, members, faults, frame, .. }) => {
             format!("{}, {}, {members} members, {faults}, frames {frame}", engine.name(), kind.name())
         }
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
     use crate::broadcast::option::{OtherSystem, Senders};
 
-    /// Goal: each size of frames has datagrams of its size beside it, once, and other systems have the usual ones.
+    /// Goal: each size of frames has datagrams with its payload beside it, once, and other systems have the usual ones.
     #[test]
     fn each_frame_has_its_floor() {
         let sizes = |frames: &[FrameSize], message, against: &[OtherSystem]| {
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(sizes(&[FrameSize::Usual], 30_000, &[]), [FLOOR_SIZE]);
         assert_eq!(sizes(&[small, large, FrameSize::Max], 30_000, &[]), [512, FLOOR_SIZE]);
         assert_eq!(sizes(&[small, FrameSize::Max], 700, &[]), [512, 700]);
-        assert_eq!(sizes(&[FrameSize::Max], 16, &[]), [FLOOR_SIZE_MIN]);
+        assert_eq!(sizes(&[FrameSize::Max], 16, &[]), [16]);
         assert_eq!(sizes(&[small], 30_000, &[OtherSystem::Corosync]), [512, FLOOR_SIZE]);
     }
 
