@@ -66,6 +66,33 @@ fn other_systems_deliver_the_same() {
     assert!(missing < 3, "the program is there, and makes none: {}", summary["skipped"]);
 }
 
+/// Goal: all members broadcast where that is asked for, of theirs as of ours. Method: three members broadcast
+/// 27 messages each, where one would broadcast 80.
+#[test]
+fn all_members_of_other_systems_broadcast() {
+    let _turn = alone();
+    let Some(program) = program().filter(|_| is_root()) else {
+        return punctual_machine::skipped!("needs root, and punctual-peer-broadcast (peers/README.md)");
+    };
+    let program = program.display().to_string();
+    let place = Place::new();
+    let more = ["--faults", "0/0", "--bytes", "400k", "--message", "5000", "--senders", "all"];
+    let ended = place.punctual(&short(&SYSTEMS.join(","), &program, &more)).with(0);
+    assert!(ended.out.contains("All members broadcast, of theirs as of ours."), "{}", ended.out);
+    let summary = summary_of(&text(&place.path("summary.json")));
+    let trials = summary["broadcast"]["trials"].as_array().expect("trials");
+    for trial in trials {
+        let count = |field: &str| trial[field].as_u64().expect("a count");
+        assert_eq!((count("messages"), count("altered"), count("misordered")), (81, 0, 0), "{trial:#}");
+    }
+    let others = trials.iter().filter(|trial| trial["engine"] != "multicast").count();
+    assert!(
+        trials.len() > others && others > 0,
+        "the program is there, and makes none: {}",
+        summary["skipped"]
+    );
+}
+
 /// Goal: messages of theirs are due at instants like ours, and count from then.
 #[test]
 fn other_systems_are_paced() {

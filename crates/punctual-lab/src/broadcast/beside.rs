@@ -1,6 +1,7 @@
 //! Our groups beside those of other systems that were measured in the same run.
 
 use super::experiment::BroadcastTrial;
+use super::option::Senders;
 use super::overview::{Trials, speed_of};
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
@@ -20,7 +21,7 @@ fn part([ours, other]: [Option<&CellResult>; 2], of: fn(&CellResult) -> Option<u
 }
 
 /// A row for each of our groups and each other system that had as many members and the same faults. `None` if there is none.
-pub(super) fn section(groups: &[Trials<'_>], summary: &Summary) -> Option<Section> {
+pub(super) fn section(groups: &[Trials<'_>], senders: Senders, summary: &Summary) -> Option<Section> {
     let mut columns = ["engine", "kind", "beside"].map(Column::name).to_vec();
     columns.extend(numbers(["members", "loss/flips %", "× as fast"]));
     columns.extend(numbers(["p50", "p99"]).into_iter().map(|column| column.over("of its latency")));
@@ -45,7 +46,16 @@ pub(super) fn section(groups: &[Trials<'_>], summary: &Summary) -> Option<Sectio
         }
     }
     let about = "the same namespaces, faults and messages, in turn";
-    let note = "Their messages are delivered when their order is known: neither waits until a majority holds them, as ours of the kind \
-                ab do. Checksums are computed in software for all, so that a flipped bit is found by the kernel.";
+    let who = match senders {
+        Senders::One => {
+            "One member broadcasts: our sequencer, and JGroups' coordinator. Corosync has neither: whoever has its token sends 17 frames \
+             at most (max_messages) before it goes round. --senders all lets all members broadcast."
+        }
+        Senders::All => "All members broadcast, of theirs as of ours.",
+    };
+    let note = format!(
+        "{who} Their messages are delivered when their order is known: neither waits until a majority holds them, as ours of the kind \
+         ab do. Checksums are computed in software for all, so that a flipped bit is found by the kernel."
+    );
     is_any.then(|| Section::new("Beside other systems").about(about).table(table).note(note))
 }

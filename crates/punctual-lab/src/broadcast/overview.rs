@@ -24,7 +24,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         let groups = groups(&all);
         if !groups.is_empty() {
             sections.push(speeds(&all, &groups, summary));
-            sections.extend(beside::section(&groups, summary));
+            sections.extend(beside::section(&groups, all.senders, summary));
             sections.push(costs(&groups));
             sections.extend(drawn(&groups));
         }
