@@ -2,18 +2,29 @@
 
 use crate::SystemError;
 use crate::clock::monotonic_ns;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// How many came, and which was the last.
+static CAME: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicU32 = AtomicU32::new(0);
+/// How many [`PostponedEnd`]s there are.
+static POSTPONED: AtomicU32 = AtomicU32::new(0);
 
 const INTERRUPTS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
 
-extern "C" fn note_interrupt(_signal: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
+extern "C" fn note_interrupt(signal: libc::c_int) {
+    LAST.store(signal.cast_unsigned(), Ordering::Relaxed);
+    CAME.fetch_add(1, Ordering::Relaxed);
 }
 
-extern "C" fn note_first_interrupt(_signal: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
+extern "C" fn note_first_interrupt(signal: libc::c_int) {
+    note_interrupt(signal);
+    if POSTPONED.load(Ordering::Relaxed) == 0 {
+        end_at_next();
+    }
+}
+
+fn end_at_next() {
     for signal in INTERRUPTS {
         // SAFETY: to restore the usual action installs no handler, and `signal` is async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -37,7 +48,7 @@ fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         // No RESTART: waits end, so that loops look.
         action.sa_sigaction = handler as usize;
-        // SAFETY: the handlers store to an atomic and restore actions, which is async-signal-safe; the structure is live.
+        // SAFETY: the handlers change atomics and restore actions, which is async-signal-safe; the structure is live.
         if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } == -1 {
             return Err(SystemError::last("catch signal", signal.to_string()));
         }
@@ -47,7 +58,40 @@ fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
 
 /// Whether SIGINT or SIGTERM came since [`catch_interrupts`].
 pub fn interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+    CAME.load(Ordering::Relaxed) > 0
+}
+
+/// Whether a second one came, and ends the process once no [`PostponedEnd`] is left: whoever has one hurries.
+pub fn insisted() -> bool {
+    CAME.load(Ordering::Relaxed) > 1
+}
+
+/// The second interrupt does not end the process while one of these is there; the drop of the last one does. Whoever must undo something
+/// before has it as its last field.
+#[derive(Debug)]
+pub struct PostponedEnd(());
+
+impl PostponedEnd {
+    /// From now on.
+    pub fn new() -> Result<Self, SystemError> {
+        POSTPONED.fetch_add(1, Ordering::Relaxed);
+        let postponed = Self(());
+        // After the first one, the next would still end the process.
+        catch_interrupts().map(|()| postponed)
+    }
+}
+
+impl Drop for PostponedEnd {
+    fn drop(&mut self) {
+        if POSTPONED.fetch_sub(1, Ordering::Relaxed) > 1 || !interrupted() {
+            return;
+        }
+        end_at_next();
+        if insisted() {
+            // SAFETY: it takes a number of a signal that came, and no pointer.
+            unsafe { libc::raise(LAST.load(Ordering::Relaxed).cast_signed()) };
+        }
+    }
 }
 
 /// From now on a write beyond a limit of file sizes (`ulimit -f`) fails with EFBIG, where SIGXFSZ would end the process.
@@ -65,8 +109,17 @@ pub fn interrupt(child: &std::process::Child) {
 
 /// Sends SIGINT to all processes of a group, by the child of this process that leads it.
 pub fn interrupt_group(leader: u32) {
+    tell_group(leader, rustix::process::Signal::INT);
+}
+
+/// Ends all processes of a group, by the child of this process that leads it.
+pub fn kill_group(leader: u32) {
+    tell_group(leader, rustix::process::Signal::KILL);
+}
+
+fn tell_group(leader: u32, signal: rustix::process::Signal) {
     let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) else { return };
-    let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::INT);
+    let _gone = rustix::process::kill_process_group(group, signal);
 }
 
 /// Stops a process of this user until [`resume`].

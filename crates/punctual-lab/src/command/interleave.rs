@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use punctual_machine::signal::{catch_interrupts, interrupt_group, interrupted};
+use punctual_machine::signal::{
+    PostponedEnd, catch_interrupts, insisted, interrupt_group, interrupted, kill_group,
+};
 
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
@@ -34,7 +36,8 @@ pub(super) struct Turns<'a> {
     pub(super) held: &'a dyn Fn(usize) -> Result<Option<Box<dyn Any>>, Failure>,
 }
 
-/// Makes the pairs; returns where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count.
+/// Makes the pairs; returns where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count. The second ends
+/// that run, too.
 pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     catch_interrupts()?;
     let Turns { commands, pairs, out, name, wanted, check, held } = *turns;
@@ -119,6 +122,8 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
         // Its own, so that a Ctrl-C comes to all of it once, whoever was meant: from here.
         .process_group(0);
     let failed = |error| Failure::Machine(format!("cannot run sh: {error}"));
+    // The terminal tells that group nothing, and it would go on without us.
+    let _end = PostponedEnd::new()?;
     let status = command_line.spawn().and_then(wait_for).map_err(failed)?;
     bar.inc(1);
     match status.code() {
@@ -139,22 +144,86 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
 /// How often it is looked for a Ctrl-C: a look is work on the machine that is measured.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Until the command has ended; a Ctrl-C is passed on to all of its processes, once.
+/// Until the command has ended; a Ctrl-C is passed on to all of its processes, once. The second ends them.
 fn wait_for(mut child: Child) -> std::io::Result<ExitStatus> {
     let group = child.id();
     let (running, ended) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || pass_interrupt_on(group, &ended));
+        scope.spawn(move || pass_interrupts_on(group, &ended));
         let status = child.wait();
         drop(running);
         status
     })
 }
 
-fn pass_interrupt_on(group: u32, ended: &Receiver<()>) {
+fn pass_interrupts_on(group: u32, ended: &Receiver<()>) {
+    let mut is_told = false;
     while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        if interrupted() {
-            return interrupt_group(group);
+        if insisted() {
+            return kill_group(group);
         }
+        if interrupted() && !is_told {
+            interrupt_group(group);
+            is_told = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::scheduling::lift;
+
+    const CHILD: &str = "PUNCTUAL_TEST_INTERLEAVE";
+    const QUOTA: &str = "5000 100000";
+
+    /// Makes runs that hear no Ctrl-C, with a quota lifted meanwhile.
+    fn make_runs(place: &Path) {
+        let command = format!("trap '' INT; echo $$ > {}; exec sleep 60;", place.join("run").display());
+        let held = |_| {
+            let lifted = lift(vec![(place.join("cpu.max"), QUOTA.to_owned())]).map_err(Failure::Machine)?;
+            Ok(Some(Box::new(lifted) as Box<dyn Any>))
+        };
+        let _made = play(&Turns {
+            commands: [&command; 2],
+            pairs: Some(5),
+            out: Some(&place.join("runs")),
+            name: "test",
+            wanted: &|_| Ok(5),
+            check: &|_| Ok(()),
+            held: &held,
+        });
+    }
+
+    /// Goal: the second Ctrl-C ends a run that does not hear the first, and what was held of the host is put back.
+    #[test]
+    fn whoever_insists_leaves_nothing_behind() {
+        if let Some(place) = std::env::var_os(CHILD) {
+            return make_runs(Path::new(&place));
+        }
+        let place = tempfile::tempdir().expect("room");
+        let text = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
+        std::fs::write(place.path().join("cpu.max"), QUOTA).expect("room");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "command::interleave::tests::whoever_insists_leaves_nothing_behind"]);
+        command.env(CHILD, place.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("this program again");
+        let begun = Instant::now();
+        while !text("run").ends_with('\n') {
+            assert!(begun.elapsed() < Duration::from_secs(60) && matches!(child.try_wait(), Ok(None)));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_ne!(text("cpu.max"), QUOTA, "it is lifted");
+        while matches!(child.try_wait(), Ok(None)) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "a test hangs");
+            punctual_machine::signal::interrupt(&child);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(text("cpu.max"), QUOTA);
+        let run = Path::new("/proc").join(text("run").trim());
+        assert!(!run.exists(), "{} goes on", run.display());
     }
 }

@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use punctual_machine::signal::PostponedEnd;
+
 /// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
 /// is removed then.
 #[derive(Debug)]
@@ -193,10 +195,12 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Quotas that were lifted; put back when dropped.
+/// Quotas that were lifted; put back when dropped, also if it is interrupted twice meanwhile.
 #[derive(Debug)]
 pub struct LiftedQuotas {
     before: Vec<(PathBuf, String)>,
+    /// Dropped when they are back.
+    _end: PostponedEnd,
 }
 
 /// Lifts the quotas of the calling thread's control groups, the outermost last.
@@ -204,11 +208,17 @@ pub struct LiftedQuotas {
 /// # Errors
 /// There is none, or it may not be changed. What was lifted until then is put back.
 pub fn lift_quotas() -> Result<LiftedQuotas, String> {
-    let mut lifted = LiftedQuotas { before: Vec::new() };
     let limits = punctual_machine::withheld::limits();
     if limits.is_empty() {
         return Err("no control group of this process has a CPU quota: start it in one that has".to_owned());
     }
+    lift(limits)
+}
+
+/// Lifts quotas, each in its file with its text.
+pub(crate) fn lift(limits: Vec<(PathBuf, String)>) -> Result<LiftedQuotas, String> {
+    let end = PostponedEnd::new().map_err(|error| error.to_string())?;
+    let mut lifted = LiftedQuotas { before: Vec::new(), _end: end };
     for (path, text) in limits {
         let none = if text.contains(' ') { format!("max {PERIOD_US}") } else { "-1".to_owned() };
         std::fs::write(&path, none).map_err(|error| format!("cannot lift {}: {error}", path.display()))?;

@@ -7,6 +7,8 @@ mod memory_limit;
 mod urgency;
 
 pub use control::{Control, PERIOD as CONTROL_PERIOD};
+#[cfg(test)]
+pub(crate) use control_group::lift;
 pub use control_group::{ControlGroup, LiftedQuotas, lift_quotas};
 pub use job::Job;
 pub use memory_limit::MemoryLimit;
