@@ -120,17 +120,23 @@ impl Making<'_> {
             }
             let number = self.runs;
             self.runs += 1;
-            match self.stage.play(number, part) {
-                Ok(played) => {
+            let played = self.stage.play(number, part).map_err(RunError::Machine);
+            match played.and_then(|played| judge::judge(&played)) {
+                Ok(judged) => {
                     self.failures = 0;
-                    self.matrix.add(&judge::judge(&played)?);
+                    self.matrix.add(&judged);
                 }
-                Err(reason) => {
+                // What was made before it stays.
+                Err(_) if interrupted() => break,
+                Err(error) => {
                     self.failures += 1;
                     if self.failures == FAILURES_MAX {
-                        return Err(RunError::Machine(reason));
+                        return Err(error);
                     }
-                    self.matrix.failed.push(reason);
+                    self.matrix.failed.push(match error {
+                        RunError::Machine(reason) => reason,
+                        RunError::Store(error) => error.to_string(),
+                    });
                 }
             }
             self.bar.set_position(self.matrix.made());

@@ -1,5 +1,6 @@
 //! One run of another experiment, in a process of its own, and what is done to it while it goes on.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::{SchedulingClass, pin_to, set_scheduling_class};
 use punctual_machine::scheduling::sleep_until;
-use punctual_machine::signal::{interrupt, interrupted};
+use punctual_machine::signal::{PostponedEnd, insisted, interrupt, interrupted};
 
 use super::TWO_CPUS;
 use super::plan::{Planned, Row, Timed, timed};
@@ -51,19 +52,29 @@ const WARMING_NS: u64 = 200_000_000;
 /// How long a run may take to open its ends, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run that is being made. It is ended when dropped.
-struct Running(Child);
+/// A run that is being made. It is ended when dropped, before whoever insists ends this process.
+struct Running {
+    child: Child,
+    _end: PostponedEnd,
+}
 
 impl Running {
+    /// In a group of its own: the terminal would tell it, too, and the second Ctrl-C ends it.
+    fn begin(command: &mut Command) -> Result<Self, String> {
+        let end = PostponedEnd::new().map_err(|error| error.to_string())?;
+        let started = command.process_group(0).spawn();
+        started.map(|child| Self { child, _end: end }).map_err(|error| format!("cannot start a run: {error}"))
+    }
+
     fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Waits until something is so; whether it is, before the run ended and within patience.
     fn waits_until<T>(&mut self, mut is_so: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE && !interrupted() {
-            if let Some(found) = is_so(self.0.id()) {
+            if let Some(found) = is_so(self.child.id()) {
                 return Some(found);
             }
             if self.has_ended() {
@@ -74,14 +85,17 @@ impl Running {
         None
     }
 
+    /// Waits for its end; a Ctrl-C is passed on, once.
     fn ends(&mut self) -> bool {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        let mut is_told = false;
+        while start.elapsed() < PATIENCE && !insisted() {
             if self.has_ended() {
                 return true;
             }
-            if interrupted() {
-                interrupt(&self.0);
+            if interrupted() && !is_told {
+                interrupt(&self.child);
+                is_told = true;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -92,8 +106,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.has_ended() {
-            let _gone = self.0.kill();
-            let _reaped = self.0.wait();
+            let _gone = self.child.kill();
+            let _reaped = self.child.wait();
         }
     }
 }
@@ -173,9 +187,7 @@ impl Stage {
         if self.trace {
             command.arg("--trace");
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let started = command.spawn().map_err(|error| format!("cannot start a run: {error}"))?;
-        Ok(Running(started))
+        Running::begin(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 }
 
@@ -219,4 +231,45 @@ fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjec
         }
     }
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::signal::catch_interrupts;
+
+    use super::*;
+
+    const CHILD: &str = "PUNCTUAL_TEST_SCENE";
+
+    /// Waits for a run that notes each Ctrl-C and ends a while after the first.
+    fn wait_for_a_run(place: &Path) {
+        catch_interrupts().expect("a handler");
+        let [notes, ready] = ["notes", "ready"].map(|name| place.join(name));
+        let script = "trap 'echo told >> \"$1\"' INT; : > \"$2\"; while [ ! -s \"$1\" ]; do sleep 0.01; done; sleep 0.3";
+        let mut command = Command::new("sh");
+        let mut running =
+            Running::begin(command.args(["-c", script, "sh"]).args([&notes, &ready])).expect("a shell");
+        assert!(running.waits_until(|_| ready.exists().then_some(())).is_some());
+        let own = std::process::id().to_string();
+        assert!(Command::new("kill").args(["-INT", &own]).status().is_ok_and(|status| status.success()));
+        while !interrupted() {
+            std::thread::yield_now();
+        }
+        assert!(running.ends());
+        assert_eq!(std::fs::read_to_string(&notes).expect("notes"), "told\n");
+    }
+
+    /// Goal: a run is told of Ctrl-C once, and has the time to end. Method: a process of its own, for the flag that is raised stays.
+    #[test]
+    fn a_run_is_interrupted_once() {
+        if let Some(place) = std::env::var_os(CHILD) {
+            return wait_for_a_run(Path::new(&place));
+        }
+        let place = tempfile::tempdir().expect("room");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "causes::scene::tests::a_run_is_interrupted_once"]);
+        let ended = command.env(CHILD, place.path()).output().expect("this program again");
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        assert!(place.path().join("notes").exists(), "it ran");
+    }
 }
