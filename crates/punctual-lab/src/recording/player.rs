@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use punctual::memory::WhenFull;
 use punctual::publication::OfferError;
-use punctual::{
-    Bus, Clock, Communicator, Node, NodeOptions, Publication, PublicationOptions, SendError, Ticks,
-};
+use punctual::{Bus, Communicator, Node, NodeOptions, Publication, PublicationOptions, SendError};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_proto::limits::{MESSAGE_SIZE_MAX, PAYLOAD_SIZE_MAX};
@@ -254,18 +252,17 @@ impl Stage {
     }
 
     fn play(&mut self, play: &Play<'_>, batches: &Receiver<Batch>, is_over: impl Fn() -> bool) -> Played {
-        let clock = Clock::get();
         let schedule = Schedule::new(play);
         let mut lateness = histogram();
         let (mut sent, mut unsent) = (0, Unsent::default());
         let (mut latest, mut is_cut_short) = (0, false);
-        let (mut first, mut last) = (None, schedule.start);
+        let (mut first_ns, mut last_ns) = (None, 0);
         'all: while let Ok(batch) = batches.recv() {
             for (entry, bytes) in batch.iter() {
                 // What was seen later is said later, whatever the senders' clocks say.
                 latest = entry.instant_ns().max(latest);
-                let due = schedule.due(latest);
-                if is_over() || !schedule.wait(due, &is_over, || self.tend()) {
+                let due_ns = schedule.due_ns(latest);
+                if is_over() || !due_ns.is_none_or(|due_ns| wait(due_ns, &is_over, || self.tend())) {
                     is_cut_short = true;
                     break 'all;
                 }
@@ -273,10 +270,10 @@ impl Stage {
                     Ok(()) => sent += 1,
                     Err(error) => unsent.count(error),
                 }
-                last = clock.now();
-                first.get_or_insert(last);
-                if let Some(due) = due {
-                    lateness.saturating_record(clock.nanos(last.since(due)));
+                last_ns = monotonic_ns();
+                first_ns.get_or_insert(last_ns);
+                if let Some(due_ns) = due_ns {
+                    lateness.saturating_record(last_ns.saturating_sub(due_ns));
                 }
             }
             self.tend();
@@ -287,7 +284,7 @@ impl Stage {
             unsent: unsent.named(),
             interrupted: if is_cut_short { rest } else { 0 },
             lateness: (play.speed != Speed::Max).then_some(lateness),
-            duration: first.map_or(Duration::ZERO, |first| clock.duration(last.since(first))),
+            duration: Duration::from_nanos(last_ns - first_ns.unwrap_or(last_ns)),
             nodes: self.nodes.len(),
         }
     }
@@ -344,11 +341,10 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(3_600_000_000_000, 3).expect("within the limits of hdrhistogram")
 }
 
-/// When each message is due.
+/// When each message is due, by the clock that ends sleeps. The counter's rate is known to a thousandth only, and never again measured:
+/// its hour may be seconds longer.
 struct Schedule {
-    clock: &'static Clock,
-    /// The first one, by both clocks.
-    start: Ticks,
+    /// The first one, nanoseconds of `CLOCK_MONOTONIC`.
     start_ns: u64,
     /// When that was sent, nanoseconds since 1970.
     first_ns: u64,
@@ -357,41 +353,39 @@ struct Schedule {
 
 impl Schedule {
     fn new(play: &Play<'_>) -> Self {
-        let clock = Clock::get();
-        Self {
-            clock,
-            start: clock.now().plus(clock.ticks(LEAD)),
-            start_ns: monotonic_ns() + LEAD.as_nanos() as u64,
-            first_ns: play.contents.first_ns,
-            speed: play.speed,
-        }
+        let start_ns = monotonic_ns() + LEAD.as_nanos() as u64;
+        Self { start_ns, first_ns: play.contents.first_ns, speed: play.speed }
     }
 
     /// When what was said at this instant is due; at full speed at no instant.
-    fn due(&self, instant_ns: u64) -> Option<Ticks> {
+    fn due_ns(&self, instant_ns: u64) -> Option<u64> {
         let since_ns = self.speed.pace(instant_ns.saturating_sub(self.first_ns))?;
-        Some(self.start.plus(self.clock.ticks(Duration::from_nanos(since_ns))))
+        Some(self.start_ns.saturating_add(since_ns))
     }
+}
 
-    /// Waits for an instant; `false` if it is over before. Meanwhile there is time for `tend`.
-    fn wait(&self, due: Option<Ticks>, is_over: &impl Fn() -> bool, mut tend: impl FnMut()) -> bool {
-        let Some(due) = due else { return true };
-        let until_ns = self.start_ns + self.clock.nanos(due.since(self.start));
-        let until_ns = until_ns.saturating_sub(SPIN.as_nanos() as u64);
-        while self.clock.duration(due.since(self.clock.now())) > SPIN {
-            if is_over() {
-                return false;
-            }
-            if self.clock.duration(due.since(self.clock.now())) > TEND_TIME {
-                tend();
-            }
-            sleep_until(until_ns.min(monotonic_ns() + SLEEP_MAX.as_nanos() as u64));
+/// Waits for an instant; `false` if it is over before. Meanwhile there is time for `tend`.
+fn wait(due_ns: u64, is_over: &impl Fn() -> bool, mut tend: impl FnMut()) -> bool {
+    while asleep_until(due_ns, monotonic_ns()).is_some() {
+        if is_over() {
+            return false;
         }
-        while self.clock.now() < due {
-            std::hint::spin_loop();
+        if due_ns.saturating_sub(monotonic_ns()) > TEND_TIME.as_nanos() as u64 {
+            tend();
         }
-        true
+        // What was tended took time.
+        asleep_until(due_ns, monotonic_ns()).into_iter().for_each(sleep_until);
     }
+    while monotonic_ns() < due_ns {
+        std::hint::spin_loop();
+    }
+    true
+}
+
+/// Until when to sleep before an instant, if there is time for it.
+fn asleep_until(due_ns: u64, now_ns: u64) -> Option<u64> {
+    let until_ns = due_ns.saturating_sub(SPIN.as_nanos() as u64);
+    (now_ns < until_ns).then(|| until_ns.min(now_ns + SLEEP_MAX.as_nanos() as u64))
 }
 
 /// Why messages were not sent.
@@ -445,5 +439,22 @@ mod tests {
         }
         assert_eq!(Speed::Times(2.0).pace(1000), Some(500));
         assert_eq!(Speed::Max.pace(1000), None);
+    }
+
+    /// Goal: after an hour, too, a sleep ends before the instant, and not so long before that it is spun for long. Method: the clock of
+    /// the sleeps alone says what time it is, whatever the counter believes.
+    #[test]
+    fn a_sleep_ends_before_what_is_due() {
+        let schedule = Schedule { start_ns: 1_000, first_ns: 77, speed: Speed::Times(1.0) };
+        let (spin_ns, sleep_ns) = (SPIN.as_nanos() as u64, SLEEP_MAX.as_nanos() as u64);
+        for since_ns in [1_000_000, 600_000_000_000, 3_600_000_000_000] {
+            let due_ns = schedule.due_ns(77 + since_ns).expect("at an instant");
+            assert_eq!(due_ns, 1_000 + since_ns);
+            assert_eq!(asleep_until(due_ns, due_ns - spin_ns - 5), Some(due_ns - spin_ns));
+            assert_eq!(asleep_until(due_ns, due_ns - spin_ns), None);
+            assert_eq!(asleep_until(due_ns, due_ns + 30_000_000), None);
+            let early_ns = due_ns.saturating_sub(2 * sleep_ns);
+            assert!(asleep_until(due_ns, early_ns).is_some_and(|until| until <= early_ns + sleep_ns));
+        }
     }
 }
