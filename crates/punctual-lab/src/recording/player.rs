@@ -131,9 +131,9 @@ pub struct Played {
     pub unsent: Vec<(&'static str, u64)>,
     /// Messages that were not because it was ended before.
     pub interrupted: u64,
-    /// How late messages were against the schedule, nanoseconds; none at full speed.
+    /// How late messages that were sent were against the schedule, nanoseconds; none at full speed.
     pub lateness: Option<Histogram<u64>>,
-    /// From the first message to the last.
+    /// From the first message that was sent to the last.
     pub duration: Duration,
     /// Nodes that said it.
     pub nodes: usize,
@@ -189,15 +189,19 @@ struct Stage {
 }
 
 impl Stage {
-    /// Joins the bus, and opens all that is sent through.
-    fn open(play: &Play<'_>) -> Result<Self, String> {
-        let mut stage = Self {
+    fn new() -> Self {
+        Self {
             nodes: HashMap::new(),
             alone: None,
             publications: HashMap::new(),
             ends: HashMap::new(),
             tended: Instant::now(),
-        };
+        }
+    }
+
+    /// Joins the bus, and opens all that is sent through.
+    fn open(play: &Play<'_>) -> Result<Self, String> {
+        let mut stage = Self::new();
         let told = &play.contents.told;
         let open = |options: NodeOptions| {
             let options = options.message_size_max(play.contents.size_max.min(MESSAGE_SIZE_MAX));
@@ -266,10 +270,11 @@ impl Stage {
                     is_cut_short = true;
                     break 'all;
                 }
-                match self.send(entry, &bytes[..entry.message_size()]) {
-                    Ok(()) => sent += 1,
-                    Err(error) => unsent.count(error),
+                if let Err(error) = self.send(entry, &bytes[..entry.message_size()]) {
+                    unsent.count(error);
+                    continue;
                 }
+                sent += 1;
                 last_ns = monotonic_ns();
                 first_ns.get_or_insert(last_ns);
                 if let Some(due_ns) = due_ns {
@@ -428,6 +433,8 @@ impl Unsent {
 
 #[cfg(test)]
 mod tests {
+    use punctual_proto::Port;
+
     use super::*;
 
     #[test]
@@ -456,5 +463,44 @@ mod tests {
             let early_ns = due_ns.saturating_sub(2 * sleep_ns);
             assert!(asleep_until(due_ns, early_ns).is_some_and(|until| until <= early_ns + sleep_ns));
         }
+    }
+
+    /// Goal: what was not sent was not late, and did not take its time.
+    #[test]
+    fn what_was_not_sent_was_not_late() {
+        let source = Address { node: NodeId::named("nobody"), port: Port::from(1) };
+        let entry = RecordedEntry {
+            source,
+            target: Target::EVERYONE,
+            sequence: 0,
+            missed: 0,
+            sent_ns: None,
+            seen_ns: 0,
+            stamps: None,
+            is_unopened: false,
+            is_fragment: false,
+            clock_set_ns: 0,
+            size: 0,
+        };
+        let (to_player, batches) = sync_channel(1);
+        let mut batch = Batch::default();
+        (0..3).for_each(|sequence| batch.push(RecordedEntry { sequence, ..entry }));
+        to_player.send(batch).expect("room");
+        drop(to_player);
+        let contents = Contents { messages: 3, ..Contents::default() };
+        let play = Play {
+            path: Path::new("recording"),
+            contents: &contents,
+            bus: &Bus::shared("player-test"),
+            nodes: Nodes::One,
+            speed: Speed::Times(1.0),
+            is_in_memory: true,
+            holds_back: false,
+        };
+        // Nobody who would send is open.
+        let played = Stage::new().play(&play, &batches, || false);
+        assert_eq!((played.sent, &played.unsent[..]), (0, &[("unreachable", 3)][..]));
+        assert!(played.lateness.is_some_and(|lateness| lateness.is_empty()));
+        assert_eq!(played.duration, Duration::ZERO);
     }
 }
