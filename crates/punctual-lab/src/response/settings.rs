@@ -375,3 +375,96 @@ fn faults(arguments: &ResponseArguments) -> Result<Option<Faults>, Failure> {
 fn needs_interface(choices: &[Variant]) -> Option<Way> {
     choices.iter().map(|choice| choice.way).find(|way| way.is_raw())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::run::Experiment;
+    use crate::verify::again::tests::again;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ResponseArguments,
+    }
+
+    fn settings(words: &str) -> ResponseSettings {
+        let line = Line::parse_from(std::iter::once("response").chain(words.split_whitespace()));
+        ResponseSettings::of(&line.options).expect("they go together")
+    }
+
+    /// What is measured: all but how long, how often, and what stands in other places once it is understood.
+    fn measured(settings: &ResponseSettings) -> String {
+        let common = Common { seed: settings.asked.common.seed, ..Common::default() };
+        let asked = ResponseArguments {
+            common,
+            ways: Vec::new(),
+            sched: Vec::new(),
+            rate: None,
+            rounds: 1,
+            quick: false,
+            client_cpu: None,
+            responder_cpu: None,
+            ..settings.asked.clone()
+        };
+        let same = ResponseSettings { asked, count: 0, duration: Duration::ZERO, ..settings.clone() };
+        format!("{same:#?}")
+    }
+
+    /// Goal: what verify measures is what the run measured, whatever option that had. Method: each option that is not at its default
+    /// becomes a plan, that a command, and that settings again.
+    #[test]
+    fn a_run_is_made_again_with_all_its_options() {
+        let allowed = punctual_machine::cpu::allowed();
+        let swapped = format!("--client-cpu {} --responder-cpu {}", allowed[allowed.len() - 1], allowed[0]);
+        for words in [
+            "",
+            "--quick",
+            "--wake spin,blocking --sched fifo:50,nice:-5",
+            "--sched fifo:50 --urgent responder",
+            "--to 10.0.0.2:9930",
+            "--to 10.0.0.2:9930 --wake packet --interface lo",
+            "--protocol udp",
+            "--size 1000",
+            "--rate 600000",
+            "--rate 300",
+            "--gap 10us",
+            "--load open --gap 1500ns",
+            "--flows 4",
+            "--ipv6",
+            "--timeout 31500us",
+            "--limit 2ms",
+            "--limit 1234ns",
+            "--stamps receive",
+            &swapped,
+            "--unpinned",
+            "--dscp 46",
+            "--priority 5",
+            "--busy-poll 10",
+            "--lock-memory",
+            "--receive-buffer 8192",
+            "--delay reply.elsewhere=1500ns",
+            "--clocks-apart",
+            "--seed 7",
+        ] {
+            let before = settings(words);
+            let remade = again("response", before.plan().described, before.asked.common.seed);
+            let command = remade.expect("it can be made again").command();
+            let options = command.strip_prefix("punctual run response ").expect("the experiment");
+            assert_eq!(measured(&settings(options)), measured(&before), "{words}: {command}");
+        }
+    }
+
+    /// Goal: a plan that lacks what decides what is measured is refused, and says what.
+    #[test]
+    fn a_plan_that_lacks_something_is_refused() {
+        for key in ["load", "gap_ns", "limit_us", "ipv6", "dscp", "priority", "busy_poll_us", "interface"] {
+            let mut plan = settings("").plan().described;
+            plan.as_object_mut().expect("an object").remove(key);
+            let refused = again("response", plan, 1);
+            assert!(refused.is_err_and(|reason| reason.contains(key)), "{key}");
+        }
+    }
+}

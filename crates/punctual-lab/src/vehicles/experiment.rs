@@ -247,6 +247,7 @@ impl Experiment for VehiclesSettings {
             "barrier": !self.asked.no_barrier,
             "spread": self.asked.spread,
             "interfaces": has_choice.then_some(self.asked.interfaces),
+            "interface": self.asked.interface,
             "sched": self.asked.sched.to_string(),
             "pinned": self.asked.pin,
             "awake_us": self.asked.awake.as_secs_f64() * 1e6,

@@ -339,6 +339,8 @@ pub(super) mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::run::Experiment;
+    use crate::verify::again::tests::again;
 
     #[derive(Parser)]
     struct Line {
@@ -371,6 +373,51 @@ pub(super) mod tests {
                 matches!(&refused, Err(Failure::Usage(text)) if text.contains("MiB")),
                 "{large}: {refused:?}"
             );
+        }
+    }
+
+    /// What is measured: all but how long, how often, and what stands in other places once it is understood.
+    fn measured(settings: &VehiclesSettings) -> String {
+        let common = Common { seed: settings.asked.common.seed, ..Common::default() };
+        let asked = VehiclesArguments {
+            common,
+            wake: None,
+            roadside: None,
+            messages: None,
+            rounds: 1,
+            quick: false,
+            ..settings.asked.clone()
+        };
+        format!("{:#?}", VehiclesSettings { asked, count: 0, ..settings.clone() })
+    }
+
+    /// Goal: what verify measures is what the run measured, whatever option that had.
+    #[test]
+    fn a_run_is_made_again_with_all_its_options() {
+        for words in [
+            "--vehicles 5",
+            "--period 1230us",
+            "--mode callback",
+            "--mode engine --engine shared",
+            "--mode async --engine packet --interfaces each",
+            "--engine datagram --interface lo",
+            "--wake futex --engine shared",
+            "--seal on",
+            "--roadside 3",
+            "--components 2",
+            "--no-barrier",
+            "--spread",
+            "--sched fifo:9",
+            "--pin",
+            "--awake 1234ns",
+            "--seed 7",
+        ] {
+            let before = settings_of(words).expect("they go together");
+            let remade = again("vehicles", before.plan().described, before.asked.common.seed);
+            let command = remade.expect("it can be made again").command();
+            let options = command.strip_prefix("punctual run vehicles ").expect("the experiment");
+            let after = settings_of(options).expect("they go together");
+            assert_eq!(measured(&after), measured(&before), "{words}: {command}");
         }
     }
 }

@@ -61,8 +61,8 @@ pub struct Again {
     pub receive_buffer: Option<u64>,
     /// When the next message leaves.
     pub load: Load,
-    /// Idle gap or period, microseconds.
-    pub gap_us: u64,
+    /// Idle gap or period.
+    pub gap: Duration,
     /// Other options, as they are written.
     pub more: Vec<String>,
     /// Of one run.
@@ -87,7 +87,7 @@ impl Default for Again {
             locks_memory: false,
             receive_buffer: None,
             load: Load::Closed,
-            gap_us: 0,
+            gap: Duration::ZERO,
             more: Vec::new(),
             lasts: Duration::from_secs(4),
             trace: false,
@@ -97,56 +97,83 @@ impl Default for Again {
     }
 }
 
+/// What a run says that it planned.
+#[derive(Clone, Copy)]
+struct Planned<'a>(&'a Value);
+
+impl<'a> Planned<'a> {
+    fn get(self, key: &str) -> Result<&'a Value, String> {
+        self.0.get(key).ok_or_else(|| Self::lacks(key))
+    }
+
+    fn text(self, key: &str) -> Result<&'a str, String> {
+        self.get(key)?.as_str().ok_or_else(|| Self::lacks(key))
+    }
+
+    fn number(self, key: &str) -> Result<f64, String> {
+        self.get(key)?.as_f64().ok_or_else(|| Self::lacks(key))
+    }
+
+    fn is_so(self, key: &str) -> Result<bool, String> {
+        self.get(key)?.as_bool().ok_or_else(|| Self::lacks(key))
+    }
+
+    /// What it is made with decides what is measured.
+    fn lacks(key: &str) -> String {
+        format!("its plan does not say {key}, as those of older versions do not: make the run anew")
+    }
+}
+
 impl Again {
     /// Of a run of `response` or `vehicles`, or of a survey.
     ///
     /// # Errors
     /// It is another experiment's, or of something that is not made again.
     pub fn of(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        let again = match run.header.experiment.as_str() {
+        let mut again = match run.header.experiment.as_str() {
             "response" => Self::of_response(run, lasts, trace),
             "vehicles" => Self::of_vehicles(run, lasts, trace),
             "survey" => Self::of_survey(run, lasts, trace),
             other => Err(format!(
                 "a run of {other}: surveys, and runs of response, vehicles and peel can be verified"
             )),
-        };
-        Ok(Self { tracer: tracer_of(run), ..again? })
+        }?;
+        again.more.extend(["--seed".to_owned(), run.header.seed.to_string()]);
+        Ok(Self { tracer: tracer_of(run), ..again })
     }
 
     fn of_vehicles(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        let plan = &run.header.plan;
-        let text = |key: &str| plan[key].as_str().ok_or_else(|| format!("its plan has no {key}"));
-        let number = |key: &str| plan[key].as_f64().ok_or_else(|| format!("its plan has no {key}"));
+        let plan = Planned(&run.header.plan);
         let mut more = Vec::new();
         let mut option = |name: &str, value: String| more.extend([name.to_owned(), value]);
         for name in ["mode", "engine"] {
-            option(&format!("--{name}"), text(name)?.to_owned());
+            option(&format!("--{name}"), plan.text(name)?.to_owned());
         }
         // Only where there is a choice, whatever older plans say.
-        if text("engine")? == "packet"
-            && let Some(interfaces) = plan["interfaces"].as_str()
-        {
-            option("--interfaces", interfaces.to_owned());
+        let has_choice = plan.text("engine")? == "packet";
+        for (name, is_given) in [("interfaces", has_choice), ("interface", true)] {
+            if let Some(value) = plan.get(name)?.as_str().filter(|_| is_given) {
+                option(&format!("--{name}"), value.to_owned());
+            }
         }
         for name in ["vehicles", "roadside", "components"] {
-            option(&format!("--{name}"), number(name)?.to_string());
+            option(&format!("--{name}"), plan.number(name)?.to_string());
         }
-        option("--period", format!("{}us", number("period_us")?));
-        let awake_us = number("awake_us")?;
+        option("--period", format!("{}us", plan.number("period_us")?));
+        let awake_us = plan.number("awake_us")?;
         if awake_us > 0.0 {
             option("--awake", format!("{awake_us}us"));
         }
-        option("--seal", if plan["sealed"] == true { "on" } else { "off" }.to_owned());
-        let flags = [("--spread", plan["spread"] == true), ("--no-barrier", plan["barrier"] == false)];
+        option("--seal", if plan.is_so("sealed")? { "on" } else { "off" }.to_owned());
+        let flags = [("--spread", plan.is_so("spread")?), ("--no-barrier", !plan.is_so("barrier")?)];
         more.extend(flags.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| (*name).to_owned()));
         // Plans of old name a way for this mode too, by which nobody waited.
-        let wake = if text("mode")? == "engine" { "spin" } else { text("wake")? };
+        let wake = if plan.text("mode")? == "engine" { "spin" } else { plan.text("wake")? };
         Ok(Self {
             experiment: Remade::Vehicles,
             ways: vec![wake.to_owned()],
-            urgencies: vec![text("sched")?.parse()?],
-            is_pinned: plan["pinned"] == true,
+            urgencies: vec![plan.text("sched")?.parse()?],
+            is_pinned: plan.is_so("pinned")?,
             more,
             lasts,
             trace,
@@ -177,13 +204,15 @@ impl Again {
     }
 
     fn of_response(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        let plan = &run.header.plan;
-        if plan["against_sockperf"] == true || !plan["faults"].is_null() {
+        let plan = Planned(&run.header.plan);
+        if plan.is_so("against_sockperf")? || !plan.get("faults")?.is_null() {
             return Err("made against sockperf, or with faults on the way: verify a run without".to_owned());
         }
-        let cell = run.trials.first().map(|trial| &trial.cell).ok_or("it measured nothing")?;
+        if plan.number("mishaps")? > 0.0 {
+            return Err("made with mishaps by a plan: verify a run without".to_owned());
+        }
         let mut again = Self { ways: Vec::new(), urgencies: Vec::new(), lasts, trace, ..Self::default() };
-        for option in plan["options"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for option in plan.get("options")?.as_array().into_iter().flatten().filter_map(Value::as_str) {
             if option.contains('~') {
                 return Err("several levels of recording side by side: verify a run of one".to_owned());
             }
@@ -197,19 +226,13 @@ impl Again {
             add(&mut again.ways, way.to_owned());
             add(&mut again.urgencies, urgency);
         }
-        again.is_pinned = !plan["client_cpu"].is_null();
-        again.locks_memory = plan["lock_memory"] == true;
-        again.receive_buffer = plan["receive_buffer"].as_u64();
-        (again.load, again.gap_us) = (cell.load, cell.gap_us);
-        let mut option = |name: &str, value: String| again.more.extend([name.to_owned(), value]);
-        option("--size", cell.size.to_string());
-        let names = [("--protocol", "protocol"), ("--stamps", "stamps"), ("--to", "to")];
-        for (name, key) in names {
-            if let Some(value) = plan[key].as_str() {
-                option(name, value.to_owned());
-            }
-        }
-        option("--flows", plan["flows"].as_u64().unwrap_or(1).to_string());
+        again.is_pinned = !plan.get("client_cpu")?.is_null();
+        again.locks_memory = plan.is_so("lock_memory")?;
+        again.receive_buffer = plan.get("receive_buffer")?.as_u64();
+        let load = plan.get("load")?.clone();
+        again.load = serde_json::from_value(load).map_err(|_| Planned::lacks("load"))?;
+        again.gap = Duration::from_nanos(plan.number("gap_ns")? as u64);
+        again.more = more_of_response(plan)?;
         Ok(again)
     }
 
@@ -250,7 +273,7 @@ impl Again {
     /// Options that `run response` alone has.
     fn of_response_alone(&self) -> Vec<String> {
         let load = if self.load == Load::Open { "open" } else { "closed" };
-        let mut words = vec![format!("--count 10000000 --load {load} --gap {}us", self.gap_us)];
+        let mut words = vec![format!("--count 10000000 --load {load} --gap {}", written(self.gap))];
         let flags = [
             (self.is_one_urgent, "--urgent responder"),
             (!self.is_pinned, "--unpinned"),
@@ -260,6 +283,37 @@ impl Again {
         words.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer {bytes}")));
         words
     }
+}
+
+/// Options that stand in a plan as they are written.
+fn more_of_response(plan: Planned<'_>) -> Result<Vec<String>, String> {
+    let mut more = Vec::new();
+    let mut option = |name: &str, value: String| more.extend([name.to_owned(), value]);
+    for (name, key) in [
+        ("--size", "size"),
+        ("--flows", "flows"),
+        ("--dscp", "dscp"),
+        ("--priority", "priority"),
+        ("--busy-poll", "busy_poll_us"),
+    ] {
+        option(name, plan.number(key)?.to_string());
+    }
+    for (name, key) in [("--protocol", "protocol"), ("--stamps", "stamps")] {
+        option(name, plan.text(key)?.to_owned());
+    }
+    for (name, key, unit) in [("--timeout", "timeout_ms", "ms"), ("--limit", "limit_us", "us")] {
+        option(name, format!("{}{unit}", plan.number(key)?));
+    }
+    for (name, key) in [("--client-cpu", "client_cpu"), ("--responder-cpu", "responder_cpu")] {
+        plan.get(key)?.as_u64().into_iter().for_each(|cpu| option(name, cpu.to_string()));
+    }
+    for (name, key) in [("--to", "to"), ("--interface", "interface"), ("--delay", "delay")] {
+        plan.get(key)?.as_str().into_iter().for_each(|text| option(name, text.to_owned()));
+    }
+    for (name, key) in [("--ipv6", "ipv6"), ("--clocks-apart", "clocks_apart")] {
+        more.extend(plan.is_so(key)?.then(|| name.to_owned()));
+    }
+    Ok(more)
 }
 
 /// Who traced a thread of it, as that thread saw; else as the kernel's trace tells. What cannot be read tells nothing.
@@ -281,16 +335,24 @@ fn add<T: PartialEq>(list: &mut Vec<T>, one: T) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::store::{Header, Store};
 
-    fn vehicles_again(plan: Value) -> Again {
+    /// What makes a run of this experiment and plan again.
+    pub(crate) fn again(experiment: &str, plan: Value, seed: u64) -> Result<Again, String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("run");
-        Store::import(Some(&path), &Header { plan, ..Header::new("vehicles") }).expect("a new run");
+        let header = Header { plan, seed, ..Header::new(experiment) };
+        Store::import(Some(&path), &header).expect("a new run");
         Again::of(&Run::open(&path).expect("a run"), Duration::from_secs(1), false)
-            .expect("its plan is whole")
+    }
+
+    /// Goal: a plan that does not say all is refused with what it lacks.
+    #[test]
+    fn a_plan_of_old_is_refused_with_a_reason() {
+        let refused = again("vehicles", serde_json::json!({ "mode": "async" }), 1);
+        assert!(refused.is_err_and(|reason| reason.contains("engine") && reason.contains("make the run")));
     }
 
     /// Goal: a run is made again for as long as was asked, be it less than a millisecond.
@@ -309,11 +371,14 @@ mod tests {
             serde_json::json!({
                 "mode": mode, "engine": engine, "interfaces": "each", "wake": "eventfd", "sched": "other",
                 "vehicles": 15, "roadside": 0, "components": 1, "period_us": 1e5, "awake_us": 0.0,
+                "interface": null, "sealed": false, "spread": false, "barrier": true, "pinned": false,
             })
         };
-        let polls = vehicles_again(plan("engine", "datagram")).command();
+        let vehicles =
+            |mode, engine| again("vehicles", plan(mode, engine), 1).expect("its plan is whole").command();
+        let polls = vehicles("engine", "datagram");
         assert!(polls.contains("--wake spin ") && !polls.contains("--interfaces"), "{polls}");
-        let waits = vehicles_again(plan("callback", "packet")).command();
+        let waits = vehicles("callback", "packet");
         assert!(waits.contains("--wake eventfd ") && waits.contains("--interfaces each"), "{waits}");
     }
 }

@@ -1,5 +1,6 @@
 //! A delay that is made on purpose, to see in which stage and at which side it shows.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -45,18 +46,28 @@ impl Delay {
     }
 }
 
+/// As options name them.
+const PLACES: [(&str, DelayPoint); 4] = [
+    ("request.sent", DelayPoint::Sent),
+    ("request.elsewhere", DelayPoint::Elsewhere),
+    ("responder", DelayPoint::Responder),
+    ("reply.elsewhere", DelayPoint::ReplyElsewhere),
+];
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = PLACES.iter().filter(|(_, place)| *place == self.place);
+        names.map(|(name, _)| name).try_for_each(|name| write!(f, "{name}={}", units::written(self.time)))
+    }
+}
+
 impl FromStr for Delay {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (place, time) = text.split_once('=').ok_or("STAGE=TIME is needed")?;
-        let place = match place {
-            "request.sent" => DelayPoint::Sent,
-            "request.elsewhere" => DelayPoint::Elsewhere,
-            "responder" => DelayPoint::Responder,
-            "reply.elsewhere" => DelayPoint::ReplyElsewhere,
-            _ => return Err("request.sent, request.elsewhere, responder or reply.elsewhere".to_owned()),
-        };
+        let (name, time) = text.split_once('=').ok_or("STAGE=TIME is needed")?;
+        let found = PLACES.iter().find(|(one, _)| *one == name);
+        let (_, place) = *found.ok_or("request.sent, request.elsewhere, responder or reply.elsewhere")?;
         Ok(Self { place, time: units::duration(time)? })
     }
 }
