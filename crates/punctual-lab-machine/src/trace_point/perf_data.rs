@@ -23,12 +23,19 @@ pub struct PerfData {
     pub threads: BTreeMap<u32, PerfThread>,
 }
 
-/// `PERF_RECORD_LOST`, `_COMM`, `_FORK`, `_SAMPLE`, and perf's own `_COMPRESSED` and `_COMPRESSED2`.
+/// `PERF_RECORD_LOST`, `_COMM`, `_FORK`, `_SAMPLE`, `_LOST_SAMPLES`, and perf's own `_COMPRESSED` and `_COMPRESSED2`.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
+const LOST_SAMPLES: u32 = 13;
 const COMPRESSED: [u32; 2] = [81, 83];
+
+/// Samples that a filter of perf's own left out are not lost, by this bit of their record.
+const LEFT_OUT: u32 = 1 << 15;
+
+/// `PERF_TYPE_TRACEPOINT`.
+const TRACEPOINT: u32 = 2;
 
 /// Bits of `perf_event_attr::sample_type`.
 mod field {
@@ -162,46 +169,63 @@ fn formats(tracing: &[u8]) -> Option<Result<Layouts, String>> {
     Some(Layouts::of(known.iter().map(|(kind, text)| (*kind, text.as_str()))))
 }
 
+/// An event that was recorded.
+#[derive(Clone, Copy)]
+struct Recorded {
+    is_tracepoint: bool,
+    /// What its records have.
+    fields: u64,
+}
+
 /// How records are laid out.
 struct Samples {
     /// Of each event by its number.
-    kinds: BTreeMap<u64, u64>,
+    events: BTreeMap<u64, Recorded>,
     /// Of the first, which all share where records have no number.
-    kind: u64,
+    first: Recorded,
 }
 
 impl Samples {
     fn read(whole: &[u8], attributes: &[u8], size: u64) -> Option<Result<Self, String>> {
         let size = usize::try_from(size).ok().filter(|size| *size >= 64)?;
-        let (mut kinds, mut all) = (BTreeMap::new(), Vec::new());
+        let (mut events, mut all) = (BTreeMap::new(), Vec::new());
         for one in attributes.chunks_exact(size) {
-            let kind = Bytes(&one[24..]).u64()?;
+            let is_tracepoint = Bytes(one).u32()? == TRACEPOINT;
+            let event = Recorded { is_tracepoint, fields: Bytes(&one[24..]).u64()? };
             let ids = Bytes::section(whole, &mut Bytes(&one[size - 16..]))?;
-            kinds.extend(ids.chunks_exact(8).filter_map(|id| Some((Bytes(id).u64()?, kind))));
-            all.push(kind);
+            events.extend(ids.chunks_exact(8).filter_map(|id| Some((Bytes(id).u64()?, event))));
+            all.push(event);
         }
-        let kind = *all.first()?;
+        let first = *all.first()?;
         let needed = field::TIME | field::CPU | field::RAW;
-        if all.iter().any(|kind| kind & needed != needed || kind & field::READ != 0) {
+        let lacks = |fields: u64| fields & needed != needed || fields & field::READ != 0;
+        // perf adds an event of its own, which tells of processes and has no data.
+        if all.iter().any(|event| event.is_tracepoint && lacks(event.fields)) {
             return Some(Err(
                 "its records have no time, CPU or data: perf sched record asks for them".to_owned()
             ));
         }
-        if kind & field::IDENTIFIER == 0 && all.iter().any(|other| *other != kind) {
+        let is_unnumbered = all.iter().any(|event| event.fields & field::IDENTIFIER == 0);
+        if is_unnumbered && all.iter().any(|event| event.fields != first.fields) {
             return Some(Err(
                 "its events differ and have no number: perf sched record asks for one".to_owned()
             ));
         }
-        Some(Ok(Self { kinds, kind }))
+        Some(Ok(Self { events, first }))
     }
 
-    /// Instant, CPU and data of a sample.
-    fn sample<'a>(&self, body: &'a [u8]) -> Option<(u64, u32, &'a [u8])> {
+    fn is_numbered(&self) -> bool {
+        self.first.fields & field::IDENTIFIER != 0
+    }
+
+    /// A sample of a tracepoint.
+    fn sample<'a>(&self, body: &'a [u8]) -> Option<Sample<'a>> {
         let mut bytes = Bytes(body);
-        let kind =
-            if self.kind & field::IDENTIFIER == 0 { self.kind } else { *self.kinds.get(&bytes.u64()?)? };
+        let id = if self.is_numbered() { Some(bytes.u64()?) } else { None };
+        let event = id.map_or(Some(self.first), |id| self.events.get(&id).copied())?;
+        let fields = Some(event.fields).filter(|_| event.is_tracepoint)?;
         let skip = |bytes: &mut Bytes<'_>, bits: u64| {
-            bytes.take(8 * (kind & bits).count_ones() as usize).map(|_| ())
+            bytes.take(8 * (fields & bits).count_ones() as usize).map(|_| ())
         };
         skip(&mut bytes, field::IP | field::TID)?;
         let at_ns = bytes.u64()?;
@@ -209,34 +233,42 @@ impl Samples {
         let cpu = bytes.u32()?;
         bytes.take(4)?;
         skip(&mut bytes, field::PERIOD)?;
-        if kind & field::CALLCHAIN != 0 {
+        if fields & field::CALLCHAIN != 0 {
             let count = usize::try_from(bytes.u64()?).ok()?;
             bytes.take(count.checked_mul(8)?)?;
         }
         let size = usize::try_from(bytes.u32()?).ok()?;
-        Some((at_ns, cpu, bytes.take(size)?))
+        Some(Sample { id, at_ns, cpu, raw: bytes.take(size)? })
     }
 
-    /// The CPU at the end of a record that is no sample.
+    /// The number of the event at the end of a record that is no sample.
+    fn id_of(&self, body: &[u8]) -> Option<u64> {
+        let at = body.len().checked_sub(8).filter(|_| self.is_numbered())?;
+        Bytes(&body[at..]).u64()
+    }
+
+    /// The CPU there.
     fn cpu_of(&self, body: &[u8]) -> Option<u32> {
-        let behind = 8 * usize::from(self.kind & field::IDENTIFIER != 0);
-        let at = body.len().checked_sub(8 + behind)?;
+        let at = body.len().checked_sub(8 + 8 * usize::from(self.is_numbered()))?;
         Bytes(&body[at..]).u32()
     }
 
     fn records(&self, data: &[u8], layouts: &Layouts) -> Result<PerfData, String> {
         let (mut cpus, mut threads) = (BTreeMap::<u32, PerfCpu>::new(), BTreeMap::<u32, PerfThread>::new());
+        // Each event of a whole machine has a number for each CPU.
+        let mut cpu_of = BTreeMap::new();
         let mut rest = Bytes(data);
         while !rest.0.is_empty() {
             let damaged = || "a record of it is damaged".to_owned();
             let kind = rest.u32().ok_or_else(damaged)?;
-            let size = rest.u32().ok_or_else(damaged)? >> 16;
-            let size = (size as usize).checked_sub(8).ok_or_else(damaged)?;
+            let bits_and_size = rest.u32().ok_or_else(damaged)?;
+            let size = (bits_and_size as usize >> 16).checked_sub(8).ok_or_else(damaged)?;
             let body = rest.take(size).ok_or_else(damaged)?;
             let mut words = Bytes(body);
             match kind {
                 SAMPLE => {
-                    if let Some((at_ns, cpu, raw)) = self.sample(body) {
+                    if let Some(Sample { id, at_ns, cpu, raw }) = self.sample(body) {
+                        cpu_of.extend(id.map(|id| (id, cpu)));
                         cpus.entry(cpu).or_default().add(at_ns, raw, layouts);
                     }
                 }
@@ -244,6 +276,14 @@ impl Samples {
                     let lost = words.u64().and(words.u64()).zip(self.cpu_of(body));
                     let (count, cpu) = lost.ok_or_else(damaged)?;
                     cpus.entry(cpu).or_default().lose(count);
+                }
+                LOST_SAMPLES if bits_and_size & LEFT_OUT == 0 => {
+                    // perf writes it at the end, and knows the number alone.
+                    let known = self.id_of(body).and_then(|id| cpu_of.get(&id).copied());
+                    let lost = words.u64().zip(known.or_else(|| self.cpu_of(body)));
+                    let (count, cpu) = lost.ok_or_else(damaged)?;
+                    let total = &mut cpus.entry(cpu).or_default().lost_in_all;
+                    *total = total.saturating_add(count);
                 }
                 COMM => {
                     let (process, thread) = words.u32().zip(words.u32()).ok_or_else(damaged)?;
@@ -269,12 +309,23 @@ impl Samples {
     }
 }
 
+/// A sample of a tracepoint: the event's number, where it has one, instant, CPU and data.
+struct Sample<'a> {
+    id: Option<u64>,
+    at_ns: u64,
+    cpu: u32,
+    raw: &'a [u8],
+}
+
 /// What the file holds of one CPU.
 #[derive(Default)]
 struct PerfCpu {
     events: Vec<TracedEvent>,
     gaps: Vec<(u64, u64)>,
+    /// As records say that stand where events are missing.
     lost: u64,
+    /// As the events' own counts say, which hold those too.
+    lost_in_all: u64,
     last_ns: u64,
     /// Events are missing since then.
     gap_from: Option<u64>,
@@ -299,6 +350,10 @@ impl PerfCpu {
 
     fn finish(mut self, cpu: u32, since_ns: u64, until_ns: u64) -> CpuTrace {
         self.events.sort_by_key(|event| event.at_ns);
+        if self.lost_in_all > self.lost {
+            // No record followed them that could say so.
+            self.lose(self.lost_in_all - self.lost);
+        }
         if let Some(from_ns) = self.gap_from {
             self.gaps.push((from_ns, until_ns.max(from_ns)));
         }
@@ -340,6 +395,88 @@ mod tests {
 
     const SWITCHES: usize = 129;
     const WAKINGS: usize = 43;
+
+    /// The first sample of a CPU.
+    fn sample_of(cpu: u32) -> (u64, u64) {
+        let mut head = Bytes(RECORDED);
+        head.take(16).expect("a head");
+        let size = head.u64().expect("a head");
+        let attributes = Bytes::section(RECORDED, &mut head).expect("attributes");
+        let samples = Samples::read(RECORDED, attributes, size).expect("attributes").expect("understood");
+        let mut rest = Bytes(Bytes::section(RECORDED, &mut head).expect("data"));
+        loop {
+            let (kind, size) = rest.u32().zip(rest.u32()).expect("a record");
+            let body = rest.take((size >> 16) as usize - 8).expect("a record");
+            let sample = Some(body).filter(|_| kind == SAMPLE).and_then(|body| samples.sample(body));
+            if let Some(sample) = sample.filter(|sample| sample.cpu == cpu) {
+                return (sample.id.expect("numbered"), sample.at_ns);
+            }
+        }
+    }
+
+    fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend(misc.to_le_bytes());
+        bytes.extend((8 + 8 * words.len() as u16).to_le_bytes());
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+
+    /// The recording with an event of perf's own, as perf 6.7 and later add to those of a whole machine, and with these records more.
+    fn with_dummy(dummy: u64, more: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = RECORDED.to_vec();
+        let word = |at: usize| u64::from_le_bytes(*RECORDED[at..].first_chunk().expect("a head")) as usize;
+        let [attribute_size, attributes_at, attributes_size, data_at, data_size] =
+            [16, 24, 32, 40, 48].map(word);
+        let ids_at = bytes.len();
+        bytes.extend(dummy.to_le_bytes());
+        let mut attribute = RECORDED[attributes_at..attributes_at + attribute_size].to_vec();
+        let fields = field::IP | field::TID | field::TIME | field::CPU | field::IDENTIFIER;
+        attribute[..4].copy_from_slice(&1_u32.to_le_bytes());
+        attribute[24..32].copy_from_slice(&fields.to_le_bytes());
+        attribute[attribute_size - 16..][..8].copy_from_slice(&(ids_at as u64).to_le_bytes());
+        attribute[attribute_size - 8..].copy_from_slice(&8_u64.to_le_bytes());
+        let attributes = [&attribute[..], &RECORDED[attributes_at..attributes_at + attributes_size]].concat();
+        let data = [&RECORDED[data_at..data_at + data_size], &more.concat()].concat();
+        for (place, section) in [(24, attributes), (40, data)] {
+            let at = bytes.len() as u64;
+            bytes[place..place + 8].copy_from_slice(&at.to_le_bytes());
+            bytes[place + 8..place + 16].copy_from_slice(&(section.len() as u64).to_le_bytes());
+            bytes.extend(section);
+        }
+        // What describes other sections follows the data.
+        let table = data_at + data_size;
+        bytes.extend(&RECORDED[table..table + 16 * 8]);
+        bytes
+    }
+
+    /// Goal: an event without data is no reason to refuse the others, wherever it stands; its samples are passed over.
+    #[test]
+    fn an_event_of_perfs_own_is_passed_over() {
+        const DUMMY: u64 = 1 << 40;
+        let (_, at_ns) = sample_of(1);
+        let sample = record(SAMPLE, 0, &[DUMMY, 0xffff, 7 << 32 | 7, at_ns, 1]);
+        let with = read_perf_data(&with_dummy(DUMMY, &[sample])).expect("a recording");
+        assert_eq!(with, read_perf_data(RECORDED).expect("a recording"));
+    }
+
+    /// Goal: samples that an event counts as lost are told, once, of the CPU whose number it is; those that were left out are not.
+    #[test]
+    fn samples_that_were_lost_are_told() {
+        let (id, _) = sample_of(1);
+        let trailing = [0, 0, 0, id];
+        let with = |kind, misc, words: &[u64]| record(kind, misc, &[words, &trailing].concat());
+        let lost = |more: &[Vec<u8>]| {
+            let found = read_perf_data(&with_dummy(1 << 40, more)).expect("a recording");
+            let of = |cpu: &CpuTrace| (cpu.cpu, cpu.lost, cpu.gaps.len());
+            found.cpus.iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(lost(&[]), [(0, 0, 0), (1, 0, 0)]);
+        assert_eq!(lost(&[with(LOST_SAMPLES, 0, &[9])]), [(0, 0, 0), (1, 9, 1)]);
+        assert_eq!(lost(&[with(LOST_SAMPLES, 1 << 15, &[9])]), [(0, 0, 0), (1, 0, 0)]);
+        let here = record(LOST, 0, &[id, 9, 0, 0, 1, id]);
+        assert_eq!(lost(&[here, with(LOST_SAMPLES, 0, &[9])]), [(0, 0, 0), (1, 9, 1)]);
+    }
 
     /// Goal: system calls that were recorded are read, by the description that the file holds of them.
     #[test]
