@@ -1,5 +1,6 @@
 //! Figures from samples: exact ones for results, histograms for plots.
 
+mod chance;
 mod distribution;
 mod histogram;
 mod random;
@@ -8,6 +9,7 @@ mod spread;
 mod stages;
 pub mod student;
 
+pub use chance::{ERROR, chances, sign_test};
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
 pub use random::Floats;
