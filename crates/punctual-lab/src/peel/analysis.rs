@@ -8,6 +8,7 @@ use super::layer::{InjectedFault, Layer};
 use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::explain::start::StartStep;
+use crate::stats::{ERROR, sign_test};
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2_000;
@@ -315,15 +316,36 @@ impl Growth {
 pub(super) fn growth(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Growth {
     let values = |starts: &[StartUp]| starts.iter().map(figure.2).collect::<Vec<f64>>();
     let (mut before, mut after) = (values(without), values(with));
-    let differences: Vec<f64> = after.iter().zip(&before).map(|(with, without)| with - without).collect();
-    let adds = Interval::of(&differences, seed);
+    let adds = Interval::of(&differences(figure, without, with), seed);
     Growth { figure: *figure, without: median(&mut before), with: median(&mut after), adds }
+}
+
+/// Pair by pair.
+fn differences(figure: &Figure, without: &[StartUp], with: &[StartUp]) -> Vec<f64> {
+    with.iter().zip(without).map(|(with, without)| figure.2(with) - figure.2(without)).collect()
+}
+
+/// All times in which a mistake may show.
+fn times() -> impl Iterator<Item = &'static Figure> {
+    UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED])
 }
 
 /// Of all times in which a mistake may show.
 pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl Iterator<Item = Growth> {
-    let all = UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED]);
-    all.map(move |figure| growth(figure, without, with, seed))
+    times().map(move |figure| growth(figure, without, with, seed))
+}
+
+/// Of all times in which a mistake may show, the one that grew by most, if any did for certain. The largest of many lies above zero by
+/// chance more often than one alone does, so each is held to its part of the error (Bonferroni); few pairs are never certain.
+pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<Growth> {
+    let is_certain = |figure: &&Figure| {
+        let differences = differences(figure, without, with);
+        let above = differences.iter().filter(|&&one| one > 0.0).count();
+        let below = differences.iter().filter(|&&one| one < 0.0).count();
+        sign_test(above, below) <= ERROR / times().count() as f64
+    };
+    let certain = times().filter(is_certain).map(|figure| growth(figure, without, with, seed));
+    certain.max_by(|a, b| a.adds.compare(&b.adds))
 }
 
 /// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
