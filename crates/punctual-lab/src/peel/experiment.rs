@@ -7,13 +7,11 @@ use indicatif::ProgressBar;
 use punctual::{Clock, Ticks, Wake};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::analysis::{
-    FaultFound, Interval, Part, Peeled, Rounds, VALUES_MIN, first_message, look_for, peel, until_ready,
-};
+use super::analysis::{Interval, Rounds, VALUES_MIN, first_message, look_for, peel, until_ready};
 use super::layer::{InjectedFault, Layer, cell};
+use super::overall::{Interrupted, Overall};
 use super::start_fix::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
 use crate::doubt::Cause;
@@ -55,49 +53,6 @@ pub struct PeelSettings {
     pub seed: u64,
     /// CPUs of both ends.
     pub cpus: [Option<usize>; 2],
-}
-
-/// What O_ASYNC does to the layer of asynchronous reception.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interrupted {
-    /// Interruptions of both processes per frame that either received, without it.
-    pub without_per_frame: f64,
-    /// With it.
-    pub with_per_frame: f64,
-    /// What it adds to the layer's round trip, ns.
-    pub adds: Interval,
-}
-
-/// What stands in the summary under `peel`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Overall {
-    /// What carried the ping.
-    pub medium: Medium,
-    /// How the asynchronous layer slept.
-    pub wake: String,
-    /// The layers.
-    pub peeled: Peeled,
-    /// Starts without a mistake.
-    pub starts: Vec<StartUp>,
-    /// Starts with one each.
-    pub starts_with: Vec<(InjectedFault, Vec<StartUp>)>,
-    /// Where each shows.
-    pub found: Vec<FaultFound>,
-    /// Starts with one each, and with the fix.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub starts_fixed: Vec<(InjectedFault, Vec<StartUp>)>,
-    /// What the fix did about each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fixes: Vec<FixTried>,
-    /// What starts without a mistake consist of until they are ready, the longest first.
-    #[serde(default)]
-    pub until_ready: Vec<Part>,
-    /// What the first message takes longer than later ones, stage by stage.
-    #[serde(default)]
-    pub first_message: Vec<Part>,
-    /// In the layer of asynchronous reception.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interrupted: Option<Interrupted>,
 }
 
 /// What a run brought beside the store.
@@ -481,9 +436,7 @@ impl Experiment for PeelSettings {
         for (subject, count) in made.few() {
             summary.doubt(Cause::FewValues { subject: subject.to_owned(), count, count_min: VALUES_MIN });
         }
-        let all = &made.overall;
-        let others = all.starts_with.iter().chain(&all.starts_fixed).flat_map(|(_, starts)| starts);
-        let lost: u64 = all.starts.iter().chain(others).map(|start| start.lost).sum();
+        let lost = made.overall.lost();
         if lost > 0 {
             summary.doubt(Cause::Lost { subject: "starts of fresh processes".to_owned(), count: lost });
         }
@@ -492,7 +445,7 @@ impl Experiment for PeelSettings {
     }
 
     fn promise(&self, summary: &Summary, made: &PeelMade) -> Result<(), String> {
-        let lost: u64 = made.overall.starts.iter().map(|start| start.lost).sum();
+        let lost = made.overall.lost();
         if summary.kept_promises() && lost == 0 { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
     }
 }

@@ -5,7 +5,7 @@
 //! layer       what there is to peel, and the mistakes that can be made on purpose
 //! startup     a fresh process, timed step by step (key_file)
 //!   │
-//! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store
+//! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store (overall)
 //!   │
 //! analysis    costs with intervals, the part of the whole that they explain, where each mistake shows (start_fix: what a fix does
 //!             about it)
@@ -17,6 +17,7 @@ pub mod analysis;
 pub mod experiment;
 mod key_file;
 pub mod layer;
+pub mod overall;
 pub mod overview;
 pub mod start_fix;
 pub mod startup;

@@ -1,8 +1,8 @@
 //! What `punctual run peel` says: the layers as a staircase, what is paid once, where each mistake shows.
 
 use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median};
-use super::experiment::Overall;
 use super::layer::{InjectedFault, Layer};
+use super::overall::Overall;
 use super::start_fix::FixTried;
 use super::startup::StartUp;
 use crate::explain::cause::Cause;

@@ -1,0 +1,78 @@
+//! What stands in the summary of a peel beside its results.
+
+use serde::{Deserialize, Serialize};
+
+use super::analysis::{FaultFound, Interval, Part, Peeled};
+use super::layer::InjectedFault;
+use super::start_fix::FixTried;
+use super::startup::StartUp;
+use crate::endpoint::Medium;
+
+/// What O_ASYNC does to the layer of asynchronous reception.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interrupted {
+    /// Interruptions of both processes per frame that either received, without it.
+    pub without_per_frame: f64,
+    /// With it.
+    pub with_per_frame: f64,
+    /// What it adds to the layer's round trip, ns.
+    pub adds: Interval,
+}
+
+/// What stands in the summary under `peel`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overall {
+    /// What carried the ping.
+    pub medium: Medium,
+    /// How the asynchronous layer slept.
+    pub wake: String,
+    /// The layers.
+    pub peeled: Peeled,
+    /// Starts without a mistake.
+    pub starts: Vec<StartUp>,
+    /// Starts with one each.
+    pub starts_with: Vec<(InjectedFault, Vec<StartUp>)>,
+    /// Where each shows.
+    pub found: Vec<FaultFound>,
+    /// Starts with one each, and with the fix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts_fixed: Vec<(InjectedFault, Vec<StartUp>)>,
+    /// What the fix did about each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixes: Vec<FixTried>,
+    /// What starts without a mistake consist of until they are ready, the longest first.
+    #[serde(default)]
+    pub until_ready: Vec<Part>,
+    /// What the first message takes longer than later ones, stage by stage.
+    #[serde(default)]
+    pub first_message: Vec<Part>,
+    /// In the layer of asynchronous reception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<Interrupted>,
+}
+
+impl Overall {
+    /// Messages that were lost in starts of any kind: neither a mistake nor a fix may cost one.
+    pub(super) fn lost(&self) -> u64 {
+        let others = self.starts_with.iter().chain(&self.starts_fixed).flat_map(|(_, starts)| starts);
+        self.starts.iter().chain(others).map(|start| start.lost).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a message that is lost is counted in whichever kind of start it was.
+    #[test]
+    fn what_is_lost_in_any_start_is_counted() {
+        let start = |lost| vec![StartUp { lost, ..StartUp::default() }; 2];
+        let all = Overall {
+            starts: start(1),
+            starts_with: vec![(InjectedFault::SigioAtStart, start(10))],
+            starts_fixed: vec![(InjectedFault::SigioAtStart, start(100))],
+            ..Overall::default()
+        };
+        assert_eq!(all.lost(), 222);
+    }
+}
