@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::scenario::Move;
 use crate::report::section::{Cell, Column, Item, Section, Table, numbers};
+use crate::stats::Quantile;
 use crate::units::{count, dash};
 
 /// A vehicle that stays in a cell for less is not promised to be served there.
@@ -212,16 +213,14 @@ impl GroupsOutcome {
     }
 }
 
-/// Least, quantiles that the sample supports (ten beyond each), most.
+/// Least, quantiles that the sample supports, most.
 fn spread(sorted: &[Duration]) -> String {
     let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return "never".to_owned() };
     let ms = |time: &Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     let mut text = format!("min {}", ms(least));
-    for (name, percent) in [("p50", 50), ("p90", 90), ("p99", 99)] {
-        let at = sorted.len() * percent / 100;
-        if sorted.len() - at >= 10 && at < sorted.len() {
-            let _ = write!(text, ", {name} {}", ms(&sorted[at]));
-        }
+    let changes = sorted.len() as u64;
+    for (name, quantile) in Quantile::PRINTED.into_iter().filter(|(_, one)| one.is_supported(changes)) {
+        let _ = write!(text, ", {name} {}", ms(&sorted[quantile.rank(changes) as usize - 1]));
     }
     let _ = write!(text, ", max {}, {} changes", ms(most), sorted.len());
     text
@@ -236,7 +235,7 @@ mod tests {
         let times = |count: u64| (1..=count).map(Duration::from_millis).collect::<Vec<_>>();
         assert_eq!(spread(&[]), "never");
         assert_eq!(spread(&times(10)), "min 1.0 ms, max 10.0 ms, 10 changes");
-        assert_eq!(spread(&times(20)), "min 1.0 ms, p50 11.0 ms, max 20.0 ms, 20 changes");
-        assert_eq!(spread(&times(100)), "min 1.0 ms, p50 51.0 ms, p90 91.0 ms, max 100.0 ms, 100 changes");
+        assert_eq!(spread(&times(20)), "min 1.0 ms, p50 10.0 ms, max 20.0 ms, 20 changes");
+        assert_eq!(spread(&times(100)), "min 1.0 ms, p50 50.0 ms, p90 90.0 ms, max 100.0 ms, 100 changes");
     }
 }
