@@ -132,8 +132,9 @@ impl TraceRecorder {
     /// Copies what happened since an instant of `CLOCK_MONOTONIC`, with one record more of each CPU where there is one. The
     /// rings are paused meanwhile, and go on afterwards.
     pub fn dump(&mut self, since_ns: u64) -> Result<TraceDump, SystemError> {
-        self.pause()?;
+        // Rings are paused one after the other: behind this the first lacks what the last has.
         let until_ns = monotonic_ns();
+        self.pause()?;
         let copied = self.rings.iter_mut().map(|(cpu, ring)| {
             let copy = ring.copy(|record| record::time_of(record).is_none_or(|at| at >= since_ns));
             (*cpu, copy)
@@ -156,7 +157,7 @@ pub struct TraceDump {
     copies: Vec<(u32, ring::RingCopy)>,
     /// When recording began.
     started_ns: u64,
-    /// When the rings were paused.
+    /// Just before the rings were paused; what they hold of later is left out.
     until_ns: u64,
 }
 

@@ -290,7 +290,8 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
         trace.gaps.insert(0, (dump.started_ns.min(end_ns), end_ns));
     }
     if copy.is_cut || trace.is_damaged {
-        trace.since_ns = trace.events.first().map_or(dump.until_ns, |first| first.at_ns);
+        let first_ns = trace.events.first().map_or(dump.until_ns, |first| first.at_ns);
+        trace.since_ns = first_ns.min(dump.until_ns);
     }
     // Work that is recorded when it ends began before other records, and may have before the oldest.
     trace.events.extend(beginnings.into_iter().map(|(at_ns, vector)| TracedEvent {
@@ -298,6 +299,10 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
         event: TraceEvent::SoftInterruptEntry { vector },
     }));
     trace.events.sort_by_key(|event| event.at_ns);
+    // Rings that were paused before it lack what others have from then on.
+    trace.events.retain(|event| event.at_ns <= dump.until_ns);
+    trace.gaps.retain(|gap| gap.0 < dump.until_ns);
+    trace.gaps.iter_mut().for_each(|gap| gap.1 = gap.1.min(dump.until_ns));
     trace
 }
 
@@ -396,6 +401,17 @@ print fmt: \"prev_comm=%s\"
 
     fn times(trace: &CpuTrace) -> Vec<u64> {
         trace.events.iter().map(|event| event.at_ns).collect()
+    }
+
+    /// Goal: what a ring holds of the time when others were paused already is left out.
+    #[test]
+    fn nothing_is_told_of_later_than_the_dump() {
+        let late = [done(1_015, 3, 20), switch(1_012, 8, 1, 0), lost(1_010, 4), soft(1_010, 222, 1)].concat();
+        let trace = read_bytes([late, switch(990, 8, 1, 0)].concat(), false);
+        assert_eq!(times(&trace), [990, 995], "a piece of work had begun");
+        assert_eq!((trace.until_ns, trace.lost, &trace.gaps[..]), (1_000, 4, &[(990, 1_000)][..]));
+        let only_late = read_bytes(switch(1_020, 8, 1, 0), true);
+        assert_eq!((only_late.since_ns, only_late.until_ns, only_late.events.len()), (1_000, 1_000, 0));
     }
 
     /// Goal: every kind of record is read as the kernel writes it, the oldest first.
