@@ -125,15 +125,20 @@ fn tell(
     if !write_json(arguments.json.as_deref(), &format!("{object}\n"))? {
         print(&text::page(&[section(arguments, plan, contents, played)], Screen::stdout()))?;
     }
-    let unsent: u64 = played.unsent.iter().map(|(_, messages)| messages).sum();
-    let left = contents.told.incomplete;
-    if unsent + left > 0 {
-        let unsent = unsent + left;
-        let whole = match unsent {
+    promise(plan, contents, played)
+}
+
+/// Every message of the file is sent, up to where it was interrupted.
+fn promise(plan: &BusPlan, contents: &Contents, played: &Played) -> Result<(), Failure> {
+    let reasons = reasons(contents, played);
+    if !reasons.is_empty() {
+        let whole = match reasons.iter().map(|(_, messages)| messages).sum() {
             1 => "1 message was not sent".to_owned(),
             many => format!("{} messages were not sent", count(many)),
         };
-        return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons(contents, played).join(", "))));
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, messages)| format!("{reason} {}", count(*messages))).collect();
+        return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons.join(", "))));
     }
     if played.interrupted > 0 && played.sent == 0 {
         return Err(Failure::Machine(format!("{plan}: interrupted before the first message")));
@@ -141,14 +146,12 @@ fn tell(
     Ok(())
 }
 
-/// Why messages were not sent.
-fn reasons(contents: &Contents, played: &Played) -> Vec<String> {
-    let mut reasons: Vec<String> =
-        played.unsent.iter().map(|(reason, messages)| format!("{reason} {}", count(*messages))).collect();
-    if contents.told.incomplete > 0 {
-        reasons.push(format!("incomplete {}", count(contents.told.incomplete)));
-    }
-    reasons
+/// Why messages were not sent, and how many.
+fn reasons(contents: &Contents, played: &Played) -> Vec<(&'static str, u64)> {
+    // Where in the file a message is incomplete is not known: it may be behind where it was interrupted.
+    let incomplete = if played.interrupted > 0 { 0 } else { contents.told.incomplete };
+    let incomplete = Some(("incomplete", incomplete)).filter(|(_, messages)| *messages > 0);
+    played.unsent.iter().copied().chain(incomplete).collect()
 }
 
 fn quantile(lateness: &Histogram<u64>, of: f64) -> Option<u64> {
@@ -232,6 +235,8 @@ fn object(arguments: &ReplayArguments, plan: &BusPlan, contents: &Contents, play
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Goal: a long pause is told as long as it is at the speed that was asked for.
@@ -242,5 +247,30 @@ mod tests {
         assert!(told(Speed::Times(1.0)).contains("nothing is sent for 3,600 s"));
         assert!(told(Speed::Times(10.0)).contains("nothing is sent for 360 s"));
         assert_eq!(told(Speed::Times(100.0)), "");
+    }
+
+    /// Goal: a message that the file has in part breaks the promise, unless it was interrupted and may never have come to it.
+    #[test]
+    fn an_interruption_breaks_no_promise() {
+        let mut contents = Contents { messages: 10, ..Contents::default() };
+        contents.told.incomplete = 1;
+        let plan = any_bus("shared:test").expect("a bus");
+        let outcome = |interrupted, unsent| {
+            let sent = 10 - interrupted;
+            let played =
+                Played { sent, unsent, interrupted, lateness: None, duration: Duration::ZERO, nodes: 1 };
+            promise(&plan, &contents, &played)
+        };
+        let broken = |outcome| match outcome {
+            Err(Failure::Promise(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        assert!(broken(outcome(0, Vec::new())).ends_with("1 message was not sent: incomplete 1"));
+        assert!(
+            broken(outcome(0, vec![("full", 2)])).contains("3 messages were not sent: full 2, incomplete 1")
+        );
+        assert!(outcome(4, Vec::new()).is_ok());
+        assert!(broken(outcome(4, vec![("full", 2)])).ends_with("2 messages were not sent: full 2"));
+        assert!(matches!(outcome(10, Vec::new()), Err(Failure::Machine(_))));
     }
 }
