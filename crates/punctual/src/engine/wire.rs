@@ -14,7 +14,7 @@ mod transmit;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
-use punctual_machine::clock::Ticks;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::filter::Unwanted;
 use punctual_machine::slept::Slept;
 use punctual_proto::frame::{HEADER_SIZE, SOURCE_NODE_AT, Template};
@@ -288,7 +288,7 @@ impl<A: Copy + PartialEq> Door<A> {
         if self.last != Some((node, *raw.source)) {
             // Whoever is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
             (self.last, self.familiar) = (Some((node, *raw.source)), None);
-            self.book.learn(node, *raw.source);
+            self.book.learn(node, *raw.source, Clock::get().now());
         }
         if header.kind.is_numbered() {
             let familiar = || Familiar { template: Template::new(header), source: *raw.source };

@@ -32,6 +32,8 @@ struct Account {
     public: PeerAccount,
     unicast: Stream,
     broadcast: Stream,
+    /// When something of it was read last.
+    heard_ns: u64,
 }
 
 impl Account {
@@ -221,20 +223,27 @@ impl Accounts {
             self.end(index, None, false, page);
         }
         if self.accounts.len() == NODES_MAX {
-            let gone = self.accounts.iter().position(|account| !account.public.present);
-            if gone.is_none() {
-                // One too many for this table: what is not known is not there.
-                self.note_gone(0, false, page);
-            }
-            self.accounts.swap_remove(gone.unwrap_or(0));
+            self.make_room(page);
         }
         page.count(Count::Joined).add_alone(1);
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
         let moment = self.moment();
         let (unicast, broadcast) = (unicast(moment), broadcast(moment));
-        self.accounts.push(Account { public, unicast, broadcast });
+        self.accounts.push(Account { public, unicast, broadcast, heard_ns: moment.now_ns });
         self.note(self.accounts.len() - 1, NodeChange::Joined);
         self.accounts.len() - 1
+    }
+
+    /// Ends the account of the peer that has been silent for longest, of one that is gone first. A medium may notice no death.
+    #[cold]
+    fn make_room(&mut self, page: &Page) {
+        let is_of_use = |account: &Account| (account.public.present, account.heard_ns);
+        let accounts = self.accounts.iter().enumerate();
+        let Some((least, _)) = accounts.min_by_key(|(_, account)| is_of_use(account)) else { return };
+        self.note_gone(least, false, page);
+        self.end(least, None, false, page);
+        // In order: of peers that were heard in one turn, the one that joined first makes room.
+        self.accounts.remove(least);
     }
 
     /// A node is there, and its streams begin here.
@@ -268,8 +277,9 @@ impl Accounts {
     pub(crate) fn accept(&mut self, header: &Header, page: &Page) -> Judged {
         let index = self.account_of(header.source.node, header.incarnation, page);
         let moment = self.moment();
-        let stream = self.accounts[index].stream(header);
-        let accepted = stream.accept(header.sequence, moment);
+        let account = &mut self.accounts[index];
+        account.heard_ns = moment.now_ns;
+        let accepted = account.stream(header).accept(header.sequence, moment);
         if accepted.lost > 0 {
             self.lose(index, accepted.lost);
         }
@@ -297,6 +307,7 @@ impl Accounts {
         let index = self.account_of(node, incarnation, page);
         let moment = self.moment();
         self.settle(index, Blame::Unknown, page, |account| {
+            account.heard_ns = moment.now_ns;
             let unicast = progress.unicast.map_or(0, |next| account.unicast.handle_progress(next, moment));
             let broadcast = if progress.in_order {
                 account.broadcast.handle_progress(progress.broadcast, moment)
@@ -578,6 +589,37 @@ mod tests {
         }
         let ledger = page.ledger();
         assert_eq!((ledger.joined, ledger.left, ledger.died), (4, 4, 3), "{ledger}");
+    }
+
+    /// Goal: where more peers come than there are accounts, the newest keep theirs while they talk, and every frame stands in one counter.
+    #[test]
+    fn whoever_is_silent_for_longest_makes_room() {
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let say = |accounts: &mut Accounts, node, number| {
+            assert!(accounts.accept(&header(node, Target::EVERYONE, number), &page).deliver);
+            accounts.handle_turn(1, &page);
+        };
+        let silent: Vec<_> =
+            (0..NODES_MAX).map(|number| NodeId::named(&format!("silent-{number}"))).collect();
+        for &node in &silent {
+            accounts.handle_joined(node, 7, told(0), true, &page);
+            [0, 2].into_iter().for_each(|number| say(&mut accounts, node, number));
+        }
+        let newcomers = ["one", "two", "three"].map(NodeId::named);
+        for number in (0..300).step_by(3) {
+            newcomers.into_iter().for_each(|node| say(&mut accounts, node, number));
+        }
+        let there = accounts.snapshot();
+        assert!(there.iter().map(|account| account.node).eq(silent[3..].iter().copied().chain(newcomers)));
+        let ledger = page.ledger();
+        let expected = [silent.len() + 3, 3, 0].map(|count| count as u64);
+        assert_eq!([ledger.joined, ledger.left, ledger.died], expected, "{ledger}");
+        newcomers.into_iter().for_each(|node| accounts.handle_left(node, 7, Some(told(300)), false, &page));
+        silent[3..].iter().for_each(|&node| accounts.handle_left(node, 7, Some(told(3)), false, &page));
+        accounts.charge_all(&page);
+        let (ledger, sent) = (page.ledger(), 3 * (silent.len() as u64 + 300));
+        assert_eq!((ledger.arrived + ledger.lost(), ledger.duplicates), (sent, 0), "{ledger}");
     }
 
     /// Goal: a life whose number is that of an earlier one of the same node is another life: its messages are delivered.

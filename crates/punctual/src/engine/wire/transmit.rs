@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::clock::{Pace, Ticks};
+use punctual_machine::clock::{Clock, Pace, Ticks};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use super::address_book::AddressBook;
+use super::address_book::{AddressBook, is_long_silent};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{SendError, Transmit};
@@ -43,6 +43,8 @@ struct Unicast<A> {
     /// Where it is, once that is known.
     address: Option<A>,
     said: Said,
+    /// When the first frame to it was made.
+    opened: Ticks,
 }
 
 /// What a node has said of itself.
@@ -96,13 +98,14 @@ impl<T: MediumTransmit> WireTransmit<T> {
             self.renew_addresses();
         }
         if self.unicast.get(self.last).is_none_or(|unicast| unicast.node != node) {
-            self.last = self.find(node)?;
+            self.last = self.find(node, Clock::get().now())?;
         }
         Ok(&self.unicast[self.last])
     }
 
-    /// Where the stream to a node stands; one that is new has the place of a node that has left, if there is no other.
-    fn find(&mut self, node: NodeId) -> Result<usize, SendError> {
+    /// Where the stream to a node stands. If there is no other, one that is new has the place of a node that has left, or was silent
+    /// for long.
+    fn find(&mut self, node: NodeId, now: Ticks) -> Result<usize, SendError> {
         if let Some(index) = self.unicast.iter().position(|unicast| unicast.node == node) {
             return Ok(index);
         }
@@ -110,9 +113,9 @@ impl<T: MediumTransmit> WireTransmit<T> {
             self.unicast.len()
         } else {
             let gone = self.unicast.iter().position(|unicast| unicast.said == Said::Goodbye);
-            gone.ok_or(SendError::TooManyNodes)?
+            gone.or_else(|| self.long_silent(now)).ok_or(SendError::TooManyNodes)?
         };
-        let new = Unicast { node, next: 0, address: None, said: Said::Nothing };
+        let new = Unicast { node, next: 0, address: None, said: Said::Nothing, opened: now };
         match self.unicast.get_mut(index) {
             // A node that comes back is another life, with another stream to it.
             Some(gone) => *gone = new,
@@ -120,6 +123,16 @@ impl<T: MediumTransmit> WireTransmit<T> {
         }
         self.renew_address(index);
         Ok(index)
+    }
+
+    /// Where the stream to the node stands that has been silent for longest, if that is long. Who was never heard is so since the
+    /// first frame to it.
+    #[cold]
+    fn long_silent(&self, now: Ticks) -> Option<usize> {
+        let heard = |unicast: &Unicast<_>| self.book.heard(unicast.node).max(Some(unicast.opened));
+        let streams = self.unicast.iter().enumerate();
+        let (heard, index) = streams.map(|(index, unicast)| (heard(unicast), index)).min()?;
+        heard.filter(|&heard| is_long_silent(heard, now)).map(|_| index)
     }
 
     fn address_of(&self, node: NodeId) -> Option<T::Address> {
@@ -255,5 +268,60 @@ impl<T: MediumTransmit> Drop for WireTransmit<T> {
     fn drop(&mut self) {
         self.announce_to_each(Kind::Goodbye);
         self.announce(Kind::Goodbye, None, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl MediumTransmit for Nowhere {
+        type Address = u8;
+
+        fn frame_size_max(&self) -> usize {
+            0
+        }
+
+        fn claim(&mut self, _size: usize, _to: Option<u8>) -> bool {
+            false
+        }
+
+        fn claimed(&mut self) -> &mut [u8] {
+            &mut []
+        }
+
+        fn commit(&mut self) {}
+
+        fn flush(&mut self) -> bool {
+            false
+        }
+
+        fn refused(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Goal: peers that died without a goodbye do not keep a node from sending to others, and peers that talk keep their streams.
+    #[test]
+    fn a_new_target_has_the_place_of_who_is_long_silent() {
+        let own = Own { node: NodeId::named("own"), incarnation: 1 };
+        let book = Arc::new(AddressBook::new());
+        let mut transmit = WireTransmit::new(own, Nowhere, Arc::clone(&book), None);
+        let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
+        let node = |number: usize| NodeId::named(&number.to_string());
+        for number in 0..NODES_MAX {
+            // Of every other one nothing is ever heard.
+            if number % 2 == 0 {
+                book.learn(node(number), 1, at(number as u64 % 3));
+            }
+            assert_eq!(transmit.find(node(number), at(1)), Ok(number));
+        }
+        book.learn(node(0), 1, at(9));
+        let mut find = |number, seconds| transmit.find(node(NODES_MAX + number), at(seconds));
+        assert_eq!([10, 11].map(|seconds| find(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
+        assert_eq!(find(1, 11), Ok(3));
     }
 }
