@@ -115,6 +115,11 @@ impl Stream {
         Self { missing: WINDOW, ..Self::starting_at(next, moment) }
     }
 
+    /// Whether so much came behind this number that nothing of it can be late any more.
+    pub fn is_past(&self, number: u64) -> bool {
+        self.next > number.saturating_add(SET_ASIDE + u64::from(REORDER_WINDOW))
+    }
+
     /// Numbers that are missing and may still come.
     pub fn missing(&self) -> u32 {
         self.ours(self.missing).count_ones()

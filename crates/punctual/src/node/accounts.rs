@@ -256,9 +256,16 @@ impl Accounts {
         page: &Page,
     ) {
         let known = self.accounts.iter().position(|account| account.is_of(node, life));
-        // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates.
-        let is_over = known.filter(|&index| !self.accounts[index].public.present);
+        // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates. A medium
+        // may not have told that the first is over.
+        let opens = exact && progress.broadcast == 0;
+        let is_over = known.filter(|&index| {
+            let Account { public, broadcast, .. } = &self.accounts[index];
+            !public.present || opens && broadcast.is_past(0)
+        });
         if let Some(over) = is_over {
+            self.note_gone(over, true, page);
+            self.end(over, None, false, page);
             self.accounts.swap_remove(over);
         }
         if known.is_none() || is_over.is_some() {
@@ -478,6 +485,7 @@ mod tests {
 
     use punctual_machine::counter::Counter;
     use punctual_machine::process::ProcessIdentity;
+    use punctual_proto::limits::REORDER_WINDOW;
     use punctual_proto::{Address, Kind, Port, Target};
 
     fn page() -> Page {
@@ -626,17 +634,28 @@ mod tests {
     #[test]
     fn a_number_of_a_life_that_comes_again_is_another_life() {
         let node = NodeId::named("phoenix");
-        let page = page();
-        let mut accounts = Accounts::new(None);
-        for life in 0..3 {
-            accounts.handle_joined(node, 7, told(0), true, &page);
-            for sequence in 0..5 {
-                let header = header(node, Target::EVERYONE, sequence);
-                assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
+        for (is_told, count) in [(true, 5), (false, REORDER_WINDOW + 1)] {
+            let page = page();
+            let mut accounts = Accounts::new(None);
+            for life in 0..3 {
+                // The hello may come twice, and late.
+                for sequence in [0, 1] {
+                    accounts.handle_joined(node, 7, told(0), true, &page);
+                    let header = header(node, Target::EVERYONE, sequence);
+                    assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
+                }
+                for sequence in 2..count {
+                    let header = header(node, Target::EVERYONE, sequence);
+                    assert!(accounts.accept(&header, &page).deliver, "message {sequence} of life {life}");
+                }
+                if is_told {
+                    accounts.handle_left(node, 7, Some(told(count.into())), true, &page);
+                }
             }
-            accounts.handle_left(node, 7, Some(told(5)), true, &page);
+            let ledger = page.ledger();
+            assert_eq!((ledger.joined, ledger.died), (3, if is_told { 3 } else { 2 }), "{ledger}");
+            let counts = (ledger.arrived, ledger.duplicates, ledger.lost());
+            assert_eq!(counts, (3 * u64::from(count), 0, 0), "{ledger}");
         }
-        let ledger = page.ledger();
-        assert_eq!((ledger.arrived, ledger.duplicates, ledger.lost()), (15, 0, 0), "{ledger}");
     }
 }
