@@ -7,7 +7,7 @@ mod line;
 mod page;
 mod watch;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,10 +74,10 @@ impl LateLog {
     /// millisecond: what a page fault costs here is measured. From then on the process counts SIGCONT, unless it has a handler.
     ///
     /// # Errors
-    /// The folder is not there, or may not be written to.
+    /// The folder is not there, or may not be written to; or another log is writing the file.
     pub fn create(path: impl AsRef<Path>, threshold: Duration) -> Result<Self, SystemError> {
         let path = path.as_ref();
-        let file = File::create(path).map_err(|error| {
+        let file = create_alone(path).map_err(|error| {
             SystemError::new("create log of late messages", path.display().to_string(), error)
         })?;
         let counts_continuations = count_continuations_unless_handled();
@@ -104,6 +104,19 @@ impl LateLog {
     fn lock(&self) -> MutexGuard<'_, LateFile> {
         self.0.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The file, empty, which no other log writes while this one lives: their lines would lie across each other.
+fn create_alone(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // A pipe or a device may not know locks.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        return Err(std::io::Error::other("another log is writing it"));
+    }
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 #[derive(Debug)]
@@ -183,6 +196,23 @@ mod tests {
         let full = LateLog::create("/dev/full", second).expect("it opens");
         full.lock().add(SPAN, |text, _| text.push_str("a line\n"));
         assert_eq!(full.account(), LateAccount { unwritten: 1, ..LateAccount::default() });
+    }
+
+    /// Goal: a file has one log at a time. What the first wrote stays, and when it has gone another may have the file.
+    #[test]
+    fn a_file_has_one_log() {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        let create = || LateLog::create(file.path(), Duration::from_secs(1));
+        let size = || std::fs::metadata(file.path()).expect("a file").len();
+        let first = create().expect("nobody else writes");
+        first.lock().add(SPAN, |text, _| text.push_str("a line\n"));
+        let written = size();
+        let error = create().expect_err("the first still writes").to_string();
+        assert!(error.contains(&*file.path().to_string_lossy()) && error.contains("another log"), "{error}");
+        assert_eq!(size(), written);
+        drop(first);
+        create().expect("nobody writes any more");
+        assert_eq!((written > 0, size()), (true, 0));
     }
 
     /// Goal: a flood of late messages is bounded in rate, what is beyond is counted, and the head comes first, once.
