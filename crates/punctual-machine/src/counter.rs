@@ -31,6 +31,12 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Adds as [`Counter::add`] does, and publishes as [`Counter::publish`] does.
+    #[inline]
+    pub fn add_published(&self, count: u64) {
+        self.0.fetch_add(count, ordering!("counter_add_published", Release));
+    }
+
     /// Raises the number by one at least, and at least to this; the new one, which no other thread gets.
     #[inline]
     pub fn raise_to(&self, least: u64) -> u64 {
@@ -96,6 +102,23 @@ mod loom_tests {
             let thread = thread::spawn(move || {
                 theirs.0.set(7);
                 theirs.1.publish(1);
+            });
+            if shared.1.get_published() == 1 {
+                assert_eq!(shared.0.get(), 7);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Goal: who sees what was added and published sees what was stored before it.
+    #[test]
+    fn an_added_and_published_number_brings_what_was_stored_before() {
+        loom::model(|| {
+            let shared = Arc::new((Counter::default(), Counter::default()));
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                theirs.0.set(7);
+                theirs.1.add_published(1);
             });
             if shared.1.get_published() == 1 {
                 assert_eq!(shared.0.get(), 7);
