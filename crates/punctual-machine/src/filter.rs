@@ -15,6 +15,8 @@ pub struct Unwanted {
 
 /// `SKF_AD_OFF + SKF_AD_PKTTYPE`: where a filter finds how the kernel classed a packet.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
+/// `SKF_AD_OFF + SKF_AD_IFINDEX`: and whose it is.
+const INTERFACE: u32 = 0xffff_f000 + 8;
 const LOAD_ABSOLUTE: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const LOAD_SIZE: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
 const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -47,9 +49,13 @@ fn unless(unwanted: &Unwanted, payload_at: u32) -> [libc::sock_filter; UNLESS_ST
     ]
 }
 
-/// Drops frames that are not meant for this station, and its own.
-pub(crate) fn attach_to_packets(fd: BorrowedFd<'_>) -> io::Result<()> {
+/// Drops frames that are not meant for this station, its own, and those of other interfaces than these. The kernel shows frames of an
+/// interface upon another to who listens to that one, too: those of a VLAN `eth0.5` to who listens to `eth0`.
+pub(crate) fn attach_to_packets(fd: BorrowedFd<'_>, interfaces: [u32; 2]) -> io::Result<()> {
     let mut program = [
+        op(LOAD_ABSOLUTE, 0, 0, INTERFACE),
+        op(JUMP_EQUAL, 1, 0, interfaces[0]),
+        op(JUMP_EQUAL, 0, 4, interfaces[1]),
         op(LOAD_ABSOLUTE, 0, 0, PACKET_TYPE),
         op(JUMP_EQUAL, 2, 0, u32::from(libc::PACKET_OTHERHOST)),
         op(JUMP_EQUAL, 1, 0, u32::from(libc::PACKET_OUTGOING)),

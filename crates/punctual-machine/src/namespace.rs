@@ -116,7 +116,7 @@ pub fn set_mtu(interface: &str, mtu: usize) -> Result<(), SystemError> {
 }
 
 /// A child process inherits the namespace of the thread that starts it, so `ip` acts where we are.
-fn run_ip(arguments: &[&str]) -> Result<(), SystemError> {
+pub(crate) fn run_ip(arguments: &[&str]) -> Result<(), SystemError> {
     let command = || format!("ip {}", arguments.join(" "));
     let output = Command::new("ip").args(arguments).output().map_err(|e| {
         let text = match e.kind() {

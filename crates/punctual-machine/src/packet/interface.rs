@@ -43,6 +43,20 @@ impl Interface {
     }
 }
 
+impl Interface {
+    /// Whose frames come to who listens to it: its own. What a bond's slave receives is the bond's.
+    pub(crate) fn heard_by(&self) -> [u32; 2] {
+        let index_of = |file: &str| -> Option<u32> {
+            let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name));
+            text.ok()?.trim().parse().ok()
+        };
+        let own = self.index.cast_unsigned();
+        // Files may be another namespace's, which has another interface of that name.
+        let master = index_of("master/ifindex").filter(|_| index_of("ifindex") == Some(own));
+        [own, master.unwrap_or(own)]
+    }
+}
+
 /// Sets the interface's "up" flag.
 pub(crate) fn bring_up(name: &str) -> Result<(), SystemError> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)

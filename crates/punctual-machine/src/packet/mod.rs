@@ -122,15 +122,15 @@ pub struct PacketDrops {
 impl PacketSocket {
     /// Opens `interface` for frames of `ethertype`, and for no others. Needs CAP_NET_RAW.
     ///
-    /// Frames that pass by for another station (a bridge floods them) and this host's own are filtered out
-    /// in the kernel.
+    /// Frames that pass by for another station (a bridge floods them), this host's own and those of interfaces
+    /// upon this one (of a VLAN) are filtered out in the kernel.
     pub fn open(interface: &str, ethertype: u16, options: &PacketOptions) -> Result<Self, SystemError> {
         let fd = open_raw().map_err(|e| missing_privilege(interface, e))?;
         let named = |operation| move |e: io::Error| SystemError::new(operation, interface, e);
         let interface = Interface::find(fd.as_fd(), interface)?;
         let layout = layout(options, interface.mtu)
             .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
-        filter::attach_to_packets(fd.as_fd()).map_err(named("filter packets of"))?;
+        filter::attach_to_packets(fd.as_fd(), interface.heard_by()).map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
             .map_err(named("ask for TPACKET_V2 on"))?;
         if options.bypass_queue {

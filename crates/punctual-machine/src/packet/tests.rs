@@ -159,6 +159,56 @@ fn a_foreign_ethertype_never_arrives() {
     ran(on_two_hosts(sender, receiver));
 }
 
+/// Goal: what is for an interface upon ours does not come to us: of a VLAN, or of a station of its own.
+#[test]
+fn frames_of_an_interface_upon_ours_do_not_arrive() {
+    ran(check_upon(&["macvlan", "mode", "private"]));
+    ran(check_upon(&["vlan", "id", "5"]));
+}
+
+/// The same of interfaces of one kind. What is sent by one that is upon the sender's is heard by one that is upon the receiver's.
+fn check_upon(kind: &'static [&str]) -> Result<(), SystemError> {
+    let add = move |below: &str| {
+        let kind = [&["link", "add", "link", below, "name", "upon", "type"], kind].concat();
+        let added = namespace::run_ip(&kind).and_then(|()| namespace::bring_up("upon"));
+        let Err(error) = added else { return true };
+        assert!(error.to_string().contains("Unknown device type"), "{error}");
+        crate::skipped!("an interface upon another: {error}");
+        false
+    };
+    let (opened, is_open) = mpsc::channel();
+    let (sent, is_sent) = mpsc::channel();
+    let receiver = move || {
+        if !add("punctual1") {
+            return;
+        }
+        let mut upon = open("upon", ETHERTYPE_EXPERIMENTAL, 16);
+        let mut below = open("punctual1", ETHERTYPE_EXPERIMENTAL, 16);
+        opened.send(upon.mac()).expect("the other side waits");
+        is_sent.recv_timeout(WATCHDOG).expect("the other side sends");
+        for (socket, what) in [(&mut upon, 5), (&mut below, 1)] {
+            let frame = until("a frame", || socket.recv().map(|frame| frame.bytes.to_vec()));
+            assert_eq!(frame, [what; 46]);
+            socket.release();
+        }
+        assert!(below.recv().is_none());
+    };
+    let sender = move || {
+        if !add("punctual0") {
+            return;
+        }
+        let Ok(mac) = is_open.recv_timeout(WATCHDOG) else { return };
+        for (interface, target, what) in [("upon", mac, 5), ("punctual0", BROADCAST, 1)] {
+            let mut socket = open(interface, ETHERTYPE_EXPERIMENTAL, 16);
+            socket.claim(46).expect("room").fill(what);
+            socket.commit(target);
+            until("the device", || socket.flush().ok());
+        }
+        sent.send(()).expect("the other side waits");
+    };
+    on_two_hosts(sender, receiver)
+}
+
 /// Goal: what the ring has no slot for is counted, and what it has is kept.
 #[test]
 fn a_full_ring_counts_what_it_drops() {
