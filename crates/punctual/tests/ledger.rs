@@ -454,6 +454,38 @@ fn faults_sum() {
     });
 }
 
+/// Goal: what is only delayed is neither lost, nor doubled, nor out of order, also when its sender says how far it is, or leaves,
+/// meanwhile. Method: as many messages as are held at a time, and more.
+#[test]
+fn delay_alone_loses_nothing() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        for count in [1_000, 3_000_u32] {
+            let here = reopen(&NodeOptions::new("here"), &medium.here);
+            let faults = Faults::seeded(1).delay(Duration::from_millis(50));
+            let there = reopen(&NodeOptions::new("there").faults(faults), &medium.there);
+            let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+            let mut next = 0;
+            let mut take = |receiver: &mut Communicator, patience| {
+                let Ok(message) = receiver.receive_timeout(patience) else { return false };
+                assert_eq!(message.payload, u32::to_le_bytes(next), "{}", medium.name);
+                next += 1;
+                true
+            };
+            for number in 0..count {
+                sender.send_timeout(Target::port("there", 1), &number.to_le_bytes(), PATIENCE).unwrap();
+                while take(&mut receiver, Duration::ZERO) {}
+            }
+            drop((sender, here));
+            while there.peers().iter().any(|peer| peer.present) || there.ledger().delivered < count.into() {
+                assert!(take(&mut receiver, PATIENCE), "{}: {}", medium.name, there.ledger());
+            }
+            let ledger = there.ledger();
+            assert_eq!((ledger.lost(), ledger.duplicates), (0, 0), "{}: {ledger}", medium.name);
+        }
+    });
+}
+
 /// Goal: a message may be larger than the receiver's own ring allows it to send.
 #[test]
 fn rings_may_differ_in_size() {

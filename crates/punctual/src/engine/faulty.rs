@@ -1,8 +1,8 @@
 //! Loses, corrupts, doubles, moves and delays frames on purpose, by a seed. A fault is a layer around an engine, never a
 //! flag inside one.
 //!
-//! Faults happen to messages that arrive, not to announcements: each receiver has its own, as on a real medium. The same seed and the same arrivals
-//! give the same faults.
+//! Faults happen to messages that arrive. Announcements are delayed as messages are, and suffer nothing else. Each receiver has its own
+//! faults, as on a real medium. The same seed and the same arrivals give the same faults.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Faults {
     pub duplication_permille: u32,
     /// Frames that the next one overtakes, of a thousand.
     pub reordering_permille: u32,
-    /// How long every frame is held.
+    /// How long every frame is held, and every announcement: what was sent first comes first.
     pub delay: Duration,
 }
 
@@ -97,42 +97,60 @@ pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
     Engine { transmit: engine.transmit, receive: Box::new(receive) }
 }
 
-/// A frame that is held back.
+/// What is held back.
 #[derive(Debug)]
 struct Held {
-    header: Header,
-    stamps: Option<Stamps>,
-    payload: Vec<u8>,
-    kernel_ns: Option<u64>,
-    sealed_in: Option<u32>,
+    what: What,
     /// When it is let go at the latest; at once after the next frame, if it is only to be overtaken.
     release: Ticks,
     overtaken: bool,
 }
 
+#[derive(Debug)]
+enum What {
+    Frame(HeldFrame),
+    /// What the engine says besides, which holds nothing of anybody's.
+    Said(Event<'static>),
+}
+
+#[derive(Debug)]
+struct HeldFrame {
+    header: Header,
+    stamps: Option<Stamps>,
+    payload: Vec<u8>,
+    kernel_ns: Option<u64>,
+    sealed_in: Option<u32>,
+}
+
 impl Held {
     fn new(arrival: &Arrival<'_>, release: Ticks, overtaken: bool) -> Self {
         let Arrival { header, stamps, kernel_ns, sealed_in, .. } = *arrival;
-        Self {
-            header: *header,
-            stamps,
-            payload: arrival.payload.to_vec(),
-            kernel_ns,
-            sealed_in,
-            release,
-            overtaken,
-        }
+        let payload = arrival.payload.to_vec();
+        let what = What::Frame(HeldFrame { header: *header, stamps, payload, kernel_ns, sealed_in });
+        Self { what, release, overtaken }
     }
 
     fn show(&self, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
-        visit(Event::Frame(&Arrival {
-            header: &self.header,
-            stamps: self.stamps,
-            payload: &self.payload,
-            kernel_ns: self.kernel_ns,
-            sealed_in: self.sealed_in,
-        }))
+        match &self.what {
+            What::Frame(HeldFrame { header, stamps, payload, kernel_ns, sealed_in }) => {
+                visit(Event::Frame(&Arrival {
+                    header,
+                    stamps: *stamps,
+                    payload,
+                    kernel_ns: *kernel_ns,
+                    sealed_in: *sealed_in,
+                }))
+            }
+            What::Said(event) => visit(*event),
+        }
     }
+}
+
+/// Holds it back. A full hold releases its oldest.
+fn hold(held: &mut VecDeque<Held>, new: Held, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
+    let oldest = if held.len() < HELD_MAX { None } else { held.pop_front() };
+    held.push_back(new);
+    oldest.map_or(Flow::Continue, |oldest| oldest.show(visit))
 }
 
 #[derive(Debug)]
@@ -179,14 +197,14 @@ fn suffer(
     }
     let twice = rng.happens(faults.duplication_permille);
     let overtaken = rng.happens(faults.reordering_permille);
-    if (overtaken || delay.0 > 0) && held.len() < HELD_MAX {
+    if overtaken || delay.0 > 0 {
         let clock = Clock::get();
         let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
-        held.push_back(Held::new(arrival, now.plus(Ticks(wait)), overtaken));
-        if twice {
+        let flow = hold(held, Held::new(arrival, now.plus(Ticks(wait)), overtaken), visit);
+        if twice && held.len() < HELD_MAX {
             held.push_back(Held::new(arrival, now.plus(delay), false));
         }
-        return Flow::Continue;
+        return flow;
     }
     // This one overtakes those that wait for it.
     for waiting in held.iter_mut().filter(|waiting| waiting.overtaken) {
@@ -196,6 +214,23 @@ fn suffer(
         held.push_back(Held::new(arrival, now, false));
     }
     visit(Event::Frame(arrival))
+}
+
+/// What was said of nodes and their streams.
+fn said(event: &Event<'_>) -> Option<Event<'static>> {
+    Some(match *event {
+        Event::Joined { node, incarnation, progress, exact } => {
+            Event::Joined { node, incarnation, progress, exact }
+        }
+        Event::Progressed { node, incarnation, progress } => {
+            Event::Progressed { node, incarnation, progress }
+        }
+        Event::Left { node, incarnation, progress, died } => {
+            Event::Left { node, incarnation, progress, died }
+        }
+        Event::Noticed { node, incarnation, is_back } => Event::Noticed { node, incarnation, is_back },
+        Event::Frame(_) | Event::Trouble(_) => return None,
+    })
 }
 
 impl ReceiveLayer for FaultyReceive {
@@ -219,7 +254,14 @@ impl ReceiveLayer for FaultyReceive {
                 Event::Frame(arrival) if arrival.header.kind.is_numbered() => {
                     suffer(faults, rng, held, (now, *delay), arrival, visit)
                 }
-                other => visit(other),
+                other => match said(&other) {
+                    // What it says of frames that are held would be said too soon.
+                    Some(said) if delay.0 > 0 => {
+                        let what = What::Said(said);
+                        hold(held, Held { what, release: now.plus(*delay), overtaken: false }, visit)
+                    }
+                    _ => visit(other),
+                },
             })
     }
 

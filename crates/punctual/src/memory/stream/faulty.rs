@@ -52,7 +52,7 @@ impl Faulty {
         self.held.len() as u64
     }
 
-    /// Shows what is to be let go, at most `limit` messages.
+    /// Shows what is to be let go, at most `limit` messages: what is due, and the oldest if there is room for no more.
     pub(super) fn release(
         &mut self,
         now: Ticks,
@@ -61,7 +61,7 @@ impl Faulty {
     ) -> usize {
         let mut shown = 0;
         while shown < limit
-            && let Some(position) = self.held.iter().position(|held| held.release <= now)
+            && let Some(position) = self.next_released(now)
         {
             // It arrives now, as far as its reader can know.
             let held = &mut self.held[position];
@@ -74,6 +74,15 @@ impl Faulty {
             self.held.remove(position);
         }
         shown
+    }
+
+    fn next_released(&self, now: Ticks) -> Option<usize> {
+        let due = self.held.iter().position(|held| held.release <= now);
+        due.or_else(|| self.is_full().then_some(0))
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.len() >= HELD_MAX
     }
 
     /// What one message suffers; whether it was taken, by whomever.
@@ -97,7 +106,12 @@ impl Faulty {
         }
         let twice = rng.happens(faults.duplication_permille);
         let overtaken = rng.happens(faults.reordering_permille);
-        if (overtaken || self.delay.0 > 0) && self.held.len() < HELD_MAX {
+        if overtaken || self.delay.0 > 0 {
+            // In its ring it keeps its place, until the oldest that is held has been let go.
+            if self.is_full() {
+                self.rng = before;
+                return false;
+            }
             if !self.keep(message, now, overtaken) {
                 return false;
             }
