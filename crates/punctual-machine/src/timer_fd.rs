@@ -11,6 +11,8 @@ use crate::SystemError;
 use crate::calls;
 use crate::event_fd::timespec;
 
+const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// A timerfd on the monotonic clock, non-blocking and closed on exec.
 #[derive(Debug)]
 pub struct TimerFd(OwnedFd);
@@ -26,13 +28,20 @@ impl TimerFd {
     /// It can be read from so long on, and not before, whatever it was set to.
     pub fn set(&self, left: Duration) {
         // Zero would mean never.
-        let value = timespec(left.max(Duration::from_nanos(1)));
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.set_to(timespec(left.max(Duration::from_nanos(1))));
+    }
+
+    /// It cannot be read from, whatever it was set to.
+    pub fn clear(&self) {
+        self.set_to(NEVER);
+    }
+
+    fn set_to(&self, value: Timespec) {
         calls::note();
         let set = timerfd_settime(
             &self.0,
             TimerfdTimerFlags::empty(),
-            &Itimerspec { it_interval: never, it_value: value },
+            &Itimerspec { it_interval: NEVER, it_value: value },
         );
         debug_assert!(set.is_ok(), "a duration is a valid time: {set:?}");
     }
@@ -61,6 +70,10 @@ mod tests {
         assert!(!goes_off(Some(Duration::from_millis(2))), "set anew");
         timer.set(Duration::MAX);
         assert!(!goes_off(Some(Duration::from_millis(2))), "as good as never");
+        timer.set(Duration::ZERO);
+        assert!(goes_off(None));
+        timer.clear();
+        assert!(!goes_off(Some(Duration::from_millis(2))), "cleared");
         let began = std::time::Instant::now();
         timer.set(Duration::from_millis(3));
         assert!(goes_off(None) && began.elapsed() >= Duration::from_millis(3));

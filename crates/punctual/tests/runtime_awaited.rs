@@ -2,17 +2,20 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, unique, watchdog, within};
+use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, reopen, unique, watchdog, within};
 use futures_core::Stream;
+use punctual::engine::Faults;
 use punctual::memory::WhenFull;
 use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, request, yield_now};
-use punctual::{Bus, Communicator, Node, PublicationOptions, SubscriptionOptions, Target};
+use punctual::{Bus, Communicator, Node, NodeOptions, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Flag;
+use punctual_machine::event_fd::wait_readable;
 use punctual_proto::Nanos;
 
 /// Longer than any test takes on a busy machine.
@@ -66,6 +69,29 @@ fn no_message_is_slept_over() {
             });
             joins.into_iter().for_each(|join| runtime.block_on(join).unwrap());
         }
+    });
+}
+
+/// Goal: what a fault has held back comes to who waits for it, in an event loop and as a task, though nothing rings for it.
+#[test]
+fn what_was_delayed_comes_to_who_is_armed() {
+    let _alive = watchdog(LIMIT_S);
+    on_every_medium(|medium: &Medium| {
+        let faults = Faults::seeded(1).delay(Duration::from_millis(30));
+        let here = reopen(&NodeOptions::new("here"), &medium.here);
+        let there = reopen(&NodeOptions::new("there").faults(faults), &medium.there);
+        let (mut from, mut inbox) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        from.send_timeout(Target::port("there", 1), b"looped", PATIENCE).unwrap();
+        while inbox.try_receive().is_err() {
+            let woken = !inbox.arm() || wait_readable(inbox.as_fd(), Some(PATIENCE)).unwrap();
+            assert!(woken, "{}: slept over", medium.name);
+        }
+        let runtime = start(1);
+        let mut inbox = Awaited::new(runtime.handle(), inbox).unwrap();
+        let task = async move { inbox.receive().await.payload.len() };
+        let size = runtime.spawn(class(0), task).unwrap();
+        from.send_timeout(Target::port("there", 1), b"awaited", PATIENCE).unwrap();
+        assert_eq!(runtime.block_on(size).unwrap(), 7);
     });
 }
 

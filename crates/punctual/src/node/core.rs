@@ -15,6 +15,7 @@ use super::reader::HoldingThread;
 use super::receiving::Receiving;
 use super::registry::{Registry, Waiting};
 use super::sending::Sending;
+use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
 use crate::wake::{Gate, Manners};
@@ -143,7 +144,12 @@ impl Core {
             None if waiting.armed > 0 => {
                 let open = || self.gate.open(self.bell.event().as_fd(), &self.descriptors);
                 let is_ready = || !open() || receiving.is_ready();
-                self.bell.doorbell().arm(Notification::Descriptor, is_ready)
+                let arms = self.bell.doorbell().arm(Notification::Descriptor, is_ready);
+                if arms {
+                    // Of what stays behind from now on the bell tells.
+                    self.gate.wake_at(self.next_look(receiving.next_due()));
+                }
+                arms
             }
             None => true,
         }
@@ -166,6 +172,8 @@ impl Core {
         self.registry.waiting().armed -= 1;
         if let Some(mut receiving) = self.try_receiving() {
             self.bell.doorbell().disarm();
+            // Once more readable it is news, also to who is told of changes only.
+            self.gate.wake_at(None);
             receiving.handle_awake();
         }
     }
@@ -208,6 +216,13 @@ impl Core {
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.get() != 0
+    }
+
+    /// When whoever sleeps must look although nothing rings: the medium may have room again, or a layer have something to show.
+    fn next_look(&self, layer_due: Option<Ticks>) -> Option<Ticks> {
+        let clock = self.about.clock;
+        let catch_up = || clock.now().plus(clock.ticks(CATCH_UP_EVERY));
+        self.is_behind().then(catch_up).into_iter().chain(layer_due).min()
     }
 
     /// Hands that to the medium, if it has room now.

@@ -211,7 +211,7 @@ impl Receiving {
             descriptors: core.descriptors.each_ref().map(|descriptor| descriptor.as_ref().map(AsFd::as_fd)),
             set,
         };
-        let due = self.receive.next_due();
+        let due = self.next_due();
         let limit = Limit::new(core, deadline);
         // Descriptors that are polled say themselves whether there is more.
         let restless = self.restless && !waiter.sleeps_at_once();
@@ -240,6 +240,11 @@ impl Receiving {
     /// Whether the engine has something, or its bell must not be slept on.
     pub(crate) fn is_ready(&self) -> bool {
         self.receive.is_ready()
+    }
+
+    /// When a layer has something that rings nothing.
+    pub(crate) fn next_due(&self) -> Option<Ticks> {
+        self.receive.next_due()
     }
 
     pub(crate) fn handle_awake(&mut self) {

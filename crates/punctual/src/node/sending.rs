@@ -436,13 +436,17 @@ fn write_prefix(frame: &mut [u8], header: &Header, stamps: Option<(Stamps, Ticks
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
+    use punctual_machine::counter::Flag;
     use punctual_machine::doorbell::Notification;
     use punctual_machine::event_fd::wait_readable;
 
     use super::*;
-    use crate::engine::PrivateBell;
+    use crate::communicator::Communicator;
+    use crate::engine::{Descriptors, Engine, Event, Flow, Joined, PrivateBell, Receive};
+    use crate::node::{Node, Who};
+    use crate::runtime::{Awaited, Runtime, RuntimeOptions, TaskOptions};
 
     /// A medium that has room for what was committed at every other call.
     #[derive(Debug, Default)]
@@ -492,6 +496,118 @@ mod tests {
             assert!(bell.doorbell().arm(Notification::Descriptor, || false));
             sending.flush();
             assert_eq!((behind.get(), rung()), (0, false));
+        }
+    }
+
+    /// A medium that has no room for a frame at first.
+    #[derive(Debug)]
+    struct Slow {
+        frame: [u8; 256],
+        is_waiting: bool,
+        /// Times that it has no room still.
+        refusals: u32,
+        has_gone: Arc<Flag>,
+    }
+
+    impl Transmit for Slow {
+        fn payload_size_max(&self) -> usize {
+            64
+        }
+
+        fn claim(&mut self, _target: Option<NodeId>, _size: usize) -> Result<u32, SendError> {
+            Ok(0)
+        }
+
+        fn claimed(&mut self) -> &mut [u8] {
+            &mut self.frame
+        }
+
+        fn commit(&mut self) {
+            self.is_waiting = true;
+        }
+
+        fn flush(&mut self) -> bool {
+            if self.is_waiting && self.refusals == 0 {
+                self.is_waiting = false;
+                self.has_gone.raise();
+            }
+            self.refusals -= u32::from(self.is_waiting);
+            self.is_waiting
+        }
+
+        fn housekeep(&mut self, _now: Ticks) {}
+
+        fn sent_to(&self, _target: Option<NodeId>) -> u64 {
+            0
+        }
+    }
+
+    /// And from which nothing comes.
+    #[derive(Debug)]
+    struct Silent(Arc<PrivateBell>);
+
+    impl Receive for Silent {
+        fn poll(&mut self, _limit: usize, _visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+            0
+        }
+
+        fn is_ready(&self) -> bool {
+            false
+        }
+
+        fn bell(&self) -> Arc<dyn Bell> {
+            self.0.clone()
+        }
+
+        fn looks_suffice(&self) -> bool {
+            true
+        }
+
+        fn descriptors(&self) -> Descriptors<'_> {
+            [None, None]
+        }
+
+        fn handle_awake(&mut self) {
+            self.0.event().drain();
+        }
+
+        fn housekeep(&mut self, _now: Ticks) {}
+    }
+
+    /// A communicator that has sent what the medium has no room for, and what is raised once it has.
+    fn behind() -> (Communicator, Arc<Flag>) {
+        let has_gone = Arc::<Flag>::default();
+        let slow = Slow { frame: [0; 256], is_waiting: false, refusals: 5, has_gone: Arc::clone(&has_gone) };
+        let silent = Silent(Arc::new(PrivateBell::new().unwrap()));
+        let engine = Engine { transmit: Box::new(slow), receive: Box::new(silent) };
+        let who = Who { node: NodeId::named("slow"), name: "slow", bus: "slow", message_size_max: 0 };
+        let node = Node::over(engine, Joined { incarnation: 1 }, who, None).unwrap();
+        let mut communicator = node.bind(1).unwrap();
+        communicator.try_send(Target::node("elsewhere"), b"in time").unwrap();
+        (communicator, has_gone)
+    }
+
+    /// Goal: a frame that was taken goes once the medium has room, while event loops and tasks wait for something else.
+    #[test]
+    fn what_stays_behind_goes_while_event_loops_and_tasks_wait() {
+        let patience = Duration::from_secs(20);
+        let (mut communicator, has_gone) = behind();
+        while !has_gone.is_raised() {
+            assert!(communicator.try_receive().is_err());
+            let sleeps = communicator.arm() && !has_gone.is_raised();
+            let woken = !sleeps || wait_readable(communicator.as_fd(), Some(patience)).unwrap();
+            assert!(woken, "the loop sleeps, and the frame stays");
+        }
+        let (communicator, has_gone) = behind();
+        let options = RuntimeOptions { workers: 1, ..RuntimeOptions::default() };
+        let runtime = Runtime::start(&options).unwrap();
+        let mut inbox = Awaited::new(runtime.handle(), communicator).unwrap();
+        let task = async move { inbox.receive().await.payload.len() };
+        let _waits = runtime.spawn(TaskOptions::of_class(0), task).unwrap();
+        let give_up = Instant::now() + patience;
+        while !has_gone.is_raised() {
+            assert!(Instant::now() < give_up, "the task sleeps, and the frame stays");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

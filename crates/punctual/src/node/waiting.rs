@@ -7,7 +7,7 @@ use punctual_machine::clock::Ticks;
 use super::Core;
 
 /// The pause before the next try where the medium had no room. A link of 1 Gbit/s takes twice as long to empty a usual socket's buffer.
-const CATCH_UP_EVERY: Duration = Duration::from_millis(1);
+pub(super) const CATCH_UP_EVERY: Duration = Duration::from_millis(1);
 
 /// How long a waiter may sleep: until the deadline, never past the next housekeeping, and not for long while frames wait to be sent.
 pub(crate) struct Limit<'a> {

@@ -16,7 +16,7 @@ use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
 use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
-use crate::wake::{Bed, Condition, Manners, Waiter, Wake, epoll_set, waiter};
+use crate::wake::{Alarm, Bed, Condition, Manners, Waiter, Wake, epoll_set, waiter};
 
 /// Looks between two looks at the clock, for who polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
@@ -42,6 +42,8 @@ pub struct Subscription {
     event: Arc<EventFd>,
     /// Of the event, and what else wakes it.
     set: EpollSet,
+    /// In the set, where something comes that rings nothing. Set while it is armed only.
+    alarm: Option<Alarm>,
     /// It sleeps on descriptors.
     on_descriptors: bool,
     /// It waits in its user's event loop.
@@ -117,7 +119,9 @@ impl Subscription {
         let waiter = waiter(options.wake, Manners::IN_PROCESS).map_err(StreamError::CannotWait)?;
         let event = Arc::new(EventFd::new().map_err(StreamError::System)?);
         let mut images = images(&event)?;
-        let set = epoll_set(&event, [images.post(), None]).map_err(StreamError::System)?;
+        let alarm = images.has_instants().then(Alarm::new).transpose().map_err(StreamError::System)?;
+        let descriptors = [images.post(), alarm.as_ref().map(AsFd::as_fd)];
+        let set = epoll_set(&event, descriptors).map_err(StreamError::System)?;
         let on_descriptors = matches!(options.wake, Wake::EventFd | Wake::Epoll);
         if on_descriptors {
             images.introduce();
@@ -135,6 +139,7 @@ impl Subscription {
             waiter,
             event,
             set,
+            alarm,
             on_descriptors,
             armed: false,
             clock: Clock::get(),
@@ -304,6 +309,8 @@ impl Subscription {
         let arms = images.bell().arm(Notification::Descriptor, is_ready);
         if !arms {
             self.disarm();
+        } else if let Some(alarm) = &self.alarm {
+            alarm.set(self.images.next_due());
         }
         arms
     }
@@ -320,6 +327,9 @@ impl Subscription {
         self.armed = false;
         self.images.bell().disarm();
         self.images.handle_awake();
+        if let Some(alarm) = &self.alarm {
+            alarm.clear();
+        }
         self.taken.woken = self.clock.now();
     }
 

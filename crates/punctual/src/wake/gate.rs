@@ -8,16 +8,19 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use punctual_machine::SystemError;
+use punctual_machine::clock::Ticks;
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 
-use super::epoll_set;
+use super::{Alarm, epoll_set};
 
 /// An epoll set that can be told to be quiet. Who calls holds the node's receiving half.
 #[derive(Debug)]
 pub(crate) struct Gate {
     set: EpollSet,
+    /// For what rings nothing. Set while it is open only.
+    alarm: Alarm,
     /// 1 while it is closed. Written by who holds the receiving half only, as the next.
     closed: Counter,
     /// 1 once the medium is in the set: from its first opening on, as a set costs whoever sends to a socket in it.
@@ -27,8 +30,10 @@ pub(crate) struct Gate {
 impl Gate {
     /// A closed one.
     pub(crate) fn new(event: &EventFd) -> Result<Self, SystemError> {
+        let alarm = Alarm::new()?;
         let gate = Self {
-            set: epoll_set(event, [None; 2])?,
+            set: epoll_set(event, [Some(alarm.as_fd()), None])?,
+            alarm,
             closed: Counter::default(),
             joined: Counter::default(),
         };
@@ -42,6 +47,7 @@ impl Gate {
             return;
         }
         self.closed.set(1);
+        self.alarm.clear();
         let joined = self.joined.get() == 1;
         for member in medium.iter().flatten().filter(|_| joined).map(AsFd::as_fd).chain([event]) {
             self.watch(member, false);
@@ -69,6 +75,11 @@ impl Gate {
         self.watch(event, true);
         self.closed.set(0);
         true
+    }
+
+    /// While it is open, event loops are woken at this instant too, at the latest.
+    pub(crate) fn wake_at(&self, due: Option<Ticks>) {
+        self.alarm.set(due);
     }
 
     fn watch(&self, member: BorrowedFd<'_>, watched: bool) {

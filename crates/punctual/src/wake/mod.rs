@@ -15,6 +15,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_machine::sleep_cost::SleepCost;
 use punctual_machine::slept::Slept;
 
+mod alarm;
 mod descriptor;
 mod futex;
 mod gate;
@@ -23,6 +24,7 @@ mod spin;
 mod spin_then_sleep;
 
 pub use crate::adaptive_spin::{AdaptiveSpin, Spun};
+pub(crate) use alarm::Alarm;
 use descriptor::{SleepInEpoll, SleepInPoll};
 use futex::SleepOnFutex;
 pub(crate) use gate::Gate;

@@ -185,6 +185,11 @@ impl Images {
         held + self.followed.images.iter().map(Image::waiting).sum::<u64>()
     }
 
+    /// Whether something may be there at an instant that rings nothing.
+    pub(crate) fn has_instants(&self) -> bool {
+        self.faulty.is_some()
+    }
+
     /// When something is there that rings nothing.
     pub(crate) fn next_due(&self) -> Option<Ticks> {
         self.faulty.as_ref().and_then(|faulty| faulty.next_due())
