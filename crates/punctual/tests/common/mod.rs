@@ -350,10 +350,18 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
         });
         match prepared.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => punctual_machine::skipped!("raw Ethernet: {error}"),
+            Ok(Err(error)) if cannot_be(&error) => punctual_machine::skipped!("raw Ethernet: {error}"),
+            Ok(Err(error)) => panic!("raw Ethernet: {error}"),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     });
+}
+
+/// Whether we lack the privilege for a segment of our own, or the kernel has no such thing.
+fn cannot_be(error: &punctual_machine::SystemError) -> bool {
+    let lacks = ["Operation not supported", "Unknown device type", "Invalid argument (os error 22)"];
+    let text = error.to_string();
+    error.kind() == ErrorKind::PermissionDenied || lacks.iter().any(|lack| text.contains(lack))
 }
 
 type Job = Box<dyn FnOnce() + Send>;
