@@ -34,6 +34,7 @@ mod page;
 mod polling;
 mod reactor;
 mod registry;
+mod seat;
 mod shared;
 mod task;
 mod timers;

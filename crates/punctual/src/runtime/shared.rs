@@ -4,42 +4,24 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
-use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
-use punctual_machine::inbox::{Entry, Inbox};
+use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_proto::Nanos;
 use punctual_proto::classes::{Next, Policy};
 
-use super::line::{Charge, Line};
+use super::line::Charge;
 use super::options::{RuntimeOptions, StartError};
-use super::page::{OfClass, OfWorker, Page, WorkerPage};
+use super::page::{OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
 use super::registry::Registry;
+use super::seat::Seat;
 use super::task::Task;
 use super::{context, nanos, unpoisoned};
-
-/// In place of a class where no task waits.
-const NOBODY: u64 = u64::MAX;
-
-/// A worker as the others see it.
-#[derive(Debug)]
-pub(super) struct Seat {
-    /// The last class that it serves.
-    pub(super) last_class: u8,
-    inbox: Inbox<Task>,
-    pub(super) bell: Doorbell,
-    /// Whom the bell wakes where a worker is a task of another runtime.
-    sleeper: Mutex<Option<Waker>>,
-    line: Mutex<Line>,
-    /// The most important class in its line, or [`NOBODY`]. A hint: who acts on it takes the line.
-    first_class: Counter,
-    pub(super) page: WorkerPage,
-}
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -67,75 +49,6 @@ pub(super) struct Shared {
     spawned: Counter,
     pub(super) turn: Nanos,
     pub(super) long_poll: Nanos,
-}
-
-impl Seat {
-    fn new(options: &RuntimeOptions, page: WorkerPage, last_class: u8) -> Result<Self, StartError> {
-        let line = Line::new(&options.classes, options.policy, options.tasks_max, page.clone())
-            .map_err(StartError::Classes)?;
-        let seat = Self {
-            last_class,
-            inbox: Inbox::default(),
-            bell: Doorbell::default(),
-            sleeper: Mutex::default(),
-            line: Mutex::new(line),
-            first_class: Counter::default(),
-            page,
-        };
-        seat.first_class.set(NOBODY);
-        Ok(seat)
-    }
-
-    /// The line. How long that took is counted where somebody else had it.
-    fn lock(&self, shared: &Shared, page: &WorkerPage) -> MutexGuard<'_, Line> {
-        match self.line.try_lock() {
-            Ok(line) => line,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let began = shared.now();
-                let line = unpoisoned(self.line.lock());
-                page.count(OfWorker::LockWaits).add(1);
-                page.count(OfWorker::LockWaitNs).add(shared.now().since(began).0);
-                line
-            }
-        }
-    }
-
-    /// Whether it may have a task of these classes.
-    pub(super) fn has_up_to(&self, last_class: u8) -> bool {
-        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
-    }
-
-    /// Puts what came by the inbox into the line, which the caller holds.
-    fn sort(&self, line: &mut Line, now: Nanos) {
-        if self.inbox.is_empty() {
-            return;
-        }
-        for mut entry in self.inbox.take_all() {
-            if let Some(task) = self.take_out(&mut entry) {
-                task.metadata().keep_entry(entry);
-                line.push(task, now);
-            }
-        }
-    }
-
-    /// The task of an entry that was in the inbox.
-    fn take_out(&self, entry: &mut Entry<Task>) -> Option<Task> {
-        let task = entry.take()?;
-        self.page.class(task.metadata().class).count(OfClass::InInbox).add(u64::MAX);
-        Some(task)
-    }
-
-    fn note_first(&self, line: &Line) {
-        self.first_class.set(line.scheduler.first_waiting().map_or(NOBODY, u64::from));
-    }
-
-    /// Everything that is ready, for an end.
-    pub(super) fn empty(&self) -> Vec<Task> {
-        let mut tasks = unpoisoned(self.line.lock()).empty();
-        tasks.extend(self.inbox.take_all().filter_map(|mut entry| self.take_out(&mut entry)));
-        tasks
-    }
 }
 
 impl Shared {
@@ -228,7 +141,7 @@ impl Shared {
         seat.page.count(OfWorker::WokenHere).add_alone(1);
         let mut line = seat.lock(self, &seat.page);
         line.push(task, now);
-        seat.note_first(&line);
+        let _first = seat.note_first(&line);
         drop(line);
         if self.seats.len() > 1 {
             sender_fence();
@@ -240,11 +153,7 @@ impl Shared {
     fn push_there(&self, task: Task) {
         let meta = task.metadata();
         let (class, home) = (meta.class, meta.home.get() as usize);
-        let entry = meta.take_entry();
-        let seat = &self.seats[home];
-        seat.page.count(OfWorker::WokenFromElsewhere).add(1);
-        seat.page.class(class).count(OfClass::InInbox).add(1);
-        seat.inbox.push(entry, task);
+        self.seats[home].push(task);
         if !self.wake_worker(home) && self.seats.len() > 1 {
             self.wake_idle(class, home);
         }
@@ -318,7 +227,7 @@ impl Shared {
             None => return false,
             Some(Notification::Futex) => self.seats[worker].bell.wake_futex(),
             Some(Notification::Descriptor) if self.is_hosted => {
-                unpoisoned(self.seats[worker].sleeper.lock()).take().into_iter().for_each(Waker::wake);
+                self.seats[worker].wake_sleeper();
             }
             Some(Notification::Descriptor) => self.reactor.ring(),
         }
@@ -359,8 +268,7 @@ impl Shared {
         }
         seat.sort(&mut line, now);
         let next = line.next(seat.last_class, now);
-        seat.note_first(&line);
-        let first = line.scheduler.first_waiting();
+        let first = seat.note_first(&line);
         drop(line);
         // Whoever takes one and leaves others sees to it that a worker without work comes for them.
         if let Some(first) = first.filter(|_| self.seats.len() > 1) {
@@ -389,7 +297,7 @@ impl Shared {
             if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
-            seat.note_first(&line);
+            let _left = seat.note_first(&line);
             drop(line);
             if let Some((task, _)) = &next {
                 let meta = task.metadata();
@@ -434,16 +342,6 @@ impl Shared {
         self.awake.add(u64::MAX);
     }
 
-    /// From now on the bell of a worker wakes this one.
-    #[cfg(feature = "tokio")]
-    pub(super) fn keep_sleeper(&self, worker: usize, sleeper: &Waker) {
-        let mut kept = unpoisoned(self.seats[worker].sleeper.lock());
-        match &mut *kept {
-            Some(known) => known.clone_from(sleeper),
-            none => *none = Some(sleeper.clone()),
-        }
-    }
-
     /// All workers end as soon as their polls do.
     pub(super) fn stop_workers(&self) {
         self.stop.raise();
@@ -476,7 +374,7 @@ impl Shared {
             drop(dropping);
             // Who found the lock taken has put its task where we see it now.
             sender_fence();
-            if self.seats.iter().all(|seat| seat.inbox.is_empty()) {
+            if self.seats.iter().all(Seat::has_no_news) {
                 return;
             }
         }
@@ -485,7 +383,7 @@ impl Shared {
     /// From now on every worker chooses so.
     pub(super) fn set_policy(&self, policy: Policy) {
         for seat in &self.seats {
-            unpoisoned(seat.line.lock()).scheduler.set_policy(policy);
+            seat.set_policy(policy);
         }
     }
 }

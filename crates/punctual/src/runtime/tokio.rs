@@ -210,15 +210,15 @@ impl HostedWorker {
     /// Whether there is nothing to do, so that who brings something wakes it.
     fn sleeps(&mut self, shared: &Shared, context: &Context<'_>) -> bool {
         let index = self.polling.index;
-        let bell = &shared.seats[index].bell;
-        shared.keep_sleeper(index, context.waker());
+        let seat = &shared.seats[index];
+        seat.keep_sleeper(context.waker());
         self.is_awake = false;
         shared.leave();
-        let sleeps = bell.arm(Notification::Descriptor, || shared.would_have_work(index));
+        let sleeps = seat.bell.arm(Notification::Descriptor, || shared.would_have_work(index));
         if sleeps {
             self.polling.page().count(OfWorker::Parks).add_alone(1);
         } else {
-            bell.disarm();
+            seat.bell.disarm();
             self.is_awake = true;
             shared.enter();
         }

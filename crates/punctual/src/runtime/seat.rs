@@ -1,0 +1,145 @@
+//! A worker as the others see it: where its tasks come in and wait, and how it is woken.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::task::Waker;
+
+use punctual_machine::counter::Counter;
+use punctual_machine::doorbell::Doorbell;
+use punctual_machine::inbox::{Entry, Inbox};
+use punctual_proto::Nanos;
+use punctual_proto::classes::Policy;
+
+use super::line::Line;
+use super::options::{RuntimeOptions, StartError};
+use super::page::{OfClass, OfWorker, WorkerPage};
+use super::shared::Shared;
+use super::task::Task;
+use super::unpoisoned;
+
+/// In place of a class where no task waits.
+const NOBODY: u64 = u64::MAX;
+
+/// A worker as the others see it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// The last class that it serves.
+    pub(super) last_class: u8,
+    inbox: Inbox<Task>,
+    pub(super) bell: Doorbell,
+    /// Whom the bell wakes where a worker is a task of another runtime.
+    sleeper: Mutex<Option<Waker>>,
+    line: Mutex<Line>,
+    /// The most important class in its line, or [`NOBODY`]. A hint: who acts on it takes the line.
+    first_class: Counter,
+    pub(super) page: WorkerPage,
+}
+
+impl Seat {
+    pub(super) fn new(
+        options: &RuntimeOptions,
+        page: WorkerPage,
+        last_class: u8,
+    ) -> Result<Self, StartError> {
+        let line = Line::new(&options.classes, options.policy, options.tasks_max, page.clone())
+            .map_err(StartError::Classes)?;
+        let seat = Self {
+            last_class,
+            inbox: Inbox::default(),
+            bell: Doorbell::default(),
+            sleeper: Mutex::default(),
+            line: Mutex::new(line),
+            first_class: Counter::default(),
+            page,
+        };
+        seat.first_class.set(NOBODY);
+        Ok(seat)
+    }
+
+    /// The line. How long that took is counted where somebody else had it.
+    pub(super) fn lock(&self, shared: &Shared, page: &WorkerPage) -> MutexGuard<'_, Line> {
+        match self.line.try_lock() {
+            Ok(line) => line,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let began = shared.now();
+                let line = unpoisoned(self.line.lock());
+                page.count(OfWorker::LockWaits).add(1);
+                page.count(OfWorker::LockWaitNs).add(shared.now().since(began).0);
+                line
+            }
+        }
+    }
+
+    /// Puts a task into the inbox. The bell is the caller's to ring.
+    pub(super) fn push(&self, task: Task) {
+        let meta = task.metadata();
+        let entry = meta.take_entry();
+        self.page.count(OfWorker::WokenFromElsewhere).add(1);
+        self.page.class(meta.class).count(OfClass::InInbox).add(1);
+        self.inbox.push(entry, task);
+    }
+
+    /// Whether nothing is in the inbox, as far as this thread sees.
+    pub(super) fn has_no_news(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
+    /// Whether it may have a task of these classes.
+    pub(super) fn has_up_to(&self, last_class: u8) -> bool {
+        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
+    }
+
+    /// Puts what came by the inbox into the line, which the caller holds.
+    pub(super) fn sort(&self, line: &mut Line, now: Nanos) {
+        if self.inbox.is_empty() {
+            return;
+        }
+        for mut entry in self.inbox.take_all() {
+            if let Some(task) = self.take_out(&mut entry) {
+                task.metadata().keep_entry(entry);
+                line.push(task, now);
+            }
+        }
+    }
+
+    /// The task of an entry that was in the inbox.
+    fn take_out(&self, entry: &mut Entry<Task>) -> Option<Task> {
+        let task = entry.take()?;
+        self.page.class(task.metadata().class).count(OfClass::InInbox).add(u64::MAX);
+        Some(task)
+    }
+
+    /// Says what is left in the line, which the caller holds: its most important class.
+    pub(super) fn note_first(&self, line: &Line) -> Option<u8> {
+        let first = line.scheduler.first_waiting();
+        self.first_class.set(first.map_or(NOBODY, u64::from));
+        first
+    }
+
+    /// Everything that is ready, for an end.
+    pub(super) fn empty(&self) -> Vec<Task> {
+        let mut tasks = unpoisoned(self.line.lock()).empty();
+        tasks.extend(self.inbox.take_all().filter_map(|mut entry| self.take_out(&mut entry)));
+        tasks
+    }
+
+    /// From now on the worker chooses so.
+    pub(super) fn set_policy(&self, policy: Policy) {
+        unpoisoned(self.line.lock()).scheduler.set_policy(policy);
+    }
+
+    /// From now on the bell wakes this one.
+    #[cfg(feature = "tokio")]
+    pub(super) fn keep_sleeper(&self, sleeper: &Waker) {
+        let mut kept = unpoisoned(self.sleeper.lock());
+        match &mut *kept {
+            Some(known) => known.clone_from(sleeper),
+            none => *none = Some(sleeper.clone()),
+        }
+    }
+
+    /// Wakes the worker where it is a task of another runtime.
+    pub(super) fn wake_sleeper(&self) {
+        unpoisoned(self.sleeper.lock()).take().into_iter().for_each(Waker::wake);
+    }
+}
