@@ -297,8 +297,11 @@ impl Shared {
             if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
-            let _left = seat.note_first(&line);
+            let left = seat.note_first(&line);
             drop(line);
+            if let Some(first) = left {
+                self.hand_back(other, first, worker);
+            }
             if let Some((task, _)) = &next {
                 let meta = task.metadata();
                 if self.homes(meta.class).contains(&worker) {
@@ -309,6 +312,15 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// A thief leaves tasks in another worker's line, the most important of this class. Whoever looked after the inbox was emptied
+    /// and before that class was noted saw none of them: the line's worker on its way to sleep, or one without work.
+    fn hand_back(&self, other: usize, first: u8, thief: usize) {
+        // However many are awake: all but that worker may serve other classes alone.
+        if !self.wake_worker(other) {
+            self.wake_idle(first, thief);
+        }
     }
 
     /// Whether a worker that is awake has anything to do.
@@ -416,6 +428,25 @@ mod tests {
             assert_eq!(shared.steal(1, shared.now()).is_some(), sees, "{awake} awake");
             shared.end_tasks();
         }
+    }
+
+    /// Goal: a worker that goes to sleep while a thief empties its inbox is woken for what the thief leaves, however many are awake.
+    /// Method: its last look finds nothing, as one between the thief's two stores does.
+    #[test]
+    fn a_thief_wakes_for_what_it_leaves() {
+        let lanes = vec![Lane { workers: 1, last_class: 1, urgency: Urgency::Inherited }];
+        let options = RuntimeOptions { workers: 1, lanes, ..RuntimeOptions::default() };
+        let mut shared = Shared::new(&options, false).unwrap();
+        shared.processors = 1;
+        let shared = Arc::new(shared);
+        shared.enter();
+        drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(5), async {}).unwrap());
+        let bell = &shared.seats[1].bell;
+        assert!(bell.arm(Notification::Futex, || false));
+        assert!(shared.steal(0, shared.now()).is_none());
+        assert!(!bell.is_armed(), "nobody is awake for the task");
+        assert!(shared.would_have_work(1));
+        shared.end_tasks();
     }
 
     /// Goal: a lane without workers takes no class from the lanes and workers behind it, wherever it stands.
