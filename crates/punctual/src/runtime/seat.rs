@@ -140,6 +140,45 @@ impl Seat {
 
     /// Wakes the worker where it is a task of another runtime.
     pub(super) fn wake_sleeper(&self) {
-        unpoisoned(self.sleeper.lock()).take().into_iter().for_each(Waker::wake);
+        // Without the lock: what it does is the other runtime's business.
+        let sleeper = unpoisoned(self.sleeper.lock()).take();
+        sleeper.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page::Page;
+    use super::*;
+    use punctual_machine::clock::Ticks;
+    use punctual_machine::counter::Flag;
+    use std::sync::{Arc, OnceLock};
+    use std::task::Wake;
+
+    /// Notes whether the seat lets others in while it is woken.
+    #[derive(Default)]
+    struct LooksIn {
+        seat: OnceLock<Arc<Seat>>,
+        is_free: Flag,
+    }
+
+    impl Wake for LooksIn {
+        fn wake(self: Arc<Self>) {
+            if self.seat.get().is_some_and(|seat| seat.sleeper.try_lock().is_ok()) {
+                self.is_free.raise();
+            }
+        }
+    }
+
+    /// Goal: a waker of another runtime runs without our lock.
+    #[test]
+    fn a_sleeper_is_woken_without_the_lock() {
+        let options = RuntimeOptions::default();
+        let page = Page::create(&options, 1, Ticks::default()).unwrap();
+        let seat = Arc::new(Seat::new(&options, WorkerPage::new(&page, 0), u8::MAX).unwrap());
+        let looks_in = Arc::new(LooksIn { seat: OnceLock::from(Arc::clone(&seat)), ..LooksIn::default() });
+        *seat.sleeper.lock().unwrap() = Some(Waker::from(Arc::clone(&looks_in)));
+        seat.wake_sleeper();
+        assert!(looks_in.is_free.is_raised());
     }
 }
