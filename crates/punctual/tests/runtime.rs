@@ -6,7 +6,7 @@ use std::future::{Future, pending, poll_fn};
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::{Dice, Role, own_role, unique, watchdog};
@@ -606,12 +606,16 @@ fn metrics_say_what_was_done() {
     assert!(slept.verdicts().iter().any(|verdict| verdict.to_string().contains("by \"sleeper\" of class 6")));
 }
 
-/// Another process: a runtime of that name with a task that has ended and one that lives, or one whose task panics in its drop.
+/// Another process: a runtime of that name with a task that has ended and one that lives, or one in which something
+/// panics that nobody catches.
 #[test]
 fn role() {
     let Some((role, name)) = own_role() else { return };
-    if role == "drops" {
-        return panic_in_a_drop();
+    match role.as_str() {
+        "drops" => return panic_in_a_drop(),
+        "ends" => return panic_in_a_drop_at_the_end(),
+        "wakes" => return panic_in_a_waker(),
+        _ => {}
     }
     assert_eq!(role, "counts");
     let runtime = Runtime::start(&RuntimeOptions { name, ..workers(2) }).unwrap();
@@ -642,18 +646,55 @@ fn panic_in_a_drop() {
     runtime.block_on(runtime.spawn(class(1), async {}).unwrap()).unwrap();
 }
 
-/// Goal: a panic while a future is dropped ends the process. It must not end a worker that others wait for.
+fn panic_in_a_drop_at_the_end() {
+    let _alive = watchdog(LIMIT_S / 2);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let panics = Panics;
+    let waits = poll_fn(move |_| {
+        let _own = &panics;
+        Poll::<()>::Pending
+    });
+    drop(runtime.spawn(class(0), waits).unwrap());
+    drop(runtime);
+}
+
+/// Panics when it is woken.
+struct PanicsWoken;
+
+impl Wake for PanicsWoken {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+fn panic_in_a_waker() {
+    let _alive = watchdog(LIMIT_S / 2);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let waker = Waker::from(Arc::new(PanicsWoken));
+    let mut sleep = std::pin::pin!(runtime.handle().sleep(Duration::from_millis(1)));
+    while sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        sleep.set(runtime.handle().sleep(Duration::from_millis(100)));
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Goal: a panic while a future is dropped, by a worker or by the runtime's end, or as a waker of other code is called, ends the process.
+/// It must not end a worker that others wait for.
 #[test]
-fn a_panic_in_a_drop_ends_the_process() {
+fn a_panic_that_nobody_catches_ends_the_process() {
     let _alive = watchdog(LIMIT_S);
-    let mut other = Role::start("drops", "");
-    let ended = loop {
-        match other.ended() {
-            Some(ended) => break ended,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
-    assert_eq!(ended.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{ended}");
+    for role in ["drops", "ends", "wakes"] {
+        let mut other = Role::start(role, "");
+        let ended = loop {
+            match other.ended() {
+                Some(ended) => break ended,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(ended.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{role}: {ended}");
+    }
 }
 
 /// Goal: others read what a runtime counts while it lives, and it is gone with its process, however that ends.

@@ -10,7 +10,7 @@ use super::line::Charge;
 use super::page::WorkerPage;
 use super::reactor::Wakes;
 use super::shared::Shared;
-use super::task::Task;
+use super::task::{Task, without_panic};
 
 /// Of a busy worker's time, looks at descriptors and timers take one part in so many. They are a system call: on a virtual machine
 /// it takes several times as long as on hardware.
@@ -43,15 +43,6 @@ impl Looks {
 impl Default for Looks {
     fn default() -> Self {
         Self { cost: Nanos(LOOK_AFTER[1].0 / LOOK_PARTS) }
-    }
-}
-
-/// Ends the process where a panic would end the worker. Nobody would serve the worker's tasks any more, and nobody would be told.
-struct NoWayOut;
-
-impl Drop for NoWayOut {
-    fn drop(&mut self) {
-        std::process::abort();
     }
 }
 
@@ -144,9 +135,7 @@ impl Polling {
         let turn = Turn { runtime, request, due, patience, is_shed, began, next, replaced: None };
         let before = context::begin_turn(turn);
         // Panics of its polls are contained in its future.
-        let no_way_out = NoWayOut;
-        let has_yielded = task.run();
-        std::mem::forget(no_way_out);
+        let has_yielded = without_panic(|| task.run());
         let replaced = context::end_turn(before);
         self.is_replaced = replaced.is_some();
         self.ended = self.shared.now();

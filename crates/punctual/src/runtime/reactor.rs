@@ -17,6 +17,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_proto::Nanos;
 
 use super::page::{Page, Word};
+use super::task::wake_all;
 use super::timers::Timers;
 use super::unpoisoned;
 use super::watch::{Watch, Watched};
@@ -337,16 +338,14 @@ impl Reactor {
 
     /// Wakes them. Whether there were any.
     pub(super) fn wake(&self, wakes: &mut Wakes) -> bool {
-        let any = !wakes.wakers.is_empty();
-        if std::mem::take(&mut wakes.has_events) {
-            let clock = Clock::get();
-            let began = clock.now();
-            wakes.wakers.drain(..).for_each(Waker::wake);
-            self.page.count(Word::ReactorNs).add(clock.nanos(clock.now().since(began)));
-        } else {
-            wakes.wakers.drain(..).for_each(Waker::wake);
+        if !std::mem::take(&mut wakes.has_events) {
+            return wake_all(wakes.wakers.drain(..)) > 0;
         }
-        any
+        let clock = Clock::get();
+        let began = clock.now();
+        let woken = wake_all(wakes.wakers.drain(..));
+        self.page.count(Word::ReactorNs).add(clock.nanos(clock.now().since(began)));
+        woken > 0
     }
 
     /// Looks without sleeping, if there is something to look at. Whether anybody was woken.

@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::thread;
 
 use punctual_machine::clock::{Clock, Ticks};
@@ -20,7 +19,7 @@ use super::page::{OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
 use super::registry::Registry;
 use super::seat::Seat;
-use super::task::Task;
+use super::task::{Task, wake_all};
 use super::{context, nanos, unpoisoned};
 
 #[derive(Debug)]
@@ -366,7 +365,7 @@ impl Shared {
     pub(super) fn end_tasks(&self) {
         // Woken, each task that waits comes into some inbox, from where it is dropped. That may wake others.
         let wakers = unpoisoned(self.registry.lock()).close();
-        wakers.into_iter().chain(self.reactor.forget()).for_each(Waker::wake);
+        wake_all(wakers.into_iter().chain(self.reactor.forget()));
         // One that another thread has just woken is not here yet: that thread drops it.
         self.has_ended.raise();
         sender_fence();

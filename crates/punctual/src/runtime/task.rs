@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Mutex;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use async_task::{FallibleTask, Runnable};
 use punctual_machine::counter::Counter;
@@ -122,6 +122,29 @@ pub(super) async fn contain<F: Future>(future: F) -> Result<F::Output, Panic> {
         Err(panic) => Poll::Ready(Err(panic)),
     };
     poll_fn(poll).await
+}
+
+/// Ends the process where a panic would end a worker, or leave the rest undone: its tasks would have no worker any more, wakers would be
+/// dropped unwoken, and nobody would be told.
+struct NoWayOut;
+
+impl Drop for NoWayOut {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// Does what must not panic: a panic ends the process.
+pub(super) fn without_panic<T>(work: impl FnOnce() -> T) -> T {
+    let no_way_out = NoWayOut;
+    let done = work();
+    std::mem::forget(no_way_out);
+    done
+}
+
+/// Wakes those that wait, which may be code of anybody's. How many there were.
+pub(super) fn wake_all(wakers: impl IntoIterator<Item = Waker>) -> usize {
+    without_panic(|| wakers.into_iter().map(Waker::wake).count())
 }
 
 /// Why a task has no result.

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use punctual_machine::counter::Counter;
 
+use super::task::wake_all;
 use super::unpoisoned;
 
 /// So many are looked at; those beyond are armed as soon as they wait.
@@ -70,16 +71,13 @@ impl Watch {
         });
         self.count.set(list.len() as u64);
         drop(list);
-        wakers.into_iter().take(woken).flatten().for_each(Waker::wake);
-        woken > 0
+        wake_all(wakers.into_iter().take(woken).flatten()) > 0
     }
 
     /// Arms all, before a sleep. Whether something was there already, and was woken for.
     pub(super) fn arm(&self) -> bool {
         let list = std::mem::take(&mut *unpoisoned(self.list.lock()));
         self.count.set(0);
-        let wakers = list.iter().filter_map(|watched| watched.arm());
-        let woken = wakers.map(Waker::wake).count();
-        woken > 0
+        wake_all(list.iter().filter_map(|watched| watched.arm())) > 0
     }
 }
