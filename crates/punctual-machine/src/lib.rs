@@ -43,6 +43,7 @@ mod mutant;
 pub mod namespace;
 #[cfg(not(loom))]
 pub mod packet;
+pub mod parker;
 #[cfg(not(loom))]
 pub mod process;
 pub mod ring;

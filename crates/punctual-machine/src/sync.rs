@@ -8,6 +8,12 @@ pub use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Orderi
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
+/// Threads as the model checker sees them, where it runs.
+#[cfg(loom)]
+pub(crate) use loom::thread;
+#[cfg(not(loom))]
+pub(crate) use std::thread;
+
 /// Tells the CPU, or loom's scheduler, that this thread waits for another.
 #[inline]
 pub fn spin_hint() {

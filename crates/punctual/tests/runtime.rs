@@ -697,6 +697,22 @@ fn a_panic_that_nobody_catches_ends_the_process() {
     }
 }
 
+/// Goal: a future that waits for something else within its poll loses no wake by that: the thread has one token for both.
+#[test]
+fn what_is_blocked_on_may_park() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let mut is_second = false;
+    runtime.block_on(poll_fn(|cx| {
+        if std::mem::replace(&mut is_second, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::thread::park();
+        Poll::Pending
+    }));
+}
+
 /// Goal: others read what a runtime counts while it lives, and it is gone with its process, however that ends.
 #[test]
 fn others_read_what_a_runtime_counts() {

@@ -46,14 +46,12 @@ mod worker;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::sync::{Arc, LockResult, PoisonError, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use async_task::{Builder, ScheduleInfo, WithInfo};
-use punctual_machine::SystemError;
+use punctual_machine::{SystemError, parker};
 use punctual_proto::Nanos;
 
 pub use awaited::{Awaitable, Awaited, PollReadable, Streamable, Streamed};
@@ -143,24 +141,7 @@ impl Runtime {
 
     /// Polls a future on the calling thread until it is done. Not from a task.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
-        loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => thread::park(),
-            }
-        }
-    }
-}
-
-/// Wakes a thread that waits for a future.
-struct Unpark(thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        parker::block_on(future)
     }
 }
 

@@ -1,0 +1,147 @@
+//! Polls a future on the calling thread, which sleeps until it is woken for it.
+//!
+//! A thread has one token for all that park it: channels, scopes, and whatever else the polled code waits for take it as their
+//! own. So a wake has a flag, too, and the token only ends a sleep.
+//!
+//! Rules:
+//! 1. A wake raises the flag before it unparks the thread, which parks only where it has not found the flag. Whatever takes the
+//!    token away comes behind the flag, which is found before the next sleep.
+//! 2. Of several wakes the one that raises the flag unparks the thread.
+//! 3. Release (A) in `wake_by_ref` pairs with acquire (B) in `wait`: a poll sees what was stored before each wake, also before one
+//!    that brought no token.
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::Wake;
+
+use crate::mutant::{ordering, without};
+use crate::sync::{AtomicBool, thread};
+
+/// A thread that waits for a future.
+struct Parker {
+    thread: thread::Thread,
+    is_woken: AtomicBool,
+}
+
+impl Parker {
+    /// Sleeps until it has been woken once since the last time; on its own thread alone.
+    fn wait(&self) {
+        if without!("parker_flag") {
+            return thread::park();
+        }
+        // (B) pairs with (A) in `wake_by_ref`.
+        while !self.is_woken.swap(false, ordering!("parker_wait", Acquire)) {
+            thread::park();
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // (A) pairs with (B) in `wait`. Who finds the flag raised knows of another that unparks the thread, or has.
+        if !self.is_woken.swap(true, ordering!("parker_wake", Release)) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// Polls a future on the calling thread until it is done. What is polled may park the thread, too.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => parker.wait(),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::future::poll_fn;
+    use core::time::Duration;
+    use std::sync::mpsc;
+
+    /// Goal: a wake lasts that the polled code has slept through with the thread's token. A lost one would hang.
+    #[test]
+    fn what_is_polled_may_park() {
+        let (ends, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut polls = 0;
+            block_on(poll_fn(|context| {
+                polls += 1;
+                if polls > 2 {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                std::thread::park();
+                Poll::Pending
+            }));
+            ends.send(polls).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(3), "the wake is lost");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{AtomicU32, Ordering};
+    use core::cell::Cell;
+    use core::future::poll_fn;
+    use loom::thread;
+
+    /// Goal: no wake is lost while the polled code waits for something else. loom reports a sleeper that nobody wakes as a deadlock.
+    #[test]
+    fn a_wake_outlives_the_token() {
+        loom::model(|| {
+            let (answered, has_begun) = (Arc::new(AtomicU32::new(0)), Cell::new(false));
+            block_on(poll_fn(|context| {
+                if has_begun.replace(true) {
+                    return Poll::Ready(());
+                }
+                let (waker, own, theirs) =
+                    (context.waker().clone(), thread::current(), Arc::clone(&answered));
+                thread::spawn(move || {
+                    waker.wake();
+                    theirs.store(1, Ordering::Release);
+                    own.unpark();
+                });
+                while answered.load(Ordering::Acquire) == 0 {
+                    thread::park();
+                }
+                Poll::Pending
+            }));
+        });
+    }
+
+    /// Goal: the last poll sees what was stored before each of two wakes, of which one alone unparks.
+    #[test]
+    fn wakes_bring_what_was_stored_before() {
+        loom::model(|| {
+            let (messages, has_begun) = (Arc::new([AtomicU32::new(0), AtomicU32::new(0)]), Cell::new(false));
+            block_on(poll_fn(|context| {
+                for number in (0..2).filter(|_| !has_begun.get()) {
+                    let (waker, theirs) = (context.waker().clone(), Arc::clone(&messages));
+                    thread::spawn(move || {
+                        theirs[number].store(1, Ordering::Relaxed);
+                        waker.wake();
+                    });
+                }
+                has_begun.set(true);
+                let is_there = |message: &AtomicU32| message.load(Ordering::Relaxed) == 1;
+                if messages.iter().all(is_there) { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        });
+    }
+}
