@@ -32,6 +32,7 @@ pub mod fd_exchange;
 pub mod filter;
 pub mod handles;
 pub mod inbox;
+pub mod intake;
 pub mod label;
 #[cfg(not(loom))]
 pub mod life;

@@ -3,9 +3,8 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::task::Waker;
 
-use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::Doorbell;
-use punctual_machine::inbox::{Entry, Inbox};
+use punctual_machine::inbox::Entry;
+use punctual_machine::intake::Intake;
 use punctual_proto::Nanos;
 use punctual_proto::classes::Policy;
 
@@ -16,21 +15,15 @@ use super::shared::Shared;
 use super::task::Task;
 use super::unpoisoned;
 
-/// In place of a class where no task waits.
-const NOBODY: u64 = u64::MAX;
-
 /// A worker as the others see it.
 #[derive(Debug)]
 pub(super) struct Seat {
     /// The last class that it serves.
     pub(super) last_class: u8,
-    inbox: Inbox<Task>,
-    pub(super) bell: Doorbell,
+    pub(super) intake: Intake<Task>,
     /// Whom the bell wakes where a worker is a task of another runtime.
     sleeper: Mutex<Option<Waker>>,
     line: Mutex<Line>,
-    /// The most important class in its line, or [`NOBODY`]. A hint: who acts on it takes the line.
-    first_class: Counter,
     pub(super) page: WorkerPage,
 }
 
@@ -42,17 +35,13 @@ impl Seat {
     ) -> Result<Self, StartError> {
         let line = Line::new(&options.classes, options.policy, options.tasks_max, page.clone())
             .map_err(StartError::Classes)?;
-        let seat = Self {
+        Ok(Self {
             last_class,
-            inbox: Inbox::default(),
-            bell: Doorbell::default(),
+            intake: Intake::default(),
             sleeper: Mutex::default(),
             line: Mutex::new(line),
-            first_class: Counter::default(),
             page,
-        };
-        seat.first_class.set(NOBODY);
-        Ok(seat)
+        })
     }
 
     /// The line. How long that took is counted where somebody else had it.
@@ -76,25 +65,12 @@ impl Seat {
         let entry = meta.take_entry();
         self.page.count(OfWorker::WokenFromElsewhere).add(1);
         self.page.class(meta.class).count(OfClass::InInbox).add(1);
-        self.inbox.push(entry, task);
-    }
-
-    /// Whether nothing is in the inbox, as far as this thread sees.
-    pub(super) fn has_no_news(&self) -> bool {
-        self.inbox.is_empty()
-    }
-
-    /// Whether it may have a task of these classes.
-    pub(super) fn has_up_to(&self, last_class: u8) -> bool {
-        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
+        self.intake.push(entry, task);
     }
 
     /// Puts what came by the inbox into the line, which the caller holds.
     pub(super) fn sort(&self, line: &mut Line, now: Nanos) {
-        if self.inbox.is_empty() {
-            return;
-        }
-        for mut entry in self.inbox.take_all() {
+        for mut entry in self.intake.take_new() {
             if let Some(task) = self.take_out(&mut entry) {
                 task.metadata().keep_entry(entry);
                 line.push(task, now);
@@ -112,14 +88,15 @@ impl Seat {
     /// Says what is left in the line, which the caller holds: its most important class.
     pub(super) fn note_first(&self, line: &Line) -> Option<u8> {
         let first = line.scheduler.first_waiting();
-        self.first_class.set(first.map_or(NOBODY, u64::from));
+        self.intake.note_first(first);
         first
     }
 
     /// Everything that is ready, for an end.
     pub(super) fn empty(&self) -> Vec<Task> {
-        let mut tasks = unpoisoned(self.line.lock()).empty();
-        tasks.extend(self.inbox.take_all().filter_map(|mut entry| self.take_out(&mut entry)));
+        let mut line = unpoisoned(self.line.lock());
+        let mut tasks = line.empty();
+        tasks.extend(self.intake.take_new().filter_map(|mut entry| self.take_out(&mut entry)));
         tasks
     }
 

@@ -164,7 +164,7 @@ impl Shared {
 
     /// Wakes a worker if it sleeps; whether it did.
     pub(super) fn wake_worker(&self, worker: usize) -> bool {
-        self.notify(worker, self.seats[worker].bell.ring())
+        self.notify(worker, self.seats[worker].intake.bell.ring())
     }
 
     /// Whether a worker may lead.
@@ -213,7 +213,7 @@ impl Shared {
         let may_lead = self.seats.iter().enumerate().take(self.leaders);
         let _woken = may_lead
             .filter(|(worker, _)| Some(*worker) != except)
-            .any(|(worker, seat)| self.notify(worker, seat.bell.ring_fenced()));
+            .any(|(worker, seat)| self.notify(worker, seat.intake.bell.ring_fenced()));
     }
 
     /// Whether a worker that is about to sleep is to lead: it may, nobody does, and there is something to wait for.
@@ -224,7 +224,7 @@ impl Shared {
     fn notify(&self, worker: usize, notification: Option<Notification>) -> bool {
         match notification {
             None => return false,
-            Some(Notification::Futex) => self.seats[worker].bell.wake_futex(),
+            Some(Notification::Futex) => self.seats[worker].intake.bell.wake_futex(),
             Some(Notification::Descriptor) if self.is_hosted => {
                 self.seats[worker].wake_sleeper();
             }
@@ -240,7 +240,7 @@ impl Shared {
         }
         for (worker, seat) in self.seats.iter().enumerate() {
             let serves = worker != except && class <= seat.last_class;
-            if serves && self.notify(worker, seat.bell.ring_fenced()) {
+            if serves && self.notify(worker, seat.intake.bell.ring_fenced()) {
                 return;
             }
         }
@@ -287,7 +287,7 @@ impl Shared {
         let others = (1..self.seats.len()).map(|distance| (worker + distance) % self.seats.len());
         for other in others {
             let seat = &self.seats[other];
-            if !seat.has_up_to(own.last_class) {
+            if !seat.intake.has_up_to(own.last_class) {
                 continue;
             }
             let mut line = seat.lock(self, &own.page);
@@ -317,7 +317,7 @@ impl Shared {
     /// and before that class was noted saw none of them: the line's worker on its way to sleep, or one without work.
     fn hand_back(&self, other: usize, first: u8, thief: usize) {
         // However many are awake: all but that worker may serve other classes alone.
-        if !self.wake_worker(other) {
+        if !self.notify(other, self.seats[other].intake.hand_back()) {
             self.wake_idle(first, thief);
         }
     }
@@ -338,9 +338,9 @@ impl Shared {
         // As `steal` says.
         let may_steal = || awake <= self.processors;
         let others = || self.seats.iter().enumerate().filter(|(other, _)| *other != worker);
-        own.has_up_to(own.last_class)
+        own.intake.has_up_to(own.last_class)
             || self.stop.is_raised()
-            || may_steal() && others().any(|(_, seat)| seat.has_up_to(own.last_class))
+            || may_steal() && others().any(|(_, seat)| seat.intake.has_up_to(own.last_class))
     }
 
     /// One more worker is awake.
@@ -385,7 +385,7 @@ impl Shared {
             drop(dropping);
             // Who found the lock taken has put its task where we see it now.
             sender_fence();
-            if self.seats.iter().all(Seat::has_no_news) {
+            if self.seats.iter().all(|seat| seat.intake.has_no_news()) {
                 return;
             }
         }
@@ -440,7 +440,7 @@ mod tests {
         let shared = Arc::new(shared);
         shared.enter();
         drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(5), async {}).unwrap());
-        let bell = &shared.seats[1].bell;
+        let bell = &shared.seats[1].intake.bell;
         assert!(bell.arm(Notification::Futex, || false));
         assert!(shared.steal(0, shared.now()).is_none());
         assert!(!bell.is_armed(), "nobody is awake for the task");

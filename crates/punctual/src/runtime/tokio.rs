@@ -180,7 +180,7 @@ impl HostedWorker {
         if !self.is_awake {
             self.is_awake = true;
             shared.enter();
-            shared.seats[index].bell.disarm();
+            shared.seats[index].intake.bell.disarm();
         }
         let mut now = shared.now();
         if let Some(paused) = self.paused.take() {
@@ -214,11 +214,11 @@ impl HostedWorker {
         seat.keep_sleeper(context.waker());
         self.is_awake = false;
         shared.leave();
-        let sleeps = seat.bell.arm(Notification::Descriptor, || shared.would_have_work(index));
+        let sleeps = seat.intake.bell.arm(Notification::Descriptor, || shared.would_have_work(index));
         if sleeps {
             self.polling.page().count(OfWorker::Parks).add_alone(1);
         } else {
-            seat.bell.disarm();
+            seat.intake.bell.disarm();
             self.is_awake = true;
             shared.enter();
         }

@@ -179,7 +179,7 @@ impl<'s> Worker<'s> {
                 slept
             }
             None => {
-                let bell = &shared.seats[index].bell;
+                let bell = &shared.seats[index].intake.bell;
                 let is_ready = |worker: &mut Self| worker.is_ready() || shared.is_to_lead(index);
                 bell.sleep(Notification::Futex, self, is_ready, |_| bell.sleep_futex(None)).slept.is_some()
             }
@@ -197,7 +197,7 @@ impl<'s> Worker<'s> {
     /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Whether it slept.
     fn sleep_leading(&mut self, lead: &mut Lead) -> bool {
         let shared = self.shared;
-        let (reactor, bell) = (&shared.reactor, &shared.seats[self.polling.index].bell);
+        let (reactor, bell) = (&shared.reactor, &shared.seats[self.polling.index].intake.bell);
         reactor.leader.set(self.polling.index as u64);
         let on_descriptors = reactor.count.get() > 0;
         let how = if on_descriptors { Notification::Descriptor } else { Notification::Futex };

@@ -1,0 +1,187 @@
+//! How tasks come to a worker, and how it and others see without a lock that there are some.
+//!
+//! What comes is pushed into an inbox. Whoever chooses from the worker's line first moves it from there into the line: the worker,
+//! or a thief that has nothing else to do. The line stands elsewhere, behind a lock; the first class in it is noted here.
+//!
+//! Rules:
+//! 1. Whoever moves what came into the line has the line's lock, and notes the line's first class before it gives the lock back.
+//! 2. Who sleeps looks between the fences of its own bell. Who pushes rings the worker's bell behind its push.
+//! 3. Between the move and the note a look finds neither: the inbox is empty, and the line is said to be. So whoever leaves
+//!    something in line rings behind its note, a thief by [`Intake::hand_back`]. It may itself serve none of what it leaves.
+
+use crate::counter::Counter;
+use crate::doorbell::{Doorbell, Notification};
+use crate::inbox::{Entry, Inbox};
+use crate::mutant::without;
+
+/// In place of a class where nothing is in line.
+const NOBODY: u64 = u64::MAX;
+
+/// What others see of a worker's tasks, and how it is woken.
+#[derive(Debug)]
+pub struct Intake<T> {
+    inbox: Inbox<T>,
+    /// The most important class in line, or [`NOBODY`].
+    first_class: Counter,
+    /// The worker's.
+    pub bell: Doorbell,
+}
+
+impl<T> Default for Intake<T> {
+    fn default() -> Self {
+        let intake =
+            Self { inbox: Inbox::default(), first_class: Counter::default(), bell: Doorbell::default() };
+        intake.first_class.set(NOBODY);
+        intake
+    }
+}
+
+impl<T> Intake<T> {
+    /// Puts a value into the inbox. The bell is the caller's to ring.
+    pub fn push(&self, entry: Box<Entry<T>>, value: T) {
+        self.inbox.push(entry, value);
+    }
+
+    /// Takes out what came, oldest first, for the line, whose lock the caller has (rule 1).
+    pub fn take_new(&self) -> impl Iterator<Item = Box<Entry<T>>> + use<T> {
+        // An exchange only where there is something.
+        (!self.has_no_news()).then(|| self.inbox.take_all()).into_iter().flatten()
+    }
+
+    /// Says what the line's first class is, if it has any; the caller has its lock.
+    pub fn note_first(&self, first: Option<u8>) {
+        self.first_class.set(first.map_or(NOBODY, u64::from));
+    }
+
+    /// Whether nothing is in the inbox, as far as this thread sees.
+    pub fn has_no_news(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
+    /// Whether there may be something of these classes, as far as this thread sees. A hint: who acts on it takes the line.
+    pub fn has_up_to(&self, last_class: u8) -> bool {
+        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
+    }
+
+    /// A thief, when it has noted what it leaves in line: rings the worker, which may have looked meanwhile. Returns the notification
+    /// that must now be sent; if none, one for another worker that may have looked is due, whose bell needs no other fence.
+    pub fn hand_back(&self) -> Option<Notification> {
+        if without!("intake_hand_back") {
+            return None;
+        }
+        self.bell.ring()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_or_waits_is_seen() {
+        let intake = Intake::default();
+        assert!(intake.has_no_news() && !intake.has_up_to(u8::MAX));
+        intake.push(Entry::new(), 'a');
+        assert!(!intake.has_no_news() && intake.has_up_to(0), "its class is not known yet");
+        let taken: Vec<_> = intake.take_new().filter_map(|mut entry| entry.take()).collect();
+        assert!(taken == ['a'] && !intake.has_up_to(u8::MAX));
+        intake.note_first(Some(5));
+        assert!(intake.has_up_to(5) && !intake.has_up_to(4));
+        intake.note_first(None);
+        assert!(!intake.has_up_to(u8::MAX));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Mutex, Notify};
+    use loom::thread;
+
+    /// A worker, its line, and what wakes it. Values are classes.
+    struct Worker {
+        intake: Intake<u8>,
+        line: Mutex<Vec<u8>>,
+        notify: Notify,
+    }
+
+    impl Worker {
+        fn new() -> Self {
+            Self { intake: Intake::default(), line: Mutex::new(Vec::new()), notify: Notify::new() }
+        }
+
+        fn notify(&self, notification: Option<Notification>) -> bool {
+            let is_due = notification.is_some();
+            if is_due {
+                self.notify.notify();
+            }
+            is_due
+        }
+
+        /// The next of these classes, and whether another one is left.
+        fn next(&self, last_class: u8) -> (Option<u8>, bool) {
+            let mut line = self.line.lock().unwrap();
+            line.extend(self.intake.take_new().filter_map(|mut entry| entry.take()));
+            line.sort_unstable();
+            let next = line.first().copied().filter(|&class| class <= last_class);
+            if next.is_some() {
+                line.remove(0);
+            }
+            self.intake.note_first(line.first().copied());
+            (next, !line.is_empty())
+        }
+
+        /// For one that serves only these classes; if it leaves some, it wakes the worker, or `idle`.
+        fn steal(&self, last_class: u8, idle: Option<&Self>) {
+            if !self.intake.has_up_to(last_class) {
+                return;
+            }
+            let (_next, leaves) = self.next(last_class);
+            if leaves && !self.notify(self.intake.hand_back()) {
+                let _woken = idle.map(|idle| idle.notify(idle.intake.bell.ring_fenced()));
+            }
+        }
+
+        /// Sleeps by its bell until there may be something in `of`.
+        fn sleep(&self, of: &Self) {
+            let looks = |_: &mut ()| of.intake.has_up_to(u8::MAX);
+            self.intake.bell.sleep(Notification::Futex, &mut (), looks, |()| self.notify.wait());
+        }
+    }
+
+    /// Goal: nobody is left asleep over a task that a thief finds and does not serve. loom reports a sleeper that nobody wakes.
+    #[test]
+    fn a_thief_leaves_nobody_asleep() {
+        loom::model(|| {
+            let worker = Arc::new(Worker::new());
+            let theirs = Arc::clone(&worker);
+            let pusher = thread::spawn(move || {
+                theirs.intake.push(Entry::new(), 5);
+                theirs.notify(theirs.intake.bell.ring());
+            });
+            let theirs = Arc::clone(&worker);
+            let thief = thread::spawn(move || theirs.steal(1, None));
+            while worker.next(u8::MAX).0.is_none() {
+                worker.sleep(&worker);
+            }
+            pusher.join().unwrap();
+            thief.join().unwrap();
+        });
+    }
+
+    /// Goal: where the worker itself is busy, one without work comes for what the thief leaves.
+    #[test]
+    fn a_thief_leaves_no_other_asleep() {
+        loom::model(|| {
+            let workers = Arc::new((Worker::new(), Worker::new()));
+            workers.0.intake.push(Entry::new(), 5);
+            let theirs = Arc::clone(&workers);
+            let thief = thread::spawn(move || theirs.0.steal(1, Some(&theirs.1)));
+            let (busy, idle) = &*workers;
+            while busy.next(u8::MAX).0.is_none() {
+                idle.sleep(busy);
+            }
+            thief.join().unwrap();
+        });
+    }
+}
