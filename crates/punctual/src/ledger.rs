@@ -87,6 +87,9 @@ const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 /// Two sums hold whenever nothing is on its way:
 /// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
 /// - for each peer: what it sent to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`])
+///
+/// C has it as it lies here.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Messages taken from this node's communicators.
