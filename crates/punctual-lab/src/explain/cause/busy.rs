@@ -2,7 +2,7 @@
 
 use punctual_machine::clock::monotonic_ns;
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition, Traits};
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -13,10 +13,9 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_own_work().then(String::new),
     in_windows: |glance| glance.work_us(),
-    without_trace: None,
     traits: Traits { is_work: true, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "compute", how: How::Inside(compute), needs: Needs::Nothing }],
+    ..BLANK
 };
 
 fn compute(_scratch: &mut Scratch, until_ns: u64) {

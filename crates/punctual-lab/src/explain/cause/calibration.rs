@@ -1,6 +1,6 @@
 //! Calibration: a clock was compared with another until its rate was known.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::start::StartStep;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -11,9 +11,6 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual run peel, and punctual compare RUN RUN",
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
-    in_windows: |_| 0,
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
     in_start: &[StartStep::Clock],
-    injections: &[],
+    ..BLANK
 };

@@ -1,6 +1,6 @@
 //! Construction: a node was opened, with all memory that messages need.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::injection::{How, Injection, Needs};
 use crate::explain::start::StartStep;
 
@@ -12,9 +12,7 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix prime, of a run of peel",
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
-    in_windows: |_| 0,
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
     in_start: &[StartStep::Node, StartStep::NodeOnPath],
     injections: &[Injection { name: "pools-in-constructor", how: How::AtStart, needs: Needs::Nothing }],
+    ..BLANK
 };

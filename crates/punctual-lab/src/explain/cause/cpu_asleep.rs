@@ -1,6 +1,6 @@
 //! CPU asleep: the thread was woken, and its CPU idled on. Not made on purpose: what deep sleep costs is the processor's business.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Absence;
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -10,9 +10,5 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "keep the CPU awake (hold /dev/cpu_dma_latency at 0, or spin); under a hypervisor, a dedicated host",
     verify: "punctual verify RUN --fix awake, or --fix wake=spin",
     in_trace: |clue| (clue.absence_without_quota() == Some(Absence::CpuAsleep)).then(String::new),
-    in_windows: |_| 0,
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
-    injections: &[],
+    ..BLANK
 };

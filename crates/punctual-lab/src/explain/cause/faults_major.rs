@@ -1,6 +1,6 @@
 //! Major faults: memory was touched that had to be read from the disk.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
@@ -11,13 +11,11 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "lock the memory (mlockall), read files before they are needed, or turn swap off",
     verify: "punctual verify RUN --fix prefault",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Page)).then(|| clue.wakers()),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "cold-pages",
         how: How::Inside(Scratch::touch_cold),
         needs: Needs::Disk,
     }],
+    ..BLANK
 };

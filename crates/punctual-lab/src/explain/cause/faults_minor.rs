@@ -2,7 +2,7 @@
 
 use punctual_machine::clock::monotonic_ns;
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -13,10 +13,8 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix prefault",
     in_trace: |clue| clue.is_faulting().then(String::new),
     in_windows: |glance| glance.faults_us(),
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "first-touch", how: How::Inside(touch), needs: Needs::Nothing }],
+    ..BLANK
 };
 
 /// The memory stays until the trial is over: to give it back takes time that is no fault's.

@@ -1,6 +1,6 @@
 //! Frozen: the control group of the thread was frozen, and thawed.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scene};
 
@@ -12,8 +12,6 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thaw)).then(|| clue.wakers()),
     in_windows: |glance| glance.beyond_usual(glance.seen.frozen_us.saturating_sub(glance.seen.stolen_us)),
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "freeze", how: How::OutsideBoth(Scene::freeze), needs: Needs::Freezer }],
+    ..BLANK
 };

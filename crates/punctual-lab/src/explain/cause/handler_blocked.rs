@@ -1,6 +1,6 @@
 //! Handler blocked: the program did not listen, and waited in code of its own.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "handler_blocked",
@@ -11,8 +11,5 @@ pub(super) static DEFINITION: Definition = Definition {
     // A trace says what it waited for: waited, slept, storage.
     in_trace: |_| None,
     in_windows: |glance| glance.blocked_us(),
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
-    injections: &[],
+    ..BLANK
 };

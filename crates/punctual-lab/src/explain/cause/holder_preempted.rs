@@ -1,6 +1,6 @@
 //! Holder preempted: the thread waited for another, whose CPU a third one had.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
@@ -11,13 +11,11 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "a mutex with priority inheritance, or the same urgency for whoever holds the lock",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::PreemptedThread)).then(|| clue.wakers()),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "preempted-holder",
         how: How::Inside(Scratch::lock_of_preempted),
         needs: Needs::Nothing,
     }],
+    ..BLANK
 };

@@ -1,6 +1,6 @@
 //! Interrupts: the thread's CPU was in them, or in the thread that does what they left over.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Part;
 use crate::explain::clue::{Clue, Kind};
 use crate::explain::injection::{How, Injection, Needs, Scene};
@@ -13,12 +13,10 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "move the interrupts to another CPU (/proc/irq/*/smp_affinity_list, rps_cpus), or the thread",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace,
-    in_windows: |_| 0,
     // Its time counts as that of others who had the CPU.
     without_trace: Some("run_queue"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "packets", how: How::Outside(Scene::interrupt), needs: Needs::Steering }],
+    ..BLANK
 };
 
 fn in_trace(clue: &Clue<'_>) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Kernel lock: the thread waited for a lock of the kernel that another program's thread had.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
@@ -11,13 +11,11 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "do not share the file or the memory map: other threads that write the same file, map or unmap memory",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::KernelLock)).then(|| clue.wakers()),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "memory-map",
         how: How::Inside(Scratch::change_map),
         needs: Needs::Nothing,
     }],
+    ..BLANK
 };

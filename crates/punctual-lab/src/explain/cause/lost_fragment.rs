@@ -1,6 +1,6 @@
 //! Lost fragment: messages larger than a packet came in part. They are late for ever, and in no stall.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "lost_fragment",
@@ -10,9 +10,5 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it again with --size below the MTU, and punctual compare RUN RUN",
     // A message that never came has no interval.
     in_trace: |_| None,
-    in_windows: |_| 0,
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
-    injections: &[],
+    ..BLANK
 };

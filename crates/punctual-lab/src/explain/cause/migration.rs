@@ -1,6 +1,6 @@
 //! Migration: taken off its CPU to run on another.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Part;
 use crate::explain::clue::Kind;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
@@ -16,10 +16,8 @@ pub(super) static DEFINITION: Definition = Definition {
         Kind::Part(Part::Moving { by: None }) => Some(String::new()),
         _ => None,
     },
-    in_windows: |_| 0,
     // To its own clock it computes.
     without_trace: Some("busy"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "move", how: How::Inside(Scratch::move_about), needs: Needs::Nothing }],
+    ..BLANK
 };

@@ -99,6 +99,21 @@ pub struct Definition {
     pub injections: &'static [Injection],
 }
 
+/// What a definition has where it says nothing: it is seen nowhere, relates to no other, and is not made on purpose.
+const BLANK: Definition = Definition {
+    name: "",
+    words: "",
+    evidence: "",
+    fix: "",
+    verify: "",
+    in_trace: |_| None,
+    in_windows: |_| 0,
+    without_trace: None,
+    traits: Traits { is_work: false, is_of_class: false },
+    in_start: &[],
+    injections: &[],
+};
+
 /// How a cause relates to others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traits {

@@ -1,6 +1,6 @@
 //! Real-time limit: a real-time thread for the time that the kernel keeps for others, 50 ms of each second.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition, Traits};
 use crate::explain::injection::{How, Injection, Needs, Scene};
 use crate::scheduling::Urgency;
 
@@ -12,12 +12,11 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix nice",
     in_trace: |clue| clue.is_at_limit().then(|| clue.who_ran()),
     in_windows: |glance| if glance.is_at_limit() { glance.ready_us() } else { 0 },
-    without_trace: None,
     traits: Traits { is_work: false, is_of_class: true },
-    in_start: &[],
     injections: &[Injection {
         name: "real-time-limit",
         how: How::OutsideUrgent(Scene::wait_for_limit),
         needs: Needs::Urgency(Urgency::Fifo(50)),
     }],
+    ..BLANK
 };

@@ -1,6 +1,6 @@
 //! Receive buffer: messages were lost where they are received, for want of room. They are late for ever, and in no stall.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "receive_buffer",
@@ -10,9 +10,5 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix buffers",
     // A message that never came has no interval.
     in_trace: |_| None,
-    in_windows: |_| 0,
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
-    injections: &[],
+    ..BLANK
 };

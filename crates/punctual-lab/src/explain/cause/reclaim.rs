@@ -1,6 +1,6 @@
 //! Reclaim: there was no free memory, and the thread took some back from others before it got its own.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Part;
 use crate::explain::clue::Kind;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
@@ -16,14 +16,12 @@ pub(super) static DEFINITION: Definition = Definition {
         Kind::Part(Part::Reclaiming { is_limited: false }) => Some("the machine's memory".to_owned()),
         _ => None,
     },
-    in_windows: |_| 0,
     // To its own clock it computes.
     without_trace: Some("busy"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "reclaim",
         how: How::Inside(Scratch::reclaim),
         needs: Needs::MemoryLimit,
     }],
+    ..BLANK
 };

@@ -1,6 +1,6 @@
 //! Run queue: ready to run, and others ran.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::injection::{Hog, How, Injection, Made, Needs, Scene};
 use crate::explain::start::StartStep;
 use crate::scheduling::Urgency;
@@ -13,14 +13,13 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix class",
     in_trace: |clue| Some(clue.trace.name(clue.ordinary_neighbour()?)),
     in_windows: |glance| if glance.is_at_limit() { 0 } else { glance.ready_us() },
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
     in_start: &[StartStep::Queued],
     injections: &[
         Injection { name: "hog", how: How::Outside(hog), needs: Needs::Nothing },
         Injection { name: "crowd-at-start", how: How::AtStart, needs: Needs::Nothing },
         Injection { name: "favoured-hog", how: How::Outside(favoured), needs: Needs::Urgency(FAVOURED) },
     ],
+    ..BLANK
 };
 
 /// As many as take the CPU for longer than a slice.

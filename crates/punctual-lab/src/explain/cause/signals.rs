@@ -1,6 +1,6 @@
 //! Signals: they interrupted the thread again and again, at its start for each frame, or in a storm.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Part;
 use crate::explain::clue::Kind;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
@@ -16,13 +16,12 @@ pub(super) static DEFINITION: Definition = Definition {
         Kind::Part(Part::Signalled(number)) => Some(format!("signal {number}")),
         _ => None,
     },
-    in_windows: |_| 0,
     // To its own clock it computes.
     without_trace: Some("busy"),
-    traits: Traits { is_work: false, is_of_class: false },
     in_start: &[StartStep::Signals],
     injections: &[
         Injection { name: "sigio-at-start", how: How::AtStart, needs: Needs::Nothing },
         Injection { name: "signal-storm", how: How::Inside(Scratch::be_signalled), needs: Needs::Nothing },
     ],
+    ..BLANK
 };

@@ -2,7 +2,7 @@
 
 use punctual_machine::scheduling::sleep_until;
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs};
 
@@ -13,13 +13,11 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "let another thread sleep and wait: no sleep, timeout or retry on the path of a message",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Interrupt)).then(String::new),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "sleep",
         how: How::Inside(|_, until_ns| sleep_until(until_ns)),
         needs: Needs::Nothing,
     }],
+    ..BLANK
 };

@@ -1,6 +1,6 @@
 //! Steal: the hypervisor took the CPU away. Not made on purpose: a guest cannot.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "steal",
@@ -10,8 +10,5 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "run it there, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_stolen().then(String::new),
     in_windows: |glance| glance.beyond_usual(glance.seen.stolen_us),
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
-    injections: &[],
+    ..BLANK
 };

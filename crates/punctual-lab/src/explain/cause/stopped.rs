@@ -1,6 +1,6 @@
 //! Stopped: the process was stopped, and continued by a signal.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::account::Absence;
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scene};
@@ -16,8 +16,6 @@ pub(super) static DEFINITION: Definition = Definition {
         (is_absent || clue.awaited() == Some(Awaited::Continuation)).then(String::new)
     },
     in_windows: |glance| glance.stopped_us(),
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "stop", how: How::Outside(Scene::stop), needs: Needs::Nothing }],
+    ..BLANK
 };

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use punctual_machine::clock::monotonic_ns;
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
@@ -15,11 +15,9 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "write and sync files in another thread (logs, journals), or keep them in memory (/dev/shm)",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Device)).then(|| clue.wakers()),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "sync", how: How::Inside(sync), needs: Needs::Disk }],
+    ..BLANK
 };
 
 /// Bytes of one write: as many as take a disk longer than they take the processor.

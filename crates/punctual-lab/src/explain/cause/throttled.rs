@@ -1,6 +1,6 @@
 //! Throttled: the CPU quota of the thread's control group had run out.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -21,8 +21,6 @@ pub(super) static DEFINITION: Definition = Definition {
         let throttled_us = seen.throttled_us.saturating_sub(seen.stolen_us);
         glance.beyond_usual(throttled_us.saturating_sub(seen.frozen_us_most))
     },
-    without_trace: None,
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "quota", how: How::OutsideBoth(Scene::throttle), needs: Needs::Quota }],
+    ..BLANK
 };

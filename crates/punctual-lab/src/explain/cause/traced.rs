@@ -1,8 +1,7 @@
 //! Traced: a debugger held the process, or a program that traces its system calls stopped it at each. A thread that is held for once
 //! does not see who did that; of one who stays it reads the number.
 
-use super::UNEXPLAINED;
-use super::{Definition, Traits};
+use super::{BLANK, Definition, UNEXPLAINED};
 use crate::explain::injection::{How, Injection, Needs, Scene};
 
 pub(super) static DEFINITION: Definition = Definition {
@@ -14,7 +13,6 @@ pub(super) static DEFINITION: Definition = Definition {
     in_trace: |clue| clue.tracers(),
     in_windows: |glance| glance.traced_us(),
     without_trace: Some(UNEXPLAINED),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "tracer", how: How::Outside(Scene::hold), needs: Needs::Tracing }],
+    ..BLANK
 };

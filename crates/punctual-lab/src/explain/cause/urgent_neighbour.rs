@@ -1,6 +1,6 @@
 //! Urgent neighbour: ready to run, and a real-time thread ran. User space alone does not see which thread ran.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::injection::{Hog, How, Injection, Made, Needs, Scene};
 use crate::scheduling::Urgency;
 
@@ -11,15 +11,13 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "move that thread to another CPU (taskset), or lower its class (chrt)",
     verify: "punctual verify RUN --fix pin",
     in_trace: |clue| Some(clue.trace.name(clue.urgent_neighbour()?)),
-    in_windows: |_| 0,
     without_trace: Some("run_queue"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection {
         name: "real-time-hog",
         how: How::Outside(hog),
         needs: Needs::Urgency(URGENCY),
     }],
+    ..BLANK
 };
 
 const URGENCY: Urgency = Urgency::Fifo(50);

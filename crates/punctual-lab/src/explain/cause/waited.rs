@@ -1,6 +1,6 @@
 //! Waited: the thread slept until another woke it, as who holds a lock does.
 
-use super::{Definition, Traits};
+use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;
 use crate::explain::injection::{How, Injection, Needs, Scratch};
 
@@ -11,9 +11,7 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "see what the one was doing who woke it; hold locks for shorter, or give them priority inheritance",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thread)).then(|| clue.wakers()),
-    in_windows: |_| 0,
     without_trace: Some("handler_blocked"),
-    traits: Traits { is_work: false, is_of_class: false },
-    in_start: &[],
     injections: &[Injection { name: "lock", how: How::Inside(Scratch::lock), needs: Needs::Nothing }],
+    ..BLANK
 };
