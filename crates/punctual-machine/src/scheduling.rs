@@ -1,6 +1,10 @@
-//! Urgency of threads beyond the classes of `cpu`: nice values, deadlines, and sleeps until an instant.
+//! Urgency of threads beyond the classes of `cpu`: nice values, deadlines, and sleeps until an instant. How long threads ran and
+//! waited for a CPU.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
@@ -126,9 +130,55 @@ pub fn sleep_until(instant_ns: u64) {
     let _interrupted = clock_nanosleep_absolute(ClockId::Monotonic, &instant);
 }
 
+/// What the kernel counts of a thread since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedTimes {
+    /// CPU time.
+    pub ran_ns: u64,
+    /// Time that it was ready and did not run.
+    pub queued_ns: u64,
+}
+
+/// A thread's `schedstat`, which is read without allocation. It says nothing where /proc is absent, or once the thread has ended.
+#[derive(Debug)]
+pub struct SchedStat(Option<File>);
+
+impl SchedStat {
+    /// Of the calling thread.
+    pub fn of_this_thread() -> Self {
+        Self::of_task(Path::new("/proc/thread-self"))
+    }
+
+    /// Of the thread that has this directory in /proc.
+    pub fn of_task(task: &Path) -> Self {
+        Self(File::open(task.join("schedstat")).ok())
+    }
+
+    /// As of now.
+    pub fn read(&self) -> Option<SchedTimes> {
+        let mut text = [0; 96];
+        let size = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse_schedstat(&text[..size])
+    }
+}
+
+fn parse_schedstat(text: &[u8]) -> Option<SchedTimes> {
+    let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace().map(|word| word.parse().ok());
+    Some(SchedTimes { ran_ns: numbers.next()??, queued_ns: numbers.next()?? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schedstat_is_read_by_its_first_two_numbers() {
+        let times = SchedTimes { ran_ns: 123, queued_ns: 456 };
+        assert_eq!(parse_schedstat(b"123 456 789\n"), Some(times));
+        for wrong in [&b""[..], b"1", b"1 x", b"\xff \xff"] {
+            assert_eq!(parse_schedstat(wrong), None);
+        }
+    }
 
     #[test]
     fn a_sleep_ends_after_its_instant() {

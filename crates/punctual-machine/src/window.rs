@@ -2,13 +2,12 @@
 //!
 //! A thread asks between two messages, never inside one: at least every [`WINDOW_MAX`], and at once after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::clock::{Clock, Ticks, monotonic_ns};
 use crate::cpu::ThreadUsage;
 use crate::namespace::thread_id;
+use crate::scheduling::SchedStat;
 use crate::signal::continuations;
 use crate::withheld::{Freezer, Quotas, Steal, Throttled, certain_steal_ns};
 
@@ -82,8 +81,7 @@ pub struct Window {
 pub struct SchedSampler {
     /// Whom it watches, by the kernel's number.
     thread: u32,
-    /// `/proc/thread-self/schedstat`; absent where /proc is.
-    schedstat: Option<File>,
+    schedstat: SchedStat,
     since: Ticks,
     usage: ThreadUsage,
     wait_ns: u64,
@@ -123,7 +121,7 @@ impl SchedSampler {
         let quotas = Quotas::of_this_thread();
         let mut sampler = Self {
             thread: thread_id(),
-            schedstat: File::open("/proc/thread-self/schedstat").ok(),
+            schedstat: SchedStat::of_this_thread(),
             since: clock.now(),
             usage: ThreadUsage::now(),
             wait_ns: 0,
@@ -276,16 +274,10 @@ impl SchedSampler {
         is_new.then(|| micros(monotonic_ns().saturating_sub(at_ns)))
     }
 
-    /// Second number of `schedstat`: time on the run queue.
+    /// Time on the run queue.
     fn read_wait_ns(&self) -> u64 {
-        let mut text = [0; 96];
-        let size = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        parse_wait_ns(&text[..size]).unwrap_or(self.wait_ns)
+        self.schedstat.read().map_or(self.wait_ns, |times| times.queued_ns)
     }
-}
-
-fn parse_wait_ns(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn micros(ns: u64) -> u32 {
@@ -372,13 +364,5 @@ mod tests {
         sampler.quotas_looked = Ticks(0);
         sampler.close(0, true);
         assert!(sampler.quotas_looked > since);
-    }
-
-    #[test]
-    fn schedstat_is_read_by_its_second_number() {
-        assert_eq!(parse_wait_ns(b"123 456 789\n"), Some(456));
-        for wrong in [&b""[..], b"1", b"1 x", b"\xff \xff"] {
-            assert_eq!(parse_wait_ns(wrong), None);
-        }
     }
 }

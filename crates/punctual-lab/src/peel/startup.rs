@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use punctual::{Clock, Keys, Node, Stage, Ticks};
 use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::scheduling::SchedStat;
 use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +134,7 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
         pings.prime(endpoint);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
-    paid.queued_ns = queued_ns();
+    paid.queued_ns = SchedStat::of_this_thread().read().unwrap_or_default().queued_ns;
     let before = signals_delivered();
     let began = Instant::now();
     let mut endpoint = match endpoint {
@@ -252,12 +253,6 @@ impl Pings {
             .map(|place| median(&|took| took.stages.map_or(0, |stages| stages[place])))
             .collect();
     }
-}
-
-/// Time that this thread waited for a processor so far.
-fn queued_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -5,10 +5,8 @@
 //! every first message lies in windows of which it is known how long they are, and for how long the thread was ready and
 //! did not run in them. Of a window that is a message's in part only, the wait is a bound.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use punctual::{Clock, Ticks};
+use punctual_machine::scheduling::SchedStat;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Opening, Part, WorkloadResult};
@@ -34,24 +32,10 @@ pub(super) struct Look {
     pub(super) queued_ns: u64,
 }
 
-/// Looks of the calling thread.
-#[derive(Debug)]
-pub(super) struct Looking {
-    /// `/proc/thread-self/schedstat`; absent where /proc is.
-    schedstat: Option<File>,
-}
-
-impl Looking {
-    pub(super) fn of_this_thread() -> Self {
-        Self { schedstat: File::open("/proc/thread-self/schedstat").ok() }
-    }
-
-    pub(super) fn now(&self) -> Look {
-        let mut text = [0; 64];
-        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        let text = std::str::from_utf8(&text[..read]).unwrap_or("");
-        let queued = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
-        Look { at: Clock::get().now().0, queued_ns: queued.unwrap_or(0) }
+impl Look {
+    /// Of the thread that this is the account of.
+    pub(super) fn now(schedstat: &SchedStat) -> Self {
+        Self { at: Clock::get().now().0, queued_ns: schedstat.read().unwrap_or_default().queued_ns }
     }
 }
 
@@ -68,7 +52,7 @@ pub(super) struct Beginning {
 /// Makes a [`Beginning`]; in the receiving thread from [`Watch::begin`] on.
 #[derive(Debug)]
 pub(super) struct Watch {
-    looking: Option<Looking>,
+    schedstat: Option<SchedStat>,
     seen: Vec<u64>,
     beginning: Beginning,
 }
@@ -77,14 +61,13 @@ impl Watch {
     /// Of the thread that opened the process, or of one of its own.
     pub(super) fn new(component: u16, is_own_thread: bool) -> Self {
         let beginning = Beginning { component, is_own_thread, looks: Vec::with_capacity(LOOKS_MAX) };
-        Self { looking: None, seen: vec![0; SENDERS_MAX / 64], beginning }
+        Self { schedstat: None, seen: vec![0; SENDERS_MAX / 64], beginning }
     }
 
     /// The calling thread listens from now on.
     pub(super) fn begin(&mut self) {
-        let looking = Looking::of_this_thread();
-        self.beginning.looks.push(looking.now());
-        self.looking = Some(looking);
+        let schedstat = self.schedstat.insert(SchedStat::of_this_thread());
+        self.beginning.looks.push(Look::now(schedstat));
     }
 
     /// A thread that is about to be started, and has waited for nothing, listens from now on.
@@ -98,8 +81,8 @@ impl Watch {
         let (word, bit) = (&mut self.seen[usize::from(sender) / 64], 1 << (sender % 64));
         if *word & bit == 0 {
             *word |= bit;
-            let looking = self.looking.get_or_insert_with(Looking::of_this_thread);
-            self.beginning.looks.push(looking.now());
+            let schedstat = self.schedstat.get_or_insert_with(SchedStat::of_this_thread);
+            self.beginning.looks.push(Look::now(schedstat));
         }
     }
 

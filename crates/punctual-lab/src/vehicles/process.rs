@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use punctual::{Node, NodeOptions};
 use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
 use punctual_machine::cpu::process_faults;
+use punctual_machine::scheduling::SchedStat;
 use punctual_machine::signal::{continuations, interrupted};
 
 use super::alone::Alone;
 use super::components::Components;
-use super::first::Looking;
+use super::first::Look;
 use super::option::Mode;
 use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::BusPlan;
@@ -68,14 +69,14 @@ fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, Str
 fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
     // Threads that are started from now on are as urgent.
     assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
-    let looking = Looking::of_this_thread();
-    let mut looks = [looking.now(); 4];
+    let schedstat = SchedStat::of_this_thread();
+    let mut looks = [Look::now(&schedstat); 4];
     let is_mutual = assignment.mode.is_mutual();
     let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
     let is_observed = assignment.mode == Mode::Async && assignment.part == Part::Listener && !is_plain;
     if !is_mutual && !is_observed {
         let opened = Box::new(Alone::open(assignment)?);
-        looks[1..].fill(looking.now());
+        looks[1..].fill(Look::now(&schedstat));
         return Ok((opened, looks));
     }
     // Who is alone stamps nothing, so stamps of the kernel would be of no use to who observes it.
@@ -84,9 +85,9 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
         bus = keys.seal(bus)?;
     }
     let node = NodeOptions::new(&assignment.part.name()).open(&bus).map_err(|error| error.to_string())?;
-    looks[1] = looking.now();
+    looks[1] = Look::now(&schedstat);
     let components = Components::start(&node, assignment)?;
-    looks[2] = looking.now();
+    looks[2] = Look::now(&schedstat);
     let began = Instant::now();
     while assignment.barrier
         && is_mutual
@@ -96,7 +97,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     {
         std::thread::sleep(Duration::from_millis(2));
     }
-    looks[3] = looking.now();
+    looks[3] = Look::now(&schedstat);
     Ok((Box::new(components), looks))
 }
 
@@ -116,12 +117,9 @@ impl Facts {
     /// What the process of the caller needed so far, as far as `/proc` and the kernel say.
     pub(super) fn now() -> Self {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let queued_ns = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-        };
+        let times = tasks.filter_map(|task| SchedStat::of_task(&task.path()).read());
         Self {
-            queued_ns: tasks.filter_map(queued_ns).sum(),
+            queued_ns: times.map(|times| times.queued_ns).sum(),
             cpu_ns: process_cpu_ns(),
             resident_kib: [resident_kib().unwrap_or(0); 2],
             continued: continuations().0,

@@ -1,10 +1,12 @@
 //! What a runtime has done, read at any time by anybody, and what is wrong with it in words.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use punctual_machine::clock::Ticks;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::ProcessIdentity;
+use punctual_machine::scheduling::SchedStat;
 use punctual_proto::Nanos;
 
 use super::counters::Histogram;
@@ -434,18 +436,17 @@ impl ThreadMetrics {
 
     /// Of a thread of a process, `self` for ours; nothing where the kernel says nothing.
     fn of(process: &str, thread: u64) -> Self {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}"));
-        let schedstat = read("schedstat").unwrap_or_default();
-        let mut times = schedstat.split_whitespace().map(|time| Nanos(time.parse().unwrap_or(0)));
-        let status = read("status").unwrap_or_default();
+        let task = PathBuf::from(format!("/proc/{process}/task/{thread}"));
+        let times = SchedStat::of_task(&task).read().unwrap_or_default();
+        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
         let field = |name: &str| {
             let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
         };
         Self {
             number: thread,
-            ran: times.next().unwrap_or_default(),
-            queued: times.next().unwrap_or_default(),
+            ran: Nanos(times.ran_ns),
+            queued: Nanos(times.queued_ns),
             switches_voluntary: field("voluntary_ctxt_switches"),
             switches_involuntary: field("nonvoluntary_ctxt_switches"),
         }

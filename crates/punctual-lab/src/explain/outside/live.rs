@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::trace_point::TraceRecorder;
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::scheduling::SchedStat;
 use punctual_machine::withheld::{Freezer, Quotas};
 
 use crate::explain::recorder::trace_here;
@@ -135,11 +137,10 @@ pub struct Counted {
 /// The counters of all threads of these processes now.
 pub fn counted(processes: &[u32]) -> BTreeMap<u32, (u32, Counted)> {
     let of_one = |(thread, process): (u32, u32)| {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
-        let schedstat = read("schedstat")?;
-        let mut numbers = schedstat.split_ascii_whitespace().map_while(|number| number.parse().ok());
-        let name = read("comm")?.trim_end().to_owned();
-        Some((thread, (process, Counted { name, ran_ns: numbers.next()?, ready_ns: numbers.next()? })))
+        let task = PathBuf::from(format!("/proc/{process}/task/{thread}"));
+        let times = SchedStat::of_task(&task).read()?;
+        let name = fs::read_to_string(task.join("comm")).ok()?.trim_end().to_owned();
+        Some((thread, (process, Counted { name, ran_ns: times.ran_ns, ready_ns: times.queued_ns })))
     };
     threads_of(processes).into_iter().filter_map(of_one).collect()
 }
