@@ -8,6 +8,7 @@ use punctual_lab_machine::host::HostFacts;
 use punctual_machine::clock::{ClockSource, skew_between};
 use serde_json::{Value, json};
 
+use crate::stats::middle;
 use crate::summary::{Clock, Host};
 use crate::units::count;
 
@@ -81,7 +82,7 @@ fn record_cost_ns() -> Option<f64> {
             costs.push(message_cost_ns(&here, &there, &options)?);
         }
     }
-    Some((median(stamped) - median(plain)).max(0.0))
+    Some((middle(stamped)? - middle(plain)?).max(0.0))
 }
 
 fn message_cost_ns(here: &Node, there: &Node, options: &CommunicatorOptions) -> Option<f64> {
@@ -97,11 +98,6 @@ fn message_cost_ns(here: &Node, there: &Node, options: &CommunicatorOptions) -> 
         receiver.receive_timeout(Duration::from_secs(1)).ok()?;
     }
     Some(clock.nanos(clock.now().since(start)) as f64 / f64::from(MESSAGES))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// A fact as people read it.

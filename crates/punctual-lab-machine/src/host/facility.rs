@@ -47,11 +47,6 @@ impl Facility {
     pub const USER_INTERRUPTS: &'static str = "user interrupts";
     /// `umwait` and `tpause`: waiting for a memory line without burning power.
     pub const WAITPKG: &'static str = "waitpkg";
-
-    /// Whether it can be used.
-    pub fn is_available(&self) -> bool {
-        self.state == FacilityState::Available
-    }
 }
 
 /// Tries everything. Leaves nothing behind.

@@ -231,14 +231,6 @@ impl SignalHandler {
         mask(libc::SIG_UNBLOCK, self.signal)
     }
 
-    /// CLUI: notifications wait.
-    ///
-    /// # Errors
-    /// As for [`SignalHandler::open_deliveries`].
-    pub fn close_deliveries(&self) -> Result<(), SystemError> {
-        mask(libc::SIG_BLOCK, self.signal)
-    }
-
     /// How often the handler ran.
     pub fn delivered(&self) -> u64 {
         DELIVERED[self.slot].load(Ordering::Relaxed)
@@ -354,7 +346,6 @@ mod tests {
                 assert!(start.elapsed() < Duration::from_secs(60), "never interrupted");
             }
         });
-        handler.close_deliveries().unwrap();
     }
 
     /// Goal: `O_ASYNC` interrupts whoever runs. Nothing else in this program raises SIGIO, so what is counted is of this socket.

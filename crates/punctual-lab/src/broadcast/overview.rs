@@ -6,7 +6,7 @@ use super::option::{BroadcastKind, Datagrams, FaultProfile, Senders};
 use super::turn::FLOOR_SIZE;
 use super::{kv, lives, published};
 use crate::report::draw::{Series, numbers as line_numbers};
-use crate::report::parts::{self, tail_cells};
+use crate::report::parts::{self, three_cells};
 use crate::report::section::{Cell, Column, Output, Section, Table, Tone, numbers};
 use crate::stats::middle;
 use crate::summary::Summary;
@@ -119,7 +119,7 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
         row.push(printed.map_or_else(dash, |printed| fixed(printed, 2)).into());
         row.push(printed.map_or_else(dash, |printed| fixed(speed / 1e6 / printed, 1)).into());
         row.push(count((speed / all.message as f64).round() as u64).into());
-        row.extend(latencies(summary, first));
+        row.extend(three_cells(latency(summary, first)));
         table.row(row);
     }
     let who = match all.senders {
@@ -200,16 +200,6 @@ fn shares(
     });
     let floor = floor_of(all, trial).filter(|_| trial.engine.is_of_a_network());
     [share(floor), share(clean.map(|group| speed_of(group)))]
-}
-
-fn latencies(summary: &Summary, trial: &BroadcastTrial) -> [Cell; 3] {
-    latency(summary, trial).map_or_else(
-        || [dash(), dash(), dash()].map(Cell::from),
-        |row| {
-            let [p50, _, p99, _, max] = tail_cells(row);
-            [p50, p99, max]
-        },
-    )
 }
 
 /// What it took, for each message.

@@ -43,6 +43,12 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     vec![causes(&all), list]
 }
 
+/// What is not known, if there is something.
+pub fn not_known(notes: &[String]) -> Option<Section> {
+    let section = Section::new("What is not known");
+    (!notes.is_empty()).then(|| notes.iter().fold(section, |section, note| section.note(note.as_str())))
+}
+
 /// How much each cause took.
 fn causes(all: &[(&str, &Explained)]) -> Section {
     let mut sums: Vec<(String, u64, u64)> = Vec::new();

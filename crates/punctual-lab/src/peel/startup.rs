@@ -21,6 +21,7 @@ use super::start_fix::StartFix;
 use crate::endpoint::{Addresses, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
 use crate::run::Requests;
+use crate::stats::upper_median;
 
 /// Pings after the first.
 const MORE: usize = 200;
@@ -245,8 +246,7 @@ impl Pings {
         paid.first_stages_ns = first.stages.map_or_else(Vec::new, Vec::from);
         let median = |of: &dyn Fn(&Took) -> u64| {
             let mut all: Vec<u64> = later.iter().map(of).collect();
-            all.sort_unstable();
-            all.get(all.len() / 2).copied().unwrap_or(0)
+            upper_median(&mut all).unwrap_or(0)
         };
         paid.later_ns = median(&|took| took.ns);
         paid.later_stages_ns = (0..Stage::ALL.len())

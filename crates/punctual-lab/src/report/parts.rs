@@ -50,6 +50,17 @@ pub fn tail_cells(result: &CellResult) -> [Cell; 5] {
     })
 }
 
+/// The median, p99 and the longest of [`tail_cells`]; dashes where there is no result.
+pub fn three_cells(result: Option<&CellResult>) -> [Cell; 3] {
+    result.map_or_else(
+        || [dash(), dash(), dash()].map(Cell::from),
+        |result| {
+            let [p50, _, p99, _, max] = tail_cells(result);
+            [p50, p99, max]
+        },
+    )
+}
+
 /// All of a summary: the advice first, then what it rests on, then what is doubtful.
 pub fn summary(summary: &Summary) -> Vec<Section> {
     let mut sections: Vec<Section> = summary.recommendation.iter().map(advice).collect();

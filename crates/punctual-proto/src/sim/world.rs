@@ -237,11 +237,6 @@ impl<P: Participant> World<P> {
         self.sent.as_deref().unwrap_or_default()
     }
 
-    /// The network as it is from now on when nothing goes wrong.
-    pub fn set_network(&mut self, network: Network) {
-        self.network.network = network;
-    }
-
     /// Lets a node's user do something; what follows from it is sent. Ask [`Self::is_running`] before: nobody keeps a user from
     /// what a node that stands still cannot do.
     pub fn with<T>(&mut self, node: u16, act: impl FnOnce(&mut P, Nanos) -> T) -> T {

@@ -195,8 +195,6 @@ pub type Hertz = Quotient<One, Second>;
 pub type MetrePerSecond = Quotient<Metre, Second>;
 /// Of accelerations.
 pub type MetrePerSecondSquared = Quotient<MetrePerSecond, Second>;
-/// Of angular speeds.
-pub type RadianPerSecond = Quotient<Radian, Second>;
 /// Of forces.
 pub type Newton = Product<Kilogram, MetrePerSecondSquared>;
 /// Of pressures.

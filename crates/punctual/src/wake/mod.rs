@@ -200,9 +200,6 @@ pub struct Manners {
 impl Manners {
     /// Of memory that threads of this process share.
     pub const IN_PROCESS: Self = Self { rings_doorbell: true, looks_suffice: true };
-
-    /// Of what only the kernel tells of.
-    pub const OF_THE_KERNEL: Self = Self { rings_doorbell: false, looks_suffice: false };
 }
 
 /// How long [`Wake::Backoff`] spins at least for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.

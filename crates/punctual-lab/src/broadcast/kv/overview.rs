@@ -1,7 +1,7 @@
 //! What a run says of stores: operations a second, how long each took, and what their histories say.
 
 use super::trial::{KvStep, KvTrial};
-use crate::report::parts::tail_cells;
+use crate::report::parts::three_cells;
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
 use crate::summary::Summary;
@@ -41,13 +41,7 @@ fn key(trial: &KvTrial) -> [Cell; 5] {
 fn latencies(summary: &Summary, trial: &KvTrial, step: &KvStep, op: &str) -> [Cell; 3] {
     let name = format!("{}/{}", trial.engine.name(), trial.wake_of(step, op));
     let of = summary.results.iter().find(|row| row.cell.kind == Kind::RoundTrip && row.cell.name == name);
-    of.map_or_else(
-        || [dash(), dash(), dash()].map(Cell::from),
-        |row| {
-            let [p50, _, p99, _, max] = tail_cells(row);
-            [p50, p99, max]
-        },
-    )
+    three_cells(of)
 }
 
 fn rates(trials: &[KvTrial], summary: &Summary) -> Section {

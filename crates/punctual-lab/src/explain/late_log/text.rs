@@ -2,7 +2,7 @@
 
 use super::{LateRecord, LateStageRecord, Log};
 use crate::explain::finding::Explained;
-use crate::explain::text::{self, PlaceExplained, bar, pieces};
+use crate::explain::text::{self, PlaceExplained, bar, not_known, pieces};
 use crate::explain::trace_file::TraceFile;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::units::{count, micros};
@@ -21,10 +21,7 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
         }
     }
     let mut sections = text::sections(&places, shown_max);
-    if !notes.is_empty() {
-        let section = Section::new("What is not known");
-        sections.push(notes.iter().fold(section, |section, note| section.note(note.as_str())));
-    }
+    sections.extend(not_known(notes));
     sections
 }
 

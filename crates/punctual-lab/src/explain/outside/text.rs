@@ -1,7 +1,7 @@
 //! What is said of threads from outside, as sections.
 
 use super::{Answer, Lateness, ThreadTime};
-use crate::explain::text::{cause_words, fix_of, parts_words};
+use crate::explain::text::{cause_words, fix_of, not_known, parts_words};
 use crate::report::section::{Cell, Column, Item, Section, Table};
 use crate::units::{count, micros};
 
@@ -25,10 +25,7 @@ pub fn sections(answer: &Answer, notes: &[String], shown_max: usize) -> Vec<Sect
         );
         sections.push(list(section, &idle, shown_max));
     }
-    if !notes.is_empty() {
-        let section = Section::new("What is not known");
-        sections.push(notes.iter().fold(section, |section, note| section.note(note.as_str())));
-    }
+    sections.extend(not_known(notes));
     sections
 }
 
