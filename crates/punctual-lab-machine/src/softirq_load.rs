@@ -18,7 +18,7 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::cpu::{allowed, pin_to};
 use punctual_machine::namespace::{bring_up, create_veth, thread_id, unshare_network};
-use punctual_machine::packet::{PacketOptions, PacketSocket};
+use punctual_machine::packet::{PacketOptions, PacketSender, PacketSocket};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Both ends of the pair, in one namespace.
@@ -110,7 +110,7 @@ impl Drop for SoftirqLoad {
 
 /// Both ends of the pair, with the sockets that filter.
 struct Ends {
-    sender: PacketSocket,
+    sender: PacketSender,
     /// Tells when a packet is through.
     last: PacketSocket,
     /// They filter, and keep nothing.
@@ -137,7 +137,7 @@ impl Ends {
             Ok(socket)
         };
         let others = (1..SOCKETS).map(|_| receiver(0)).collect::<Result<Vec<_>, SystemError>>()?;
-        let sender = PacketSocket::open(INTERFACES[0], ETHERTYPE, &options)?;
+        let sender = PacketSocket::open(INTERFACES[0], ETHERTYPE, &options)?.sender;
         Ok(Self { sender, last: receiver(u32::MAX)?, _others: others })
     }
 
@@ -150,8 +150,8 @@ impl Ends {
                 outstanding += 1;
             }
             self.wait()?;
-            while self.last.recv().is_some() {
-                self.last.release();
+            while self.last.receiver.recv().is_some() {
+                self.last.receiver.release();
                 outstanding -= 1;
             }
         }

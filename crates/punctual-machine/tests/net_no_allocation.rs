@@ -77,12 +77,12 @@ fn frames_are_sent_without_allocation() {
     let count = allocations(|| {
         for _ in 0..100 {
             for _ in 0..4 {
-                assert!(socket.claim(64).is_some());
-                socket.commit(BROADCAST);
+                assert!(socket.sender.claim(64).is_some());
+                socket.sender.commit(BROADCAST);
             }
-            assert!(socket.flush().is_ok());
-            while socket.recv().is_some() {
-                socket.release();
+            assert!(socket.sender.flush().is_ok());
+            while socket.receiver.recv().is_some() {
+                socket.receiver.release();
             }
         }
     });

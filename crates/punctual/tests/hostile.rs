@@ -241,10 +241,10 @@ fn garbage_on_the_wire_is_counted_and_not_believed() {
         let mut dice = Dice(29);
         check_garbage(&here, &there, &mut || {
             let bytes = garbage(&mut dice, NodeId::named("there"));
-            let slot = socket.claim(bytes.len()).unwrap();
+            let slot = socket.sender.claim(bytes.len()).unwrap();
             slot[..bytes.len()].copy_from_slice(&bytes);
-            socket.commit(BROADCAST);
-            socket.flush().unwrap();
+            socket.sender.commit(BROADCAST);
+            socket.sender.flush().unwrap();
         });
     });
 }

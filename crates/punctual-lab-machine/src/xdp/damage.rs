@@ -269,9 +269,9 @@ mod tests {
             let size = 8 + number as usize % 100;
             let mut sent = vec![0x55; size];
             sent[..8].copy_from_slice(&number.to_le_bytes());
-            here.claim(size).expect("room").copy_from_slice(&sent);
-            here.commit(BROADCAST);
-            here.flush().expect("sent");
+            here.sender.claim(size).expect("room").copy_from_slice(&sent);
+            here.sender.commit(BROADCAST);
+            here.sender.flush().expect("sent");
             let chance = chance(seed, number);
             let counts = &mut expected[number as usize % 2];
             counts.seen += 1;
@@ -285,17 +285,17 @@ mod tests {
                     }
                     let start = std::time::Instant::now();
                     let got = loop {
-                        if let Some(frame) = there.recv() {
+                        if let Some(frame) = there.receiver.recv() {
                             break frame.bytes.to_vec();
                         }
                         assert!(start.elapsed().as_secs() < 20, "seed {seed}: {number} did not come");
                     };
                     assert_eq!(got, sent, "seed {seed}: {number}");
-                    there.release();
+                    there.receiver.release();
                 }
             }
         }
-        assert!(there.recv().is_none(), "seed {seed}: more than was sent");
+        assert!(there.receiver.recv().is_none(), "seed {seed}: more than was sent");
         assert_eq!(damage.counts()?, expected, "seed {seed}");
         Ok(())
     }

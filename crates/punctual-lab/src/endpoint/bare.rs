@@ -170,11 +170,11 @@ impl PacketEndpoint {
 impl Endpoint for PacketEndpoint {
     #[inline]
     fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
-        let Some(slot) = self.socket.claim(message.len()) else { return false };
+        let Some(slot) = self.socket.sender.claim(message.len()) else { return false };
         slot[..message.len()].copy_from_slice(message);
-        self.socket.commit(self.peer);
+        self.socket.sender.commit(self.peer);
         // What the device has no room for now goes with the next flush: sent again, it would go twice.
-        let _now_or_later = self.socket.flush();
+        let _now_or_later = self.socket.sender.flush();
         true
     }
 
@@ -183,7 +183,7 @@ impl Endpoint for PacketEndpoint {
         let Self { socket, size, peer, sleep } = self;
         let size = *size;
         let mut poll = |socket: &mut PacketSocket| {
-            let frame = socket.recv()?;
+            let frame = socket.receiver.recv()?;
             // Real wires pad short frames; the size is agreed.
             let bytes = frame.bytes.get(..size);
             *peer = frame.source_mac;
@@ -191,7 +191,7 @@ impl Endpoint for PacketEndpoint {
                 buffer[..size].copy_from_slice(bytes);
                 true
             });
-            socket.release();
+            socket.receiver.release();
             Some(whole.then_some(Received { size, stages: None }))
         };
         if matches!(sleep, PacketSleep::Never) {

@@ -168,11 +168,11 @@ impl Ways {
     fn drain(&mut self, from: usize, version: usize) -> usize {
         let mut count = 0;
         loop {
-            let Some(got) = self.sides[from].sockets[version].recv() else { return count };
+            let Some(got) = self.sides[from].sockets[version].receiver.recv() else { return count };
             let size = got.bytes.len().min(self.buffer.len());
             self.buffer[..size].copy_from_slice(&got.bytes[..size]);
             self.learned[from] = got.source_mac;
-            self.sides[from].sockets[version].release();
+            self.sides[from].sockets[version].receiver.release();
             self.pass(from, version, size);
             count += 1;
         }
@@ -236,14 +236,14 @@ impl Ways {
 
     fn send(&mut self, to: usize, version: usize, size: usize) {
         let socket = &mut self.sides[to].sockets[version];
-        let sent = socket.claim(size).is_some_and(|room| {
+        let sent = socket.sender.claim(size).is_some_and(|room| {
             room.copy_from_slice(&self.buffer[..size]);
             true
         });
         if sent {
-            socket.commit(self.learned[to]);
+            socket.sender.commit(self.learned[to]);
         }
-        if !sent || socket.flush().is_err() {
+        if !sent || socket.sender.flush().is_err() {
             self.counts.refused += 1;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A received frame is read where the kernel wrote it, in a mapped ring: polling costs no system call.
 //! The ring is TPACKET_V2: V3 hands frames over only when a block is retired, which takes a millisecond.
-//! Sending copies, with one system call per [`PacketSocket::flush`]: a mapped sending ring was measured
+//! Sending copies, with one system call per [`PacketSender::flush`]: a mapped sending ring was measured
 //! and is slower, for one frame and for many, because the kernel must copy its pages before a veth or
 //! a bridge may keep them.
 //!
@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 pub use interface::Interface;
 pub(crate) use interface::{bring_up, set_feature};
-pub use receive::{RawFrame, ReceiveRing};
-pub use transmit::SendQueue;
+pub use receive::{PacketReceiver, RawFrame};
+pub use transmit::PacketSender;
 
 use crate::SystemError;
 use crate::filter;
@@ -92,25 +92,13 @@ struct Layout {
 /// An open packet socket, its queues, and the interface it is bound to.
 #[derive(Debug)]
 pub struct PacketSocket {
-    sender: PacketSender,
-    receiver: PacketReceiver,
+    /// Its sending half.
+    pub sender: PacketSender,
+    /// Its receiving half.
+    pub receiver: PacketReceiver,
     drops: PacketDrops,
     dropped: u64,
     interface: Interface,
-}
-
-/// The sending half of a packet socket.
-#[derive(Debug)]
-pub struct PacketSender {
-    queue: SendQueue,
-    fd: Arc<OwnedFd>,
-}
-
-/// The receiving half of a packet socket.
-#[derive(Debug)]
-pub struct PacketReceiver {
-    ring: ReceiveRing,
-    fd: Arc<OwnedFd>,
 }
 
 /// How many frames the kernel had no slot for.
@@ -140,10 +128,9 @@ impl PacketSocket {
         // Last, so that nothing arrives before the filter and the ring are in place.
         bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
         let fd = Arc::new(fd);
-        let queue = SendQueue::new(options.send_frames, &interface, ethertype);
-        let sender = PacketSender { queue, fd: Arc::clone(&fd) };
+        let sender = PacketSender::new(Arc::clone(&fd), options.send_frames, &interface, ethertype);
         let drops = PacketDrops { fd: Arc::clone(&fd) };
-        let receiver = PacketReceiver { ring: ReceiveRing::new(frames), fd };
+        let receiver = PacketReceiver::new(fd, frames);
         Ok(Self { sender, receiver, drops, dropped: 0, interface })
     }
 
@@ -164,43 +151,7 @@ impl PacketSocket {
 
     /// Bytes of payload that the receiving ring holds at most.
     pub fn room(&self) -> usize {
-        self.receiver.ring.frames() * self.interface.mtu
-    }
-
-    /// Both directions at once, so that a reply can be written while the frame it answers is read.
-    #[inline]
-    pub fn queues(&mut self) -> (&mut ReceiveRing, &mut SendQueue) {
-        (&mut self.receiver.ring, &mut self.sender.queue)
-    }
-
-    /// [`ReceiveRing::recv`].
-    #[inline]
-    pub fn recv(&mut self) -> Option<RawFrame<'_>> {
-        self.receiver.recv()
-    }
-
-    /// [`ReceiveRing::release`].
-    #[inline]
-    pub fn release(&mut self) {
-        self.receiver.release();
-    }
-
-    /// [`SendQueue::claim`].
-    #[inline]
-    pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
-        self.sender.claim(size)
-    }
-
-    /// [`SendQueue::commit`].
-    #[inline]
-    pub fn commit(&mut self, to: [u8; 6]) {
-        self.sender.commit(to);
-    }
-
-    /// [`PacketSender::flush`].
-    #[inline]
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.sender.flush()
+        self.receiver.frames() * self.interface.mtu
     }
 
     /// How many frames the kernel had no slot for since the socket was opened.
@@ -210,66 +161,6 @@ impl PacketSocket {
     pub fn drops(&mut self) -> io::Result<u64> {
         self.dropped += self.drops.take()?;
         Ok(self.dropped)
-    }
-}
-
-impl PacketSender {
-    /// [`SendQueue::claim`].
-    #[inline]
-    pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
-        self.queue.claim(size)
-    }
-
-    /// [`SendQueue::claimed_mut`].
-    #[inline]
-    pub fn claimed_mut(&mut self) -> Option<&mut [u8]> {
-        self.queue.claimed_mut()
-    }
-
-    /// [`SendQueue::commit`].
-    #[inline]
-    pub fn commit(&mut self, to: [u8; 6]) {
-        self.queue.commit(to);
-    }
-
-    /// [`SendQueue::refused`].
-    pub fn refused(&self) -> u64 {
-        self.queue.refused()
-    }
-
-    /// Hands every committed frame to the device, oldest first. `Ok` without a call if there is none.
-    ///
-    /// Where there is no room (`WouldBlock`, ENOBUFS) the frames that were not sent stay committed, in order,
-    /// and the next flush tries them again. A frame that the kernel refuses for good (ENETDOWN, or longer than
-    /// an MTU that has shrunk since) is taken out and counted in [`SendQueue::refused`]; those behind it go.
-    #[inline]
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.queue.flush(self.fd.as_raw_fd())
-    }
-}
-
-impl PacketReceiver {
-    /// [`ReceiveRing::recv`].
-    #[inline]
-    pub fn recv(&mut self) -> Option<RawFrame<'_>> {
-        self.ring.recv()
-    }
-
-    /// [`ReceiveRing::release`].
-    #[inline]
-    pub fn release(&mut self) {
-        self.ring.release();
-    }
-
-    /// [`ReceiveRing::has_frame`].
-    #[inline]
-    pub fn has_frame(&self) -> bool {
-        self.ring.has_frame()
-    }
-
-    /// Takes an error that the socket holds, such as that its interface went down. Until then it counts as readable.
-    pub fn forget_error(&self) {
-        let _what_it_was = rustix::net::sockopt::socket_error(&self.fd);
     }
 }
 
@@ -302,13 +193,6 @@ impl AsFd for PacketSocket {
     /// Readable while the newest frame that arrived is not released.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
-    }
-}
-
-impl AsFd for PacketReceiver {
-    /// Readable while the newest frame that arrived is not released.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 

@@ -1,4 +1,7 @@
 //! The receiving ring: the kernel fills frames, we read them in place and hand them back.
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
 use super::mapping::Frames;
 use super::{ETHERNET_HEADER_SIZE, SLOT_OVERHEAD};
 
@@ -18,18 +21,19 @@ pub struct RawFrame<'a> {
     pub kernel_ns: Option<u64>,
 }
 
-/// The frames that arrived, oldest first.
+/// The receiving half of a packet socket: the frames that arrived, oldest first.
 #[derive(Debug)]
-pub struct ReceiveRing {
+pub struct PacketReceiver {
+    fd: Arc<OwnedFd>,
     frames: Frames,
     /// The oldest frame that is not released.
     head: usize,
 }
 
-impl ReceiveRing {
-    pub(super) fn new(frames: Frames) -> Self {
+impl PacketReceiver {
+    pub(super) fn new(fd: Arc<OwnedFd>, frames: Frames) -> Self {
         debug_assert!(frames.size() > SLOT_OVERHEAD);
-        Self { frames, head: 0 }
+        Self { fd, frames, head: 0 }
     }
 
     /// How many frames fit.
@@ -66,6 +70,11 @@ impl ReceiveRing {
         self.is_ours()
     }
 
+    /// Takes an error that the socket holds, such as that its interface went down. Until then it counts as readable.
+    pub fn forget_error(&self) {
+        let _what_it_was = rustix::net::sockopt::socket_error(&self.fd);
+    }
+
     #[inline]
     fn is_ours(&self) -> bool {
         self.frames.status(self.head) & libc::TP_STATUS_USER != 0
@@ -87,5 +96,12 @@ impl ReceiveRing {
             truncated: header.tp_len > header.tp_snaplen,
             kernel_ns: (ns != 0).then_some(ns),
         })
+    }
+}
+
+impl AsFd for PacketReceiver {
+    /// Readable while the newest frame that arrived is not released.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

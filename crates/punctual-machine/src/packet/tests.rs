@@ -73,12 +73,12 @@ fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
 
 fn send(socket: &mut PacketSocket, payload: &[u8]) {
     until("room in the queue", || {
-        let bytes = socket.claim(payload.len())?;
+        let bytes = socket.sender.claim(payload.len())?;
         bytes.copy_from_slice(payload);
-        socket.commit(BROADCAST);
+        socket.sender.commit(BROADCAST);
         Some(())
     });
-    until("the device", || socket.flush().ok());
+    until("the device", || socket.sender.flush().ok());
 }
 
 /// Goal: every payload comes back, in order, while the queues wrap ten times.
@@ -93,7 +93,7 @@ fn queues_wrap_without_loss() {
         for _ in 0..COUNT {
             until("a request", || {
                 let mac = socket.mac();
-                let (receive, sending) = socket.queues();
+                let PacketSocket { receiver: receive, sender: sending, .. } = &mut socket;
                 let frame = receive.recv()?;
                 let reply = sending.claim(frame.bytes.len()).expect("room for the reply");
                 reply.copy_from_slice(frame.bytes);
@@ -102,7 +102,7 @@ fn queues_wrap_without_loss() {
                 receive.release();
                 Some(())
             });
-            until("the device", || socket.flush().ok());
+            until("the device", || socket.sender.flush().ok());
         }
         assert_eq!(socket.drops().expect("statistics"), 0);
     };
@@ -116,15 +116,15 @@ fn queues_wrap_without_loss() {
             send(&mut socket, &payload);
             let mac = socket.mac();
             until("the reply", || {
-                let frame = socket.recv()?;
+                let frame = socket.receiver.recv()?;
                 assert_eq!(frame.bytes, payload);
                 assert_eq!((frame.target_mac, frame.truncated), (mac, false));
                 assert!(frame.kernel_ns.is_some());
-                socket.release();
+                socket.receiver.release();
                 Some(())
             });
         }
-        assert!(socket.recv().is_none(), "nothing twice");
+        assert!(socket.receiver.recv().is_none(), "nothing twice");
         assert_eq!(socket.drops().expect("statistics"), 0);
     };
     ran(on_two_hosts(request, echo));
@@ -138,10 +138,11 @@ fn a_foreign_ethertype_never_arrives() {
         let mut socket = open("punctual1", ETHERTYPE_EXPERIMENTAL, 64);
         opened.send(()).expect("the other side waits");
         is_sent.recv_timeout(WATCHDOG).expect("the other side sends");
-        let frame = until("the frame of our type", || socket.recv().map(|frame| frame.bytes.to_vec()));
+        let frame =
+            until("the frame of our type", || socket.receiver.recv().map(|frame| frame.bytes.to_vec()));
         assert_eq!(frame, [1; 46], "frames sent before it were not ours");
-        socket.release();
-        assert!(socket.recv().is_none());
+        socket.receiver.release();
+        assert!(socket.receiver.recv().is_none());
         assert_eq!(socket.drops().expect("statistics"), 0);
     };
     let sender = move || {
@@ -154,7 +155,7 @@ fn a_foreign_ethertype_never_arrives() {
         send(&mut ours, &[1; 46]);
         send(&mut foreign, &[2; 46]);
         sent.send(()).expect("the other side waits");
-        assert!(ours.recv().is_none(), "a station does not hear itself");
+        assert!(ours.receiver.recv().is_none(), "a station does not hear itself");
     };
     ran(on_two_hosts(sender, receiver));
 }
@@ -222,23 +223,23 @@ fn a_full_ring_counts_what_it_drops() {
         assert_eq!(socket.drops().expect("statistics"), 84, "the total stays");
         assert!(readable(&socket));
         for number in 0..16 {
-            assert_eq!(socket.recv().map(|frame| frame.bytes[0]), Some(number));
-            assert_eq!(socket.recv().map(|frame| frame.bytes[0]), Some(number), "until released");
-            socket.release();
+            assert_eq!(socket.receiver.recv().map(|frame| frame.bytes[0]), Some(number));
+            assert_eq!(socket.receiver.recv().map(|frame| frame.bytes[0]), Some(number), "until released");
+            socket.receiver.release();
         }
-        assert!(socket.recv().is_none());
-        socket.release();
+        assert!(socket.receiver.recv().is_none());
+        socket.receiver.release();
         assert!(!readable(&socket));
     };
     let sender = move || {
         is_open.recv_timeout(WATCHDOG).expect("the other side opens");
         let mut socket = open("punctual0", ETHERTYPE_EXPERIMENTAL, 256);
         for number in 0..100 {
-            let bytes = socket.claim(46).expect("room");
+            let bytes = socket.sender.claim(46).expect("room");
             bytes.fill(number);
-            socket.commit(BROADCAST);
+            socket.sender.commit(BROADCAST);
         }
-        until("the device", || socket.flush().ok());
+        until("the device", || socket.sender.flush().ok());
         sent.send(()).expect("the other side waits");
     };
     ran(on_two_hosts(sender, receiver));
@@ -257,23 +258,23 @@ fn a_refused_frame_is_counted_and_the_rest_goes() {
         let mut socket = open("punctual1", ETHERTYPE_EXPERIMENTAL, 16);
         opened.send(()).expect("the other side waits");
         for number in [0, 2, 3, 5] {
-            let first = until("a frame", || socket.recv().map(|frame| frame.bytes[0]));
+            let first = until("a frame", || socket.receiver.recv().map(|frame| frame.bytes[0]));
             assert_eq!(first, number);
-            socket.release();
+            socket.receiver.release();
         }
     };
     let sender = move || {
         is_open.recv_timeout(WATCHDOG).expect("the other side opens");
         let mut socket = open("punctual0", ETHERTYPE_EXPERIMENTAL, 8);
         for (number, size) in [(0, 46), (1, 1_500), (2, 46), (3, 600), (4, 1_400), (5, 46)] {
-            socket.claim(size).expect("room").fill(number);
-            socket.commit(BROADCAST);
+            socket.sender.claim(size).expect("room").fill(number);
+            socket.sender.commit(BROADCAST);
         }
-        assert!(socket.claim(1_501).is_none(), "longer than the mtu");
+        assert!(socket.sender.claim(1_501).is_none(), "longer than the mtu");
         namespace::set_mtu("punctual0", 1_000).expect("shrink the mtu");
-        let error = socket.flush().expect_err("two are too long");
+        let error = socket.sender.flush().expect_err("two are too long");
         assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
-        let queue = socket.queues().1;
+        let queue = &socket.sender;
         assert_eq!((queue.len(), queue.refused()), (0, 2));
     };
     ran(on_two_hosts(sender, receiver));

@@ -1,24 +1,27 @@
 //! The sending side: frames are written whole, header and payload, and go out in one call.
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use super::ETHERNET_HEADER_SIZE;
 use super::interface::Interface;
 use crate::socket::SendBatch;
 
-/// Frames waiting to be sent, in order, in slots that are allocated once.
+/// The sending half of a packet socket: frames waiting to be sent, in order, in slots that are allocated once.
 #[derive(Debug)]
-pub struct SendQueue {
+pub struct PacketSender {
+    fd: Arc<OwnedFd>,
     batch: SendBatch,
     /// Source address and EtherType, the part of the Ethernet header that never changes.
     header_rest: [u8; 8],
 }
 
-impl SendQueue {
-    pub(super) fn new(frames: usize, interface: &Interface, ethertype: u16) -> Self {
+impl PacketSender {
+    pub(super) fn new(fd: Arc<OwnedFd>, frames: usize, interface: &Interface, ethertype: u16) -> Self {
         let mut header_rest = [0; 8];
         header_rest[..6].copy_from_slice(&interface.mac);
         header_rest[6..].copy_from_slice(&ethertype.to_be_bytes());
-        Self { batch: SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu), header_rest }
+        Self { fd, batch: SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu), header_rest }
     }
 
     /// Room for the next frame's payload, to be written in place. `None` if the queue is full or `size`
@@ -64,8 +67,13 @@ impl SendQueue {
         self.batch.refused()
     }
 
+    /// Hands every committed frame to the device, oldest first. `Ok` without a call if there is none.
+    ///
+    /// Where there is no room (`WouldBlock`, ENOBUFS) the frames that were not sent stay committed, in order,
+    /// and the next flush tries them again. A frame that the kernel refuses for good (ENETDOWN, or longer than
+    /// an MTU that has shrunk since) is taken out and counted in [`Self::refused`]; those behind it go.
     #[inline]
-    pub(super) fn flush(&mut self, fd: libc::c_int) -> io::Result<()> {
-        self.batch.send_all(fd, false)
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.batch.send_all(self.fd.as_raw_fd(), false)
     }
 }

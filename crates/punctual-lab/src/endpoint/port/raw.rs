@@ -91,7 +91,7 @@ impl RawPort {
         loop {
             let (bytes, mac, kernel_ns) = match &mut self.frames {
                 Frames::Packet(socket) => {
-                    socket.recv().map(|got| (got.bytes, got.source_mac, got.kernel_ns))?
+                    socket.receiver.recv().map(|got| (got.bytes, got.source_mac, got.kernel_ns))?
                 }
                 Frames::Xdp(socket) => socket.recv().map(|got| (got.bytes, got.source_mac, None))?,
             };
@@ -104,7 +104,7 @@ impl RawPort {
                 (parts.target.ip() == self.address).then_some((flow, size, parts.source))
             });
             match &mut self.frames {
-                Frames::Packet(socket) => socket.release(),
+                Frames::Packet(socket) => socket.receiver.release(),
                 Frames::Xdp(socket) => socket.release(),
             }
             if let Some((flow, size, address)) = taken {
@@ -141,7 +141,7 @@ impl Port for RawPort {
         let source = SocketAddr::new(self.address, self.ports[flow]);
         let size = frame::size_around(bytes.len(), target.address.ip());
         let room = match &mut self.frames {
-            Frames::Packet(socket) => socket.claim(size),
+            Frames::Packet(socket) => socket.sender.claim(size),
             Frames::Xdp(socket) => socket.claim(size),
         };
         let written = room.and_then(|room| {
@@ -152,9 +152,9 @@ impl Port for RawPort {
         }
         match &mut self.frames {
             Frames::Packet(socket) => {
-                socket.commit(target.mac);
+                socket.sender.commit(target.mac);
                 // What the device has no room for now goes with the next flush.
-                let _now_or_later = socket.flush();
+                let _now_or_later = socket.sender.flush();
                 true
             }
             Frames::Xdp(socket) => socket.send(target.mac, self.ethertype).is_ok(),
