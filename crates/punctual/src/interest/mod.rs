@@ -65,6 +65,7 @@ pub use subscriber::Subscriber;
 pub use untyped::{Untyped, WrongSize};
 
 mod carrier;
+mod driven;
 mod driver;
 mod followed;
 mod participant;

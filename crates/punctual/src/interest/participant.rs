@@ -1,20 +1,18 @@
 //! Any number of publications and subscriptions on one communicator, in callbacks.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_proto::interest::{Due, Publication, PublicationLimits, Repetition, Subscription, Taken, Topic};
 use punctual_proto::unit::Data;
-use punctual_proto::{Address, Nanos, Target};
+use punctual_proto::{Nanos, Target};
 
 use super::driver::{Driver, Origin, Step, now};
 use super::publisher::deadline_after;
 use super::subscriber::response;
-use super::{InterestError, Response, Running, Traffic};
+use super::{InterestError, Response, Running};
 use crate::communicator::Communicator;
-use crate::keyed_group::Membership;
 
 /// How a publisher, subscriber or participant behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +57,7 @@ type Sink = Box<dyn FnMut(&[u8], Origin, Taken) -> bool + Send>;
 /// Publishes and subscribes, in callbacks on the thread that drives it. A value that it publishes and wants itself is
 /// handed from callback to callback, before the medium has it: no medium, no other thread, no tag.
 pub struct Participant {
-    driver: Driver,
+    pub(super) driver: Driver,
     options: ParticipantOptions,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
@@ -168,44 +166,9 @@ impl Participant {
         })
     }
 
-    /// From now on everything is for the group that `membership` is in ([`crate::keyed_group::GroupMember::membership`]), and follows
-    /// it: when it leaves, interests are withdrawn there, and nobody is served; when it is in another, interests are repeated
-    /// and asked for there at once. Messages that are not sealed in its group are passed over, but for those of its own node. It is done by whoever drives
-    /// this, and needs no more than this call.
-    pub fn follow(&mut self, membership: &Membership) {
-        self.driver.follow(membership);
-    }
-
     /// The communicator is among others now: interests are repeated at once.
     pub fn group_changed(&mut self) {
         self.driver.handle_group_changed();
-    }
-
-    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
-    /// `false`, and arms nothing, if there already may be. Serve for no time, arm, wait for at most
-    /// [`Self::time_left`].
-    pub fn arm(&mut self) -> bool {
-        self.driver.arm()
-    }
-
-    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
-    pub fn time_left(&self) -> Option<Duration> {
-        self.driver.time_left()
-    }
-
-    /// Whether looks see all that comes, without a call of the kernel.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.driver.shows_all()
-    }
-
-    /// Whether a look sees something to do.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.driver.is_ready()
-    }
-
-    /// Its address.
-    pub fn address(&self) -> Address {
-        self.driver.address()
     }
 
     /// Its publications, in the order in which they were made: interests, periods and their lateness, counts.
@@ -216,21 +179,5 @@ impl Participant {
     /// Its subscriptions, in the order in which they were made: jitter, counts.
     pub fn subscriptions(&self) -> &[Subscription] {
         &self.driver.subscriptions
-    }
-
-    /// What became of its messages.
-    pub fn traffic(&self) -> Traffic {
-        self.driver.traffic()
-    }
-
-    /// Withdraws its interests, and gives back the communicator.
-    pub fn into_communicator(self) -> Communicator {
-        self.driver.into_communicator()
-    }
-}
-
-impl AsFd for Participant {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.driver.as_fd()
     }
 }

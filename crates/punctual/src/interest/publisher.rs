@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -11,9 +10,8 @@ use punctual_proto::unit::Data;
 use punctual_proto::{Address, Nanos};
 
 use super::driver::{Driver, Step, now};
-use super::{InterestError, ParticipantOptions, Running, Traffic};
+use super::{InterestError, ParticipantOptions, Running};
 use crate::communicator::Communicator;
-use crate::keyed_group::Membership;
 
 /// Publishes one topic.
 pub struct Publisher<T> {
@@ -107,45 +105,13 @@ impl<T> Publisher<T> {
         }
     }
 
-    /// From now on it serves only the group that `membership` is in: see [`Participant::follow`](super::Participant::follow).
-    pub fn follow(&mut self, membership: &Membership) {
-        self.driver.follow(membership);
-    }
-
     /// The communicator is among others now: who was interested is forgotten, who is here is asked.
     pub fn group_changed(&mut self) {
         self.driver.handle_group_changed();
     }
 
-    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
-    /// `false`, and arms nothing, if there already may be. Ask [`Self::next_due`] with no timeout until nothing is due, arm, wait for at most
-    /// [`Self::time_left`].
-    pub fn arm(&mut self) -> bool {
-        self.driver.arm()
-    }
-
-    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
-    pub fn time_left(&self) -> Option<Duration> {
-        self.driver.time_left()
-    }
-
-    /// Whether looks see all that comes, without a call of the kernel.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.driver.shows_all()
-    }
-
-    /// Whether a look sees something to do.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.driver.is_ready()
-    }
-
     fn publication(&self) -> &Publication {
         &self.driver.publications[0]
-    }
-
-    /// Its address.
-    pub fn address(&self) -> Address {
-        self.driver.address()
     }
 
     /// The periods that are or were served: how late each was against its deadlines, and what it missed.
@@ -161,22 +127,6 @@ impl<T> Publisher<T> {
     /// What became of interests.
     pub fn counts(&self) -> PublicationCounts {
         self.publication().counts()
-    }
-
-    /// What became of its messages.
-    pub fn traffic(&self) -> Traffic {
-        self.driver.traffic()
-    }
-
-    /// Ends it, and gives back the communicator.
-    pub fn into_communicator(self) -> Communicator {
-        self.driver.into_communicator()
-    }
-}
-
-impl<T> AsFd for Publisher<T> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.driver.as_fd()
     }
 }
 

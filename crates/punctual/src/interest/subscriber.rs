@@ -2,19 +2,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
+use punctual_proto::Nanos;
 use punctual_proto::interest::{Lateness, Subscription, SubscriptionCounts, Taken, Topic};
 use punctual_proto::unit::Data;
-use punctual_proto::{Address, Nanos};
 
 use super::driver::{Driver, Origin, Step, now};
 use super::publisher::deadline_after;
-use super::{InterestError, ParticipantOptions, Response, Running, Traffic};
+use super::{InterestError, ParticipantOptions, Response, Running};
 use crate::communicator::{Communicator, ReceiveError};
-use crate::keyed_group::Membership;
 
 /// Subscribes to one topic.
 pub struct Subscriber<T> {
@@ -124,45 +122,13 @@ impl<T> Subscriber<T> {
         self.driver.withdraw();
     }
 
-    /// From now on it hears only the group that `membership` is in: see [`Participant::follow`](super::Participant::follow).
-    pub fn follow(&mut self, membership: &Membership) {
-        self.driver.follow(membership);
-    }
-
     /// The communicator is among others now: the interest is repeated at once.
     pub fn group_changed(&mut self) {
         self.driver.handle_group_changed();
     }
 
-    /// For an event loop of one's own: from now on its descriptor becomes readable when there may be something to do. Returns
-    /// `false`, and arms nothing, if there already may be. Receive with no timeout until there is nothing, arm, wait for at most
-    /// [`Self::time_left`].
-    pub fn arm(&mut self) -> bool {
-        self.driver.arm()
-    }
-
-    /// For how long nothing has to be done unless its descriptor becomes readable; `None` = for ever.
-    pub fn time_left(&self) -> Option<Duration> {
-        self.driver.time_left()
-    }
-
-    /// Whether looks see all that comes, without a call of the kernel.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.driver.shows_all()
-    }
-
-    /// Whether a look sees something to do.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.driver.is_ready()
-    }
-
     fn subscription(&self) -> &Subscription {
         &self.driver.subscriptions[0]
-    }
-
-    /// Its address.
-    pub fn address(&self) -> Address {
-        self.driver.address()
     }
 
     /// How long after its deadline each value was here, where publisher and subscriber read one clock and the publisher's
@@ -180,22 +146,6 @@ impl<T> Subscriber<T> {
     /// What became of responses.
     pub fn counts(&self) -> SubscriptionCounts {
         self.subscription().counts()
-    }
-
-    /// What became of its messages.
-    pub fn traffic(&self) -> Traffic {
-        self.driver.traffic()
-    }
-
-    /// Ends it, and gives back the communicator.
-    pub fn into_communicator(self) -> Communicator {
-        self.driver.into_communicator()
-    }
-}
-
-impl<T> AsFd for Subscriber<T> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.driver.as_fd()
     }
 }
 
