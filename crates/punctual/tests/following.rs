@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, own_role, unique, watchdog};
-use punctual::interest::{Participant, Publisher, Subscriber, Topic};
+use punctual::interest::{Participant, ParticipantOptions, Publisher, Repetition, Subscriber, Topic};
 use punctual::keyed_group::{GroupChange, GroupLeader, GroupMember, GroupTiming, Secret};
 use punctual::unit::{MetrePerSecond, Quantity};
 use punctual::{Bus, Keys, Node, NodeId};
 use punctual_machine::counter::Counter;
+use punctual_proto::Nanos;
 use std::sync::Arc;
 
 const SPEED: Topic<Quantity<MetrePerSecond, f32>> = Topic::named("speed");
@@ -201,6 +202,37 @@ fn components_of_one_node_follow_it_together() {
         let before = street.taken(group);
         street.turn_until(Duration::from_millis(100), |_| false);
         assert_eq!(street.taken(group), before, "{}", bus[1]);
+    }
+}
+
+/// Goal: a change of group is told to a thread that sleeps, and the interest is repeated then, not at its next repetition. Method: that
+/// would come in an hour, and another component of the node hears what the subscriber says.
+#[test]
+fn a_change_of_group_wakes_who_sleeps() {
+    let _alive = watchdog(60);
+    let bus = format!("shared {}", unique("woken"));
+    let (leader, group) = GROUPS[0];
+    let keys = fleet();
+    let leading = Node::open(&bus_of(&bus).sealed(&keys), leader).unwrap();
+    let leads = GroupLeader::new(leading.bind(EXCHANGE).unwrap(), &keys, group, master(), timing()).unwrap();
+    let (node, member) = vehicle(&bus, "vehicle");
+    let hour = Nanos::from_millis(3_600_000);
+    let repetition = Repetition { every: hour, lifetime: hour, ..Repetition::default() };
+    let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
+    let period = Duration::from_secs(3_000);
+    let mut subscriber = Subscriber::with(node.bind(2).unwrap(), SPEED, period, &options).unwrap();
+    subscriber.follow(&member.membership());
+    let (mut observer, address) = (node.bind(3).unwrap(), subscriber.address());
+    let _running = subscriber.spawn(|_| ()).unwrap();
+    let mut street = Street { leaders: vec![leads], member, changes: Vec::new(), taken: Arc::default() };
+    // It sleeps by then, for an hour.
+    street.turn_until(Duration::from_millis(100), |_| false);
+    while observer.try_receive().is_ok() {}
+    street.member.join(NodeId::named(leader), group).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while observer.try_receive().map(|message| message.source) != Ok(address) {
+        assert!(Instant::now() < end, "{:?}", street.changes);
+        street.turn_until(Duration::from_millis(1), |_| false);
     }
 }
 

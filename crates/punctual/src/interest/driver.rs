@@ -28,15 +28,6 @@ const TOPICS_MAX: usize = 64;
 /// sending does.
 const TAKEN_FIRST_MAX: u32 = 64;
 
-/// What others tell a driver while it waits.
-#[derive(Debug, Default)]
-pub(super) struct Remote {
-    /// How often it was told to stop.
-    pub(super) stops: Counter,
-    /// How often the group has changed.
-    pub(super) changes: Counter,
-}
-
 /// What is to be done next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -75,9 +66,9 @@ pub(super) struct Driver {
     origin: Option<Origin>,
     matches: VecDeque<(usize, Taken)>,
     traffic: Traffic,
-    remote: Arc<Remote>,
+    /// How often it was told to stop.
+    stops: Arc<Counter>,
     stops_seen: u64,
-    changes_seen: u64,
     membership: Option<Followed>,
     /// Messages taken since something was due.
     taken_first: u32,
@@ -103,9 +94,8 @@ impl Driver {
             origin: None,
             matches: VecDeque::new(),
             traffic: Traffic::default(),
-            remote: Arc::default(),
+            stops: Arc::default(),
             stops_seen: 0,
-            changes_seen: 0,
             membership: None,
             taken_first: 0,
             served: 0,
@@ -182,8 +172,9 @@ impl Driver {
         self.communicator.address()
     }
 
-    pub(super) fn remote(&self) -> (Arc<Remote>, Sender) {
-        (Arc::clone(&self.remote), self.communicator.sender())
+    /// By which others stop it, also while it waits.
+    pub(super) fn remote(&self) -> (Arc<Counter>, Sender) {
+        (Arc::clone(&self.stops), self.communicator.sender())
     }
 
     pub(super) fn traffic(&self) -> Traffic {
@@ -203,7 +194,7 @@ impl Driver {
         self.transmit(now());
     }
 
-    pub(super) fn handle_group_changed(&mut self) {
+    fn handle_group_changed(&mut self) {
         if self.is_away() {
             return;
         }
@@ -246,7 +237,6 @@ impl Driver {
                 return Step::Late;
             }
             let now = now();
-            self.handle_changes();
             self.handle_membership();
             self.transmit(now);
             if self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout() && self.receive(None) {
@@ -270,18 +260,10 @@ impl Driver {
 
     /// Whether somebody has asked to stop since the last look. Each request ends one run: what is given back can run again.
     fn take_stop(&mut self) -> bool {
-        let stops = self.remote.stops.get_published();
+        let stops = self.stops.get_published();
         let has_come = stops != self.stops_seen;
         self.stops_seen = stops;
         has_come
-    }
-
-    fn handle_changes(&mut self) {
-        let changes = self.remote.changes.get_published();
-        if changes != self.changes_seen {
-            self.changes_seen = changes;
-            self.handle_group_changed();
-        }
     }
 
     /// Whether a look sees all that comes.
@@ -420,7 +402,7 @@ impl Driver {
         };
         let Ok(received) = received else { return false };
         if received.source == own && received.payload.is_empty() {
-            // Somebody wants us to look at `remote`.
+            // Somebody wants us to look at `stops`, or at the membership.
             return true;
         }
         let message = match Message::parse(received.payload) {

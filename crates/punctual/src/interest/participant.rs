@@ -166,11 +166,6 @@ impl Participant {
         })
     }
 
-    /// The communicator is among others now: interests are repeated at once.
-    pub fn group_changed(&mut self) {
-        self.driver.handle_group_changed();
-    }
-
     /// Its publications, in the order in which they were made: interests, periods and their lateness, counts.
     pub fn publications(&self) -> &[Publication] {
         &self.driver.publications

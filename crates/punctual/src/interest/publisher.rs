@@ -105,11 +105,6 @@ impl<T> Publisher<T> {
         }
     }
 
-    /// The communicator is among others now: who was interested is forgotten, who is here is asked.
-    pub fn group_changed(&mut self) {
-        self.driver.handle_group_changed();
-    }
-
     fn publication(&self) -> &Publication {
         &self.driver.publications[0]
     }

@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
+use punctual_machine::counter::Counter;
 
-use super::driver::Remote;
 use crate::communicator::Sender;
 
 /// What runs on a thread of its own until it is told to stop. Dropped, it stops too.
 #[derive(Debug)]
 pub struct Running<P> {
     thread: Option<JoinHandle<P>>,
-    remote: Arc<Remote>,
+    /// How often it was told to stop.
+    stops: Arc<Counter>,
     sender: Sender,
 }
 
 impl<P: Send + 'static> Running<P> {
     pub(super) fn start(
-        (remote, sender): (Arc<Remote>, Sender),
+        (stops, sender): (Arc<Counter>, Sender),
         name: &str,
         work: impl FnOnce() -> P + Send + 'static,
     ) -> Result<Self, SystemError> {
@@ -26,7 +27,7 @@ impl<P: Send + 'static> Running<P> {
             .name(name.to_owned())
             .spawn(work)
             .map_err(|error| SystemError::new("start", format!("thread {name}"), error))?;
-        Ok(Self { thread: Some(thread), remote, sender })
+        Ok(Self { thread: Some(thread), stops, sender })
     }
 
     /// Stops, and gives back what ran, with its counts. It can run again.
@@ -41,19 +42,13 @@ impl<P: Send + 'static> Running<P> {
 }
 
 impl<P> Running<P> {
-    /// The communicator is among others now: interests are repeated at once.
-    pub fn group_changed(&self) {
-        self.remote.changes.add(1);
-        self.sender.clone().nudge();
-    }
-
     /// Whether its thread has ended, which it does by itself only if the callback panics.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn tell_to_stop(&self) {
-        self.remote.stops.add(1);
+        self.stops.add(1);
         self.sender.clone().nudge();
     }
 }

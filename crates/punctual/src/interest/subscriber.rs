@@ -122,11 +122,6 @@ impl<T> Subscriber<T> {
         self.driver.withdraw();
     }
 
-    /// The communicator is among others now: the interest is repeated at once.
-    pub fn group_changed(&mut self) {
-        self.driver.handle_group_changed();
-    }
-
     fn subscription(&self) -> &Subscription {
         &self.driver.subscriptions[0]
     }
