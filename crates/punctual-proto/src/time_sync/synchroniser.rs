@@ -119,8 +119,8 @@ pub struct Synchroniser {
     domain: u32,
     scale: u64,
     options: SyncOptions,
-    /// From here on it may be master.
-    eligible_from: Nanos,
+    /// When this life of the clock began. What it read before is another clock's.
+    began: Nanos,
     pub(super) peers: BTreeMap<NodeId, Peer>,
     master: Option<NodeId>,
     master_life: u32,
@@ -152,7 +152,7 @@ impl Synchroniser {
             domain,
             scale,
             options,
-            eligible_from: now.plus(options.silence),
+            began: now,
             peers: BTreeMap::new(),
             master: None,
             master_life: 0,
@@ -221,11 +221,12 @@ impl Synchroniser {
         self.track.map(|track| (master, life, track))
     }
 
-    /// The own clock was set, or stood still while the machine slept: nothing that was known of it holds.
-    pub fn handle_clock_changed(&mut self) {
-        if self.role() != Role::Master {
-            self.forget();
-        }
+    /// The own clock was set, stood still while the machine slept, or began anew: nothing holds that was known of it, here or by
+    /// others. Draw `life` at random, as for [`Self::new`].
+    pub fn handle_clock_changed(&mut self, life: u32, now: Nanos) {
+        let Self { own, domain, scale, options, number, mut counts, .. } = *self;
+        counts.elections += u64::from(self.master.is_some());
+        *self = Self { number, counts, ..Self::new(own, life, (domain, scale), options, now) };
     }
 
     fn forget(&mut self) {
@@ -311,7 +312,8 @@ impl Synchroniser {
 
     /// The best of those who are heard and can be master: by priority, then by node id.
     fn elect(&mut self, now: Nanos) {
-        let own = (now >= self.eligible_from).then_some((self.options.priority, self.own, self.life));
+        let may_be_master = now >= self.began.plus(self.options.silence);
+        let own = may_be_master.then_some((self.options.priority, self.own, self.life));
         let silence = self.options.silence;
         let heard = self.peers.iter().filter(|(_, peer)| now.since(peer.heard) < silence);
         let others = heard.map(|(&node, peer)| (peer.status.priority, node, peer.life));

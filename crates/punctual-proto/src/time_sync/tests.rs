@@ -200,6 +200,60 @@ fn a_master_that_restarts_has_another_clock() {
     }
 }
 
+/// Goal: a clock that began anew stops nothing for as long as it had run before: the master listens as one that starts, and
+/// goes on.
+#[test]
+fn a_clock_that_begins_anew_stops_nothing() {
+    const HOUR: u64 = 3_600 * S;
+    let options = SyncOptions::default();
+    let mut node = Synchroniser::new(NodeId::new(1).unwrap(), 1, (1, 1), options, Nanos(0));
+    let run = |node: &mut Synchroniser, from: Nanos, until: Nanos| {
+        let (mut now, mut said) = (from, Vec::new());
+        while now < until {
+            node.handle_timeout(now);
+            said.extend(core::iter::from_fn(|| node.poll_transmit(now)).map(|sent| (now, sent.message)));
+            now = node.next_timeout().max(now.plus(Nanos(MS)));
+        }
+        said
+    };
+    let _hour_of_sleep =
+        (run(&mut node, Nanos(0), Nanos(2 * S)), run(&mut node, Nanos(10 * HOUR), Nanos(10 * HOUR + S)));
+    assert_eq!(node.role(), Role::Master);
+    let again = Nanos(20 * S);
+    node.handle_clock_changed(2, again);
+    let said = run(&mut node, again, again.plus(options.silence).plus(options.every));
+    let first = |is_it: fn(&Saying) -> bool| {
+        said.iter().find(|(_, message)| is_it(&message.saying)).map(|said| said.0)
+    };
+    assert_eq!(first(|saying| matches!(saying, Saying::Status(_))), Some(again), "it says who it is");
+    assert!(first(|saying| matches!(saying, Saying::Sync { .. })).is_some(), "it is master again: {said:?}");
+    assert!(said.iter().all(|(_, message)| message.life == 2), "of the former life nothing is left");
+}
+
+/// Goal: who follows a master that slept compares its clock with nobody's who does not know of that yet. Method: the other
+/// follower's statuses do not come, so that the last one is of before.
+#[test]
+fn a_master_that_slept_is_another_clock() {
+    for seed in 0..20 {
+        let mut plan = Plan::calm(seed);
+        let slept = 5 * S + seed * 7 * MS;
+        plan.weather((Nanos(slept), Nanos(slept + 2 * S)), Link::between(2, 1), Weather::Cut);
+        let mut scene = TimeScene::new(&plan, LAN, SyncOptions::default(), Record::counts());
+        (1..=3).for_each(|id| scene.joins(id));
+        scene.run_for(slept);
+        let length = [-10 * S as i64, -20_000, -400_000, 7_000 * S as i64][seed as usize % 4];
+        scene.world.suffer(0, NodeFault::Step(length));
+        scene.world.suffer(0, NodeFault::Act(0));
+        // Its first status says so.
+        scene.doubt_until[0] = scene.world.now().plus(Nanos(2 * MS));
+        scene.world.record.checks = 0;
+        scene.run_for(2 * S);
+        assert!(scene.world.record.checks > 10_000, "seed {seed}: {}", scene.world.record.checks);
+        assert_eq!(scene.role(1), Role::Follower(NodeId::new(1).unwrap()), "seed {seed}");
+        assert_eq!(scene.world.node(1).node.counts().steps, 0, "seed {seed}: it was told");
+    }
+}
+
 /// Goal: at one instant there is an end to what is sent, however often that is to be.
 #[test]
 fn what_is_sent_at_an_instant_ends() {

@@ -68,8 +68,9 @@ impl Participant for TimeNode {
     }
 
     /// It is told that its clock was set.
-    fn act(&mut self, _: u64, _: Nanos) {
-        self.node.handle_clock_changed();
+    fn act(&mut self, _: u64, now: Nanos) {
+        let life = Rng::at(&[self.id.get(), now.0]).number() as u32;
+        self.node.handle_clock_changed(life, now);
     }
 
     fn describe(message: &[u8]) -> String {
@@ -205,8 +206,11 @@ impl TimeScene {
         self.doubt_until.fill(Nanos(0));
         let now = self.world.now();
         for (at, node, fault) in plan.node_faults().filter(|&(at, ..)| at <= now.plus(Nanos(10 * MS))) {
+            let is_told = plan.node_faults().any(|other| other == (at, node, NodeFault::Act(0)));
             let doubt = match fault {
                 NodeFault::Restart => 5 * OPTIONS.silence.0,
+                // Who knows of it says so to all.
+                NodeFault::Step(_) if is_told => 5 * OPTIONS.silence.0,
                 // A large step is found by the next exchange, or by the one after it.
                 NodeFault::Step(step) if step.unsigned_abs() > MS => 4 * OPTIONS.silence.0,
                 // A small one is forgotten with the window of exchanges.
@@ -271,12 +275,17 @@ impl Model for TimeSync {
         for _ in 0..rng.below(3) {
             let (at, node) = (Nanos(rng.below(CALM.0 - 600 * MS)), rng.below(NODES.into()) as u16);
             let steps = [10 * S as i64, -10 * MS as i64, 20_000, -20_000, 400_000];
-            match rng.below(6) {
+            match rng.below(7) {
                 0 => plan.node(at, node, NodeFault::Restart),
                 1 => plan.node(at, node, NodeFault::Step(steps[rng.below(5) as usize])),
                 2 => plan.node(at, node, NodeFault::Pause(Nanos(rng.below(300 * MS)))),
                 3 => plan.node(at, node, NodeFault::Crash),
                 4 => plan.node(at, node, NodeFault::Act(0)),
+                // It slept, and its clock stood still or began anew.
+                5 => {
+                    plan.node(at, node, NodeFault::Step(steps[rng.below(5) as usize]));
+                    plan.node(at, node, NodeFault::Act(0));
+                }
                 _ => {
                     let link = Link { source: Some(node), target: None };
                     plan.weather((at, at.plus(Nanos(400 * MS))), link, Weather::Cut);
