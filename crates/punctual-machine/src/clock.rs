@@ -276,6 +276,11 @@ pub fn monotonic_ns() -> u64 {
     nanos_of(clock_gettime(ClockId::Monotonic))
 }
 
+/// `CLOCK_BOOTTIME`, nanoseconds: as [`monotonic_ns`], but it goes on while the machine sleeps.
+pub fn boottime_ns() -> u64 {
+    nanos_of(clock_gettime(ClockId::Boottime))
+}
+
 /// `CLOCK_REALTIME`, nanoseconds since 1970. For dates and for the kernel's time stamps, never for intervals.
 pub fn realtime_ns() -> u64 {
     nanos_of(clock_gettime(ClockId::Realtime))

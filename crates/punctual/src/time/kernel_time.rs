@@ -51,13 +51,17 @@ impl KernelTime {
     /// Looks at the clocks before a wait.
     pub(super) fn note(&mut self) {
         let at = Nanos(self.clock.nanos(self.clock.now()));
-        if at.since(self.last.at).0 >= AGE_MAX_NS {
+        if at.0.abs_diff(self.last.at.0) >= AGE_MAX_NS {
             self.note_look(Look { at, difference: difference() });
         }
     }
 
     fn note_look(&mut self, look: Look) {
         self.before = std::mem::replace(&mut self.last, look);
+        // A clock that began anew has no look behind it.
+        if look.at < self.before.at {
+            self.before = look;
+        }
     }
 
     /// When a message came that the kernel stamped, in nanoseconds of the node's clock: not before it did, and by little
@@ -127,6 +131,18 @@ mod tests {
         assert_eq!(kernel_time.arrival_by(stamp, real, here, after), None);
         let came = kernel_time.arrival_by(real, real + 80_000, Nanos(15_300_000), after);
         assert_eq!(came, Some(Nanos(15_300_000 - 80_000 + LOOK_ERROR_NS + 10_000)));
+    }
+
+    /// Goal: stamps are believed again once the node's clock, which began anew, has been looked at.
+    #[test]
+    fn a_clock_that_begins_anew_is_looked_at() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let clock = Clock::get();
+        let ahead = Look { at: Nanos(clock.nanos(clock.now()) + 10 * HOUR), difference: 50 };
+        let mut kernel_time = KernelTime { clock, before: ahead, last: ahead };
+        kernel_time.note();
+        let now = Nanos(clock.nanos(clock.now()));
+        assert!(kernel_time.last.at <= now && kernel_time.before.at <= now, "{kernel_time:?}");
     }
 
     /// Goal: a clock that is slewed as fast as daemons do puts no arrival before it was.

@@ -21,7 +21,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
@@ -36,10 +36,13 @@ use crate::node::{BindError, CommunicatorOptions, Node};
 use crate::trace::Stages;
 use crate::wake::Wake;
 
+use checked_clock::CheckedClock;
+
 pub use punctual_proto::time_sync::{
     ClockModel, Estimate, OneWay, PRIORITY_NEVER, Role, SyncCounts, SyncOptions, Track,
 };
 
+mod checked_clock;
 mod kernel_time;
 mod work;
 
@@ -107,14 +110,34 @@ impl std::error::Error for TimeError {}
 /// What the thread and those who ask share.
 #[derive(Debug)]
 struct Shared {
-    node: Mutex<Synchroniser>,
+    node: Mutex<Checked>,
     clock: &'static Clock,
     stop: Flag,
 }
 
+/// The protocol, and the clock that it is about.
+#[derive(Debug)]
+struct Checked {
+    node: Synchroniser,
+    clock: CheckedClock,
+}
+
 impl Shared {
-    fn node(&self) -> MutexGuard<'_, Synchroniser> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(clock: &'static Clock, node: Synchroniser) -> Self {
+        let node = Checked { node, clock: CheckedClock::new(clock) };
+        Self { node: Mutex::new(node), clock, stop: Flag::default() }
+    }
+
+    /// Asks the protocol something, or tells it, now. Whoever is the first to do so after the machine slept finds it begun anew: no
+    /// answer is that of before.
+    fn with<T>(&self, ask: impl FnOnce(&mut Synchroniser, Nanos) -> T) -> T {
+        let mut checked = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let Checked { node, clock } = &mut *checked;
+        let (now, goes_on) = clock.read();
+        if !goes_on {
+            node.handle_clock_changed(random() as u32, now);
+        }
+        ask(node, now)
     }
 
     /// A reading of this node's clock, in its nanoseconds.
@@ -152,7 +175,7 @@ impl TimeKeeper {
         let now = Nanos(clock.nanos(clock.now()));
         let sync = options.of_clock(clock.source());
         let synchroniser = Synchroniser::new(node.id(), life, own_clock, sync, now);
-        let shared = Arc::new(Shared { node: Mutex::new(synchroniser), clock, stop: Flag::default() });
+        let shared = Arc::new(Shared::new(clock, synchroniser));
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("time keeper".to_owned());
         let thread = thread.spawn(move || work::keep_time(&theirs, communicator));
@@ -164,18 +187,17 @@ impl TimeKeeper {
 
     /// Whether this node is master, follows one, or waits for one.
     pub fn role(&self) -> Role {
-        self.shared.node().role()
+        self.shared.with(|node, _| node.role())
     }
 
     /// What became of exchanges.
     pub fn counts(&self) -> SyncCounts {
-        self.shared.node().counts()
+        self.shared.with(|node, _| node.counts())
     }
 
     /// What must be added to this node's time, now, for the reference's; `None` before the first exchange.
     pub fn offset(&self) -> Option<Estimate> {
-        let now = self.shared.now();
-        self.shared.node().offset(now)
+        self.shared.with(|node, now| node.offset(now))
     }
 
     /// How long a message took from its sender's call to the receiver's hands. `None` without stamps, and while it is not
@@ -191,13 +213,14 @@ impl TimeKeeper {
             let nanos = self.shared.clock.nanos(here.since(Ticks(stages.sender.sent)));
             return Some(OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS });
         }
-        let node = self.shared.node();
-        let status = node.peer(source)?;
-        if status.domain != stages.sender.domain {
-            return None;
-        }
-        let sent = (u128::from(stages.sender.sent) * u128::from(status.scale)) >> 32;
-        node.one_way(source, Nanos(u64::try_from(sent).ok()?), self.shared.nanos(here))
+        self.shared.with(|node, _| {
+            let status = node.peer(source)?;
+            if status.domain != stages.sender.domain {
+                return None;
+            }
+            let sent = (u128::from(stages.sender.sent) * u128::from(status.scale)) >> 32;
+            node.one_way(source, Nanos(u64::try_from(sent).ok()?), self.shared.nanos(here))
+        })
     }
 
     /// Keeps time no more.
@@ -226,5 +249,21 @@ mod tests {
         let options = TimeOptions::default();
         assert_eq!(options.of_clock(ClockSource::Monotonic).model, ClockModel::SLEWED);
         assert_eq!(options.of_clock(ClockSource::TimeStampCounter), options.sync);
+    }
+
+    /// Goal: whoever asks first after the machine slept has no answer of before, and the protocol begins anew.
+    #[test]
+    fn a_sleep_is_told_to_the_protocol() {
+        let clock = Clock::get();
+        let options = SyncOptions { silence: Nanos(0), ..SyncOptions::default() };
+        let now = Nanos(clock.nanos(clock.now()));
+        let shared = Shared::new(clock, Synchroniser::new(NodeId::named("here"), 1, (1, 1), options, now));
+        shared.with(|node, now| node.handle_timeout(now));
+        assert_eq!(shared.with(|node, _| node.role()), Role::Master);
+        shared.node.lock().unwrap().clock.pretend_sleep(std::time::Duration::from_secs(10));
+        assert_eq!(shared.with(|node, now| (node.role(), node.offset(now))), (Role::Listening, None));
+        shared.with(|node, now| node.handle_timeout(now));
+        let said = shared.with(Synchroniser::poll_transmit).expect("it is master again");
+        assert_ne!(said.message.life, 1);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use punctual_proto::time_sync::{STATUS_SIZE, TimeMessage, Transmit};
-use punctual_proto::{Nanos, NodeId, Port, Target};
+use punctual_proto::time_sync::{STATUS_SIZE, Synchroniser, TimeMessage, Transmit};
+use punctual_proto::{NodeId, Port, Target};
 
 use super::kernel_time::KernelTime;
 use super::{Shared, TIME_PORT};
@@ -17,12 +17,11 @@ fn keepers(node: Option<NodeId>) -> Target {
 pub(super) fn keep_time(shared: &Shared, mut communicator: Communicator) {
     let mut kernel = KernelTime::new(shared.clock);
     while !shared.stop.is_raised() {
-        shared.node().handle_timeout(shared.now());
+        shared.with(Synchroniser::handle_timeout);
         transmit(shared, &mut communicator);
         kernel.note();
-        let (now, next) = (shared.clock.now(), shared.node().next_timeout());
-        let wait = Duration::from_nanos(next.since(shared.nanos(now)).0);
-        let deadline = now.plus(shared.clock.ticks(wait));
+        let wait = shared.with(|node, now| Duration::from_nanos(node.next_timeout().since(now).0));
+        let deadline = shared.clock.now().plus(shared.clock.ticks(wait));
         if let Ok(message) = communicator.receive_until(Some(deadline)) {
             handle(shared, &kernel, &message);
         }
@@ -35,18 +34,14 @@ fn handle(shared: &Shared, kernel: &KernelTime, message: &Message<'_>) {
     let read = message.stages.map_or_else(|| shared.now(), |stages| shared.nanos(stages.receiver.read));
     let arrived =
         message.kernel_ns.and_then(|at| kernel.arrival(at)).map_or(read, |arrived| arrived.min(read));
-    shared.node().handle_message(message.source.node, &parsed, arrived);
+    // A reading from before the clock began anew is not of this one, and far ahead.
+    shared.with(|node, now| node.handle_message(message.source.node, &parsed, arrived.min(now)));
 }
 
 fn transmit(shared: &Shared, communicator: &mut Communicator) {
     let mut bytes = [0; STATUS_SIZE];
     loop {
-        let next: Option<Transmit> = {
-            let mut node = shared.node();
-            let now: Nanos = shared.now();
-            node.poll_transmit(now)
-        };
-        let Some(Transmit { to, message }) = next else { return };
+        let Some(Transmit { to, message }) = shared.with(Synchroniser::poll_transmit) else { return };
         let size = message.write(&mut bytes);
         // What cannot be sent is lost, as it might be on its way: the next exchange is due soon.
         let _sent = communicator.try_send(keepers(to), &bytes[..size]);

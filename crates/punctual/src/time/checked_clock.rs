@@ -1,0 +1,115 @@
+//! The node's clock, checked by the kernel's that goes on while the machine sleeps.
+//!
+//! A counter may stand still over a suspend, or begin anew behind it. `CLOCK_MONOTONIC` stands still over each.
+
+use punctual_machine::clock::{Clock, boottime_ns};
+use punctual_proto::Nanos;
+
+/// What the two clocks may differ by whatever the time between two readings, nanoseconds: processors' counters differ a little.
+const ERROR_NS: i128 = 1_000_000;
+
+/// One part in so many of the time between two readings may come from slewing, which moves the kernel's clock: by a tenth at the
+/// most (`adjtimex`).
+const SLEW_DIVISOR: i128 = 8;
+
+/// A reading of the kernel's clock between two of the node's, nanoseconds. Whoever loses the processor meanwhile has them far apart.
+#[derive(Clone, Copy, Debug)]
+struct Sandwich {
+    before: u64,
+    kernel: u64,
+    after: u64,
+}
+
+impl Sandwich {
+    fn read(clock: &Clock) -> Self {
+        let own = || clock.nanos(clock.now());
+        let (before, kernel, after) = (own(), boottime_ns(), own());
+        Self { before, kernel, after }
+    }
+
+    /// Whether the node's clock went on from there to here as the kernel's did.
+    fn follows(&self, earlier: &Self) -> bool {
+        let between = |from: u64, to: u64| i128::from(to) - i128::from(from);
+        let passed = between(earlier.kernel, self.kernel);
+        let slack = passed / SLEW_DIVISOR + ERROR_NS;
+        let (least, most) = (between(earlier.after, self.before), between(earlier.before, self.after));
+        (least - slack..=most + slack).contains(&passed)
+    }
+}
+
+/// The node's clock.
+#[derive(Debug)]
+pub(super) struct CheckedClock {
+    clock: &'static Clock,
+    last: Sandwich,
+}
+
+impl CheckedClock {
+    pub(super) fn new(clock: &'static Clock) -> Self {
+        Self { clock, last: Sandwich::read(clock) }
+    }
+
+    /// Its time now, and whether it went on since it was asked last. If not, what was known of it holds no more.
+    pub(super) fn read(&mut self) -> (Nanos, bool) {
+        let last = std::mem::replace(&mut self.last, Sandwich::read(self.clock));
+        (Nanos(self.last.after), self.last.follows(&last))
+    }
+
+    /// It is as if the machine had slept for so long since it was asked last.
+    #[cfg(test)]
+    pub(super) fn pretend_sleep(&mut self, length: std::time::Duration) {
+        self.last.kernel -= length.as_nanos() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const HOUR: u64 = 3_600_000 * MS;
+
+    /// Goal: a sleep is noticed whether the counter stood still or began anew; a slewed clock, a lost processor and a long time
+    /// without a look are none.
+    #[test]
+    fn a_sleep_is_told_from_all_else() {
+        let (own, kernel) = (10 * HOUR, 12 * HOUR);
+        let earlier = Sandwich { before: own, kernel, after: own + 100 };
+        let later = |own: u64, kernel: u64| Sandwich { before: own, kernel, after: own + 100 };
+        for passed in [0, 1_000, MS, 125 * MS, 60_000 * MS, HOUR] {
+            let (own, kernel) = (own + passed, kernel + passed);
+            assert!(later(own, kernel).follows(&earlier), "{passed}");
+            assert!(later(own, kernel - passed / 11).follows(&earlier), "{passed}: slewed");
+            assert!(later(own, kernel + passed / 11).follows(&earlier), "{passed}: slewed");
+            assert!(
+                later(own.saturating_sub(2_000), kernel).follows(&earlier),
+                "{passed}: another processor"
+            );
+            for slept in [20 * MS + passed / 6, 8 * HOUR] {
+                assert!(!later(own, kernel + slept).follows(&earlier), "{passed} and {slept} of sleep");
+            }
+            for anew in [0, 20_000 * MS, 9 * HOUR] {
+                assert!(!later(anew, kernel + HOUR).follows(&earlier), "{passed}: begun anew, at {anew}");
+            }
+        }
+        // The processor was lost before the kernel's reading, or behind it.
+        for (before, after) in [(own + MS, own + 500 * MS), (own + 500 * MS, own + 999 * MS)] {
+            let torn = Sandwich { before, kernel: kernel + 500 * MS, after };
+            assert!(torn.follows(&earlier), "{before} {after}");
+            assert!(later(own + HOUR, kernel + HOUR).follows(&torn), "{before} {after}");
+        }
+    }
+
+    /// Goal: this machine's clock goes on, by what the kernel says.
+    #[test]
+    fn the_clock_goes_on() {
+        let mut clock = CheckedClock::new(Clock::get());
+        let mut last = Nanos(0);
+        for _ in 0..100 {
+            let (now, goes_on) = clock.read();
+            assert!(goes_on && now >= last, "{last:?} {now:?}");
+            last = now;
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+    }
+}
