@@ -2,12 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use punctual_proto::time_sync::{STATUS_SIZE, SyncOptions, Synchroniser, TimeMessage};
+use punctual_proto::time_sync::{STATUS_SIZE, StampClock, SyncOptions, Synchroniser, TimeMessage};
 use punctual_proto::{Nanos, NodeId};
 
 fuzz_target!(|bytes: &[u8]| {
     let own = NodeId::new(8).expect("neither zero nor all ones");
-    let mut node = Synchroniser::new(own, 1, (1, 1 << 32), SyncOptions::default(), Nanos(0));
+    let clock = StampClock { domain: 1, scale: 1 << 32, is_slewed: false };
+    let mut node = Synchroniser::new(own, 1, clock, SyncOptions::default(), Nanos(0));
     let mut now = Nanos(0);
     // Two bytes say who and when, the others are the message.
     for part in bytes.chunks(2 + STATUS_SIZE) {

@@ -38,9 +38,22 @@ impl ClockModel {
     /// quartz drifts by some parts in 10⁷ per kelvin, and the temperature of a machine changes by less than a kelvin a second.
     pub const CALIBRATED: Self = Self { drift_max_ppb: 3_600_000, wander_max_ppb_per_s: 300 };
 
-    /// Where one of two clocks is one that the kernel slews, as `CLOCK_MONOTONIC`: its rate may be another one at any instant, so that
-    /// nothing is known of the drift but its limit.
-    pub const SLEWED: Self = Self { wander_max_ppb_per_s: i64::MAX, ..Self::CALIBRATED };
+    /// Where the kernel slews one of two clocks or both, as `CLOCK_MONOTONIC`: its rate may be another one at any instant, so that
+    /// nothing is known of the drift but its limit. Daemons slew by up to a twelfth (`maxslewrate` of chrony). By a clock that is that
+    /// slow, another one is fast by an eleventh, and by two if it is slewed the other way.
+    pub const SLEWED: Self = Self {
+        drift_max_ppb: 2 * 91_000_000 + Self::CALIBRATED.drift_max_ppb,
+        wander_max_ppb_per_s: i64::MAX,
+    };
+
+    /// Of clocks that keep one model or the other.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            drift_max_ppb: self.drift_max_ppb.max(other.drift_max_ppb),
+            wander_max_ppb_per_s: self.wander_max_ppb_per_s.max(other.wander_max_ppb_per_s),
+        }
+    }
 }
 
 impl Default for ClockModel {

@@ -5,7 +5,7 @@
 //! | 0 | 1 | magic, 0x1F |
 //! | 1 | 1 | version (high four bits, 1) and kind (low four bits) |
 //! | 2 | 1 | status: priority; otherwise 0 |
-//! | 3 | 1 | status: 1 = what follows the clock is known; otherwise 0 |
+//! | 3 | 1 | status: 1 = what it follows is known, plus 2 = its clock is slewed; otherwise 0 |
 //! | 4 | 4 | number of the exchange; status: 0 |
 //! | 8 | 4 | life of the sender's clock |
 //! | 12 | 4 | delay response: life of the asker's clock; status: which clock ([`crate::stamps::Stamps::domain`]); otherwise 0 |
@@ -36,15 +36,29 @@ pub const STATUS_SIZE: usize = 72;
 const MAGIC: u8 = 0x1F;
 const VERSION: u8 = 1;
 
+/// Flags of a status: what is known.
+const FOLLOWING: u8 = 1;
+const SLEWED: u8 = 2;
+
+/// The clock of a node, by which it stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StampClock {
+    /// Which clock its stamps count by.
+    pub domain: u32,
+    /// Nanoseconds per tick of its stamps, with 32 fraction bits.
+    pub scale: u64,
+    /// Its rate may be another one at any instant, as that of `CLOCK_MONOTONIC`: who has to do with it presumes
+    /// [`super::ClockModel::SLEWED`].
+    pub is_slewed: bool,
+}
+
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The lower, the rather it is master.
     pub priority: u8,
-    /// Which clock its stamps count by.
-    pub domain: u32,
-    /// Nanoseconds per tick of its stamps, with 32 fraction bits.
-    pub scale: u64,
+    /// Its clock.
+    pub clock: StampClock,
     /// Its clock when it said so.
     pub now: Nanos,
     /// Which clock it follows, of which life, and where its own is against that.
@@ -129,7 +143,7 @@ impl TimeMessage {
             Saying::FollowUp { number, sent } => (1, number, 0, sent),
             Saying::DelayRequest { number } => (2, number, 0, Nanos(0)),
             Saying::DelayResponse { number, asker, received } => (3, number, asker, received),
-            Saying::Status(status) => (4, 0, status.domain, status.now),
+            Saying::Status(status) => (4, 0, status.clock.domain, status.now),
         };
         bytes.fill(0);
         bytes[0] = MAGIC;
@@ -140,9 +154,10 @@ impl TimeMessage {
         bytes[16..24].copy_from_slice(&time.0.to_le_bytes());
         let Saying::Status(status) = self.saying else { return SHORT_SIZE };
         bytes[2] = status.priority;
-        bytes[24..32].copy_from_slice(&status.scale.to_le_bytes());
+        bytes[3] = if status.clock.is_slewed { SLEWED } else { 0 };
+        bytes[24..32].copy_from_slice(&status.clock.scale.to_le_bytes());
         if let Some((reference, life, track)) = status.following {
-            bytes[3] = 1;
+            bytes[3] |= FOLLOWING;
             bytes[32..40].copy_from_slice(&reference.get().to_le_bytes());
             bytes[40..44].copy_from_slice(&life.to_le_bytes());
             bytes[44..48].copy_from_slice(&drift(track.drift_low).to_le_bytes());
@@ -192,13 +207,14 @@ fn parse_short(bytes: &[u8]) -> Option<Saying> {
 fn parse_status(bytes: &[u8]) -> Option<Saying> {
     let now = Nanos(long(bytes, 16));
     let is_whole = word(bytes, 4) == 0 && word(bytes, 68) == 0;
-    let following = match bytes[3] {
+    let following = match bytes[3] & !SLEWED {
         0 if bytes[32..].iter().all(|&byte| byte == 0) => None,
-        1 => Some((NodeId::new(long(bytes, 32))?, word(bytes, 40), parse_track(bytes, now)?)),
+        FOLLOWING => Some((NodeId::new(long(bytes, 32))?, word(bytes, 40), parse_track(bytes, now)?)),
         _ => return None,
     };
-    let status =
-        Status { priority: bytes[2], domain: word(bytes, 12), scale: long(bytes, 24), now, following };
+    let is_slewed = bytes[3] & SLEWED != 0;
+    let clock = StampClock { domain: word(bytes, 12), scale: long(bytes, 24), is_slewed };
+    let status = Status { priority: bytes[2], clock, now, following };
     is_whole.then_some(Saying::Status(status))
 }
 
@@ -227,12 +243,13 @@ mod tests {
             drift_high: c.max(d).into(),
         });
         let following = proptest::option::of((1..u64::MAX, any::<u32>(), track));
-        let status = (any::<(u8, u32, u64, u64)>(), following).prop_map(
-            |((priority, domain, scale, now), following)| {
+        let status = (any::<(u8, u32, u64, bool, u64)>(), following).prop_map(
+            |((priority, domain, scale, is_slewed, now), following)| {
                 let following = following.map(|(node, life, track)| {
                     (NodeId::new(node).unwrap(), life, Track { at: Nanos(now), ..track })
                 });
-                Saying::Status(Status { priority, domain, scale, now: Nanos(now), following })
+                let clock = StampClock { domain, scale, is_slewed };
+                Saying::Status(Status { priority, clock, now: Nanos(now), following })
             },
         );
         prop_oneof![

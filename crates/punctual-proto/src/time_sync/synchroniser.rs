@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::estimate::{ClockModel, Estimate, Exchange, Exchanges, Track};
-use super::message::{Saying, Status, TimeMessage};
+use super::message::{Saying, StampClock, Status, TimeMessage};
 use crate::address::NodeId;
 use crate::limits::NODES_MAX;
 use crate::time::Nanos;
@@ -29,7 +29,7 @@ pub struct SyncOptions {
     pub every: Nanos,
     /// How long a node must be silent to be no candidate any more: several times `every`.
     pub silence: Nanos,
-    /// How clocks behave.
+    /// How clocks behave that are not slewed. Which are, nodes know and say.
     pub model: ClockModel,
 }
 
@@ -116,8 +116,7 @@ struct Answer {
 pub struct Synchroniser {
     own: NodeId,
     life: u32,
-    domain: u32,
-    scale: u64,
+    clock: StampClock,
     options: SyncOptions,
     /// When this life of the clock began. What it read before is another clock's.
     began: Nanos,
@@ -136,21 +135,13 @@ pub struct Synchroniser {
 }
 
 impl Synchroniser {
-    /// For the node `own`, whose stamps are of the clock `domain` and last `scale` / 2³² ns per tick. Draw `life` at random:
-    /// it tells this clock from those that the node had before.
-    pub fn new(
-        own: NodeId,
-        life: u32,
-        (domain, scale): (u32, u64),
-        options: SyncOptions,
-        now: Nanos,
-    ) -> Self {
+    /// For the node `own` with this clock. Draw `life` at random: it tells this clock from those that the node had before.
+    pub fn new(own: NodeId, life: u32, clock: StampClock, options: SyncOptions, now: Nanos) -> Self {
         let options = SyncOptions { every: options.every.max(EVERY_MIN), ..options };
         Self {
             own,
             life,
-            domain,
-            scale,
+            clock,
             options,
             began: now,
             peers: BTreeMap::new(),
@@ -189,7 +180,7 @@ impl Synchroniser {
 
     /// What must be added to a reading of the own clock for one of the reference's.
     pub fn offset(&self, at: Nanos) -> Option<Estimate> {
-        self.track.map(|track| track.at(at, &self.options.model))
+        self.track.map(|track| track.at(at, &self.model()))
     }
 
     /// What a node last said of itself, if it was heard lately.
@@ -201,17 +192,34 @@ impl Synchroniser {
     /// both clocks follow one reference, and know how far they are from it.
     pub fn one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
         let (reference, life, own) = self.following()?;
-        let (other_reference, other_life, other) = self.peer(source)?.following?;
+        let status = self.peer(source)?;
+        let (other_reference, other_life, other) = status.following?;
         if (other_reference, other_life) != (reference, life) {
             return None;
         }
-        let (own, other) = (own.at(here, &self.options.model), other.at(sent, &self.options.model));
+        let own = own.at(here, &self.model());
+        let other = other.at(sent, &self.model_of(status.clock));
         let there = i128::from(sent.0) + i128::from(other.nanos);
         let nanos = i128::from(here.0) + i128::from(own.nanos) - there;
         Some(OneWay {
             nanos: i64::try_from(nanos).ok()?,
             bound: own.bound.saturating_add(other.bound).saturating_add(2 * STAMP_ERROR_NS),
         })
+    }
+
+    /// How the own clock and the reference behave.
+    fn model(&self) -> ClockModel {
+        self.model_of(self.clock)
+    }
+
+    /// How this clock and the reference behave.
+    fn model_of(&self, clock: StampClock) -> ClockModel {
+        let reference = match self.role() {
+            Role::Follower(master) => self.peer(master).map(|status| status.clock),
+            Role::Listening | Role::Master => Some(self.clock),
+        };
+        let is_slewed = clock.is_slewed || reference.is_some_and(|reference| reference.is_slewed);
+        if is_slewed { self.options.model.or(ClockModel::SLEWED) } else { self.options.model }
     }
 
     /// Which clock it follows, and how.
@@ -224,9 +232,9 @@ impl Synchroniser {
     /// The own clock was set, stood still while the machine slept, or began anew: nothing holds that was known of it, here or by
     /// others. Draw `life` at random, as for [`Self::new`].
     pub fn handle_clock_changed(&mut self, life: u32, now: Nanos) {
-        let Self { own, domain, scale, options, number, mut counts, .. } = *self;
+        let Self { own, clock, options, number, mut counts, .. } = *self;
         counts.elections += u64::from(self.master.is_some());
-        *self = Self { number, counts, ..Self::new(own, life, (domain, scale), options, now) };
+        *self = Self { number, counts, ..Self::new(own, life, clock, options, now) };
     }
 
     fn forget(&mut self) {
@@ -293,7 +301,8 @@ impl Synchroniser {
         self.open = None;
         self.counts.exchanges += 1;
         let exchange = Exchange { sync_sent, sync_received, request_sent, request_received };
-        self.track = match self.exchanges.note(exchange, &self.options.model) {
+        let model = self.model();
+        self.track = match self.exchanges.note(exchange, &model) {
             Ok(track) => Some(track),
             Err(track) => {
                 self.counts.steps += 1;
@@ -367,20 +376,20 @@ impl Synchroniser {
     }
 
     fn status(&self, now: Nanos) -> Status {
+        let model = self.model();
         let following = self.following().map(|(node, life, track)| {
             // As of now, so that one instant stands for both.
-            let Estimate { nanos, bound } = track.at(now, &self.options.model);
+            let Estimate { nanos, bound } = track.at(now, &model);
             let bound = i64::try_from(bound).unwrap_or(i64::MAX);
             let (low, high) = (nanos.saturating_sub(bound), nanos.saturating_add(bound));
-            let wander = self.options.model.wander_over(now.since(track.at));
+            let wander = model.wander_over(now.since(track.at));
             let is_reference = node == self.own;
             let wander = if is_reference { 0 } else { wander };
             let (drift_low, drift_high) =
                 (track.drift_low.saturating_sub(wander), track.drift_high.saturating_add(wander));
             (node, life, Track { at: now, low, high, drift_low, drift_high })
         });
-        let Self { domain, scale, .. } = *self;
-        Status { priority: self.options.priority, domain, scale, now, following }
+        Status { priority: self.options.priority, clock: self.clock, now, following }
     }
 
     /// When there is something to do next, if nothing comes before.

@@ -28,7 +28,7 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, ClockSource, RATE_ERROR_MAX_PPB, Ticks};
 use punctual_machine::counter::Flag;
 use punctual_machine::process::random;
-use punctual_proto::time_sync::Synchroniser;
+use punctual_proto::time_sync::{StampClock, Synchroniser};
 use punctual_proto::{Nanos, NodeId};
 
 use crate::communicator::{Message, Sender};
@@ -58,8 +58,8 @@ const _: () = assert!(2 * RATE_ERROR_MAX_PPB <= ClockModel::CALIBRATED.drift_max
 /// How a node keeps time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeOptions {
-    /// Its part in the protocol. A node whose clock is `CLOCK_MONOTONIC` knows that it is [slewed](ClockModel::SLEWED); others must be
-    /// told by `model`, where such a node may be master.
+    /// Its part in the protocol. A node whose clock is `CLOCK_MONOTONIC` knows that it is [slewed](ClockModel::SLEWED), and says so to
+    /// the others.
     pub sync: SyncOptions,
     /// How its thread waits. The sooner it notices a message, the tighter the bound, unless the kernel stamps messages itself.
     pub wake: Wake,
@@ -71,16 +71,6 @@ pub struct TimeOptions {
 impl Default for TimeOptions {
     fn default() -> Self {
         Self { sync: SyncOptions::default(), wake: Wake::default(), trust_domain: true }
-    }
-}
-
-impl TimeOptions {
-    fn of_clock(&self, source: ClockSource) -> SyncOptions {
-        let mut sync = self.sync;
-        if source == ClockSource::Monotonic {
-            sync.model.wander_max_ppb_per_s = ClockModel::SLEWED.wander_max_ppb_per_s;
-        }
-        sync
     }
 }
 
@@ -171,10 +161,13 @@ impl TimeKeeper {
         let sender = communicator.sender();
         let clock = Clock::get();
         let life = random() as u32;
-        let own_clock = (clock.domain(), clock.scale());
+        let stamps = StampClock {
+            domain: clock.domain(),
+            scale: clock.scale(),
+            is_slewed: clock.source() == ClockSource::Monotonic,
+        };
         let now = Nanos(clock.nanos(clock.now()));
-        let sync = options.of_clock(clock.source());
-        let synchroniser = Synchroniser::new(node.id(), life, own_clock, sync, now);
+        let synchroniser = Synchroniser::new(node.id(), life, stamps, options.sync, now);
         let shared = Arc::new(Shared::new(clock, synchroniser));
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("time keeper".to_owned());
@@ -214,11 +207,11 @@ impl TimeKeeper {
             return Some(OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS });
         }
         self.shared.with(|node, _| {
-            let status = node.peer(source)?;
-            if status.domain != stages.sender.domain {
+            let clock = node.peer(source)?.clock;
+            if clock.domain != stages.sender.domain {
                 return None;
             }
-            let sent = (u128::from(stages.sender.sent) * u128::from(status.scale)) >> 32;
+            let sent = (u128::from(stages.sender.sent) * u128::from(clock.scale)) >> 32;
             node.one_way(source, Nanos(u64::try_from(sent).ok()?), self.shared.nanos(here))
         })
     }
@@ -243,21 +236,14 @@ impl Drop for TimeKeeper {
 mod tests {
     use super::*;
 
-    /// Goal: where the kernel slews the clock, nothing is taken from its rate before; elsewhere options stay as they are.
-    #[test]
-    fn a_slewed_clock_is_known() {
-        let options = TimeOptions::default();
-        assert_eq!(options.of_clock(ClockSource::Monotonic).model, ClockModel::SLEWED);
-        assert_eq!(options.of_clock(ClockSource::TimeStampCounter), options.sync);
-    }
-
     /// Goal: whoever asks first after the machine slept has no answer of before, and the protocol begins anew.
     #[test]
     fn a_sleep_is_told_to_the_protocol() {
         let clock = Clock::get();
         let options = SyncOptions { silence: Nanos(0), ..SyncOptions::default() };
+        let stamps = StampClock { domain: clock.domain(), scale: clock.scale(), is_slewed: false };
         let now = Nanos(clock.nanos(clock.now()));
-        let shared = Shared::new(clock, Synchroniser::new(NodeId::named("here"), 1, (1, 1), options, now));
+        let shared = Shared::new(clock, Synchroniser::new(NodeId::named("here"), 1, stamps, options, now));
         shared.with(|node, now| node.handle_timeout(now));
         assert_eq!(shared.with(|node, _| node.role()), Role::Master);
         shared.node.lock().unwrap().clock.pretend_sleep(std::time::Duration::from_secs(10));

@@ -10,7 +10,9 @@ use crate::interest::Lateness;
 use crate::protocol::{Protocol, Transmit};
 use crate::sim::{Clock, Link, Network, NodeFault, Participant, Plan, Record, Rng, Weather, World};
 use crate::time::Nanos;
-use crate::time_sync::{ClockModel, OneWay, Role, STATUS_SIZE, SyncOptions, Synchroniser, TimeMessage};
+use crate::time_sync::{
+    ClockModel, OneWay, Role, STATUS_SIZE, StampClock, SyncOptions, Synchroniser, TimeMessage,
+};
 
 /// The time of several nodes.
 pub(super) struct TimeSync;
@@ -18,11 +20,15 @@ pub(super) struct TimeSync;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
+/// A slewed clock runs fast or slow by up to a twelfth, and a little more that it drifts.
+const SLEW_MAX_PPB: i64 = 83_400_000;
+
 /// A node with a clock of its own.
 #[derive(Debug)]
 pub(crate) struct TimeNode {
     pub(crate) id: NodeId,
     pub(crate) node: Synchroniser,
+    clock: StampClock,
     options: SyncOptions,
 }
 
@@ -56,15 +62,15 @@ impl Protocol for TimeNode {
 }
 
 impl TimeNode {
-    fn new(id: NodeId, options: SyncOptions, now: Nanos, rng: &mut Rng) -> Self {
+    fn new(id: NodeId, clock: StampClock, options: SyncOptions, now: Nanos, rng: &mut Rng) -> Self {
         let life = rng.number() as u32;
-        Self { id, node: Synchroniser::new(id, life, (id.get() as u32, 1 << 32), options, now), options }
+        Self { id, node: Synchroniser::new(id, life, clock, options, now), clock, options }
     }
 }
 
 impl Participant for TimeNode {
     fn restart(&mut self, now: Nanos, rng: &mut Rng) {
-        *self = Self::new(self.id, self.options, now, rng);
+        *self = Self::new(self.id, self.clock, self.options, now, rng);
     }
 
     /// It is told that its clock was set.
@@ -101,15 +107,21 @@ impl TimeScene {
 
     /// Adds a node with a clock of its own; relative to each other clocks keep the model.
     pub(crate) fn add(&mut self, id: u64, priority: u8) -> u16 {
+        self.add_with(id, priority, false)
+    }
+
+    /// Adds a node whose clock may be [slewed](SLEW_MAX_PPB).
+    pub(crate) fn add_with(&mut self, id: u64, priority: u8, is_slewed: bool) -> u16 {
         let model = ClockModel::default();
         let drift_max_ppb = model.drift_max_ppb / 2 - 1_000;
         let mut clock = Clock::skewed(Nanos(self.rng.below(1 << 60)));
         clock.drift_ppb = self.rng.between(-drift_max_ppb, drift_max_ppb);
-        clock.drift_max_ppb = drift_max_ppb;
+        clock.drift_max_ppb = if is_slewed { SLEW_MAX_PPB } else { drift_max_ppb };
         clock.wander_max_ppb_per_s = model.wander_max_ppb_per_s / 2 - 10;
         let id = NodeId::new(id).expect("a number of a node");
         let options = SyncOptions { priority, ..self.options };
-        let node = TimeNode::new(id, options, clock.read(Nanos(0)), &mut self.rng);
+        let stamps = StampClock { domain: id.get() as u32, scale: 1 << 32, is_slewed };
+        let node = TimeNode::new(id, stamps, options, clock.read(Nanos(0)), &mut self.rng);
         self.doubt_until.push(Nanos(0));
         self.world.add(Address { node: id, port: Port::from(1) }, clock, true, node)
     }
