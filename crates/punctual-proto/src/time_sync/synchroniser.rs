@@ -91,6 +91,8 @@ pub struct OneWay {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     life: u32,
+    /// When it first spoke of this life, by its clock. What it read before may be another one's.
+    since: Nanos,
     heard: Nanos,
     status: Status,
 }
@@ -189,10 +191,14 @@ impl Synchroniser {
     }
 
     /// How long a message took that `source` sent at an instant of its clock and that was here at one of ours. `None` until
-    /// both clocks follow one reference, and know how far they are from it.
+    /// both clocks follow one reference, and know how far they are from it; and for instants before one of the clocks began, or was
+    /// first heard of.
     pub fn one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
         let (reference, life, own) = self.following()?;
-        let status = self.peer(source)?;
+        let Peer { since, status, .. } = self.peers.get(&source)?;
+        if here < self.began || sent < *since {
+            return None;
+        }
         let (other_reference, other_life, other) = status.following?;
         if (other_reference, other_life) != (reference, life) {
             return None;
@@ -268,7 +274,9 @@ impl Synchroniser {
             self.counts.refused += 1;
             return;
         }
-        self.peers.insert(source, Peer { life, heard: now, status });
+        let known = self.peers.get(&source).filter(|peer| peer.life == life);
+        let since = known.map_or(status.now, |peer| peer.since);
+        self.peers.insert(source, Peer { life, since, heard: now, status });
         self.elect(now);
     }
 

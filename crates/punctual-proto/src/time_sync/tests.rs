@@ -264,6 +264,33 @@ fn a_master_that_slept_is_another_clock() {
     }
 }
 
+/// Goal: what was read before a clock began is not judged by what is known of it since, though it is the same node's and its domain
+/// is the same; what it reads from then on is.
+#[test]
+fn a_former_life_of_a_clock_is_not_judged_by_the_next() {
+    let options = SyncOptions::default();
+    let mut node = Synchroniser::new(NodeId::new(1).unwrap(), 1, CLOCK, options, Nanos(S));
+    node.handle_timeout(Nanos(2 * S));
+    assert_eq!(node.role(), Role::Master);
+    let other = NodeId::new(2).unwrap();
+    let track = |at| Track { at, low: -5_000, high: 5_000, drift_low: 0, drift_high: 0 };
+    let say = |node: &mut Synchroniser, life: u32, scale: u64, at: Nanos| {
+        let following = Some((NodeId::new(1).unwrap(), 1, track(at)));
+        let status = Status { priority: 200, clock: StampClock { scale, ..CLOCK }, now: at, following };
+        node.handle_message(other, &TimeMessage { life, saying: Saying::Status(status) }, Nanos(2 * S));
+    };
+    let knows =
+        |node: &Synchroniser, sent: u64| node.one_way(other, Nanos(sent * MS), Nanos(2 * S)).is_some();
+    assert!(!knows(&node, 1_000));
+    say(&mut node, 7, 1 << 32, Nanos(1_000 * MS));
+    say(&mut node, 7, 1 << 32, Nanos(1_100 * MS));
+    assert!(knows(&node, 1_000) && knows(&node, 1_050) && knows(&node, 1_200) && !knows(&node, 999));
+    say(&mut node, 8, 1 << 31, Nanos(1_300 * MS));
+    assert!(knows(&node, 1_300) && knows(&node, 1_400) && !knows(&node, 1_299));
+    // The own clock's former life is none of its own either.
+    assert!(node.one_way(other, Nanos(1_300 * MS), Nanos(S - 1)).is_none());
+}
+
 /// Goal: at one instant there is an end to what is sent, however often that is to be.
 #[test]
 fn what_is_sent_at_an_instant_ends() {

@@ -199,20 +199,26 @@ impl TimeKeeper {
         self.one_way(message.source.node, &message.stages?)
     }
 
-    /// As [`Self::one_way_of`], for the stages of a message that was received before.
+    /// As [`Self::one_way_of`], for the stages of a message that was received before. By what is known now: the older they are, the
+    /// wider is the bound. `None` for those of before one of the clocks began, as after a sleep, or before its keeper was heard.
     pub fn one_way(&self, source: NodeId, stages: &Stages) -> Option<OneWay> {
         let here = stages.receiver.delivered;
         if stages.one_clock && self.trust_domain {
             let nanos = self.shared.clock.nanos(here.since(Ticks(stages.sender.sent)));
             return Some(OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS });
         }
-        self.shared.with(|node, _| {
+        let here = self.shared.nanos(here);
+        self.shared.with(|node, now| {
+            // A reading from before the clock began anew is not of this one, and far ahead.
+            if here > now {
+                return None;
+            }
             let clock = node.peer(source)?.clock;
             if clock.domain != stages.sender.domain {
                 return None;
             }
             let sent = (u128::from(stages.sender.sent) * u128::from(clock.scale)) >> 32;
-            node.one_way(source, Nanos(u64::try_from(sent).ok()?), self.shared.nanos(here))
+            node.one_way(source, Nanos(u64::try_from(sent).ok()?), here)
         })
     }
 
