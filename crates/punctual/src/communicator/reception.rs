@@ -25,6 +25,9 @@ use crate::wake::{Bed, Condition, Waiter, epoll_set};
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
 
+/// Two processors' counters differ by less.
+const BEHIND_MAX: Duration = Duration::from_secs(1);
+
 /// Turns at the engine between two looks at the clock while every turn finds a message.
 const TURNS_PER_LOOK: u32 = 256;
 
@@ -55,6 +58,10 @@ pub(super) struct Reception {
     listened: Ticks,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
     pub(super) pause_at: Ticks,
+    /// What the last look at the clock found.
+    looked: Ticks,
+    /// A counter that is behind the last look by more than this began anew, as it may over a suspend.
+    behind_max: Ticks,
 }
 
 /// Whose turn it is after waiting for another component that drives the engine.
@@ -101,6 +108,8 @@ impl Reception {
             has_waited: false,
             listened: Ticks::default(),
             pause_at: Ticks(u64::MAX),
+            looked: Ticks::default(),
+            behind_max: core.about.clock.ticks(BEHIND_MAX),
             inbox,
         })
     }
@@ -337,7 +346,10 @@ impl Reception {
         {
             core.housekeep(receiving, now);
         }
-        now >= self.pause_at || deadline.is_some_and(|deadline| now >= deadline)
+        // The deadline was one of the counter's former life: by the new one it may be hours away.
+        let is_anew = self.looked.since(now) > self.behind_max;
+        self.looked = now;
+        now >= self.pause_at || deadline.is_some_and(|deadline| now >= deadline || is_anew)
     }
 
     #[inline]
@@ -434,5 +446,37 @@ pub(super) fn housekeep_if_due(core: &Core, receiving: &mut Receiving) {
     let now = core.about.clock.now();
     if receiving.is_housekeeping_due(now) {
         core.housekeep(receiving, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use punctual_machine::clock::Clock;
+
+    use super::super::End;
+    use crate::{Bus, Node, ReceiveError};
+
+    /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. Method:
+    /// the last look at the clock was hours ahead, as is the deadline.
+    #[test]
+    fn a_counter_that_begins_anew_ends_a_wait() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
+        let mut communicator = node.bind(1).expect("a port");
+        let End::Wire(end) = &mut communicator.end else { panic!("a medium of the kernel's") };
+        let clock = Clock::get();
+        let ahead = clock.now().plus(clock.ticks(10 * HOUR));
+        end.reception.looked = ahead;
+        let (ended, result) = mpsc::channel();
+        std::thread::spawn(move || {
+            let outcome = communicator.receive_until(Some(ahead)).map(|message| message.payload.len());
+            ended.send(outcome)
+        });
+        let outcome = result.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(outcome, Err(ReceiveError::Empty));
     }
 }
