@@ -250,11 +250,11 @@ mod tests {
         let stamps = StampClock { domain: clock.domain(), scale: clock.scale(), is_slewed: false };
         let now = Nanos(clock.nanos(clock.now()));
         let shared = Shared::new(clock, Synchroniser::new(NodeId::named("here"), 1, stamps, options, now));
-        shared.with(|node, now| node.handle_timeout(now));
+        shared.with(Synchroniser::handle_timeout);
         assert_eq!(shared.with(|node, _| node.role()), Role::Master);
         shared.node.lock().unwrap().clock.pretend_sleep(std::time::Duration::from_secs(10));
         assert_eq!(shared.with(|node, now| (node.role(), node.offset(now))), (Role::Listening, None));
-        shared.with(|node, now| node.handle_timeout(now));
+        shared.with(Synchroniser::handle_timeout);
         let said = shared.with(Synchroniser::poll_transmit).expect("it is master again");
         assert_ne!(said.message.life, 1);
     }
