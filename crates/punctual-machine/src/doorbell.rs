@@ -110,7 +110,8 @@ impl Doorbell {
             return !ready;
         }
         crate::label!("bell.arm");
-        self.state.store(armed, Ordering::Relaxed);
+        // Release: who is to notify sees what was stored before, such as whose bell it is now.
+        self.state.store(armed, ordering!("bell_arm", Release));
         fence!("bell_sleeper_fence", SeqCst); // (B) pairs with (A) in `ring`: we see the condition, or the sender sees `Armed`.
         crate::label!("bell.arm.done");
         let ready = is_ready();
@@ -157,9 +158,9 @@ impl Doorbell {
             return None;
         }
         crate::label!("bell.outstanding");
-        // Relaxed: fence (A) before it publishes the condition, and the sender reads nothing of the sleeper's.
-        let first =
-            self.state.compare_exchange(armed, OUTSTANDING, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // Acquire pairs with the store in `arm`: who notifies looks up how. Fence (A) before it publishes the condition.
+        let acquire = ordering!("bell_ring_armed", Acquire);
+        let first = self.state.compare_exchange(armed, OUTSTANDING, acquire, Ordering::Relaxed).is_ok();
         crate::label!("bell.outstanding.done");
         first.then_some(how)
     }
@@ -379,6 +380,24 @@ mod loom_tests {
             let ended = bell.sleep(Notification::Descriptor, &mut (), |()| false, |()| ());
             if ended.rung {
                 assert_eq!(message.load(Ordering::Relaxed), 1);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// Goal: who is to notify a sleeper sees what that stored before it armed.
+    #[test]
+    fn who_notifies_sees_who_armed() {
+        loom::model(|| {
+            let shared = Arc::new((Doorbell::default(), AtomicU32::new(0)));
+            let sleeper = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                sleeper.1.store(1, Ordering::Relaxed);
+                let _sleeps = sleeper.0.arm(Notification::Descriptor, || false);
+            });
+            let (bell, began) = &*shared;
+            if bell.ring().is_some() {
+                assert_eq!(began.load(Ordering::Relaxed), 1);
             }
             thread.join().unwrap();
         });

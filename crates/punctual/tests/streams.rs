@@ -68,6 +68,29 @@ fn check(payload: &[u8]) -> u64 {
     number
 }
 
+/// Goal: a message that is on its way wakes the subscription that has its predecessor's bell by now.
+/// Method: the first ends, and the next sleeps on its own descriptor, between a claim and its commit.
+#[test]
+fn a_bell_that_changed_hands_wakes_who_has_it() {
+    for bus in buses("hands") {
+        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let (mut publication, mut first) =
+            pair(&here, &there, &PublicationOptions::default(), Wake::default());
+        assert!(first.arm());
+        publication.offer(b"the descriptor is known").unwrap();
+        assert!(wait_readable(first.as_fd(), Some(PATIENCE)).unwrap());
+        let claim = publication.try_claim(0).unwrap();
+        drop(first);
+        let mut next = there.subscription(PORT, &SubscriptionOptions::default()).unwrap();
+        while !next.arm() {
+            assert_eq!(next.poll(1, |_| ()), 0, "nothing was sent");
+        }
+        claim.commit();
+        assert!(wait_readable(next.as_fd(), Some(PATIENCE)).unwrap(), "{bus}: nobody woke it");
+        assert_eq!(next.poll(1, |_| ()), 1);
+    }
+}
+
 #[test]
 fn messages_arrive_whole_in_order_and_say_who_sent_them() {
     let _alive = watchdog(60);

@@ -1,6 +1,6 @@
 //! Who is on the bus: found once, shared by all publications and subscriptions of a node.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +24,10 @@ pub(super) const STEPS_MAX: usize = 4096;
 
 /// Deaths that are remembered, for who asks how somebody went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
+
+/// What one of a node's subscriptions sleeps on, once that is known, and when that subscription began: a bell is one's after the
+/// other's.
+pub(super) type KnownEvent = RefCell<Option<(u64, Arc<EventFd>)>>;
 
 /// Another node.
 #[derive(Debug)]
@@ -334,7 +338,7 @@ impl Roster {
         notification: Option<Notification>,
         node: &Segment,
         bell: usize,
-        event: &OnceCell<Arc<EventFd>>,
+        event: &KnownEvent,
     ) {
         match notification {
             None => {}
@@ -344,22 +348,23 @@ impl Roster {
     }
 
     #[cold]
-    fn ring_descriptor(&self, node: &Segment, bell: usize, event: &OnceCell<Arc<EventFd>>) {
+    fn ring_descriptor(&self, node: &Segment, bell: usize, event: &KnownEvent) {
         let owner = &node.owner;
-        if event.get().is_none()
-            && let Some(found) = self.venue.event_of(owner, (bell, node.subscription(bell)[1].get()))
-        {
-            let _nobody_else_sets_it = event.set(found);
+        // Who armed the bell stored that before.
+        let began = node.subscription(bell)[1].get_published();
+        let mut event = event.borrow_mut();
+        if event.as_ref().is_none_or(|(of, _)| *of != began) {
+            *event = self.venue.event_of(owner, (bell, began)).map(|found| (began, found));
         }
-        match event.get() {
-            Some(event) => event.ring(),
+        match &*event {
+            Some((_, event)) => event.ring(),
             None => self.venue.wake(owner),
         }
     }
 
     /// Rings one of a node's bells.
     pub(super) fn ring(&self, node: &Segment, bell: usize) {
-        self.notify(node.bell(bell).ring(), node, bell, &OnceCell::new());
+        self.notify(node.bell(bell).ring(), node, bell, &KnownEvent::default());
     }
 
     /// Asks a node to look around, and wakes those of it who watch for nodes.

@@ -1,12 +1,10 @@
 //! Who reads a publication.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 
 use punctual_machine::counter::Counter;
-use punctual_machine::event_fd::EventFd;
 
-use super::super::roster::Peer;
+use super::super::roster::{KnownEvent, Peer};
 use super::super::rows::{Row, row};
 use super::super::segment::Bells;
 use super::ring_file::RingIdentity;
@@ -20,7 +18,7 @@ pub(super) struct Follower {
     pub(super) bells: Option<Bells>,
     pub(super) bell: usize,
     /// What it sleeps on, once it has slept on a descriptor.
-    pub(super) event: OnceCell<Arc<EventFd>>,
+    pub(super) event: KnownEvent,
     /// Where it says how far it has read; it has not looked at the ring before there is one.
     row: Option<Row>,
 }
@@ -72,7 +70,7 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
         let port = port_of_subscription(segment.subscription(bell)[0].get_published(), about.sealed);
         if port.is_some_and(|port| about.is_for(segment.owner.node, port)) {
             let (peer, bells) = (Arc::clone(peer), segment.bells().cloned());
-            followers.push(Follower { peer, bells, bell, event: OnceCell::new(), row: None });
+            followers.push(Follower { peer, bells, bell, event: KnownEvent::default(), row: None });
         }
     }
     if followers.len() == first {
