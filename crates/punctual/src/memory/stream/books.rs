@@ -8,8 +8,9 @@ use punctual_proto::NodeId;
 use super::super::rows::{Row, row};
 use crate::node::PeerAccount;
 
-/// Lives of peers that have gone, and whose sums are kept.
-const GONE_MAX: usize = 1024;
+/// Lives of peers whose sums are kept. Those that are there, or whose rings are still read, are kept whatever their number: a bus
+/// and a table of rows have room for so many.
+const LIVES_MAX: usize = 1024;
 
 /// A ring of ours that is open.
 #[derive(Debug)]
@@ -107,13 +108,30 @@ impl Books {
     }
 
     /// A row is about this ring of a life of a node from now on.
-    pub(super) fn read(&mut self, row: Row, ring: u64, (node, life): (NodeId, u64)) {
+    pub(super) fn read(
+        &mut self,
+        row: Row,
+        ring: u64,
+        (node, life): (NodeId, u64),
+        is_present: impl Fn(u64) -> bool,
+    ) {
         self.read.entry(About { ring, node, life }).or_default().rows.push(row);
         if !self.had.iter().any(|had| (had.node, had.life) == (node, life)) {
-            if self.had.len() == GONE_MAX {
-                self.had.remove(0);
+            if self.had.len() >= LIVES_MAX {
+                self.forget_oldest(is_present);
             }
             self.had.push(Had { node, life, arrived: 0, lost: 0 });
+        }
+    }
+
+    /// Forgets what was had of the oldest life that has gone and of which nothing is read any more.
+    fn forget_oldest(&mut self, is_present: impl Fn(u64) -> bool) {
+        let is_read = |had: &Had| {
+            self.read.keys().any(|about| (about.node, about.life) == (had.node, had.life))
+        };
+        let oldest = self.had.iter().position(|had| !is_read(had) && !is_present(had.life));
+        if let Some(oldest) = oldest {
+            self.had.remove(oldest);
         }
     }
 
@@ -168,5 +186,41 @@ impl Books {
             }
         };
         known.map(account).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::rows::private_row;
+    use super::*;
+
+    /// A row by which so many messages of a ring were had.
+    fn row_of(ring: u64, arrived: u64) -> Row {
+        let row = private_row().unwrap();
+        row[row::RING].set(ring);
+        row[row::SEQUENCE].publish(arrived);
+        row
+    }
+
+    /// Goal: sums of those who are there, and of those whose rings are still read, outlive any number of others.
+    #[test]
+    fn only_who_has_gone_is_forgotten() {
+        let (own, peer) = (NodeId::named("own"), NodeId::named("peer"));
+        let mut books = Books::default();
+        let is_present = |life: u64| life == 1;
+        let (present, read) = (row_of(1, 5), row_of(2, 6));
+        books.read(present.clone(), 1, (peer, 1), is_present);
+        books.read_no_more(&present, 1, (peer, 1));
+        books.read(read, 2, (peer, 2), is_present);
+        for life in 3..3 + 2 * LIVES_MAX as u64 {
+            let row = row_of(life, 1);
+            books.read(row.clone(), life, (peer, life), is_present);
+            books.read_no_more(&row, life, (peer, life));
+        }
+        let accounts = books.accounts(own, &[(peer, 1)]);
+        let arrived: Vec<u64> = accounts.iter().take(3).map(|account| account.arrived).collect();
+        assert_eq!(arrived, [5, 6, 1]);
+        assert_eq!(accounts.iter().filter(|account| account.present).count(), 1);
+        assert_eq!(accounts.len(), LIVES_MAX);
     }
 }

@@ -95,7 +95,8 @@ impl Streams {
         let words = &row.words;
         words.iter().for_each(|word| word.set(0));
         let owner = &peer.segment.owner;
-        self.books().read(words.clone(), ring, (owner.node, owner.life));
+        let is_present = |life| self.roster.any(|peer| peer.segment.owner.life == life);
+        self.books().read(words.clone(), ring, (owner.node, owner.life), is_present);
         words[row::BELL].set(bell as u64);
         words[row::POSITION].set(position);
         punctual_machine::label!("row.ring");
