@@ -427,8 +427,36 @@ impl Venue for Folder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::SUBSCRIPTION_BELLS;
     use super::*;
     use punctual_machine::process::{ProcessIdentity, random};
+
+    /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come.
+    #[test]
+    fn who_has_left_already_leaves_no_descriptor() {
+        let options = SharedOptions::new(&format!("brief-{:x}", random()));
+        let owner = |name: &str| Owner {
+            node: NodeId::named(name),
+            life: random(),
+            process: ProcessIdentity::of_self(),
+            held_back: false,
+        };
+        let (here, _segment) = Folder::enter(&options, owner("here"), "here").unwrap();
+        let (brief, event) = (owner("brief"), EventFd::new().unwrap());
+        let place = (*SUBSCRIPTION_BELLS.start(), 7);
+        let outside = tempfile::tempdir().unwrap();
+        let sender = PostBox::open(&outside.path().join("post")).unwrap();
+        let post = |text, event: Option<&EventFd>| {
+            sender.post(&here.own.post, &text, event.map(AsFd::as_fd)).unwrap();
+            here.look(Scope::News, &|_, _| false);
+            here.event_of(&brief, place).is_some()
+        };
+        let of_bell = note_of_bell(brief.life, brief.node, place);
+        assert!(post(of_bell, Some(&event)), "it may come yet");
+        assert!(!post(note_of_node(brief.life, brief.node), None));
+        assert!(!post(of_bell, Some(&event)), "it will not");
+        here.leave();
+    }
 
     /// Goal: a note that is to wake whoever sleeps until the box can be read does so, also if another thread of the node, which
     /// wants to ring somebody, empties the box before the sleeper has run.

@@ -41,6 +41,8 @@ struct Listing {
     names: Dir,
     lives: Vec<u64>,
     posts: Vec<(NodeId, u64)>,
+    /// Whose descriptors were here when it began.
+    senders: HashSet<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +121,8 @@ impl Mail {
             let bell = usize::from(what as u16);
             if SUBSCRIPTION_BELLS.contains(&bell) {
                 let has_room = self.events.len() < EVENTS_MAX || self.events.contains_key(&(life, bell));
-                if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), has_room) {
+                let is_kept = has_room && !self.refused.contains(&life);
+                if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), is_kept) {
                     self.events.insert((life, bell), (what >> BELL_BITS, Arc::new(event)));
                 }
                 continue;
@@ -153,12 +156,13 @@ impl Mail {
                 names,
                 lives: Vec::new(),
                 posts: Vec::new(),
+                senders: self.events.keys().map(|(life, _)| *life).collect(),
             });
         }
         let Some(mut listing) = self.listing.take() else { return };
         for _ in 0..NAMES_MAX {
             let Some(Ok(entry)) = listing.names.read() else {
-                (self.listed, self.posts) = (Some(listing.lives), listing.posts);
+                self.end_listing(listing, own_life);
                 return;
             };
             let Ok(name) = entry.file_name().to_str() else { continue };
@@ -172,8 +176,22 @@ impl Mail {
         self.listing = Some(listing);
     }
 
-    /// Remembers a file that is no ring. Rings appear whole: it will not become one.
+    /// All names are listed. Who sent a descriptor before that began and has no ring has left: nothing else tells of one that left
+    /// before it was looked at. Without our own ring a listing tells of nobody.
+    fn end_listing(&mut self, listing: Listing, own_life: u64) {
+        if listing.lives.contains(&own_life) {
+            let mut gone = listing.senders;
+            for life in &listing.lives {
+                gone.remove(life);
+            }
+            self.events.retain(|(of, _), _| !gone.contains(of));
+        }
+        (self.listed, self.posts) = (Some(listing.lives), listing.posts);
+    }
+
+    /// Remembers a file that is no ring, or is gone. Rings appear whole: it will not become one.
     pub(super) fn refuse(&mut self, life: u64) {
+        self.forget(life);
         if self.refused.len() < REFUSED_MAX {
             self.refused.insert(life);
         }
@@ -270,6 +288,30 @@ mod tests {
             assert_eq!(mail.event_of(life, place).is_some(), life == 7);
         }
         assert!(mail.event_of(7, (*SUBSCRIPTION_BELLS.start(), 1)).is_none(), "it has ended");
+    }
+
+    /// Goal: of who left before it was looked at no descriptor is kept beyond the next listing; of who is there, all are, also where
+    /// somebody has wiped the folder.
+    #[test]
+    fn a_listing_ends_descriptors_of_who_has_left() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let ring = |life: u64| folder.path().join(format!("{:016x}.{life:016x}.ring", 1));
+        let (own, there, gone) = (1, 2, 3);
+        let opened = File::open(folder.path()).unwrap();
+        let event = Arc::new(EventFd::new().unwrap());
+        let mut mail = Mail::default();
+        mail.events.extend([there, gone].map(|life| ((life, 3), (1, Arc::clone(&event)))));
+        let kept = |mail: &mut Mail| {
+            mail.list_all();
+            while mail.has_more_names() {
+                mail.list_some(opened.as_fd(), own);
+                while mail.next_subject().is_some() {}
+            }
+            [there, gone].map(|life| mail.event_of(life, (3, 1)).is_some())
+        };
+        assert_eq!(kept(&mut mail), [true; 2], "the folder tells of nobody");
+        [own, there].iter().for_each(|life| fs::write(ring(*life), b"").unwrap());
+        assert_eq!(kept(&mut mail), [true, false]);
     }
 
     /// Goal: who fills the box with notes keeps nobody at reading them, and nobody who is there is missed for it.
