@@ -118,7 +118,7 @@ mod loom_tests {
             is_due
         }
 
-        /// The next of these classes, and whether another one is left.
+        /// The next of these classes, and whether any is left.
         fn next(&self, last_class: u8) -> (Option<u8>, bool) {
             let mut line = self.line.lock().unwrap();
             line.extend(self.intake.take_new().filter_map(|mut entry| entry.take()));
@@ -176,12 +176,15 @@ mod loom_tests {
             let workers = Arc::new((Worker::new(), Worker::new()));
             workers.0.intake.push(Entry::new(), 5);
             let theirs = Arc::clone(&workers);
-            let thief = thread::spawn(move || theirs.0.steal(1, Some(&theirs.1)));
-            let (busy, idle) = &*workers;
-            while busy.next(u8::MAX).0.is_none() {
-                idle.sleep(busy);
-            }
-            thief.join().unwrap();
+            let without_work = thread::spawn(move || {
+                let (busy, idle) = &*theirs;
+                // Where it sees nothing it does not take the lock: that would hide a look between move and note.
+                while !busy.intake.has_up_to(u8::MAX) || busy.next(u8::MAX).0.is_none() {
+                    idle.sleep(busy);
+                }
+            });
+            workers.0.steal(1, Some(&workers.1));
+            without_work.join().unwrap();
         });
     }
 }

@@ -680,8 +680,8 @@ fn panic_in_a_waker() {
     }
 }
 
-/// Goal: a panic while a future is dropped, by a worker or by the runtime's end, or as a waker of other code is called, ends the process.
-/// It must not end a worker that others wait for.
+/// Goal: a panic ends the process in a future's drop, by a worker or by the runtime's end, and in a waker of other code. It must not
+/// end a worker that others wait for.
 #[test]
 fn a_panic_that_nobody_catches_ends_the_process() {
     let _alive = watchdog(LIMIT_S);

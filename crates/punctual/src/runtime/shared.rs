@@ -313,8 +313,8 @@ impl Shared {
         None
     }
 
-    /// A thief leaves tasks in another worker's line, the most important of this class. Whoever looked after the inbox was emptied
-    /// and before that class was noted saw none of them: the line's worker on its way to sleep, or one without work.
+    /// A thief leaves tasks in another worker's line, the most important of this class. Whoever looked while it moved them there saw
+    /// none of them: that worker on its way to sleep, or one without work.
     fn hand_back(&self, other: usize, first: u8, thief: usize) {
         // However many are awake: all but that worker may serve other classes alone.
         if !self.notify(other, self.seats[other].intake.hand_back()) {

@@ -124,8 +124,8 @@ pub(super) async fn contain<F: Future>(future: F) -> Result<F::Output, Panic> {
     poll_fn(poll).await
 }
 
-/// Ends the process where a panic would end a worker, or leave the rest undone: its tasks would have no worker any more, wakers would be
-/// dropped unwoken, and nobody would be told.
+/// Ends the process where a panic would end a worker. Nobody would serve the worker's tasks any more, wakers would be dropped unwoken,
+/// and nobody would be told.
 struct NoWayOut;
 
 impl Drop for NoWayOut {
