@@ -6,7 +6,7 @@ use punctual_proto::Nanos;
 
 use crate::broadcast::{GroupAccount, GroupOwner, GroupState, MemberAccount};
 use crate::ledger::{Ledger, PageOwner};
-use crate::runtime::{Metrics, RuntimeOwner};
+use crate::runtime::{Metrics, RuntimeOwner, WorkerMetrics};
 
 /// The counters of nodes, runtimes and members of groups in Prometheus' text format, version 0.0.4: counters end in `_total`,
 /// times are seconds.
@@ -97,48 +97,18 @@ impl Page {
     }
 
     fn workers(&mut self, runtimes: &[(RuntimeOwner, Metrics)]) {
-        type Of = fn(&crate::runtime::WorkerMetrics) -> String;
-        let rows: [(&str, &str, Of); 15] = [
-            ("cpu_seconds_total", "Processor time of its thread.", |worker| seconds(worker.thread.ran)),
-            (
-                "queued_seconds_total",
-                "Time in which its thread could have run and had no processor.",
-                |worker| seconds(worker.thread.queued),
-            ),
-            ("switches_voluntary_total", "Times it gave the processor up to wait.", |worker| {
-                worker.thread.switches_voluntary.to_string()
-            }),
-            ("switches_involuntary_total", "Times it was taken off the processor.", |worker| {
-                worker.thread.switches_involuntary.to_string()
-            }),
-            ("polls_total", "Tasks that it polled.", |worker| worker.polls.to_string()),
-            ("yields_total", "Polls whose task was woken while it ran, by whomever.", |worker| {
-                worker.yields.to_string()
-            }),
-            ("stolen_total", "Tasks that it took from others' lines.", |worker| worker.stolen.to_string()),
-            ("parks_total", "Sleeps.", |worker| worker.parks.to_string()),
-            ("wakes_in_vain_total", "Sleeps after which there was nothing to do.", |worker| {
-                worker.wakes_in_vain.to_string()
-            }),
-            ("spins_found_total", "Waits that ended while it spun.", |worker| worker.spins_found.to_string()),
-            ("spins_in_vain_total", "Waits that it spun for and then slept through.", |worker| {
-                worker.spins_in_vain.to_string()
-            }),
-            ("woken_here_total", "Wakes of its tasks by itself.", |worker| worker.woken_here.to_string()),
-            ("woken_from_elsewhere_total", "Wakes of its tasks by other threads.", |worker| {
-                worker.woken_from_elsewhere.to_string()
-            }),
-            ("lock_wait_seconds_total", "Time it waited for lines that other threads had.", |worker| {
-                seconds(worker.lock_wait)
-            }),
-            ("long_polls_total", "Polls longer than the runtime's limit.", |worker| {
-                worker.long_polls.to_string()
-            }),
-        ];
-        for (name, help, value) in rows {
+        // The same names in the same order for every worker.
+        for (index, (counter, help, _)) in WorkerMetrics::default().entries().into_iter().enumerate() {
+            let time = counter.strip_suffix("_ns");
+            let name =
+                time.map_or_else(|| format!("{counter}_total"), |time| format!("{time}_seconds_total"));
             self.rows(&format!("punctual_worker_{name}"), "counter", help, runtimes, |metrics| {
                 let workers = metrics.workers.iter().enumerate();
-                workers.map(|(index, worker)| (format!(",worker=\"{index}\""), value(worker))).collect()
+                let value = |worker: &WorkerMetrics| {
+                    let (_, _, value) = worker.entries()[index];
+                    if time.is_some() { seconds(Nanos(value)) } else { value.to_string() }
+                };
+                workers.map(|(at, worker)| (format!(",worker=\"{at}\""), value(worker))).collect()
             });
         }
     }

@@ -271,27 +271,10 @@ fn object(look: &Look, earlier: &Look, passed: Duration) -> Value {
 
 /// A runtime since its start, and what is wrong since the look before. Times are nanoseconds.
 fn runtime(owner: &RuntimeOwner, metrics: &Metrics, earlier: &Look) -> Value {
-    let workers: Vec<Value> = metrics
-        .workers
-        .iter()
-        .map(|worker| {
-            json!({
-                "polls": worker.polls,
-                "yields": worker.yields,
-                "stolen": worker.stolen,
-                "parks": worker.parks,
-                "wakes_in_vain": worker.wakes_in_vain,
-                "spins_found": worker.spins_found,
-                "spins_in_vain": worker.spins_in_vain,
-                "woken_here": worker.woken_here,
-                "woken_from_elsewhere": worker.woken_from_elsewhere,
-                "lock_wait_ns": worker.lock_wait.0,
-                "long_polls": worker.long_polls,
-                "cpu_ns": worker.thread.ran.0,
-                "queued_ns": worker.thread.queued.0,
-            })
-        })
-        .collect();
+    let counters = |worker: &WorkerMetrics| -> BTreeMap<&str, u64> {
+        worker.entries().into_iter().map(|(name, _, value)| (name, value)).collect()
+    };
+    let workers: Vec<_> = metrics.workers.iter().map(counters).collect();
     let classes: Vec<Value> = metrics
         .classes
         .iter()

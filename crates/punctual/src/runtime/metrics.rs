@@ -385,6 +385,30 @@ impl ReactorMetrics {
 }
 
 impl WorkerMetrics {
+    /// Every counter: its name, what it is, and its value; those that end in `_ns` are times.
+    #[must_use]
+    pub fn entries(&self) -> [(&'static str, &'static str, u64); 16] {
+        let thread = &self.thread;
+        [
+            ("cpu_ns", "Processor time of its thread.", thread.ran.0),
+            ("queued_ns", "Time in which its thread could have run and had no processor.", thread.queued.0),
+            ("switches_voluntary", "Times it gave the processor up to wait.", thread.switches_voluntary),
+            ("switches_involuntary", "Times it was taken off the processor.", thread.switches_involuntary),
+            ("polls", "Tasks that it polled.", self.polls),
+            ("yields", "Polls whose task was woken while it ran, by whomever.", self.yields),
+            ("stolen", "Tasks that it took from others' lines.", self.stolen),
+            ("parks", "Sleeps.", self.parks),
+            ("wakes_in_vain", "Sleeps after which there was nothing to do.", self.wakes_in_vain),
+            ("spins_found", "Waits that ended while it spun.", self.spins_found),
+            ("spins_in_vain", "Waits that it spun for and then slept through.", self.spins_in_vain),
+            ("woken_here", "Wakes of its tasks by itself.", self.woken_here),
+            ("woken_from_elsewhere", "Wakes of its tasks by other threads.", self.woken_from_elsewhere),
+            ("lock_waits", "Waits for a line that another thread had.", self.lock_waits),
+            ("lock_wait_ns", "Time it waited for lines that other threads had.", self.lock_wait.0),
+            ("long_polls", "Polls longer than the runtime's limit.", self.long_polls),
+        ]
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             thread: self.thread.since(earlier.thread),
