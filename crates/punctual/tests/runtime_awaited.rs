@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Dice, Medium, PATIENCE, ask, on_every_medium, open_both, reopen, unique, watchdog, within};
 use futures_core::Stream;
-use punctual::engine::Faults;
+use punctual::engine::faulty::Faults;
 use punctual::memory::WhenFull;
 use punctual::runtime::{Awaited, Lane, Runtime, RuntimeOptions, TaskOptions, Urgency, request, yield_now};
 use punctual::{Bus, Communicator, Node, NodeOptions, PublicationOptions, SubscriptionOptions, Target};
