@@ -188,11 +188,11 @@ fn check_upon(kind: &'static [&str]) -> Result<(), SystemError> {
         opened.send(upon.mac()).expect("the other side waits");
         is_sent.recv_timeout(WATCHDOG).expect("the other side sends");
         for (socket, what) in [(&mut upon, 5), (&mut below, 1)] {
-            let frame = until("a frame", || socket.recv().map(|frame| frame.bytes.to_vec()));
+            let frame = until("a frame", || socket.receiver.recv().map(|frame| frame.bytes.to_vec()));
             assert_eq!(frame, [what; 46]);
-            socket.release();
+            socket.receiver.release();
         }
-        assert!(below.recv().is_none());
+        assert!(below.receiver.recv().is_none());
     };
     let sender = move || {
         if !add("punctual0") {
@@ -201,9 +201,9 @@ fn check_upon(kind: &'static [&str]) -> Result<(), SystemError> {
         let Ok(mac) = is_open.recv_timeout(WATCHDOG) else { return };
         for (interface, target, what) in [("upon", mac, 5), ("punctual0", BROADCAST, 1)] {
             let mut socket = open(interface, ETHERTYPE_EXPERIMENTAL, 16);
-            socket.claim(46).expect("room").fill(what);
-            socket.commit(target);
-            until("the device", || socket.flush().ok());
+            socket.sender.claim(46).expect("room").fill(what);
+            socket.sender.commit(target);
+            until("the device", || socket.sender.flush().ok());
         }
         sent.send(()).expect("the other side waits");
     };

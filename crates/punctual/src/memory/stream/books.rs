@@ -126,9 +126,8 @@ impl Books {
 
     /// Forgets what was had of the oldest life that has gone and of which nothing is read any more.
     fn forget_oldest(&mut self, is_present: impl Fn(u64) -> bool) {
-        let is_read = |had: &Had| {
-            self.read.keys().any(|about| (about.node, about.life) == (had.node, had.life))
-        };
+        let is_read =
+            |had: &Had| self.read.keys().any(|about| (about.node, about.life) == (had.node, had.life));
         let oldest = self.had.iter().position(|had| !is_read(had) && !is_present(had.life));
         if let Some(oldest) = oldest {
             self.had.remove(oldest);
