@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use punctual_proto::fragment::HEAD_SIZE;
+
 use super::message::{Fate, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
@@ -46,25 +48,20 @@ impl Gathering {
     ) -> bool {
         let StreamHead { source, target, sealed_in, .. } = *message.head;
         let origin = Origin { source, target, life, sealed_in };
-        let (head, bytes) = message
-            .payload
-            .split_head()
-            .unwrap_or(([0; punctual_proto::fragment::HEAD_SIZE], Payload::Private(&[])));
+        let (head, bytes) = message.payload.split_head().unwrap_or(([0; HEAD_SIZE], Payload::Private(&[])));
         if !message.payload.is_intact() {
             // A head that was written over moves nothing. The message's own question comes later: it would count as whole.
             message.fate.set(Fate::Overwritten);
             return true;
         }
-        let copy = |room: &mut [u8]| {
-            bytes.copy_to(room);
-            message.is_intact()
-        };
-        match self.gatherer.gather(about, origin, (&head, bytes.len()), copy) {
-            // What it is said to be may not be true either.
-            Gathered::Void => return true,
-            Gathered::Part if !message.is_intact() => return true,
-            Gathered::Part => {}
-            Gathered::Whole(place) => {
+        match self.take_in(about, origin, (&head, bytes), || message.is_intact()) {
+            // What it is said to be may not be true.
+            None | Some(Gathered::Void) => {
+                message.fate.set(Fate::Overwritten);
+                return true;
+            }
+            Some(Gathered::Part) => {}
+            Some(Gathered::Whole(place)) => {
                 let payload = Payload::Private(self.gatherer.bytes(place));
                 let head = StreamHead { is_unopened: false, fragment_of: None, ..*message.head };
                 let is_claimed = Cell::new(false);
@@ -97,6 +94,25 @@ impl Gathering {
         self.gatherer.give_back(about, bytes);
     }
 
+    /// Takes a fragment in, if it is as it was sent. Of one that was copied that is asked just then: whatever its writer does since, it
+    /// is here.
+    fn take_in(
+        &mut self,
+        about: &About,
+        origin: Origin,
+        (head, bytes): (&[u8; HEAD_SIZE], Payload<'_>),
+        is_intact: impl Fn() -> bool,
+    ) -> Option<Gathered> {
+        let mut has_copied = false;
+        let copy = |room: &mut [u8]| {
+            bytes.copy_to(room);
+            has_copied = is_intact();
+            has_copied
+        };
+        let gathered = self.gatherer.gather(about, origin, (head, bytes.len()), copy);
+        (has_copied || is_intact()).then_some(gathered)
+    }
+
     /// All that has come was looked at, and there is no message.
     #[inline]
     pub(super) fn handle_nothing(&mut self, about: &About) {
@@ -105,5 +121,40 @@ impl Gathering {
 
     pub(super) fn close(&mut self, about: &About) {
         self.gatherer.close(about);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_proto::Target;
+    use punctual_proto::fragment::Head;
+    use punctual_proto::limits::FRAGMENT_SIZE_MIN;
+
+    use super::*;
+    use crate::{Bus, NodeOptions, SubscriptionOptions};
+
+    /// Goal: a fragment that was copied whole is here, though its writer comes by just after. One that was not is nothing.
+    #[test]
+    fn a_fragment_is_here_once_it_is_copied() {
+        const SIZE: u32 = FRAGMENT_SIZE_MIN as u32;
+        let node = NodeOptions::new("node").message_size_max(1 << 16).open(&Bus::loopback("parts")).unwrap();
+        let subscription = node.subscription(7, &SubscriptionOptions::default()).unwrap();
+        let about = &subscription.streams().about;
+        let mut gathering = Gathering::new(about);
+        let (source, target) = (subscription.address(), Target::node(node.id()));
+        let origin = Origin { source, target, life: 1, sealed_in: None };
+        let mut take_in = |number, answers: &[bool]| {
+            let head =
+                Head { number, message_size: 2 * SIZE, at: 0, fragment_size: SIZE, is_repaired: false };
+            let asked = Cell::new(0);
+            let bytes = Payload::Private(&[7; SIZE as usize]);
+            gathering.take_in(about, origin, (&head.to_bytes(), bytes), || {
+                asked.set(asked.get() + 1);
+                answers[asked.get() - 1]
+            })
+        };
+        assert_eq!(take_in(1, &[true, false]), Some(Gathered::Part));
+        assert_eq!(take_in(2, &[false, false]), None);
+        assert_eq!(about.page.count(Count::FragmentsRefused).get(), 0);
     }
 }
