@@ -86,7 +86,8 @@ const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 ///
 /// Two sums hold whenever nothing is on its way:
 /// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
-/// - for each peer: what it sent to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`])
+/// - for each peer: what it sent to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`]). In memory nothing arrives
+///   before a communicator has read it: there what is waiting or unread is missing from that sum.
 ///
 /// C has it as it lies here.
 #[repr(C)]
@@ -106,7 +107,8 @@ pub struct Ledger {
     pub no_such_port: u64,
     /// Copies for which an inbox had no room.
     pub inbox_full: u64,
-    /// Copies that were in an inbox when its communicator closed.
+    /// Copies that were in an inbox, or in memory in a ring, when its communicator closed. In memory one call of each sender that has
+    /// begun before may take one more message, and what is queued then and flushed later is told to nobody: these are in no counter.
     pub unread: u64,
     /// Frames written over in a peer's ring before this node read them.
     pub lost_overrun: u64,

@@ -12,9 +12,10 @@ use punctual::memory::{SharedOptions, WhenFull};
 use punctual::node::NodeChange;
 use punctual::publication::TakeError;
 use punctual::{
-    Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, SendError, Target, Wake,
+    Bus, Communicator, CommunicatorOptions, Ledger, Node, NodeOptions, PeerAccount, PublicationOptions,
+    SendError, Target, Wake,
 };
-use punctual_machine::counter::Flag;
+use punctual_machine::counter::{Counter, Flag};
 
 fn shared(name: &str, ring_size: usize, when_full: WhenFull) -> Bus {
     Bus::Shared(SharedOptions { ring_size, when_full, ..SharedOptions::new(&unique(name)) })
@@ -349,6 +350,43 @@ fn unread_in_memory(medium: &Medium) {
     let closed = sender.send_timeout(Target::port("there", 2), b"closed", Duration::from_millis(100));
     assert_eq!(closed, Err(SendError::Unreachable));
     assert_eq!(here.ledger().sent, 120);
+}
+
+/// Goal: what is sent while a communicator closes is delivered, lost or unread, but for the message of one call that has begun before.
+#[test]
+fn what_is_sent_while_a_communicator_closes_is_counted() {
+    const ROUNDS: u64 = 1_000;
+    let _alive = watchdog(60);
+    let bus = shared("closing", 1 << 16, WhenFull::Overrun);
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let mut publication = here.publication(Target::port("there", 1), &PublicationOptions::default()).unwrap();
+    let (bound, closed, mut taken) = (Counter::default(), Counter::default(), 0);
+    let wait_for = |counter: &Counter, round| {
+        while counter.get_published() < round {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                wait_for(&bound, round);
+                while publication.offer(b"flat out").is_ok() {
+                    taken += 1;
+                }
+                closed.publish(round);
+            }
+        });
+        for round in 1..=ROUNDS {
+            let mut receiver = there.bind(1).unwrap();
+            bound.publish(round);
+            receiver.receive_timeout(PATIENCE).unwrap();
+            drop(receiver);
+            wait_for(&closed, round);
+        }
+    });
+    let ledger = there.ledger();
+    let counted = ledger.delivered + ledger.unread + ledger.lost_overrun;
+    assert!(counted <= taken && taken - counted <= ROUNDS, "{taken} taken, {counted} counted: {ledger}");
 }
 
 /// Goal: a node that closes and comes back under its name has a new account, and both lives sum.

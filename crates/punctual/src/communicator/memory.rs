@@ -215,7 +215,7 @@ impl AsFd for MemoryEnd {
 impl Drop for MemoryEnd {
     fn drop(&mut self) {
         self.outlet.flush();
-        let unread = self.subscription.waiting();
+        let unread = self.subscription.close();
         let page = &self.subscription.streams().about.page;
         page.count(Count::ClosedUnread).add(unread);
         page.close_row(self.row, 0);

@@ -220,9 +220,10 @@ impl Subscription {
         &self.nudges
     }
 
-    /// Messages that are there and nobody has had.
-    pub(crate) fn waiting(&mut self) -> u64 {
-        self.images.waiting()
+    /// Reads nothing any more, and is no reader to anybody. How many messages are there that nobody has had.
+    pub(crate) fn close(&mut self) -> u64 {
+        self.disarm();
+        self.images.close()
     }
 
     /// Waits end at this instant too, or a little later: whoever waits looks at the clock now and then.

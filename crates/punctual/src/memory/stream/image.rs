@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::ring::{Next, RingReader, frame_size_max};
+use punctual_machine::ring::{Next, RingMemory, RingReader, frame_size_max};
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, Header, Kind};
 
@@ -303,9 +303,9 @@ impl Image {
         self.reader.lost() + self.refused + self.taken_by_faults
     }
 
-    /// Messages that are there and were not read.
-    pub(super) fn waiting(&self) -> u64 {
-        if self.corrupt { 0 } else { self.file.ring.sent().saturating_sub(self.reader.sequence()) }
+    /// Its ring, and up to which message that was read; none of one that is read no more.
+    pub(super) fn place(&self) -> Option<(RingMemory, u64)> {
+        (!self.corrupt).then(|| (self.file.ring.clone(), self.reader.sequence()))
     }
 
     #[inline]

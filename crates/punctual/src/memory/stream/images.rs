@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Pace, Ticks};
-use punctual_machine::doorbell::Doorbell;
+use punctual_machine::doorbell::{Doorbell, sender_fence};
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, NodeId, Port};
@@ -100,6 +100,8 @@ pub(crate) struct Images {
     /// The lives that know that descriptor; none before it is slept on.
     introduced: Option<HashSet<u64>>,
     housekeeping: Pace,
+    /// It is no reader any more.
+    has_ended: bool,
 }
 
 impl Images {
@@ -135,6 +137,7 @@ impl Images {
             event,
             introduced: None,
             housekeeping: Pace::new(HOUSEKEEPING_EVERY),
+            has_ended: false,
         }
     }
 
@@ -176,13 +179,29 @@ impl Images {
         &self.streams
     }
 
-    /// Messages that are there, or held back, and nobody has had yet.
-    pub(crate) fn waiting(&mut self) -> u64 {
+    /// Ends: no writer takes it for a reader any more. How many messages it leaves that are there, or held back, and that nobody has
+    /// had. One call of each sender that has begun before may take one more, and what is queued untold is not there yet.
+    pub(crate) fn close(&mut self) -> u64 {
         if self.has_changed() {
             self.look_for_rings();
         }
         let held = self.faulty.as_ref().map_or(0, |faulty| faulty.waiting());
-        held + self.followed.images.iter().map(Image::waiting).sum::<u64>()
+        let left: Vec<_> = self.followed.images.iter().filter_map(Image::place).collect();
+        self.end();
+        // Behind the visits: a sender does not see them in a later call than that whose message is not seen here.
+        sender_fence();
+        held + left.iter().map(|(ring, read)| ring.sent().saturating_sub(*read)).sum::<u64>()
+    }
+
+    /// Gives back all that others see of it. Its rows go first: its bell may be another's as soon as it is not listed.
+    fn end(&mut self) {
+        self.gathering.close(&self.streams.about);
+        self.followed.images.clear();
+        if self.introduced.is_some() {
+            self.streams.roster.venue.keep_bell(self.bell, None);
+        }
+        self.streams.delist(self.bell);
+        self.has_ended = true;
     }
 
     /// Whether something may be there at an instant that rings nothing.
@@ -440,11 +459,8 @@ impl Images {
 
 impl Drop for Images {
     fn drop(&mut self) {
-        self.gathering.close(&self.streams.about);
-        self.followed.images.clear();
-        if self.introduced.is_some() {
-            self.streams.roster.venue.keep_bell(self.bell, None);
+        if !self.has_ended {
+            self.end();
         }
-        self.streams.delist(self.bell);
     }
 }
