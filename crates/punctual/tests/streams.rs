@@ -773,6 +773,51 @@ fn a_node_that_is_short_of_rows_loses_nothing_unseen() {
     Role::start_by(&way, &program, "short of rows", &unique("short")).end();
 }
 
+/// Goal: a message that did not fit is the next one, whoever else has sent meanwhile.
+#[test]
+fn a_message_that_did_not_fit_is_the_next() {
+    const SMALL: u8 = 100;
+    for bus in buses("fit") {
+        let there = Node::open(&bus, "there").unwrap();
+        let senders = ["a", "b", "c"].map(|name| Node::open(&bus, name).unwrap());
+        for large in 0..senders.len() {
+            let mut subscription = there.subscription(PORT, &SubscriptionOptions::default()).unwrap();
+            let mut publications = senders.each_ref().map(|node| {
+                node.publication(Target::port("there", PORT), &PublicationOptions::default()).unwrap()
+            });
+            for number in 0..SMALL {
+                for publication in &mut publications {
+                    publication.offer(&[number; 8]).unwrap();
+                }
+                if number == 20 {
+                    publications[large].offer(&[7; 100]).unwrap();
+                }
+            }
+            let mut heard = 0;
+            let found = loop {
+                match subscription.try_receive(&mut [0; 16]) {
+                    Ok(_) => heard += 1,
+                    refused => break refused.unwrap_err(),
+                }
+            };
+            assert!(heard < 2 * usize::from(SMALL), "it was passed over");
+            assert_eq!(found, TakeError::BufferTooSmall { size: 100 });
+            for _ in 0..40 {
+                assert_eq!(subscription.try_receive(&mut [0; 16]).unwrap_err(), found);
+            }
+            let received = subscription.try_receive(&mut [0; 128]).unwrap();
+            assert_eq!((received.size, received.source.node), (100, senders[large].id()));
+            loop {
+                match subscription.poll(usize::MAX, |_| ()) {
+                    0 => break,
+                    count => heard += count,
+                }
+            }
+            assert_eq!(heard, 3 * usize::from(SMALL));
+        }
+    }
+}
+
 /// Goal: a reader that is killed inside of a run holds its writer back no longer than until its death is noticed; the next
 /// life of its node is found again.
 #[test]

@@ -46,9 +46,15 @@ impl Followed {
         delivered
     }
 
-    /// Shows messages of all images; looks behind what is no message a bounded number of times.
+    /// Shows messages of all images; looks behind what is no message a bounded number of times. One that is refused ends the turn,
+    /// and is the first of the next.
     pub(super) fn poll(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
         self.busy_turns = 0;
+        // The busy one's, just now.
+        if self.take_refused() {
+            self.next = self.busy;
+            return 0;
+        }
         for _ in 0..AGAIN_MAX {
             self.belief.was_delayed = false;
             let delivered = self.poll_once(limit, take);
@@ -68,37 +74,46 @@ impl Followed {
         for (turn, index) in (first..count).chain(0..first).enumerate() {
             if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 && !has_only_parts {
                 let busy = self.busy;
-                let found = self.poll_image(busy, limit - delivered, take);
+                let (found, is_over) = self.poll_image(busy, limit - delivered, take);
                 // Of a message that is cut as much is taken in one look as may be.
                 has_only_parts = found == 0 && self.images.get(busy).is_some_and(Image::has_news);
                 delivered += found;
-                if delivered == limit {
-                    self.next = index;
+                if is_over {
+                    self.next = if self.take_refused() { busy } else { index };
                     break;
                 }
             }
-            delivered += self.poll_image(index, limit - delivered, take);
-            if delivered == limit {
-                self.next = index + 1;
+            let (found, is_over) = self.poll_image(index, limit - delivered, take);
+            delivered += found;
+            if is_over {
+                self.next = if self.take_refused() { index } else { index + 1 };
                 break;
             }
         }
         delivered
     }
 
+    /// How many were delivered, and whether that ends the turn.
     #[inline]
     fn poll_image(
         &mut self,
         index: usize,
         limit: usize,
         take: &mut dyn FnMut(&StreamMessage<'_>) -> bool,
-    ) -> usize {
+    ) -> (usize, bool) {
         // Most have nothing.
-        let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else { return 0 };
+        let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else {
+            return (0, false);
+        };
         let found = image.poll(limit, &mut self.belief, take);
-        if found > 0 {
+        let is_refused = self.belief.was_refused;
+        if found > 0 || is_refused {
             self.busy = index;
         }
-        found
+        (found, found == limit || is_refused)
+    }
+
+    fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.belief.was_refused)
     }
 }

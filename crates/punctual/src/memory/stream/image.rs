@@ -224,6 +224,9 @@ impl Image {
             };
             let message = StreamMessage::new(head, payload);
             if !take(&message) {
+                // One that was written over is gone.
+                let is_there = message.fate.get() != Fate::Overwritten;
+                belief.was_refused = is_there;
                 return delivered;
             }
             let fate = message.settle();

@@ -117,7 +117,7 @@ impl Images {
             opening.corrupt_by(faults);
         }
         let faulty = faults.map(|faults| Box::new(Faulty::new(faults, opening.is_some())));
-        let belief = Belief { opening: opening.map(Box::new), was_delayed: false };
+        let belief = Belief { opening: opening.map(Box::new), was_delayed: false, was_refused: false };
         Self {
             followed: Followed::new(belief),
             faulty,

@@ -115,6 +115,8 @@ pub(super) struct Belief {
     pub(super) opening: Option<Box<Opening>>,
     /// A look ended at something that is no message: there may be one behind it.
     pub(super) was_delayed: bool,
+    /// A look ended at a message that its reader does not want yet.
+    pub(super) was_refused: bool,
 }
 
 impl Opening {
