@@ -16,6 +16,9 @@ pub struct SystemError {
 }
 
 impl SystemError {
+    /// The operation of who maps memory.
+    pub(crate) const MAP: &str = "map";
+
     /// An error of `operation` on `object`.
     pub fn new(operation: &'static str, object: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self { operation, object: object.into(), source: source.into() }
@@ -34,12 +37,22 @@ impl SystemError {
     /// Whether this process, or the machine, has no descriptor or no memory left.
     pub fn is_exhaustion(&self) -> bool {
         matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+            || self.is_locked_memory()
+    }
+
+    /// Whether this process locks its memory, and may lock no more.
+    pub fn is_locked_memory(&self) -> bool {
+        self.operation == Self::MAP && self.source.raw_os_error() == Some(libc::EAGAIN)
     }
 }
 
 impl fmt::Display for SystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.object, self.source)
+        write!(f, "{} {}: {}", self.operation, self.object, self.source)?;
+        match self.is_locked_memory() {
+            true => f.write_str(", as this process locks its memory and may lock no more: see `ulimit -l`"),
+            false => Ok(()),
+        }
     }
 }
 

@@ -199,7 +199,7 @@ impl Mapping {
         let mapping = Self::checked(start, PAGE_SIZE, path)?;
         // SAFETY: the range is the mapping's own; a child without it misses nothing.
         unsafe { madvise(mapping.start.as_ptr().cast(), PAGE_SIZE, Advice::LinuxDontFork) }
-            .map_err(|error| SystemError::new("map", path.display().to_string(), error))?;
+            .map_err(|error| SystemError::new(SystemError::MAP, path.display().to_string(), error))?;
         Ok(mapping)
     }
 
@@ -235,8 +235,9 @@ impl Mapping {
         object: &Path,
     ) -> Result<Self, SystemError> {
         let object = || object.display().to_string();
-        let start = start.map_err(|error| SystemError::new("map", object(), error))?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| SystemError::last("map", object()))?;
+        let start = start.map_err(|error| SystemError::new(SystemError::MAP, object(), error))?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| SystemError::last(SystemError::MAP, object()))?;
         Ok(Self { start, size })
     }
 

@@ -17,6 +17,9 @@ use punctual::{
 };
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::event_fd::wait_readable;
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 const PORT: u16 = 7;
 
@@ -682,6 +685,11 @@ fn role() {
                 subscription.poll(64, |_| std::thread::sleep(Duration::from_micros(50)));
             }
         }
+        "locked" => {
+            lock_memory_within_limit();
+            let refused = node.subscription(PORT, &SubscriptionOptions::default()).unwrap_err().to_string();
+            assert!(refused.contains("ulimit -l"), "{refused}");
+        }
         "writer" => {
             let mut publication =
                 node.publication(Target::port("here", PORT), &ring(4096, WhenFull::HoldBack)).unwrap();
@@ -816,6 +824,31 @@ fn a_message_that_did_not_fit_is_the_next() {
             assert_eq!(heard, 3 * usize::from(SMALL));
         }
     }
+}
+
+/// The limit of memory that a process locks, bytes.
+const LOCKED_SIZE: u64 = 4 << 20;
+
+/// Locks what memory it maps from now on, up to the limit.
+fn lock_memory_within_limit() {
+    let mut capabilities = capabilities(None).unwrap();
+    capabilities.effective -= CapabilitySet::IPC_LOCK;
+    set_capabilities(None, capabilities).unwrap();
+    let maximum = getrlimit(Resource::Memlock).maximum;
+    let current = Some(LOCKED_SIZE.min(maximum.unwrap_or(LOCKED_SIZE)));
+    setrlimit(Resource::Memlock, Rlimit { current, maximum }).unwrap();
+    mlockall(MlockAllFlags::FUTURE).unwrap();
+}
+
+/// Goal: a ring that cannot be mapped, because this process may lock no more memory, is not passed over in silence.
+#[test]
+fn a_limit_of_locked_memory_is_an_error() {
+    let _alive = watchdog(60);
+    let name = unique("locked");
+    let node = Node::open(&Bus::shared(&name), "here").unwrap();
+    let large = PublicationOptions { ring_size: 2 * LOCKED_SIZE as usize, ..PublicationOptions::default() };
+    let _publication = node.publication(Target::port("other", PORT), &large).unwrap();
+    Role::start("locked", &name).end();
 }
 
 /// Goal: a reader that is killed inside of a run holds its writer back no longer than until its death is noticed; the next

@@ -77,7 +77,7 @@ impl fmt::Display for SendError {
             Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),
             Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
             Self::NoMemory => f.write_str(
-                "no memory for a ring to this target: free some of /dev/shm, or see `ulimit -n` and `ulimit -f`",
+                "no memory for a ring to this target: free some of /dev/shm, or see `ulimit -n`, `-f` and `-l`",
             ),
         }
     }

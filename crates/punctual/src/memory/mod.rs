@@ -118,7 +118,9 @@ fn system(error: SystemError) -> OpenError {
         std::io::ErrorKind::FileTooLarge => {
             "this process may make no file so large: raise the limit (ulimit -f) or choose a smaller ring"
         }
-        _ if error.is_exhaustion() => "nodes that cannot be seen would not be heard: see `ulimit -n`",
+        _ if error.is_exhaustion() && !error.is_locked_memory() => {
+            "nodes that cannot be seen would not be heard: see `ulimit -n`"
+        }
         _ => "see the text before",
     };
     OpenError::System { error, advice }
