@@ -89,6 +89,40 @@ fn truncate(bus: &str) {
     }
 }
 
+/// Goal: who puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true one.
+#[test]
+fn who_claims_anothers_ring_keeps_nobody_from_it() {
+    let _alive = watchdog(60);
+    let bus = unique("claimed");
+    let open = |name: &str| Node::open(&Bus::shared(&bus), name).unwrap();
+    let (thief, honest, reader) = (open("thief"), open("honest"), open("reader"));
+    let file_of = |node: &Node, ending: &str| {
+        let files = std::fs::read_dir(folder_of(&bus)).unwrap().map(|entry| entry.unwrap().path());
+        let is_its = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(&node.id().to_string()) && name.ends_with(ending)
+        };
+        files.into_iter().find(is_its).unwrap()
+    };
+    // So that it has a table, and is the first whose table is read.
+    let _own = thief.publication(Target::port("reader", 9), &PublicationOptions::default()).unwrap();
+    let mut publication =
+        honest.publication(Target::port("reader", 7), &PublicationOptions::default()).unwrap();
+    let stream = file_of(&honest, ".stream");
+    let id = stream.file_stem().unwrap().to_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
+    let ring = file_of(&thief, ".ring");
+    std::fs::write(ring.with_extension(format!("{id}.stream")), [0; 8192]).unwrap();
+    let table = Mapping::open(&ring, Access::ReadWrite).unwrap();
+    let words: &[Counter] = table.objects(0, table.size() / 8).unwrap();
+    words[12_288 / 8 + 1].set(u64::MAX << 48);
+    words[12_288 / 8].publish(u64::from_str_radix(&id, 16).unwrap());
+    let mut subscription = reader.subscription(7, &SubscriptionOptions::default()).unwrap();
+    publication.offer(b"the true one").unwrap();
+    assert_eq!(subscription.poll(1, |_| ()), 1, "it was never followed");
+    drop((subscription, publication, thief, honest, reader));
+    let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
+}
+
 /// Goal: a process that cuts its files short under those who read them ends nobody.
 #[test]
 fn a_truncator_ends_nobody() {

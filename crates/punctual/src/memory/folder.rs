@@ -144,7 +144,7 @@ impl Folder {
             let is_found = sight.found.iter().any(|found| found.segment.owner.life == life);
             if !is_known(node, life) && !is_found {
                 if !self.look_at((node, life), sight) {
-                    mail.refuse(life);
+                    mail.refuse(node, life);
                 }
                 looks += 1;
             } else if may_be_dead {

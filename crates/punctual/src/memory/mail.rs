@@ -63,7 +63,7 @@ pub(super) struct Mail {
     /// The box was not empty.
     has_more_notes: bool,
     /// Files with a ring's name that are none: looked at once.
-    refused: HashSet<u64>,
+    refused: HashSet<(NodeId, u64)>,
 }
 
 /// In place of a bell: of a node that has come, and about a life that may have ended.
@@ -121,7 +121,8 @@ impl Mail {
             let bell = usize::from(what as u16);
             if SUBSCRIPTION_BELLS.contains(&bell) {
                 let has_room = self.events.len() < EVENTS_MAX || self.events.contains_key(&(life, bell));
-                let is_kept = has_room && !self.refused.contains(&life);
+                let is_refused = NodeId::new(node).is_some_and(|node| self.refused.contains(&(node, life)));
+                let is_kept = has_room && !is_refused;
                 if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), is_kept) {
                     self.events.insert((life, bell), (what >> BELL_BITS, Arc::new(event)));
                 }
@@ -169,7 +170,7 @@ impl Mail {
             listing.posts.extend(Paths::parse_post(name));
             let Some((node, life)) = Paths::parse(name) else { continue };
             listing.lives.push(life);
-            if life != own_life && !self.refused.contains(&life) {
+            if life != own_life && !self.refused.contains(&(node, life)) {
                 self.subjects.push_back(Subject { node, life, may_be_dead: false });
             }
         }
@@ -190,10 +191,10 @@ impl Mail {
     }
 
     /// Remembers a file that is no ring, or is gone. Rings appear whole: it will not become one.
-    pub(super) fn refuse(&mut self, life: u64) {
+    pub(super) fn refuse(&mut self, node: NodeId, life: u64) {
         self.forget(life);
         if self.refused.len() < REFUSED_MAX {
-            self.refused.insert(life);
+            self.refused.insert((node, life));
         }
     }
 
@@ -217,7 +218,7 @@ impl Mail {
         let mut lives = self.listed.clone().unwrap_or_default();
         lives.sort_unstable();
         let mut posts = std::mem::take(&mut self.posts);
-        posts.retain(|(_, life)| lives.binary_search(life).is_err() || self.refused.contains(life));
+        posts.retain(|post| lives.binary_search(&post.1).is_err() || self.refused.contains(post));
         posts
     }
 
@@ -253,7 +254,7 @@ mod tests {
         }
         let opened = File::open(folder.path()).unwrap();
         let mut mail = Mail::default();
-        mail.refuse(2);
+        mail.refuse(NodeId::new(1).unwrap(), 2);
         mail.list_all();
         let (mut seen, mut steps) = (Vec::new(), 0);
         while mail.has_more_names() {

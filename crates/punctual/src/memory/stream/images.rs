@@ -90,8 +90,8 @@ pub(crate) struct Images {
     /// All nodes, our own included, as of a version of the roster.
     members: Vec<Arc<Peer>>,
     version_seen: u64,
-    /// Rings whose page says that they are not for us, or nothing: looked at once.
-    refused: HashSet<u64>,
+    /// Rings, by whose they are said to be, whose page says that they are not for us, or nothing: looked at once.
+    refused: HashSet<(NodeId, u64, u64)>,
     ended: VecDeque<ImageAccount>,
     /// Publications that are for us, and for which this process has no memory left.
     left_out: usize,
@@ -383,10 +383,12 @@ impl Images {
             let owner = member.segment.owner;
             for entry in member.segment.streams() {
                 let id = entry[0].get_published();
-                let is_known = || self.followed.images.iter().any(|image| image.file.about.id == id);
+                // Anybody may say of any ring that it is his.
+                let ring = (owner.node, owner.life, id);
+                let is_known = || self.followed.images.iter().any(|image| image.file.about.ring() == ring);
                 if id == 0
                     || !self.reads.may_mean(entry[1].get(), node)
-                    || self.refused.contains(&id)
+                    || self.refused.contains(&ring)
                     || is_known()
                 {
                     continue;
@@ -403,26 +405,30 @@ impl Images {
                 let reads = self.reads;
                 let is_for_us = |file: &RingFile| {
                     let about = &file.about;
-                    let is_its = (about.node, about.life, about.id) == (owner.node, owner.life, id);
-                    is_its && reads.includes(about, node)
+                    about.ring() == ring && reads.includes(about, node)
                 };
                 let file = RingFile::read(&memory).filter(is_for_us);
-                outcome = outcome.and(self.follow(id, member, file));
+                outcome = outcome.and(self.follow(ring, member, file));
             }
         }
         self.members = members;
         outcome
     }
 
-    /// Follows the ring of that id, if it is one for us that can be believed.
-    fn follow(&mut self, id: u64, member: &Arc<Peer>, file: Option<RingFile>) -> Result<(), StreamError> {
+    /// Follows the ring of that node, life and id, if it is one for us that can be believed.
+    fn follow(
+        &mut self,
+        ring: (NodeId, u64, u64),
+        member: &Arc<Peer>,
+        file: Option<RingFile>,
+    ) -> Result<(), StreamError> {
         let Some(file) = file else {
-            self.refused.insert(id);
+            self.refused.insert(ring);
             return Ok(());
         };
         let is_sealed = file.about.sealed;
         if !self.reads.takes(is_sealed, self.followed.belief.opening.is_some()) {
-            self.refused.insert(id);
+            self.refused.insert(ring);
             let refusal = if is_sealed { Refusal::Unexpected } else { Refusal::Unsealed };
             self.page().count(count_of(refusal)).add(1);
             return Ok(());

@@ -60,6 +60,11 @@ pub(in crate::memory) struct RingIdentity {
 }
 
 impl RingIdentity {
+    /// Whose it is, and its id: that alone anybody may claim.
+    pub(in crate::memory) fn ring(&self) -> (NodeId, u64, u64) {
+        (self.node, self.life, self.id)
+    }
+
     /// Whether messages are for this port of this node. Everybody is everybody but the sender itself; what it sends to its own port
     /// is sent on purpose.
     pub(in crate::memory) fn is_for(&self, node: NodeId, port: Port) -> bool {
