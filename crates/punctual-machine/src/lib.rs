@@ -46,6 +46,8 @@ pub mod namespace;
 pub mod packet;
 pub mod parker;
 #[cfg(not(loom))]
+pub mod own_file;
+#[cfg(not(loom))]
 pub mod process;
 pub mod ring;
 #[cfg(not(loom))]

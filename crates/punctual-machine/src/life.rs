@@ -12,15 +12,16 @@
 //!    only read the file can neither pretend that a dead owner lives, nor disturb who asks.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::SystemError;
 use crate::memory::Mapping;
+use crate::own_file::FileIdentity;
 
 /// What is known of who made a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +43,14 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Holds the file at `path`.
+    /// Holds the file at `path`, which we made.
     ///
     /// # Errors
     /// If the file cannot be opened or mapped, if somebody else holds it, or if its file system keeps no locks.
-    pub fn hold(path: &Path) -> Result<Self, SystemError> {
-        let failed = |error| SystemError::new("lock", path.display().to_string(), error);
-        let own = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        Self::hold_file(&own, path)
+    pub fn hold(path: &Path, made: FileIdentity) -> Result<Self, SystemError> {
+        let own = made.open(CWD, path);
+        let own = own.map_err(|error| SystemError::new("lock", path.display().to_string(), error))?;
+        Self::hold_file(&own.into(), path)
     }
 
     /// Holds by way of this open file, which nothing else that lasts may refer to (rule 1).
@@ -107,13 +108,18 @@ mod tests {
         (folder, opened, CString::new("file").unwrap())
     }
 
+    fn hold(folder: &tempfile::TempDir) -> Result<LifeLock, SystemError> {
+        let path = folder.path().join("file");
+        LifeLock::hold(&path, FileIdentity::of(File::open(&path).unwrap()).unwrap())
+    }
+
     #[test]
     fn a_file_is_held_until_its_lock_is_dropped() {
         let (folder, opened, name) = folder();
         assert_eq!(look(opened.as_fd(), &name), Life::Ended);
-        let lock = LifeLock::hold(&folder.path().join("file")).unwrap();
+        let lock = hold(&folder).unwrap();
         assert_eq!(look(opened.as_fd(), &name), Life::Held);
-        let second = LifeLock::hold(&folder.path().join("file")).unwrap_err();
+        let second = hold(&folder).unwrap_err();
         assert!(second.to_string().contains("lock"), "{second}");
         drop(lock);
         assert_eq!(look(opened.as_fd(), &name), Life::Ended);
@@ -125,7 +131,7 @@ mod tests {
     #[test]
     fn no_child_keeps_the_lock() {
         let (folder, opened, name) = folder();
-        let lock = LifeLock::hold(&folder.path().join("file")).unwrap();
+        let lock = hold(&folder).unwrap();
         let mut program = Command::new("sleep").arg("100").spawn().unwrap();
         // SAFETY: the child only waits, in a call that is safe after `fork`, and is killed below.
         let child = unsafe { libc::fork() };

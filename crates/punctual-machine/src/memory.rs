@@ -23,6 +23,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::SystemError;
 use crate::life::LifeLock;
 pub use crate::memory_traits::SharedObject;
+use crate::own_file::FileIdentity;
 
 /// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
 pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
@@ -71,12 +72,17 @@ impl Mapping {
     ///
     /// Its pages are reserved, so that a full file system is an error here and not a signal later.
     pub fn create(path: &Path, size: usize, mode: u32) -> Result<Self, SystemError> {
-        Self::create_partly(path, size, size, mode)
+        Self::create_partly(path, size, size, mode).map(|(mapping, _)| mapping)
     }
 
-    /// The same, but only its first `reserved` bytes are reserved and present. The others are zeroes that [`reserve_in`] reserves
-    /// before they are written to.
-    pub fn create_partly(path: &Path, size: usize, reserved: usize, mode: u32) -> Result<Self, SystemError> {
+    /// The same, with the open file, but only its first `reserved` bytes are reserved and present. The others are zeroes that
+    /// [`crate::own_file::reserve_in`] reserves before they are written to.
+    pub fn create_partly(
+        path: &Path,
+        size: usize,
+        reserved: usize,
+        mode: u32,
+    ) -> Result<(Self, File), SystemError> {
         let failed = |error| SystemError::new("create shared memory", path.display().to_string(), error);
         crate::label!("memory.create");
         let file = OpenOptions::new()
@@ -86,9 +92,10 @@ impl Mapping {
             .mode(mode)
             .open(path)
             .map_err(failed)?;
-        Self::fill(&file, (size, reserved), mode, path).inspect_err(|_| {
+        let filled = Self::fill(&file, (size, reserved), mode, path).inspect_err(|_| {
             let _already_failing = std::fs::remove_file(path);
-        })
+        });
+        filled.map(|mapping| (mapping, file))
     }
 
     /// Reserves and maps a new file.
@@ -159,16 +166,29 @@ impl Mapping {
         Ok((mapping, file.into()))
     }
 
-    /// A part of an existing file, from a whole page on, by its name in an open folder. Its end may lie beyond that of the file, which
-    /// grows: what is not there yet is as if a peer had cut it off, and is not to be touched.
+    /// A part of an existing file, from a whole page on, by its name in an open folder, for reading. Its end may lie beyond that of the
+    /// file, which grows: what is not there yet is as if a peer had cut it off, and is not to be touched.
     pub fn open_part_in(
         folder: BorrowedFd<'_>,
         name: &CStr,
         part: Range<usize>,
-        access: Access,
     ) -> Result<Self, SystemError> {
-        let (file, object) = open_file_in(folder, name, access)?;
-        Self::of_file_part(&file, part, access, object)
+        let (file, object) = open_file_in(folder, name, Access::Read)?;
+        Self::of_file_part(&file, part, Access::Read, object)
+    }
+
+    /// The same of a file that we made, for writing.
+    pub fn own_part_in(
+        folder: BorrowedFd<'_>,
+        name: &CStr,
+        made: FileIdentity,
+        part: Range<usize>,
+    ) -> Result<Self, SystemError> {
+        let object = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let file = made.open(folder, name);
+        let file = file
+            .map_err(|error| SystemError::new("open shared memory", object.display().to_string(), error))?;
+        Self::of_file_part(&file.into(), part, Access::ReadWrite, object)
     }
 
     fn of_opened(file: &File, access: Access, path: &Path) -> Result<Self, SystemError> {
@@ -412,28 +432,9 @@ impl<T: SharedObject, const N: usize> Deref for MappedArray<T, N> {
     }
 }
 
-/// Reserves a part of a file of ours that nobody has written to, by its name in an open folder, which is at `path`.
-///
-/// # Errors
-/// If there is no room, or no such file.
-pub fn reserve_in(
-    folder: BorrowedFd<'_>,
-    name: &CStr,
-    path: &Path,
-    part: Range<usize>,
-) -> Result<(), SystemError> {
-    let failed = |error: rustix::io::Errno| {
-        SystemError::new("reserve shared memory", path.display().to_string(), error)
-    };
-    crate::label!("memory.reserve.in");
-    let file =
-        rustix::fs::openat(folder, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    reserve(&file, part).map_err(failed)
-}
-
 /// Reserves pages of a file that nobody has written to, by filling them: a page that is only reserved is zeroed when it is first
 /// touched, alone, while pages with content are mapped sixteen at a time.
-fn reserve(file: impl AsFd, part: Range<usize>) -> rustix::io::Result<()> {
+pub(crate) fn reserve(file: impl AsFd, part: Range<usize>) -> rustix::io::Result<()> {
     allow_size(part.end)?;
     let mut filled = part.start;
     while filled < part.end {
@@ -470,6 +471,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_file::reserve_in;
     use crate::sync::{AtomicU64, Ordering};
 
     #[test]
@@ -521,11 +523,13 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("partly");
-        let ours = Mapping::create_partly(&path, 16_384, 4096, 0o600).unwrap();
+        let (ours, file) = Mapping::create_partly(&path, 16_384, 4096, 0o600).unwrap();
+        let made = FileIdentity::of(file).unwrap();
         let taken = || std::fs::metadata(&path).map(|found| (found.size(), found.blocks() * 512)).unwrap();
         assert_eq!((ours.size(), taken()), (16_384, (16_384, 4096)));
         let directory = File::open(folder.path()).unwrap();
-        let reserve = |name: &CStr, part| reserve_in(directory.as_fd(), name, Path::new("the file"), part);
+        let place = (Path::new("the file"), made);
+        let reserve = |name: &CStr, part| reserve_in(directory.as_fd(), name, place, part);
         reserve(c"partly", 4096..12_288).unwrap();
         assert_eq!(taken(), (16_384, 12_288));
         let error = reserve(c"missing", 0..4096).unwrap_err();

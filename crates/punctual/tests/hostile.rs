@@ -4,10 +4,11 @@ mod common;
 
 use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, Role, free_ports, on_ethernet, own_role, unique, watchdog};
+use punctual::memory::{SharedOptions, Sharing};
 use punctual::publication::OfferError;
 use punctual::{Address, Bus, Communicator, Node, NodeId, PublicationOptions, SubscriptionOptions, Target};
 use punctual_machine::counter::Counter;
@@ -87,6 +88,36 @@ fn truncate(bus: &str) {
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+/// Opens a node on a bus of our own group, gives its file's name to something else, and subscribes.
+fn subscribe_while_the_name_is_taken(take: impl FnOnce(&Path)) {
+    let group = rustix::process::getegid().as_raw();
+    let bus = unique("taken");
+    let options = SharedOptions { sharing: Sharing::Group(group), ..SharedOptions::new(&bus) };
+    let node = Node::open(&Bus::Shared(options), "node").unwrap();
+    let folder = PathBuf::from(format!("/dev/shm/punctual.g{group}.{bus}"));
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let ring = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "ring")).unwrap();
+    std::fs::remove_file(&ring).unwrap();
+    take(&ring);
+    let _may_be_refused = node.subscription(7, &SubscriptionOptions::default());
+    drop(node);
+    let _all_tidied = std::fs::remove_dir_all(folder);
+}
+
+/// Goal: who may write to the folder of a group's bus makes nobody write to files of his own, nor wait for ever.
+#[test]
+fn who_takes_a_name_away_makes_nobody_write_elsewhere() {
+    let _alive = watchdog(60);
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (file, content) = (elsewhere.path().join("file"), vec![7; 200_000]);
+    std::fs::write(&file, &content).unwrap();
+    subscribe_while_the_name_is_taken(|ring| symlink(&file, ring).unwrap());
+    assert!(std::fs::read(&file).unwrap() == content, "the link was followed");
+    subscribe_while_the_name_is_taken(|ring| {
+        rustix::fs::mkfifoat(rustix::fs::CWD, ring, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    });
 }
 
 /// Goal: who puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true one.

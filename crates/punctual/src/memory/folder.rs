@@ -12,6 +12,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_machine::fd_exchange::PostBox;
 use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, Mapping};
+use punctual_machine::own_file::{FileIdentity, reserve_in};
 use punctual_proto::NodeId;
 
 use super::mail::{Mail, note_of_bell, note_of_death, note_of_node, note_that_wakes};
@@ -39,6 +40,8 @@ pub(super) struct Folder {
     own: Paths,
     /// Says that we live.
     _lock: LifeLock,
+    /// Which file our ring is: others may take its name away.
+    made: FileIdentity,
     post: PostBox,
     identity: (NodeId, u64),
     modes: Modes,
@@ -82,14 +85,15 @@ impl Folder {
         }
         punctual_machine::label!("folder.segment");
         let made = Segment::create(&own, owner, name, modes);
-        let entered = made.and_then(|(segment, lock)| {
-            let directory = Arc::new(open_folder(&folder, &own)?);
+        let entered = made.and_then(|(segment, lock, made)| {
             let (identity, mail) = ((owner.node, owner.life), Mutex::default());
+            let directory = Arc::new(open_folder(&folder, identity)?);
             let venue = Self {
                 folder: folder.clone(),
                 directory,
                 own: own.clone(),
                 _lock: lock,
+                made,
                 post,
                 identity,
                 modes,
@@ -171,16 +175,17 @@ impl Folder {
 }
 
 /// The folder with our ring in it, which others must be able to see that we hold.
-fn open_folder(folder: &Path, own: &Paths) -> Result<File, SystemError> {
+fn open_folder(folder: &Path, (node, life): (NodeId, u64)) -> Result<File, SystemError> {
     let failed = |error| SystemError::new("open bus folder", folder.display().to_string(), error);
     let directory = File::open(folder).map_err(failed)?;
-    let ring = File::open(&own.ring).map_err(failed)?;
-    match life::look_at(ring.as_fd()) {
+    let name = &mut [0; Paths::NAME_SIZE];
+    match life::look(directory.as_fd(), Paths::name(node, life, "ring", name)) {
         Life::Held => Ok(directory),
-        _ => {
+        Life::Absent => Err(failed(std::io::ErrorKind::NotFound.into())),
+        Life::Ended | Life::Unknown => {
             let text = "its file system shows no locks: nobody could tell who lives; take a tmpfs";
             let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
-            Err(SystemError::new("lock", own.ring.display().to_string(), error))
+            Err(SystemError::new("lock", folder.display().to_string(), error))
         }
     }
 }
@@ -378,8 +383,8 @@ impl Venue for Folder {
         let name = &mut [0; Paths::NAME_SIZE];
         let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
         let part = Rows::part(step);
-        match punctual_machine::memory::reserve_in(self.directory.as_fd(), name, &self.own.ring, part) {
-            // Somebody wiped the folder. Who has mapped the file sees what is written there, but for where it had to grow.
+        match reserve_in(self.directory.as_fd(), name, (&self.own.ring, self.made), part) {
+            // Somebody wiped the folder, or put something else there. Who has mapped the file sees what is written there, but for where it had to grow.
             Err(error) if step == 0 && error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             reserved => reserved,
         }
@@ -388,7 +393,7 @@ impl Venue for Folder {
     fn map_rows(&self, part: Range<usize>) -> Result<Mapping, SystemError> {
         let name = &mut [0; Paths::NAME_SIZE];
         let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
-        Mapping::open_part_in(self.directory.as_fd(), name, part, Access::ReadWrite)
+        Mapping::own_part_in(self.directory.as_fd(), name, self.made, part)
     }
 
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {

@@ -12,9 +12,8 @@
 //! are not there: tables are used from the first entry on, and the identity says how far. The rows' are reserved when the node first
 //! reads, and the file grows when it needs more of them.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use punctual_machine::SystemError;
@@ -22,9 +21,11 @@ use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedArray, MappedSlice, Mapping};
+use punctual_machine::own_file::FileIdentity;
 use punctual_machine::process::ProcessIdentity;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
+use rustix::fs::Mode;
 
 use super::paths::Paths;
 use super::rows::{FIRST_END, FURTHER, ROWS_AT, ROWS_MAX, ROWS_STEP, Rows};
@@ -140,23 +141,25 @@ pub(super) struct Modes {
 }
 
 impl Segment {
-    /// A new segment in files. The ring's file appears whole: it is made under another name.
+    /// A new segment in files. The ring's file, which is held and of which is said which it is, appears whole: it is made under
+    /// another name.
     pub(super) fn create(
         paths: &Paths,
         owner: Owner,
         name: &str,
         modes: Modes,
-    ) -> Result<(Self, LifeLock), SystemError> {
+    ) -> Result<(Self, LifeLock, FileIdentity), SystemError> {
         let unfinished = paths.unfinished();
         punctual_machine::label!("segment.bell");
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
         punctual_machine::label!("segment.ring");
         // Closed to everybody else until it is held: who may read it could keep us from that.
-        let memory = Mapping::create_partly(&unfinished, SEGMENT_SIZE, ROWS_AT, 0o600)
+        let (memory, file) = Mapping::create_partly(&unfinished, SEGMENT_SIZE, ROWS_AT, 0o600)
             .inspect_err(|_| paths.remove())?;
-        let lock = LifeLock::hold(&unfinished)?;
+        let made = FileIdentity::of(&file)?;
+        let lock = LifeLock::hold(&unfinished, made)?;
         punctual_machine::label!("segment.permissions");
-        std::fs::set_permissions(&unfinished, Permissions::from_mode(modes.ring)).map_err(|error| {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(modes.ring)).map_err(|error| {
             SystemError::new("set permissions of", unfinished.display().to_string(), error)
         })?;
         punctual_machine::label!("segment.fill");
@@ -165,7 +168,7 @@ impl Segment {
         std::fs::rename(&unfinished, &paths.ring)
             .map_err(|error| SystemError::new("publish", paths.ring.display().to_string(), error))?;
         punctual_machine::label!("segment.publish.done");
-        Ok((segment, lock))
+        Ok((segment, lock, made))
     }
 
     /// A new segment in memory of this process.
@@ -348,7 +351,7 @@ impl Segment {
         let Some(folder) = self.folder.as_ref().filter(|_| !self.rows.has_further()) else { return };
         let name = &mut [0; Paths::NAME_SIZE];
         let name = Paths::name(self.owner.node, self.owner.life, "ring", name);
-        if let Ok(further) = Mapping::open_part_in(folder.as_fd(), name, FURTHER, Access::Read) {
+        if let Ok(further) = Mapping::open_part_in(folder.as_fd(), name, FURTHER) {
             self.rows.set_further(further);
         }
     }
