@@ -4,16 +4,20 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, recvmsg, sendmsg_addr,
 };
+use rustix::process::geteuid;
 
 use crate::SystemError;
+use crate::memory::rename_to_free;
 
 /// Size of a note, bytes.
 pub const NOTE_SIZE: usize = 24;
@@ -32,7 +36,7 @@ pub struct Note {
 pub struct PostBox(UnixDatagram);
 
 impl PostBox {
-    /// Opens a box at `path`, which must not exist.
+    /// Opens a box at `path`, which must not exist. For an instant it looks abandoned: the kernel makes the file first.
     pub fn open(path: &Path) -> Result<Self, SystemError> {
         let failed = |error| SystemError::new("open post box", path.display().to_string(), error);
         crate::label!("post.bind");
@@ -40,6 +44,24 @@ impl PostBox {
         crate::label!("post.bind.done");
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Self(socket))
+    }
+
+    /// The same, with these permissions if they are not to be as the umask says. It appears whole: it is made at `unfinished`.
+    ///
+    /// # Errors
+    /// Of kind `NotFound` also if somebody has removed what was unfinished.
+    pub fn open_whole(path: &Path, unfinished: &Path, mode: Option<u32>) -> Result<Self, SystemError> {
+        let post = Self::open(unfinished)?;
+        crate::label!("post.permissions");
+        let permitted = mode.map_or(Ok(()), |mode| set_socket_mode(unfinished, mode));
+        crate::label!("post.publish");
+        let published = permitted.map_err(Into::into).and_then(|()| rename_to_free(unfinished, path));
+        crate::label!("post.publish.done");
+        published.map_err(|error| {
+            let _already_failing = std::fs::remove_file(unfinished);
+            SystemError::new("open post box", path.display().to_string(), error)
+        })?;
+        Ok(post)
     }
 
     /// Whether there is a box at `path` whose owner is gone.
@@ -56,8 +78,7 @@ impl PostBox {
         text: &[u8; NOTE_SIZE],
         attached: Option<BorrowedFd<'_>>,
     ) -> Result<(), SystemError> {
-        let failed =
-            |error: rustix::io::Errno| SystemError::new("post to", path.display().to_string(), error);
+        let failed = |error: Errno| SystemError::new("post to", path.display().to_string(), error);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -93,16 +114,36 @@ impl AsFd for PostBox {
     }
 }
 
+/// Sets the permissions of a socket of ours at a path, and of nothing else.
+///
+/// # Errors
+/// `ENOENT` if ours is not there any more.
+fn set_socket_mode(path: &Path, mode: u32) -> Result<(), Errno> {
+    let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = rustix::fs::fstat(&node)?;
+    let is_socket = FileType::from_raw_mode(found.st_mode).is_socket();
+    if !is_socket || found.st_uid != geteuid().as_raw() {
+        return Err(Errno::NOENT);
+    }
+    // Of an open path nothing can be set but by its name here.
+    let opened = format!("/proc/self/fd/{}", node.as_raw_fd());
+    rustix::fs::chmod(opened, Mode::from_raw_mode(mode))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counter::Flag;
     use crate::event_fd::EventFd;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_descriptor_travels_with_a_note() {
         let folder = tempfile::tempdir().unwrap();
         let (here, there) = (folder.path().join("here"), folder.path().join("there"));
-        let (sender, receiver) = (PostBox::open(&here).unwrap(), PostBox::open(&there).unwrap());
+        let open = |path: &Path| PostBox::open_whole(path, &path.with_extension("new"), None);
+        let (sender, receiver) = (open(&here).unwrap(), open(&there).unwrap());
         assert!(receiver.take().is_none());
 
         let bell = EventFd::new().unwrap();
@@ -116,9 +157,51 @@ mod tests {
         assert!(receiver.take().unwrap().descriptor.is_none());
 
         assert!(sender.post(&folder.path().join("nobody"), &[0; NOTE_SIZE], None).is_err());
-        assert!(PostBox::open(&here).is_err(), "the path is taken");
+        assert!(open(&here).is_err(), "the path is taken");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left unfinished");
         assert!(!PostBox::is_abandoned(&here) && !PostBox::is_abandoned(&folder.path().join("nobody")));
         drop(sender);
         assert!(PostBox::is_abandoned(&here));
+    }
+
+    /// Goal: no box looks abandoned while its owner opens it.
+    #[test]
+    fn a_box_appears_with_its_owner() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (path, unfinished) = (folder.path().join("post"), folder.path().join("box"));
+        let ended = Flag::default();
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut abandoned = 0;
+                while !ended.is_raised() {
+                    abandoned += u32::from(PostBox::is_abandoned(&path));
+                }
+                abandoned
+            });
+            for _ in 0..20_000 {
+                let post = PostBox::open_whole(&path, &unfinished, None).unwrap();
+                fs::remove_file(&path).unwrap();
+                drop(post);
+            }
+            ended.raise();
+            assert_eq!(looks.join().unwrap(), 0);
+        });
+    }
+
+    /// Goal: the permissions of nothing but a socket are set.
+    #[test]
+    fn permissions_of_what_has_taken_a_name_stay() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (path, other) = (folder.path().join("socket"), folder.path().join("other"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let _socket = UnixDatagram::bind(&path).unwrap();
+        set_socket_mode(&path, 0o660).unwrap();
+        assert_eq!(mode(&path), 0o660);
+        fs::write(&other, b"").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(&other, &path).unwrap();
+        assert_eq!(set_socket_mode(&path, 0o660), Err(Errno::NOENT));
+        assert_eq!(mode(&other), 0o600);
     }
 }

@@ -57,32 +57,27 @@ impl Folder {
     ) -> Result<(Self, Segment), SystemError> {
         punctual_machine::label!("folder.sweep_all");
         sweep_others(options);
+        let (modes, post_mode) = match options.sharing {
+            Sharing::Private => (Modes { ring: 0o600, bell: 0o600 }, None),
+            Sharing::Group(_) => (Modes { ring: 0o640, bell: 0o660 }, Some(0o660)),
+        };
         let mut tries = 0;
         let (folder, own, post) = loop {
             let entered = make_folder(options).and_then(|folder| {
                 let own = Paths::new(&folder, owner.node, owner.life);
                 punctual_machine::label!("folder.post");
-                PostBox::open(&own.post).map(|post| (folder, own, post))
+                let post = PostBox::open_whole(&own.post, &own.unfinished_post(), post_mode);
+                post.map(|post| (folder, own, post))
             });
             match entered {
                 Ok(entered) => break entered,
-                // The last one out has just removed the folder that we found.
+                // The last one out has just removed the folder that we found, or a sweep our box before it was whole.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && tries < ENTRY_TRIES_MAX => {
                     tries += 1;
                 }
                 Err(error) => return Err(error),
             }
         };
-        let modes = match options.sharing {
-            Sharing::Private => Modes { ring: 0o600, bell: 0o600 },
-            Sharing::Group(_) => Modes { ring: 0o640, bell: 0o660 },
-        };
-        if matches!(options.sharing, Sharing::Group(_)) {
-            punctual_machine::label!("folder.post.permissions");
-            fs::set_permissions(&own.post, fs::Permissions::from_mode(0o660)).map_err(|error| {
-                SystemError::new("set permissions of", own.post.display().to_string(), error)
-            })?;
-        }
         punctual_machine::label!("folder.segment");
         let made = Segment::create(&own, owner, name, modes);
         let entered = made.and_then(|(segment, lock, made)| {
@@ -204,8 +199,14 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Removes the files of a life whose post box has lost its owner.
+/// Removes the files of a life whose post box has lost its owner. One that is not whole may only look so: who makes it finds it gone
+/// and makes another.
 fn remove_abandoned(paths: &Paths) {
+    let unfinished = paths.unfinished_post();
+    if PostBox::is_abandoned(&unfinished) {
+        punctual_machine::label!("sweep.unfinished");
+        let _gone = fs::remove_file(&unfinished);
+    }
     if PostBox::is_abandoned(&paths.post) {
         punctual_machine::label!("sweep.remove");
         paths.remove();
@@ -434,7 +435,40 @@ impl Venue for Folder {
 mod tests {
     use super::super::segment::SUBSCRIPTION_BELLS;
     use super::*;
+    use punctual_machine::counter::Flag;
     use punctual_machine::process::{ProcessIdentity, random};
+    use std::time::{Duration, Instant};
+
+    /// Goal: whoever sweeps removes no box of a node that is just opening, and what is left of one that died while it did.
+    #[test]
+    fn a_sweep_takes_no_box_of_who_enters() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let left = Paths::new(folder.path(), NodeId::named("left"), 1);
+        drop(PostBox::open(&left.unfinished_post()).unwrap());
+        sweep(folder.path());
+        assert!(!left.unfinished_post().exists());
+        let ended = Flag::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.is_raised() {
+                    sweep(folder.path());
+                }
+            });
+            let end = Instant::now() + Duration::from_secs(1);
+            let (mut life, mut opened) = (1, 0);
+            while Instant::now() < end {
+                life += 1;
+                let own = Paths::new(folder.path(), NodeId::named("own"), life);
+                let post = PostBox::open_whole(&own.post, &own.unfinished_post(), None);
+                let is_there = own.post.exists();
+                opened += u32::from(post.is_ok());
+                assert_eq!(post.is_ok(), is_there, "{life}: {post:?}");
+                own.remove();
+            }
+            ended.raise();
+            assert!(opened > 0);
+        });
+    }
 
     /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come.
     #[test]

@@ -56,9 +56,14 @@ impl Paths {
         self.ring.with_extension("new")
     }
 
-    /// Node and life of a post box's name.
+    /// The post box before it is whole.
+    pub(super) fn unfinished_post(&self) -> PathBuf {
+        self.post.with_extension("box")
+    }
+
+    /// Node and life of a post box's name, whole or not.
     pub(super) fn parse_post(name: &str) -> Option<(NodeId, u64)> {
-        Self::parse_ending(name, ".post")
+        Self::parse_ending(name, ".post").or_else(|| Self::parse_ending(name, ".box"))
     }
 
     /// The ring of one of its publications.
@@ -89,6 +94,7 @@ impl Paths {
         };
         [self.unfinished(), self.ring.clone(), self.bell.clone()].iter().for_each(remove);
         self.streams().iter().for_each(remove);
+        remove(&self.unfinished_post());
         remove(&self.post);
     }
 }
