@@ -30,6 +30,8 @@ pub mod fault_cost;
 pub mod fd_exchange;
 #[cfg(not(loom))]
 pub mod filter;
+#[cfg(any(not(loom), test))]
+mod guarded_range;
 pub mod handles;
 pub mod inbox;
 pub mod intake;
@@ -43,10 +45,10 @@ mod mutant;
 #[cfg(not(loom))]
 pub mod namespace;
 #[cfg(not(loom))]
+pub mod own_file;
+#[cfg(not(loom))]
 pub mod packet;
 pub mod parker;
-#[cfg(not(loom))]
-pub mod own_file;
 #[cfg(not(loom))]
 pub mod process;
 pub mod ring;

@@ -13,32 +13,24 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::SystemError;
-use crate::sync::{AtomicU64, Ordering};
+use crate::guarded_range::GuardedRange;
 
 /// Ranges of one part of the table: as many as a node of a large bus maps.
 const RANGES: usize = 512;
 
-#[derive(Debug)]
-struct Range {
-    /// 0: the entry is free.
-    start: AtomicU64,
-    size: AtomicU64,
-}
-
 /// A part of the table, and the next. Parts are never freed: the handler may read them at any instant.
 #[derive(Debug)]
 struct Table {
-    ranges: [Range; RANGES],
+    ranges: [GuardedRange; RANGES],
     next: OnceLock<Box<Table>>,
 }
 
 impl Table {
     const fn new() -> Self {
-        let ranges = [const { Range { start: AtomicU64::new(0), size: AtomicU64::new(0) } }; RANGES];
-        Self { ranges, next: OnceLock::new() }
+        Self { ranges: [const { GuardedRange::free() }; RANGES], next: OnceLock::new() }
     }
 
-    fn ranges(&self) -> impl Iterator<Item = &Range> {
+    fn ranges(&self) -> impl Iterator<Item = &GuardedRange> {
         std::iter::successors(Some(self), |table| table.next.get().map(|next| &**next))
             .flat_map(|table| &table.ranges)
     }
@@ -51,14 +43,14 @@ static CHANGES: Mutex<Entries> = Mutex::new(Entries { used: BTreeMap::new(), fre
 #[derive(Debug)]
 struct Entries {
     /// By their starts.
-    used: BTreeMap<u64, &'static Range>,
-    free: Vec<&'static Range>,
+    used: BTreeMap<u64, &'static GuardedRange>,
+    free: Vec<&'static GuardedRange>,
     /// The last part of the table; none before the first range.
     last: Option<&'static Table>,
 }
 
 impl Entries {
-    fn take_free(&mut self) -> &'static Range {
+    fn take_free(&mut self) -> &'static GuardedRange {
         if self.free.is_empty() {
             let next = match self.last {
                 None => &TABLE,
@@ -81,8 +73,7 @@ pub(crate) fn guard(start: *const u8, size: usize) -> Result<(), SystemError> {
         install()?;
     }
     let free = entries.take_free();
-    free.size.store(size as u64, Ordering::Relaxed);
-    free.start.store(start as u64, Ordering::Release);
+    free.enter(start as u64, size as u64);
     entries.used.insert(start as u64, free);
     Ok(())
 }
@@ -91,7 +82,7 @@ pub(crate) fn guard(start: *const u8, size: usize) -> Result<(), SystemError> {
 pub(crate) fn forget(start: *const u8) {
     let mut entries = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(range) = entries.used.remove(&(start as u64)) {
-        range.start.store(0, Ordering::Release);
+        range.leave();
         entries.free.push(range);
     }
 }
@@ -117,11 +108,9 @@ fn install() -> Result<(), SystemError> {
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a live structure, and for SIGBUS `si_addr` is valid.
     let address = unsafe { (*info).si_addr() } as u64;
-    let found = TABLE.ranges().find_map(|range| {
-        let start = range.start.load(Ordering::Acquire);
-        let size = range.size.load(Ordering::Relaxed);
-        (start != 0 && address.wrapping_sub(start) < size).then_some((start, size))
-    });
+    // The range of the mapping that was touched stays as long as it is touched. Others come and go meanwhile.
+    let mut ranges = TABLE.ranges().filter_map(GuardedRange::read);
+    let found = ranges.find(|&(start, size)| address.wrapping_sub(start) < size);
     match found {
         Some((start, size)) if replace(start, size) => {}
         _ => hand_on(signal, info, context),
