@@ -3,6 +3,7 @@
 //! Each test stands where nothing but what it is about can help: what was stored before the threads part is known to both,
 //! and a fence that a thread passes later covers all that it stored before.
 
+use super::memory::Newest;
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
@@ -180,7 +181,7 @@ fn the_newest_end_has_its_own_number() {
     loom::model(|| {
         let (mut writer, reader) = used_ring(64, 4);
         let thread = thread::spawn(move || (0..5).for_each(|number| publish_words(&mut writer, number, 1)));
-        if let Some((position, sequence)) = reader.memory().newest() {
+        if let Newest::At(position, sequence) = reader.memory().newest() {
             assert_eq!(16 * sequence, position);
         }
         thread.join().unwrap();

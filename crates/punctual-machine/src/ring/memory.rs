@@ -216,23 +216,45 @@ impl RingMemory {
         self.control().tail.sequence.load(Ordering::Relaxed)
     }
 
-    /// Position and number of the newest end (rule 7). `None` if no honest writer leaves what stands there.
-    pub(super) fn newest(&self) -> Option<(u64, u64)> {
+    /// Position and number of the newest end (rule 7).
+    pub(super) fn newest(&self) -> Newest {
+        let (mut first, mut has_moved) = (None, false);
         for _ in 0..NEWEST_TRIES {
-            let position = believable(self.tail()).filter(|tail| tail.is_multiple_of(RECORD_ALIGN as u64))?;
-            let told =
-                believable(self.control().tail.sequence.load(ordering!("ring_sequence_read", Acquire)))?; // (G)
-            let word = self.word(position).load(Ordering::Relaxed);
-            fence!("ring_newest_fence", Acquire); // (D), (F) pairs with the fences in `RingWriter::raise_limit`.
-            if self.control().limit.0.load(Ordering::Relaxed) > position + self.capacity() as u64 {
-                continue;
+            match self.look_for_newest() {
+                Some(Newest::Lapped(tail)) => has_moved |= *first.get_or_insert(tail) != tail,
+                Some(newest) => return newest,
+                None => return Newest::Unbelievable,
             }
-            // Its writer may have told of later records since we read the position, never of as many as a half word counts.
-            let later = if word == 0 { 0 } else { (told as u32).wrapping_sub((word >> 32) as u32) };
-            return told.checked_sub(later.into()).map(|sequence| (position, sequence));
         }
-        None
+        // The tail of an honest writer whose limit laps it does not stay.
+        first.filter(|_| has_moved).map_or(Newest::Unbelievable, Newest::Lapped)
     }
+
+    /// The same, looked up once; `None` if no honest writer leaves what stands there.
+    fn look_for_newest(&self) -> Option<Newest> {
+        let position = believable(self.tail()).filter(|tail| tail.is_multiple_of(RECORD_ALIGN as u64))?;
+        let told = self.control().tail.sequence.load(ordering!("ring_sequence_read", Acquire)); // (G)
+        let told = believable(told)?;
+        let word = self.word(position).load(Ordering::Relaxed);
+        fence!("ring_newest_fence", Acquire); // (D), (F) pairs with the fences in `RingWriter::raise_limit`.
+        if self.control().limit.0.load(Ordering::Relaxed) > position + self.capacity() as u64 {
+            return Some(Newest::Lapped(position));
+        }
+        // Its writer may have told of later records since we read the position, never of as many as a half word counts.
+        let later = if word == 0 { 0 } else { (told as u32).wrapping_sub((word >> 32) as u32) };
+        told.checked_sub(later.into()).map(|sequence| Newest::At(position, sequence))
+    }
+}
+
+/// Where the newest end of a ring is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Newest {
+    /// At this position, of this number.
+    At(u64, u64),
+    /// Its writer has lapped whoever looked at this tail. The next look may find it.
+    Lapped(u64),
+    /// No honest writer leaves what stands there.
+    Unbelievable,
 }
 
 /// How often the newest end is looked up again because its writer has lapped it meanwhile.

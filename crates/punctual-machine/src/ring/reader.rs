@@ -1,5 +1,6 @@
 //! A reader of a ring.
 
+use super::memory::Newest;
 use super::words::SharedBytes;
 use super::{
     COMMIT_SIZE, DENSE, FLAGS_MASK, FLAGS_SHIFT, PADDING, RingMemory, SIZE_MASK, Spacing, commit_word,
@@ -67,8 +68,12 @@ impl RingReader {
 
     /// A reader of what will be written from now on.
     pub fn from_now(memory: RingMemory) -> Self {
-        let (position, sequence) = memory.newest().unwrap_or((0, 0));
-        Self { position, sequence, ..Self::from_start(memory) }
+        let newest = memory.newest();
+        let reader = Self::from_start(memory);
+        match newest {
+            Newest::At(position, sequence) => Self { position, sequence, ..reader },
+            Newest::Lapped(_) | Newest::Unbelievable => reader,
+        }
     }
 
     /// Moves to the newest end, without counting as lost what it leaves out. A reader that has published its cursor before is
@@ -76,7 +81,7 @@ impl RingReader {
     /// read here is where it looked.
     pub fn move_to_now(&mut self) {
         fence!("ring_join_fence", SeqCst); // (E) pairs with the fence in `RingWriter::raise_limit`.
-        if let Some((position, sequence)) = self.memory.newest()
+        if let Newest::At(position, sequence) = self.memory.newest()
             && position > self.position
         {
             (self.position, self.sequence) = (position, sequence);
@@ -192,13 +197,15 @@ impl RingReader {
     fn overrun(&mut self) -> Next {
         // (F) What the tail says by the newest limit lies beyond where that limit lapped us.
         match self.memory.newest() {
-            Some((position, sequence)) if position > self.position && sequence >= self.sequence => {
+            Newest::At(position, sequence) if position > self.position && sequence >= self.sequence => {
                 self.lost += sequence - self.sequence;
                 (self.position, self.sequence) = (position, sequence);
                 self.frame_size = 0;
                 Next::Overrun
             }
-            _ => Next::Corrupt,
+            // It is still lapped, and looks once more.
+            Newest::Lapped(_) => Next::Empty,
+            Newest::At(..) | Newest::Unbelievable => Next::Corrupt,
         }
     }
 

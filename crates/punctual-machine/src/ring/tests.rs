@@ -212,6 +212,32 @@ fn the_next_record_finds_its_lines_cleared() {
     assert!((700..768).contains(&cleared), "{cleared} of 768");
 }
 
+/// Goal: who is lapped at every look for the newest end has found nothing yet. Where nothing moves, no honest writer is to blame.
+#[test]
+fn who_is_lapped_at_every_look_looks_again() {
+    let memory = RingMemory::on_heap(4096);
+    memory.control().limit.0.store(1 << 50, Ordering::Relaxed);
+    let look = || RingReader::from_start(memory.clone()).peek();
+    assert_eq!(look(), Next::Corrupt);
+    let ended = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for lap in 0.. {
+                memory.control().tail.position.store(lap << 12, Ordering::Relaxed);
+                if ended.load(Ordering::Relaxed) == 1 {
+                    break;
+                }
+            }
+        });
+        // Whoever moves it may not run just then.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let found =
+            std::iter::repeat_with(look).find(|next| *next == Next::Empty || std::time::Instant::now() > end);
+        ended.store(1, Ordering::Relaxed);
+        assert_eq!(found, Some(Next::Empty));
+    });
+}
+
 #[test]
 fn a_slow_reader_is_told_and_goes_on_with_the_newest() {
     let (mut writer, mut reader) = pair(1024);
