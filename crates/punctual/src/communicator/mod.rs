@@ -460,7 +460,8 @@ impl Communicator {
     ///
     /// Another component of the node that drives the engine meanwhile hands messages over as usual, and the loop is woken for
     /// its own only. Arming does the node's housekeeping when it is due: a loop that
-    /// waits for long calls [`crate::Node::housekeep`] now and then.
+    /// waits for long calls [`crate::Node::housekeep`] now and then. In memory a loop that must not miss a message waits with a
+    /// deadline: a sender that is killed or stopped just as it wakes wakes nobody, and no other sender does so in its place.
     pub fn arm(&mut self) -> bool {
         if self.has_kept() {
             return false;

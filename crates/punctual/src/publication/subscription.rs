@@ -299,7 +299,9 @@ impl Subscription {
     /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns `false`, and
     /// arms nothing, if there may already be one. Receive or poll until there is none, arm, wait; any receive or poll disarms.
     ///
-    /// Arming looks after nodes that have left or died when that is due: a loop that waits for long arms again now and then.
+    /// Arming looks after nodes that have left or died when that is due: a loop that waits for long arms again now and then. A loop
+    /// that must not miss a message waits with a deadline: a sender that is killed or stopped just as it wakes wakes nobody, and no
+    /// other sender does so in its place.
     pub fn arm(&mut self) -> bool {
         self.disarm();
         self.images.introduce();
