@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) taken: u64,
     /// When that grew, or was no less than what the own user had taken.
     taken_at: Nanos,
+    /// The newest view that it said it is in, or of which it said that it has begun.
+    pub(super) view: u64,
     /// Whom it suspects; itself if it wants to leave.
     pub(super) suspects: Places,
 }
@@ -39,6 +41,10 @@ impl Peer {
             self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
         }
         was_suspected
+    }
+
+    pub(super) fn note_view(&mut self, view: u64) {
+        self.view = self.view.max(view);
     }
 
     pub(super) fn is_suspected(&self) -> bool {

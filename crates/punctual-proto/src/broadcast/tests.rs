@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::message::{Draft, Head};
 use super::order::Range;
+use super::view::Places;
 use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant, Mutants, OptionsError};
 use crate::address::{Address, NodeId, Port};
 use crate::protocol::Protocol;
@@ -11,6 +12,8 @@ use crate::sim::Rng;
 use crate::sim::model::Broadcast;
 use crate::sim::{Model, Record};
 use crate::time::Nanos;
+
+mod leaving;
 
 /// Seeds among which a mistake must be found.
 const SEEDS: u64 = 200;
@@ -75,7 +78,7 @@ fn groups_of_the_model_live() {
     let changed = census.iter().filter(|(_, view, ..)| *view > 3).count();
     let delivered: u64 = census.iter().map(|(_, _, delivered, _)| delivered).sum();
     let unordered: u64 = census.iter().map(|(.., unordered)| unordered).sum();
-    assert!(viable > 95 && changed > 30 && delivered > 10_000, "{viable}, {changed}, {delivered}");
+    assert!(viable > 90 && changed > 30 && delivered > 10_000, "{viable}, {changed}, {delivered}");
     assert!(unordered > 4_000, "{unordered} of {delivered}");
 }
 
@@ -83,6 +86,8 @@ fn groups_of_the_model_live() {
 struct Room {
     members: Vec<Member>,
     now: Nanos,
+    /// Those that are there no more.
+    gone: Places,
 }
 
 fn options(own: u64) -> GroupOptions {
@@ -109,7 +114,7 @@ impl Room {
     fn of(size: u64, mutants: Mutants, change: impl Fn(GroupOptions) -> GroupOptions) -> Self {
         let options = |own| change(options_of(size, own));
         let member = |own| Member::with_mutants(options(own), 11 + own, Nanos(0), mutants).unwrap();
-        Self { members: (0..size).map(member).collect(), now: Nanos(0) }
+        Self { members: (0..size).map(member).collect(), now: Nanos(0), gone: Places::NONE }
     }
 
     fn size(&self) -> usize {
@@ -119,23 +124,28 @@ impl Room {
     /// Lets time pass, and everybody say and hear what there is. Each message goes through `alter` for each receiver.
     fn run(&mut self, time: Nanos, mut alter: impl FnMut(usize, &mut Vec<u8>)) {
         let until = self.now.plus(time);
-        let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
         while self.now < until {
             self.now = self.now.plus(Nanos::from_micros(100));
-            for source in 0..self.size() {
+            for source in (0..self.size()).filter(|&source| !self.gone.contains(source)).collect::<Vec<_>>() {
                 self.members[source].handle_timeout(self.now);
                 // A step has an end, whatever altered messages make of it.
-                for _ in 0..50 {
-                    let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) else { break };
-                    let address =
-                        Address { node: self.members[source].node(source).unwrap(), port: Port::from(1) };
-                    for target in (0..self.size()).filter(|&target| target != source) {
-                        if said.target.includes_node(self.members[target].node(target).unwrap()) {
-                            let mut message = buffer[..said.size].to_vec();
-                            alter(target, &mut message);
-                            self.members[target].handle_message(address, &message, self.now);
-                        }
-                    }
+                self.speak(source, 50, &mut alter);
+            }
+        }
+    }
+
+    /// A member says what it has to say, at most so many messages.
+    fn speak(&mut self, source: usize, most: usize, alter: &mut impl FnMut(usize, &mut Vec<u8>)) {
+        let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
+        for _ in 0..most {
+            let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) else { break };
+            let address = Address { node: self.members[source].node(source).unwrap(), port: Port::from(1) };
+            let is_there = |target: &usize| *target != source && !self.gone.contains(*target);
+            for target in (0..self.size()).filter(is_there).collect::<Vec<_>>() {
+                if said.target.includes_node(self.members[target].node(target).unwrap()) {
+                    let mut message = buffer[..said.size].to_vec();
+                    alter(target, &mut message);
+                    self.members[target].handle_message(address, &message, self.now);
                 }
             }
         }

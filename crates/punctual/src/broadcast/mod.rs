@@ -294,8 +294,8 @@ impl Group {
     }
 
     /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: what the others deliver before they
-    /// go on, it delivers too, unless it was cut off from them and had gone on in another order. A member that hears too few cannot
-    /// leave; it may be dropped.
+    /// go on, it delivers too, unless it was cut off from them and had gone on in another order. A member that hears too few leaves
+    /// after eight times [`GroupOptions::suspect_after`]; it may be dropped before.
     pub fn leave(&mut self) {
         self.drive(Driver::leave);
     }

@@ -1,4 +1,4 @@
-//! Who belongs to the group: stopping, changing the view, joining and leaving.
+//! Who belongs to the group: stopping, changing the view and joining.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,6 @@ use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after,
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::Head;
 use crate::broadcast::mutant::Mutant;
-use crate::broadcast::options::GroupOptions;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
 
@@ -34,39 +33,6 @@ impl Member {
         let mut next = View::nobody(places);
         (next.number, next.lives[self.own]) = (1, self.life);
         self.begin_view(Proposal { next, order_end: 0, cut: alloc::vec![0; places] });
-    }
-
-    /// Asks the others to go on without this member. [`Event::Left`] says when they do.
-    pub fn leave(&mut self, now: Nanos) {
-        self.now = now;
-        self.is_leaving = true;
-        self.outgoing.gather_no_more();
-        if self.phase == Phase::Joining && self.timing.asked_at.is_none() {
-            self.end();
-        }
-        self.timing.status_due = true;
-        self.after_input();
-    }
-
-    /// It has asked to join, and leaves. Others may have let it in, which it does not know yet: a view with it would wait for it. It asks
-    /// for that view, but not to join any more, until nobody has its wish in mind.
-    pub(super) fn leave_before_joining(&mut self, asked_at: Nanos) {
-        let GroupOptions { heartbeat, suspect_after, .. } = self.options;
-        if self.now >= asked_at.plus(suspect_after).plus(Nanos(heartbeat.0.saturating_mul(2))) {
-            return self.end();
-        }
-        let own = self.own;
-        (0..self.options.roster.len())
-            .filter(|&place| place != own)
-            .for_each(|place| self.push_say(Say::Status(place)));
-        self.timing.join_at = self.now.plus(heartbeat);
-    }
-
-    pub(super) fn end(&mut self) {
-        self.phase = Phase::Left;
-        // Who decided about the last view may be the only one who knows.
-        self.say.retain(|say| matches!(say, Say::InstallAll));
-        self.events.push_back(Event::Left);
     }
 
     /// How long a ballot waits for those that are not suspected, and a part of how long it may take before somebody else leads one.
@@ -153,6 +119,9 @@ impl Member {
 
     pub(super) fn update_membership(&mut self) {
         self.update_stopped();
+        if self.is_cut_off() {
+            return self.end();
+        }
         if self.is_frozen() {
             self.timing.frozen_at.get_or_insert(self.now);
         }
@@ -185,6 +154,7 @@ impl Member {
             self.events.push_back(if is_stopped { Event::Stopped } else { Event::Resumed });
         }
         self.is_stopped = is_stopped;
+        self.timing.stopped_at = is_stopped.then(|| self.timing.stopped_at.unwrap_or(self.now));
     }
 
     fn begin_ballot(&mut self) {
@@ -354,20 +324,29 @@ impl Member {
     }
 
     /// Somebody says by what a view came to be.
-    pub(super) fn handle_install(&mut self, place: usize, proposal: &Proposal) {
-        if self.closing.is_some() || !self.is_possible(proposal) || proposal.next.number <= self.view.number {
+    pub(super) fn handle_install(&mut self, head: &Head, proposal: &Proposal) {
+        if !self.is_possible(proposal) {
             return;
         }
-        if self.phase == Phase::Member && self.view.life(place).is_some() {
-            self.peers[place].hear(self.now);
+        if self.view.life(head.place).is_some() {
+            self.peers[head.place].hear(self.now);
         }
+        self.note_view(head, proposal.next.number);
+        if self.closing.is_none() && proposal.next.number > self.view.number {
+            self.install(proposal);
+        }
+        self.confirm_install(head, proposal);
+        self.part();
+    }
+
+    fn install(&mut self, proposal: &Proposal) {
         let is_included = proposal.next.includes(self.own, self.life);
         match self.phase {
             Phase::Joining if is_included => self.begin_view(proposal.clone()),
-            Phase::Joining | Phase::Left => {}
+            Phase::Joining | Phase::Parting | Phase::Left => {}
             Phase::Member => {
                 let is_next = proposal.next.number == self.view.number.saturating_add(1);
-                let goes_on = is_included || self.is_leaving;
+                let goes_on = is_included || self.is_leaving();
                 let is_held = self.holds(proposal.order_end, &proposal.cut);
                 if is_next && goes_on && (is_held || self.mutants.has(Mutant::AcceptedUnheld)) {
                     self.close_view(proposal.clone());
@@ -401,23 +380,11 @@ impl Member {
         let Some(proposal) = self.closing.take() else { return };
         if proposal.next.includes(self.own, self.life) {
             self.begin_view(proposal);
-        } else if self.is_leaving {
+        } else if self.is_leaving() {
             self.installed = Some(proposal);
-            self.end();
+            self.begin_parting();
         } else {
             self.begin_anew(proposal);
-        }
-    }
-
-    /// A member of the view that this one was put out of, or left, goes on and has not heard how it ended; or one that joined it then
-    /// does not know.
-    pub(super) fn handle_left_behind(&mut self, head: &Head) {
-        let is_behind = |installed: &Proposal| {
-            let next = &installed.next;
-            head.view < next.number && next.includes(head.place, head.life)
-        };
-        if self.installed.as_ref().is_some_and(is_behind) {
-            self.push_say(Say::Install(head.place));
         }
     }
 
@@ -461,8 +428,8 @@ impl Member {
         self.forget_view();
         // Those who go on may know it from nobody else.
         self.installed = Some(proposal);
-        if self.is_leaving {
-            return self.end();
+        if self.is_leaving() {
+            return self.begin_parting();
         }
         self.account.expelled += 1;
         self.outgoing.abandon();

@@ -20,6 +20,7 @@ use crate::time::Nanos;
 mod account;
 mod deliver;
 mod early;
+mod leaving;
 mod membership;
 mod receive;
 mod send;
@@ -32,6 +33,7 @@ pub use send::BroadcastError;
 
 use deliver::{Assembly, Unpacked, Whole};
 use early::Early;
+use leaving::Parting;
 use membership::Lead;
 use send::Outgoing;
 use transmit::Say;
@@ -43,7 +45,9 @@ enum Phase {
     Joining,
     /// In a view.
     Member,
-    /// It has left, and says nothing any more but by what its last view ended.
+    /// In no view any more; it tells the others by what its last view ended.
+    Parting,
+    /// It has left, and says that only to who asks.
     Left,
 }
 
@@ -118,7 +122,9 @@ pub struct Member {
     installed: Option<Proposal>,
     /// Lives that ask to join, by place, and when they did last; 0 for none.
     joining: Vec<(u64, Nanos)>,
-    is_leaving: bool,
+    /// Since when it wants to leave.
+    leaving_since: Option<Nanos>,
+    parting: Option<Parting>,
     is_stopped: bool,
     /// What follows from the last messages was not done yet.
     is_behind: bool,
@@ -173,7 +179,8 @@ impl Member {
             has_diverged: false,
             installed: None,
             joining: alloc::vec![(0, Nanos(0)); places],
-            is_leaving: false,
+            leaving_since: None,
+            parting: None,
             is_stopped: false,
             is_behind: false,
             epoch_seen: 0,
@@ -275,9 +282,9 @@ impl Protocol for Member {
         }
         match (&body, self.phase) {
             (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
-            (Body::Install(proposal), _) => self.handle_install(head.place, proposal),
+            (Body::Install(proposal), _) => self.handle_install(&head, proposal),
             (_, Phase::Member) => self.handle_member(&head, body),
-            (_, Phase::Joining | Phase::Left) => self.handle_left_behind(&head),
+            (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(&head),
         }
         self.is_behind = true;
         if !is_of_many {

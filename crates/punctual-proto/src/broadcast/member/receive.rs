@@ -19,6 +19,7 @@ impl Member {
         if self.peers[place].hear(self.now) {
             self.timing.status_due = true;
         }
+        self.note_view(head, head.view);
         // Who asked to join at its place did so before: this life goes on.
         self.joining[place].0 = 0;
         if head.view != self.view.number && !self.mutants.has(Mutant::OtherViewTaken) {

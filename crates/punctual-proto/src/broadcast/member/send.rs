@@ -166,7 +166,7 @@ impl Member {
         if message.is_empty() || message.len() > self.options.message_size_max {
             return Err(BroadcastError::Size);
         }
-        if self.phase != Phase::Member || self.is_leaving {
+        if self.phase != Phase::Member || self.is_leaving() {
             return Err(BroadcastError::NoMember);
         }
         if self.is_stopped {

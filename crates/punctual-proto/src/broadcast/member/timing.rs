@@ -42,6 +42,8 @@ pub(super) struct Timing {
     pub(super) turn_due: bool,
     /// Since when the view is frozen.
     pub(super) frozen_at: Option<Nanos>,
+    /// Since when too few are heard, or are in the view.
+    pub(super) stopped_at: Option<Nanos>,
 }
 
 impl Timing {
@@ -65,6 +67,7 @@ impl Timing {
             alone_at: None,
             turn_due: false,
             frozen_at: None,
+            stopped_at: None,
         }
     }
 
@@ -126,6 +129,12 @@ impl Member {
             }
             return;
         }
+        if self.phase == Phase::Parting {
+            for place in self.awaited().iter() {
+                self.peers[place].suspect(now, self.options.suspect_after);
+            }
+            return self.part();
+        }
         for place in self.others().iter() {
             self.timing.status_due |= self.peers[place].suspect(now, self.options.suspect_after);
         }
@@ -144,7 +153,7 @@ impl Member {
     }
 
     fn join_or_leave(&mut self) {
-        if self.is_leaving {
+        if self.is_leaving() {
             return match self.timing.asked_at {
                 Some(asked_at) => self.leave_before_joining(asked_at),
                 None => self.end(),
@@ -250,6 +259,7 @@ impl Member {
         match self.phase {
             Phase::Left => Nanos::NEVER,
             Phase::Joining => self.timing.join_at,
+            Phase::Parting => self.parting_at(),
             Phase::Member => {
                 if self.wants_status() || self.timing.turn_due || self.is_behind {
                     return self.now;

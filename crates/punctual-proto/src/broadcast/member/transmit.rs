@@ -38,6 +38,8 @@ pub(super) enum Say {
     /// By what this view came to be: to one who is behind, or to all.
     Install(usize),
     InstallAll,
+    /// To one who leaves and said how the view ended: that it is known here.
+    Confirm(usize),
     Status(usize),
 }
 
@@ -119,6 +121,11 @@ impl Member {
                 let proposal = self.closing.as_ref().or(self.installed.as_ref())?;
                 let target = if let Say::Install(place) = say { self.to(place) } else { all };
                 (target, Draft::proposal(buffer, &head, check, (proposal, true)))
+            }
+            Say::Confirm(place) => {
+                let known = self.closing.as_ref().or(self.installed.as_ref())?;
+                let head = Head { view: known.next.number, epoch: 0, ordered: 0, held: 0, taken: 0, ..head };
+                (self.to(place), Draft::bare(buffer, &head, check, &Body::Accepted))
             }
             Say::Status(place) => {
                 let size = self.write_status(buffer, Told::One)?;
@@ -392,7 +399,7 @@ impl Member {
         let mut suspects = Places::NONE;
         let is_suspected = |place: &usize| {
             if *place == self.own {
-                self.is_leaving
+                self.is_leaving()
             } else {
                 self.peers[*place].is_suspected() || self.is_slow(*place)
             }

@@ -11,7 +11,7 @@ use crate::broadcast::{
     BroadcastError, Delivery, Event, GroupOptions, Guarantee, Member, Mutant, Mutants, Replication,
 };
 use crate::protocol::{Protocol, Transmit};
-use crate::sim::{Clock, Network, Participant, Plan, Record, Rng, World};
+use crate::sim::{Clock, Network, NodeFault, Participant, Plan, Record, Rng, World};
 use crate::time::Nanos;
 
 mod checker;
@@ -82,6 +82,8 @@ struct GroupMember {
     /// Its copy of the state, where there is one.
     copy: Option<Replication<Log>>,
     now: Nanos,
+    /// It wants to leave, and was not told that it has.
+    leaves: bool,
     /// It began anew before it had left.
     was_cut_short: bool,
 }
@@ -119,6 +121,7 @@ impl Protocol for GroupMember {
     fn poll_event(&mut self) -> Option<Told> {
         let event = self.member.poll_event()?;
         let bytes = if let Event::Delivered(_) = event { self.member.message().to_vec() } else { Vec::new() };
+        self.leaves &= event != Event::Left;
         let copy = self.copy.as_mut();
         let log = copy.and_then(|copy| {
             copy.handle(&event, &bytes);
@@ -136,6 +139,7 @@ impl Protocol for GroupMember {
 impl Participant for GroupMember {
     fn restart(&mut self, now: Nanos, rng: &mut Rng) {
         self.was_cut_short |= !self.member.has_left();
+        self.leaves = false;
         let life = if self.mutants.has(Mutant::LifeReused) { self.member.life() } else { rng.number() };
         self.options.founds = false;
         self.member = Member::with_mutants(self.options.clone(), life, now, self.mutants)
@@ -145,6 +149,7 @@ impl Participant for GroupMember {
 
     /// The member leaves.
     fn act(&mut self, _: u64, now: Nanos) {
+        self.leaves = !self.member.has_left();
         self.member.leave(now);
     }
 
@@ -217,8 +222,9 @@ impl Scene {
             let mutants = model.mutants;
             let copy = model.is_replicated.then(|| copies::copy(index.into(), mutants));
             let now = clock.read(Nanos(0));
-            let node =
-                GroupMember { member, options, mutants, count: (life, 0), copy, now, was_cut_short: false };
+            let count = (life, 0);
+            let (leaves, was_cut_short) = (false, false);
+            let node = GroupMember { member, options, mutants, count, copy, now, leaves, was_cut_short };
             world.add(Address { node: self::node(index), port: Port::from(1) }, clock, true, node);
         }
         let (kinds, bursts) = (Rng::at(&[plan.seed, 74]), Rng::at(&[plan.seed, 75]));
@@ -243,7 +249,9 @@ impl Scene {
                     self.checker.deliver(record, life, (&told, bytes))?;
                 }
                 Event::View(view) => self.checker.view(record, life, view)?,
-                Event::Stopped | Event::Resumed | Event::Expelled | Event::Left => {}
+                // Whoever has left is there no more: nobody can ask it for anything.
+                Event::Left => self.world.suffer(node, NodeFault::Crash),
+                Event::Stopped | Event::Resumed | Event::Expelled => {}
             }
         }
         Ok(())
@@ -352,6 +360,7 @@ impl Scene {
         // Whoever was not heard at the end may be put out yet, and come back.
         self.run(SUSPECTED_MAX)?;
         let is_whole = self.run_until(|scene| scene.is_whole() || !scene.is_viable())?;
+        self.check_leavers()?;
         if !self.is_viable() {
             let was_cut_short = |node| self.world.node(node).was_cut_short;
             let is_owed = plan::takes_nobody(plan) && !(0..self.world.size()).any(was_cut_short);
@@ -363,6 +372,18 @@ impl Scene {
         let text = || format!("not all of {living:x?} are in one view");
         ensure(&mut self.world.record, "liveness of views", is_whole, text)?;
         self.check_progress()
+    }
+
+    /// When nothing goes wrong any more, whoever wants to leave can.
+    fn check_leavers(&mut self) -> Result<(), Violation> {
+        let waiting = |scene: &Self| {
+            let living = scene.living().into_iter();
+            living.filter(|&(node, _)| scene.world.node(node).leaves).collect::<Vec<_>>()
+        };
+        self.run_until(|scene| waiting(scene).is_empty())?;
+        let waiting = waiting(self);
+        let text = || format!("{waiting:x?} are not told that they have left");
+        ensure(&mut self.world.record, "leaving", waiting.is_empty(), text)
     }
 
     /// When nothing goes wrong any more, everything that was taken is delivered by all.

@@ -1,0 +1,124 @@
+//! Whoever leaves is told so, and leaves nobody behind that cannot go on.
+
+use super::*;
+
+impl Room {
+    /// Whoever was told that it has left is there no more, once it has said what it had to say.
+    fn run_until_left(&mut self, leavers: Places, time: Nanos, mut alter: impl FnMut(usize, &mut Vec<u8>)) {
+        let until = self.now.plus(time);
+        while self.now < until && !leavers.without(self.gone).is_empty() {
+            self.run(Nanos::from_micros(100), &mut alter);
+            for place in 0..self.size() {
+                if !self.gone.contains(place) && self.events(place).contains(&Event::Left) {
+                    self.speak(place, 50, &mut alter);
+                    self.gone.insert(place);
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, leavers: &[usize]) {
+        let now = self.now;
+        leavers.iter().for_each(|&place| self.members[place].leave(now));
+    }
+}
+
+/// Loses the first that a place hears of how a view ended.
+fn first_install_to(deaf: usize) -> impl FnMut(usize, &mut Vec<u8>) {
+    let mut is_lost = false;
+    move |target, message| {
+        if target == deaf && is_kind(message, INSTALL) && !is_lost {
+            is_lost = true;
+            message.clear();
+        }
+    }
+}
+
+/// Before that nobody who leaves is cut off.
+const SOON: Nanos = Nanos::from_millis(60);
+/// Longer than it takes until somebody else leads.
+const PATIENCE: Nanos = Nanos::from_millis(800);
+
+/// Goal: where all leave at once, all are told so, though one does not hear the first that is said of it.
+#[test]
+fn all_leave_though_one_hears_of_it_late() {
+    for deaf in 0..3 {
+        let mut room = Room::new(|options| options);
+        room.gather();
+        room.leave(&[0, 1, 2]);
+        room.run_until_left(Places(0b111), SOON, first_install_to(deaf));
+        assert_eq!(room.gone, Places(0b111), "deaf: {deaf}");
+    }
+}
+
+/// Goal: where most leave for a restart, who stays goes on and lets them in, though it does not hear the first that is said of it.
+#[test]
+fn most_leave_and_come_back() {
+    for stays in 0..3 {
+        let mut room = Room::new(|options| options);
+        room.gather();
+        let leavers = [(stays + 1) % 3, (stays + 2) % 3];
+        room.leave(&leavers);
+        let gone = Places(0b111).without(Places::only(stays));
+        let mut loses_install = first_install_to(stays);
+        room.run_until_left(gone, PATIENCE, |target, message| {
+            // One of those who leave leads.
+            if is_kind(message, PREPARE) && message[2] == stays as u8 {
+                message.clear();
+            }
+            loses_install(target, message);
+        });
+        assert_eq!(room.gone, gone, "{stays} stays");
+        for place in leavers {
+            let anew = GroupOptions { founds: false, ..options(place as u64) };
+            room.members[place] = Member::new(anew, 90 + place as u64, room.now).unwrap();
+        }
+        let life = room.members[stays].life();
+        room.gone = Places::NONE;
+        room.gather();
+        assert!(room.members[0].view().includes(stays, life), "{stays} stays");
+    }
+}
+
+/// Goal: where nothing is lost, who leaves goes as soon as the others are in the next view, and says nothing for that.
+#[test]
+fn one_leaves_without_a_word() {
+    for leaver in 0..3 {
+        let mut room = Room::new(|options| options);
+        room.gather();
+        room.leave(&[leaver]);
+        let mut words = 0;
+        room.run_until_left(Places::only(leaver), SOON, |_, message| {
+            let is_said_by_it = message.get(2) == Some(&(leaver as u8));
+            words += u32::from(is_said_by_it && (is_kind(message, INSTALL) || is_kind(message, ACCEPTED)));
+        });
+        // Its promise to the ballot that puts it out was accepted, at both others or at the leader.
+        assert!(room.gone.contains(leaver) && words <= 1, "{leaver}: {words}");
+        assert!(room.now < Nanos::from_millis(410), "{leaver}: {:?}", room.now);
+    }
+}
+
+/// Goal: a user that has not taken the end of the view does not keep who leaves: its member says that it knows.
+#[test]
+fn who_leaves_waits_for_no_user() {
+    let mut room = with_a_view_that_ends();
+    let until = room.now.plus(SOON);
+    let mut has_left = false;
+    while room.now < until && !has_left {
+        room.run(Nanos::from_micros(100), |_, _| {});
+        has_left = [0, 2].into_iter().any(|place| room.events(place).contains(&Event::Left));
+    }
+    assert!(has_left && room.members[1].is_finishing_view());
+}
+
+/// Goal: who leaves and hears too few goes in the end.
+#[test]
+fn who_is_cut_off_leaves() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    room.leave(&[1]);
+    room.run_until_left(Places::only(1), Nanos::from_millis(800), |_, message| message.clear());
+    assert!(room.gone.is_empty(), "the others may come back");
+    room.run_until_left(Places::only(1), Nanos::from_millis(10_000), |_, message| message.clear());
+    assert!(room.gone.contains(1));
+}
