@@ -246,13 +246,15 @@ impl Member {
         self.timing.probe_at != Nanos::NEVER && self.now.since(self.timing.moved_at) >= usual
     }
 
-    /// Whether a member's user has taken nothing for too long while the own one took more, if such members are expelled. So those
+    /// Whether a member's user has taken nothing for too long while the own one took more, if such members are expelled. Who was not
+    /// heard in this view yet has not even taken what is left of the one before. So those
     /// who have taken most are accused by nobody, and the group goes on with them. Nothing can be taken of a frozen view, so
     /// there time does not count.
     pub(super) fn is_slow(&self, place: usize) -> bool {
         let Some(after) = self.options.expel_slow_after else { return false };
         let (peer, until) = (&self.peers[place], self.timing.frozen_at.unwrap_or(self.now));
-        peer.taken < self.progress.taken && until.since(peer.taken_at()) >= after
+        let is_behind = peer.taken < self.progress.taken || peer.view < self.view.number;
+        is_behind && until.since(peer.taken_at()) >= after
     }
 
     pub(super) fn next_timeout(&self) -> Nanos {
