@@ -578,6 +578,37 @@ fn who_stays_in_the_view_before_is_expelled() {
     assert!(room.events(0).contains(&Event::Expelled));
 }
 
+/// Goal: who has not heard how a view ended asks as soon as it hears of the next one, and so is not left out when that changes, too.
+#[test]
+fn who_missed_the_end_of_a_view_asks_for_it() {
+    let mut room = Room::of(5, Mutants::NONE, |options| options);
+    room.gone = Places(0b11000);
+    room.run_and_take(Nanos::from_millis(400));
+    let (mut is_lost, mut asks) = (false, 0);
+    let life = room.members[2].life();
+    room.gone = Places(0b10000);
+    for step in 0..400 {
+        if is_lost {
+            room.gone = Places::NONE;
+        }
+        room.run(Nanos::from_micros(100), |target, message| {
+            if target == 2 && is_kind(message, INSTALL) && !is_lost {
+                is_lost = true;
+                message.clear();
+            }
+            asks += usize::from(is_lost && step < 400 && message.get(2) == Some(&2));
+        });
+        (0..5).for_each(|place| drop(room.events(place)));
+        if is_lost && asks > 0 {
+            break;
+        }
+    }
+    // Before its next heartbeat.
+    assert!(is_lost && room.members[2].view().number == room.members[0].view().number, "{asks}");
+    room.run_and_take(Nanos::from_millis(400));
+    assert!(room.is_whole() && room.members[2].life() == life && room.expelled() == 0);
+}
+
 /// Goal: no user is slow in a view of which nothing can be taken.
 #[test]
 fn a_frozen_view_makes_nobody_slow() {

@@ -25,6 +25,9 @@ impl Member {
         if head.view != self.view.number && !self.mutants.has(Mutant::OtherViewTaken) {
             if head.view < self.view.number {
                 self.push_say(Say::Install(place));
+            } else if self.closing.is_none() {
+                // It has not heard here how this view ended: who hears so tells it.
+                self.push_say(Say::Status(place));
             }
             return;
         }
