@@ -15,9 +15,17 @@ use super::view::{Places, View};
 /// Bits of an epoch that say who leads its ballot.
 const PLACE_BITS: u32 = 8;
 
+/// So many ballots no view has: an epoch so far above all that were seen is a message that was altered.
+const BALLOTS_MAX: u64 = 1 << 32;
+
 /// The epoch of a ballot of this member after the epoch `seen`.
 pub(super) fn epoch_after(seen: u64, place: usize) -> u64 {
-    ((seen >> PLACE_BITS).saturating_add(1) << PLACE_BITS) | place as u64
+    (((seen >> PLACE_BITS) + 1) << PLACE_BITS) | place as u64
+}
+
+/// Whether an epoch can be one of a view in which the epoch `seen` is the newest that was heard of.
+pub(super) fn may_follow(seen: u64, epoch: u64) -> bool {
+    (epoch >> PLACE_BITS).saturating_sub(seen >> PLACE_BITS) <= BALLOTS_MAX
 }
 
 /// Who leads the ballot of an epoch; nobody that of epoch 0.

@@ -58,7 +58,9 @@ impl Member {
 
     /// Whether it leaves and has heard too few for so long that it is no use to wait for them.
     pub(super) fn is_cut_off(&self) -> bool {
-        let (Some(leaving), Some(stopped)) = (self.leaving_since, self.timing.stopped_at) else { return false };
+        let (Some(leaving), Some(stopped)) = (self.leaving_since, self.timing.stopped_at) else {
+            return false;
+        };
         self.now.since(leaving.max(stopped)).0 >= self.options.suspect_after.0.saturating_mul(CUT_OFF_TIMES)
     }
 
@@ -145,8 +147,7 @@ impl Member {
     /// does not know.
     pub(super) fn handle_left_behind(&mut self, head: &Head) {
         let Some(Proposal { next, .. }) = &self.installed else { return };
-        let is_known =
-            next.includes(head.place, head.life) || self.view.includes(head.place, head.life);
+        let is_known = next.includes(head.place, head.life) || self.view.includes(head.place, head.life);
         if is_known && head.view < next.number {
             self.push_say(Say::Install(head.place));
         }

@@ -328,7 +328,7 @@ impl Member {
         if !self.is_possible(proposal) {
             return;
         }
-        if self.view.life(head.place).is_some() {
+        if self.view.includes(head.place, head.life) {
             self.peers[head.place].hear(self.now);
         }
         self.note_view(head, proposal.next.number);

@@ -1,6 +1,7 @@
 //! What other members say of messages: frames, their order, what they hold and what they miss.
 
 use super::{Member, Say};
+use crate::broadcast::change::may_follow;
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::{Body, Data, Gaps, Head, Ranges, Status};
 use crate::broadcast::mutant::Mutant;
@@ -10,6 +11,9 @@ impl Member {
     /// A message of somebody who is, was or will be a member.
     pub(super) fn handle_member(&mut self, head: &Head, body: Body<'_>) {
         let place = head.place;
+        if head.view == self.view.number && !may_follow(self.epoch_seen, head.epoch) {
+            return;
+        }
         if !self.view.includes(place, head.life) {
             if head.view < self.view.number {
                 self.push_say(Say::Install(place));

@@ -107,9 +107,7 @@ pub(super) fn takes_nobody(plan: &Plan) -> bool {
     let count =
         |is_meant: fn(NodeFault) -> bool| plan.node_faults().filter(|&(_, _, fault)| is_meant(fault)).count();
     let left = count(|fault| matches!(fault, NodeFault::Act(_)));
-    let is_bad = |fault: &Fault| {
-        matches!(fault, Fault::Weather { weather: Weather::Lose(rate) | Weather::Flip(rate), .. } if *rate > 30)
-    };
+    let is_bad = |fault: &Fault| matches!(fault, Fault::Weather { weather: Weather::Lose(rate) | Weather::Flip(rate), .. } if *rate > 30);
     let stays = |node: u16| plan.node_faults().all(|(_, other, _)| other != node);
     let disturbed = count(|fault| matches!(fault, NodeFault::Crash | NodeFault::Pause(_)));
     let begun = count(|fault| matches!(fault, NodeFault::Restart));
