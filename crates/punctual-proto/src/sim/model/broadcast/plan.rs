@@ -26,7 +26,7 @@ pub(super) fn plan(seed: u64) -> Plan {
     weather(&mut plan, &mut rng);
     cuts(&mut plan, &mut rng);
     nodes(&mut plan, &mut rng);
-    leavers(&mut plan, &mut Rng::at(&[seed, 76]));
+    leavers(&mut plan, &mut Rng::at(&[seed, 77]));
     plan
 }
 
