@@ -37,6 +37,12 @@ impl Member {
         self.leaving_since.is_some()
     }
 
+    /// Whether the others are asked to go on without it: once its own messages have numbers, or for too long could not get any.
+    pub(super) fn asks_to_go(&self) -> bool {
+        let waits = self.outgoing.is_waiting() && !self.is_stopped;
+        self.leaving_since.is_some_and(|since| !waits || self.now.since(since) >= self.options.suspect_after)
+    }
+
     /// It has asked to join, and leaves. Others may have let it in, which it does not know yet: a view with it would wait for it. It asks
     /// for that view, but not to join any more, until nobody has its wish in mind.
     pub(super) fn leave_before_joining(&mut self, asked_at: Nanos) {

@@ -207,7 +207,10 @@ impl Member {
         while self.outgoing.is_active && self.has_credit() {
             self.number_frame();
         }
-        before < self.outgoing.sent
+        let has_sent = before < self.outgoing.sent;
+        // Who leaves asks to go once all has a number, and says so.
+        self.timing.status_due |= has_sent && self.is_leaving() && !self.outgoing.is_active;
+        has_sent
     }
 
     /// Whether there is credit for all that is left of the message, or for a quarter of a window: who goes on with every frame for

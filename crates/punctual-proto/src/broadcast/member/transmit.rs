@@ -394,12 +394,12 @@ impl Member {
         Draft::status(buffer, &head, self.options.check, &status, marks).finish()
     }
 
-    /// Whom this member suspects; itself if it wants to leave.
+    /// Whom this member suspects; itself if it asks to go.
     pub(super) fn suspects(&self) -> Places {
         let mut suspects = Places::NONE;
         let is_suspected = |place: &usize| {
             if *place == self.own {
-                self.is_leaving()
+                self.asks_to_go()
             } else {
                 self.peers[*place].is_suspected() || self.is_slow(*place)
             }

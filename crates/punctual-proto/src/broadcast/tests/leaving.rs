@@ -122,3 +122,32 @@ fn who_is_cut_off_leaves() {
     room.run_until_left(Places::only(1), Nanos::from_millis(10_000), |_, message| message.clear());
     assert!(room.gone.contains(1));
 }
+
+/// Goal: what was taken of who leaves is delivered, though there is no credit yet for most of it.
+#[test]
+fn who_leaves_says_all_before() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    say(&mut room, 1, 7, 19 * 64, Guarantee::Uniform);
+    room.leave(&[1]);
+    let mut delivered = [0; 3];
+    for _ in 0..500 {
+        room.run(Nanos::from_micros(100), |_, _| {});
+        (0..3).for_each(|place| delivered[place] += told(&mut room, place).len());
+    }
+    assert_eq!((delivered, room.members[1].has_left()), ([1; 3], true));
+}
+
+/// Goal: but not for ever: a user that takes nothing does not keep it.
+#[test]
+fn who_leaves_does_not_wait_long_for_credit() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    say(&mut room, 1, 7, 19 * 64, Guarantee::Uniform);
+    room.leave(&[1]);
+    for _ in 0..1_000 {
+        room.run(Nanos::from_micros(400), |_, _| {});
+        [0, 1].into_iter().for_each(|place| drop(room.events(place)));
+    }
+    assert!(room.members[1].has_left());
+}
