@@ -133,7 +133,7 @@ fn set_socket_mode(path: &Path, mode: u32) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::Flag;
+    use crate::counter::{Counter, Flag};
     use crate::event_fd::EventFd;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -169,18 +169,27 @@ mod tests {
     fn a_box_appears_with_its_owner() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (path, unfinished) = (folder.path().join("post"), folder.path().join("box"));
-        let ended = Flag::default();
+        let (ended, ended_looks) = (Flag::default(), Counter::default());
+        // A look may find the name and then ask for its owner. The second look that ends after the removal found no name.
+        let wait_for_looks = || {
+            let begun_before = ended_looks.get_published() + 1;
+            while ended_looks.get_published() <= begun_before {
+                std::thread::yield_now();
+            }
+        };
         std::thread::scope(|scope| {
             let looks = scope.spawn(|| {
                 let mut abandoned = 0;
                 while !ended.is_raised() {
                     abandoned += u32::from(PostBox::is_abandoned(&path));
+                    ended_looks.add_published(1);
                 }
                 abandoned
             });
             for _ in 0..20_000 {
                 let post = PostBox::open_whole(&path, &unfinished, None).unwrap();
                 fs::remove_file(&path).unwrap();
+                wait_for_looks();
                 drop(post);
             }
             ended.raise();
