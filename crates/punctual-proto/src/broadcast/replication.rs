@@ -118,6 +118,8 @@ pub struct Replication<S: State> {
     life: u64,
     view: View,
     phase: Phase,
+    /// This life has had the state in a view that takes commands.
+    is_confirmed: bool,
     /// The lives that have the state, unless this one knows nothing.
     current: Vec<u64>,
     transfer: Option<Transfer>,
@@ -151,6 +153,7 @@ impl<S: State> Replication<S> {
             life: 0,
             view: View::default(),
             phase: Phase::Lacking,
+            is_confirmed: false,
             current: Vec::new(),
             transfer: None,
             snapshot: None,
@@ -164,9 +167,10 @@ impl<S: State> Replication<S> {
         }
     }
 
-    /// The state, where this copy has it.
+    /// The state, where this copy has it, from its first view of more than half of the roster on. Before that nobody knows whether a
+    /// founder begins the group, or comes back while the others go on.
     pub fn state(&self) -> Option<&S> {
-        (self.phase == Phase::Current && !self.is_broken()).then_some(&self.state)
+        (self.phase == Phase::Current && self.is_confirmed && !self.is_broken()).then_some(&self.state)
     }
 
     /// Whether a function of the state panicked. The next event results in [`Outcome::Broken`]; who waits for none calls
@@ -299,6 +303,7 @@ impl<S: State> Replication<S> {
             // Who never heard of a view that it was in comes back in the same life, and has nothing of it.
             transfer.targets.retain(|life| view.lives.contains(life));
         }
+        self.confirm();
         self.give_up_for_nobody();
         let is_left_alone = |transfer: &Transfer| !view.lives.contains(&transfer.donor);
         if self.transfer.as_ref().is_some_and(is_left_alone) && !self.mutants.has(Mutant::DonorForgotten) {
@@ -308,6 +313,11 @@ impl<S: State> Replication<S> {
                 self.drop_backlog();
             }
         }
+    }
+
+    fn confirm(&mut self) {
+        let takes_commands = 2 * self.view.size() > self.view.lives.len();
+        self.is_confirmed |= self.phase == Phase::Current && takes_commands;
     }
 
     /// Nobody is left who is given the state: what is under way of it is nothing to anybody.
@@ -322,7 +332,7 @@ impl<S: State> Replication<S> {
     /// This copy lacks the state from here on: its life has ended, or it is broken.
     pub fn forget(&mut self) {
         self.is_in_state = false;
-        (self.phase, self.life) = (Phase::Lacking, 0);
+        (self.phase, self.is_confirmed, self.life) = (Phase::Lacking, false, 0);
         (self.transfer, self.snapshot, self.is_begun) = (None, None, false);
         self.current.clear();
         self.outgoing.clear();
@@ -423,6 +433,7 @@ impl<S: State> Replication<S> {
         }
         self.backlog_size = 0;
         self.phase = Phase::Current;
+        self.confirm();
         Outcome::Restored
     }
 }
@@ -574,6 +585,28 @@ mod tests {
             assert_eq!(command(&mut copies, nonsense)[0], Outcome::Nothing, "{nonsense:?}");
         }
         assert_eq!(copies[0].state(), copies[1].state());
+    }
+
+    /// Goal: a founder that comes back while the others go on shows no empty state, and neither does whom it gives it to.
+    #[test]
+    fn a_state_is_shown_once_the_group_goes_on_with_it() {
+        let mut copies = [0, 1].map(|place| Replication::new(Bytes(Vec::new()), place, 2));
+        let view = |number, lives: [u64; 4]| Event::View(View { number, lives: lives.into() });
+        copies[0].handle(&view(1, [LIVES[0], 0, 0, 0]), &[]);
+        assert_eq!(copies[0].state(), None, "the others may go on without it");
+        let half = view(2, [LIVES[0], LIVES[1], 0, 0]);
+        copies.iter_mut().for_each(|copy| _ = copy.handle(&half, &[]));
+        pass_on(&mut copies);
+        assert_eq!(pass_on(&mut copies), [Outcome::Nothing, Outcome::Restored]);
+        assert_eq!(copies.each_ref().map(Replication::state), [None; 2], "so may the other half");
+        let majority = view(3, [LIVES[0], LIVES[1], 72, 0]);
+        copies.iter_mut().for_each(|copy| _ = copy.handle(&majority, &[]));
+        let empty = Bytes(Vec::new());
+        assert_eq!(copies.each_ref().map(Replication::state), [Some(&empty); 2]);
+        copies[0].handle(&half, &[]);
+        assert_eq!(copies[0].state(), Some(&empty), "it has been the group's");
+        copies[0].handle(&Event::Expelled, &[]);
+        assert_eq!(copies[0].state(), None);
     }
 
     /// Goal: a transfer to a member that went ends with it, and one that comes later is given all of it.

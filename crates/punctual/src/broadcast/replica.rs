@@ -167,7 +167,7 @@ impl<S: State> Replica<S> {
         Ok(Self { group, copy, buffer: Vec::new() })
     }
 
-    /// The state, where this copy has it. What was applied with less than [`Guarantee::Uniform`] is lost with an expulsion.
+    /// The state, where this copy has it, from its first view of more than half of the roster on. What was applied with less than [`Guarantee::Uniform`] is lost with an expulsion.
     pub fn state(&self) -> Option<&S> {
         self.copy.state()
     }
