@@ -213,7 +213,7 @@ fn containers_of_an_ordinary_user_share_a_bus() {
 /// Method: an overlay, as a container's own folders lie on: it maps another file than the one that was locked.
 #[test]
 fn where_nobody_can_tell_who_lives_is_said() {
-    let _alive = watchdog(30);
+    let _alive = watchdog(120);
     let layers = tempfile::tempdir_in("/dev/shm").unwrap();
     for layer in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(layers.path().join(layer)).unwrap();
@@ -239,7 +239,7 @@ fn be_refused(directory: &str) {
 /// Goal: who begins to read where the memory file system is full is told so, and reads once there is room.
 #[test]
 fn who_begins_to_read_on_a_full_file_system_is_told() {
-    let _alive = watchdog(30);
+    let _alive = watchdog(120);
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let at = place.path().to_str().unwrap();
     let script = format!("mount -t tmpfs -o size=512k none {at} && exec \"$0\" \"$@\"");

@@ -343,7 +343,7 @@ fn check_garbage(here: &Node, there: &Node, throw: &mut dyn FnMut()) {
 /// Goal: folders that others could write to, or that are none, are refused in words, and so are names that lead elsewhere.
 #[test]
 fn others_folders_and_strange_names_are_refused() {
-    let _alive = watchdog(30);
+    let _alive = watchdog(120);
     for name in ["", ".", "..", "a/b", "a\0b", "ä", &"x".repeat(33), "a b", "a\nb"] {
         assert!(Node::open(&Bus::shared(name), "node").is_err(), "{name:?}");
         assert!(Node::open(&Bus::loopback(&unique("names")), name).is_err(), "{name:?}");
@@ -384,7 +384,7 @@ fn others_folders_and_strange_names_are_refused() {
 /// Goal: what lies in a bus's folder and is no segment is passed over: pipes, links, huge and empty files.
 #[test]
 fn what_is_no_segment_is_passed_over() {
-    let _alive = watchdog(30);
+    let _alive = watchdog(120);
     let bus = unique("strange");
     let here = Node::open(&Bus::shared(&bus), "here").unwrap();
     let ring = |node: &str| folder_of(&bus).join(format!("{node}.00000000000000ff.ring"));

@@ -549,7 +549,7 @@ fn storms_of_wakes_reach_every_task() {
 /// Goal: a worker that sleeps is woken by every message. Method: tasks of two runtimes answer each other, with delays.
 #[test]
 fn no_wake_is_lost() {
-    let _alive = watchdog(30);
+    let _alive = watchdog(LIMIT_S);
     const ROUNDS: u64 = 3_000;
     let runtimes = [Runtime::start(&workers(1)).unwrap(), Runtime::start(&workers(2)).unwrap()];
     let events = Arc::new([Event::default(), Event::default()]);

@@ -40,7 +40,7 @@ fn number_of(payload: &[u8]) -> u64 {
 #[test]
 fn no_wake_up_is_lost() {
     const MESSAGES: u64 = 8_000;
-    let _alive = watchdog(120);
+    let _alive = watchdog(600);
     on_every_way(|medium, wake| {
         let (here, there) = open_both(medium);
         let mut sender = here.bind(1).unwrap();

@@ -439,8 +439,8 @@ mod tests {
     fn a_worker_that_wants_to_lead_naps() {
         let (alive, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_secs(30)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("nothing for 30 s: the lock is waited for without a sleep");
+            if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("nothing for 120 s: the lock is waited for without a sleep");
                 std::process::exit(101);
             }
         });
