@@ -22,6 +22,24 @@ fn folder_of(bus: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/punctual.{}.{bus}", user()))
 }
 
+/// Puts a folder with these permissions under the name of a bus's; returns whether it has the owner that was asked for. It is never
+/// empty there: other tests, which open nodes meanwhile, sweep away what is.
+fn put_folder(bus: &str, mode: u32, owner: Option<u32>) -> std::io::Result<()> {
+    let aside = PathBuf::from(format!("/dev/shm/{bus}.aside"));
+    std::fs::create_dir(&aside).unwrap();
+    std::fs::write(aside.join("keep.it"), b"").unwrap();
+    std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(mode)).unwrap();
+    let given = owner.map_or(Ok(()), |owner| std::os::unix::fs::chown(&aside, Some(owner), None));
+    std::fs::rename(&aside, folder_of(bus)).unwrap();
+    given
+}
+
+/// Other tests, which open nodes meanwhile, may sweep it away as soon as it is empty.
+fn remove_folder(bus: &str) {
+    let removed = std::fs::remove_dir_all(folder_of(bus));
+    assert!(removed.is_ok() || !folder_of(bus).exists(), "{removed:?}");
+}
+
 /// Not a test of its own: what the other process does.
 #[test]
 fn role() {
@@ -353,12 +371,9 @@ fn others_folders_and_strange_names_are_refused() {
         assert!(error.contains("somebody else"), "{why}: {error}");
     };
     let open = unique("open");
-    std::fs::create_dir(folder_of(&open)).unwrap();
-    std::fs::set_permissions(folder_of(&open), std::fs::Permissions::from_mode(0o777)).unwrap();
-    std::fs::write(folder_of(&open).join("from-anybody"), b"").unwrap();
+    put_folder(&open, 0o777, None).unwrap();
     refused(&open, "a folder that everybody may write to");
-    std::fs::remove_file(folder_of(&open).join("from-anybody")).unwrap();
-    std::fs::remove_dir(folder_of(&open)).unwrap();
+    remove_folder(&open);
     let link = unique("link");
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), folder_of(&link)).unwrap();
@@ -369,16 +384,14 @@ fn others_folders_and_strange_names_are_refused() {
     refused(&file, "a file");
     std::fs::remove_file(folder_of(&file)).unwrap();
     let theirs = unique("theirs");
-    std::fs::DirBuilder::new().create(folder_of(&theirs)).unwrap();
-    std::fs::set_permissions(folder_of(&theirs), std::fs::Permissions::from_mode(0o700)).unwrap();
-    let given_away = std::os::unix::fs::chown(folder_of(&theirs), Some(65_534), None);
+    let given_away = put_folder(&theirs, 0o700, Some(65_534));
     let is_theirs = given_away.is_ok() && punctual_machine::process::user() != 65_534;
     if is_theirs {
         refused(&theirs, "another user's folder");
     } else {
         punctual_machine::skipped!("another user's folder: only root can give one away ({given_away:?})");
     }
-    std::fs::remove_dir(folder_of(&theirs)).unwrap();
+    remove_folder(&theirs);
 }
 
 /// Goal: what lies in a bus's folder and is no segment is passed over: pipes, links, huge and empty files.
@@ -398,7 +411,7 @@ fn what_is_no_segment_is_passed_over() {
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
     exchange((&mut sender, &mut receiver), there.id(), 10, || {});
     drop((sender, receiver, here, there));
-    std::fs::remove_dir_all(folder_of(&bus)).unwrap();
+    remove_folder(&bus);
 }
 
 /// Goal: what lies in a bus's folder does not keep those who are there from their messages, whoever comes and goes.
@@ -437,5 +450,5 @@ fn those_who_are_there_do_not_read_the_folder() {
     }
     assert_eq!((rings, others), (GUESTS * JUNK, 0));
     drop((sender, receiver, here, there));
-    std::fs::remove_dir_all(folder_of(&bus)).unwrap();
+    remove_folder(&bus);
 }
