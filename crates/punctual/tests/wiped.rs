@@ -144,8 +144,9 @@ fn search_groups() {
     let mut made = Vec::new();
     let end = Instant::now() + PATIENCE;
     let mut renewed = 0;
-    while renewed < 4 || own.ids().iter().filter(|id| id.group == 5).count() != 1 {
-        assert!(Instant::now() < end, "{own:?}");
+    let has_one = |keys: &Keys| keys.ids().iter().filter(|id| id.group == 5).count() == 1;
+    while renewed < 4 || !has_one(&own) || !has_one(&fleet) {
+        assert!(Instant::now() < end, "{own:?}, {fleet:?}");
         leader
             .turn(|event| {
                 if let LeaderEvent::Renewed(key) = event {
