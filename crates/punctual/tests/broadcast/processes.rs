@@ -15,8 +15,8 @@ use crate::common::{Dice, Role, free_ports, unique, watchdog};
 /// With four, one may be killed while another one is suspected wrongly.
 const NAMES: [&str; 4] = ["anne", "bob", "carl", "dora"];
 
-/// A number that says: it sends no more.
-const END: u64 = u64::MAX;
+/// From this number on one says: its sender sends nothing else any more.
+const END: u64 = 1 << 63;
 
 fn bus_of(text: &str) -> Bus {
     match text.split_once(' ') {
@@ -58,11 +58,12 @@ pub(crate) fn play(role: &str, bus: &str) {
         ..GroupOptions::new("team", &NAMES)
     };
     let mut group = Group::join(&node, &options).unwrap();
-    let (mut number, mut has_ended, mut next_at) = (0, false, Instant::now());
+    let (mut number, mut ends, mut has_ended, mut next_at) = (0, 0, false, Instant::now());
     loop {
         let stops = folder.join("stop").exists();
         if stops && !has_ended {
-            has_ended = group.try_broadcast(&message(place, process, END)).is_ok();
+            has_ended = group.try_broadcast(&message(place, process, END + ends)).is_ok();
+            ends += u64::from(has_ended);
         } else if !stops && Instant::now() >= next_at {
             let guarantee = if number % 4 == 0 { Guarantee::Agreed } else { Guarantee::Uniform };
             number += u64::from(group.try_broadcast_as(&message(place, process, number), guarantee).is_ok());
@@ -80,6 +81,8 @@ pub(crate) fn play(role: &str, bus: &str) {
                 )
             }
             Ok(Delivery::View(view)) => {
+                // Who comes in with this view, or came back, was not told of it before.
+                has_ended = false;
                 let lives = |name: &str| {
                     let member = view.members.iter().find(|(node, _)| *node == NodeId::named(name));
                     member.map_or(0, |(_, life)| *life)
@@ -87,11 +90,7 @@ pub(crate) fn play(role: &str, bus: &str) {
                 let lives = NAMES.map(|name| lives(name).to_string());
                 format!("v {} {}\n", view.number, lives.join(" "))
             }
-            Ok(Delivery::Expelled) => {
-                // What it said last may be lost.
-                has_ended = false;
-                "x\n".to_owned()
-            }
+            Ok(Delivery::Expelled) => "x\n".to_owned(),
             _ => continue,
         };
         log.write_all(line.as_bytes()).unwrap();
@@ -180,7 +179,7 @@ fn check(all: &[Story]) {
                     assert_eq!(order.entry((line.view, line.index)).or_insert(*line), line, "one order");
                 }
                 if let Some(before) = last.insert((line.process, line.life), line.number)
-                    && line.number != END
+                    && line.number < END
                 {
                     assert_eq!(line.number, before + 1, "nothing of {line:?}'s sender is missing");
                 }
@@ -256,7 +255,7 @@ impl World {
         let processes: BTreeSet<u64> = (0..NAMES.len()).map(newest).collect();
         let knows_all = |place: usize| {
             let views = self.story(place).views;
-            let ends = views.iter().flat_map(|(.., lines)| lines).filter(|line| line.number == END);
+            let ends = views.iter().flat_map(|(.., lines)| lines).filter(|line| line.number >= END);
             ends.map(|line| line.process).collect::<BTreeSet<u64>>().is_superset(&processes)
         };
         while !(0..NAMES.len()).all(knows_all) {
