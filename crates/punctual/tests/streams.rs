@@ -213,17 +213,20 @@ fn stages_add_up() {
         assert!(time_in(Stage::Sent) >= Duration::from_millis(2), "{stages:?}");
         assert_eq!((stages.unexplained(), received.delivered), (Some(0), Some(stages.receiver.delivered)));
         assert!(stages.total().unwrap() >= received.delivered.unwrap().since(due));
-        // It listened from before on, slept, and was woken.
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(5));
-                publication.offer(b"awaited").unwrap();
+        // It listened from before on, slept, and was woken. A busy host may let it listen only when the message is there: then again.
+        let mut wait = || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    publication.offer(b"awaited").unwrap();
+                });
+                subscription.receive(&mut buffer).unwrap();
             });
-            subscription.receive(&mut buffer).unwrap();
-        });
-        let stages = subscription.stages().unwrap();
+            subscription.stages().filter(|stages| stages.receiver.woken.0 > 0)
+        };
+        let stages = (0..20).find_map(|_| wait()).expect("it was woken");
         assert_eq!((stages.unexplained(), stages.time_in(Stage::Sent)), (Some(0), Some(Ticks(0))));
-        assert!(stages.receiver.woken.0 > 0 && stages.receiver.listened.0 > 0, "{stages:?}");
+        assert!(stages.receiver.listened.0 > 0, "{stages:?}");
         // The next one lies there while its reader does something else.
         publication.offer(b"not awaited").unwrap();
         std::thread::sleep(Duration::from_millis(4));
