@@ -32,9 +32,10 @@ fn on_every_medium(names: &[&str], trial: impl Fn(&[Node], &[&str]) + Send + Syn
 #[test]
 fn role() {
     if let Some((role, bus)) = common::own_role() {
-        match role.strip_prefix("seen ") {
-            Some(role) => seen::play(role, &bus),
-            None => processes::play(&role, &bus),
+        match role.split_once(' ') {
+            None if role == "soak" => soak::play(&bus),
+            Some(("seen", role)) => seen::play(role, &bus),
+            _ => processes::play(&role, &bus),
         }
     }
 }

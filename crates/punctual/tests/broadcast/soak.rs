@@ -10,7 +10,7 @@ use punctual::node::NodeOptions;
 use punctual::{Bus, Node, NodeId};
 use punctual_machine::counter::{Counter, Flag};
 
-use crate::common::{unique, watchdog};
+use crate::common::{Role, unique, watchdog};
 
 /// The last one comes and goes.
 const NAMES: [&str; 4] = ["anne", "bob", "carl", "dave"];
@@ -121,13 +121,22 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 
+/// How long it goes on, seconds.
+fn asked_for() -> u64 {
+    std::env::var("PUNCTUAL_GROUP_SOAK").map_or(SHORT, |text| text.parse().unwrap())
+}
+
 /// Goal: `PUNCTUAL_GROUP_SOAK=3600` goes on for an hour. Method: memory after the first third, when every buffer has been used, is
-/// compared with that at the end.
+/// compared with that at the end, in a process of its own: other tests use memory, too.
 #[test]
 fn a_group_goes_on_and_its_memory_stays() {
-    let seconds = std::env::var("PUNCTUAL_GROUP_SOAK").map_or(SHORT, |text| text.parse().unwrap());
-    let _alive = watchdog(seconds + 120);
-    let bus = Bus::shared(&unique("soak"));
+    let _alive = watchdog(asked_for() + 120);
+    Role::start("soak", &unique("soak")).end();
+}
+
+/// What that process does.
+pub(crate) fn play(bus: &str) {
+    let (seconds, bus) = (asked_for(), Bus::shared(bus));
     let nodes = NAMES.map(|name| {
         let faults = Faults::seeded(5).loss(10).corruption(10).reordering(5);
         NodeOptions::new(name).faults(faults).open(&bus).unwrap()
@@ -161,7 +170,7 @@ fn a_group_goes_on_and_its_memory_stays() {
         (warm, end, guest.join().unwrap())
     });
     let (mib, delivered) = (|bytes: u64| bytes as f64 / 1_048_576.0, agreement.delivered.get());
-    println!(
+    eprintln!(
         "each {delivered} messages delivered by three, {stays} stays of a fourth: {:.1} MiB after a third, {:.1} at the end",
         mib(warm),
         mib(end)
