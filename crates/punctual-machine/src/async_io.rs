@@ -236,7 +236,7 @@ impl Drop for AsyncIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_fd::EventFd;
+    use crate::event_fd::{EventFd, wait_readable};
     use std::net::UdpSocket;
     use std::time::Instant;
 
@@ -388,6 +388,7 @@ mod tests {
         drop(signals);
         assert!(!is_async());
         there.send(&[1]).unwrap();
+        assert!(wait_readable(here.as_fd(), Some(PATIENCE)).unwrap());
         assert_eq!(take_all(&here), 1);
     }
 }

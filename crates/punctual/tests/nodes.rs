@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Role, be_a_node_that_idles, free_ports, unique, watchdog};
+use common::{PATIENCE, Role, be_a_node_that_idles, free_ports, reopen, unique, watchdog};
 use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::publication::OfferError;
@@ -119,7 +119,7 @@ fn nodes_come_and_go_over_udp() {
     let mut events = watches.events(Wake::EventFd).unwrap();
     let mut lives = Vec::new();
     for _ in 0..2 {
-        let other = Node::open(&Bus::peers(there, &[here]), "other").unwrap();
+        let other = reopen(&NodeOptions::new("other"), &Bus::peers(there, &[here]));
         let joined = next(&mut events);
         assert_eq!(what(&joined), (NodeChange::Joined, other.id()));
         assert_eq!((joined.life.bits, &joined.name), (16, &None));
@@ -133,15 +133,37 @@ fn nodes_come_and_go_over_udp() {
     println!("lives {lives:?}");
 }
 
+/// What lies at a UDP port of ours and nobody has taken, bytes as the kernel counts them.
+fn queued_at(port: u16) -> u64 {
+    let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let of_port = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let is_its = fields.next()?.ends_with(&format!(":{port:04X}"));
+        let (_sent, received) = fields.nth(2)?.split_once(':')?;
+        is_its.then(|| u64::from_str_radix(received, 16).unwrap())
+    };
+    sockets.lines().find_map(of_port).expect("it is open")
+}
+
 /// Goal: a message behind an ICMP answer is found by the first try: an event loop that is told of both by one edge is not told again.
 /// Method: a node greets a peer whose port is closed, and that peer comes and speaks before the node looks.
 #[test]
 fn an_icmp_answer_hides_no_message() {
+    let _alive = watchdog(60);
     let (a, b) = free_ports();
+    let wait_for_more_than = |bytes| {
+        while queued_at(b.port()) <= bytes {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     let greets = Node::open(&Bus::peers(b, &[a]), "greets").unwrap();
     let mut inbox = greets.bind(1).unwrap();
     let comes = Node::open(&Bus::peers(a, &[b]), "comes").unwrap();
+    // Its greeting comes before its message.
+    wait_for_more_than(0);
+    let greeting = queued_at(b.port());
     comes.bind(2).unwrap().send(Target::everyone_at(1), b"here I am").unwrap();
+    wait_for_more_than(greeting);
     assert_eq!(inbox.try_receive().unwrap().payload, b"here I am");
 }
 

@@ -5,17 +5,19 @@ mod common;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use common::{Dice, watchdog};
+use common::{Dice, PATIENCE, watchdog};
 use punctual::Nanos;
 use punctual::runtime::{
     Handle, Lane, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, UdpSocket, Urgency,
     request, yield_now,
 };
 use punctual_machine::counter::Counter;
+use punctual_machine::event_fd::wait_readable;
 use punctual_machine::process::raise_descriptor_limit;
 
 /// Bytes that sockets of loopback hold, whatever else they do.
@@ -246,7 +248,7 @@ fn bytes_are_read_in_their_class() {
     let sockets: Vec<_> = (0..4_u8)
         .map(|number| {
             let socket = UdpSocket::bind(handle, anywhere()).unwrap();
-            let address = socket.as_std().local_addr().unwrap();
+            let same = socket.as_std().try_clone().unwrap();
             let (said, waits) = (said.clone(), waits.clone());
             let reads = async move {
                 waits.send(()).unwrap();
@@ -254,7 +256,7 @@ fn bytes_are_read_in_their_class() {
                 said.send((number, request().unwrap())).unwrap();
             };
             drop(handle.spawn(class(number).within(Duration::from_secs(1)), reads).unwrap());
-            address
+            same
         })
         .collect();
     drop(said);
@@ -263,8 +265,9 @@ fn bytes_are_read_in_their_class() {
     let sends = async move {
         yield_now().await;
         let socket = std::net::UdpSocket::bind(anywhere()).unwrap();
-        for address in sockets.iter().rev() {
-            socket.send_to(b"x", address).unwrap();
+        for other in sockets.iter().rev() {
+            socket.send_to(b"x", other.local_addr().unwrap()).unwrap();
+            assert!(wait_readable(other.as_fd(), Some(PATIENCE)).unwrap());
         }
     };
     runtime.block_on(handle.spawn(class(7), sends).unwrap()).unwrap();

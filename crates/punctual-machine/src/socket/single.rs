@@ -154,11 +154,26 @@ pub fn wait_readable(sockets: &[UdpSocket], timeout: Duration) -> bool {
 mod tests {
     use super::*;
     use crate::socket::{RecvBatch, SendBatch, UdpOptions};
+    use std::time::Instant;
 
     fn pair(options: &UdpOptions, at: &str) -> Option<(UdpSocket, UdpSocket)> {
         let open = |options: &UdpOptions| UdpSocket::bind(at.parse().expect("an address"), options);
         let here = open(&UdpOptions::default()).ok()?;
         Some((here, open(options).expect("the other is open")))
+    }
+
+    /// A socket where one has just closed. A child that another test starts inherits that one, and keeps the port taken until it runs
+    /// its own program.
+    fn reopen(at: SocketAddr, options: &UdpOptions) -> UdpSocket {
+        let give_up = Instant::now() + Duration::from_secs(10);
+        loop {
+            match UdpSocket::bind(at, options) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                bound => return bound.unwrap(),
+            }
+        }
     }
 
     #[test]
@@ -196,7 +211,7 @@ mod tests {
             // As a node does: a port that is asked for is kept.
             let own = there.local_address().unwrap();
             drop(there);
-            let there = UdpSocket::bind(own, &options).unwrap();
+            let there = reopen(own, &options);
             let peer = connected.then_some(other);
             peer.map_or(Ok(()), |peer| there.connect(peer)).unwrap();
             there.set_blocking(true).unwrap();
