@@ -58,16 +58,25 @@ fn number_of(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*payload.first_chunk().unwrap())
 }
 
-/// Receives on a thread of its own until nothing has come for so long; the numbers of those that came as they were sent.
-fn receive_all(receiver: &mut Communicator, sizes: &[usize], silence: Duration) -> Vec<u64> {
+/// How long nothing comes after the last.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Receives until all is sent and nothing more comes; the numbers of those that came as they were sent.
+fn receive_all(receiver: &mut Communicator, sizes: &[usize], is_sent: impl Fn() -> bool) -> Vec<u64> {
     let mut numbers = Vec::new();
-    while let Ok(received) = receiver.receive_timeout(silence) {
+    loop {
+        let was_sent = is_sent();
+        let received = match receiver.receive_timeout(SILENCE) {
+            Ok(received) => received,
+            Err(_) if was_sent => return numbers,
+            // A large one may be on its way for longer.
+            Err(_) => continue,
+        };
         let number = number_of(received.payload);
         assert!(received.payload == message(number, sizes[number as usize]), "{number} was altered");
         assert!(!numbers.contains(&number), "{number} twice");
         numbers.push(number);
     }
-    numbers
 }
 
 /// Lets nodes tell each other how far they are, until every frame has its account.
@@ -94,12 +103,15 @@ fn exchange(medium: &Medium, faults: Option<Faults>, sizes: &[usize]) -> (Vec<u6
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
     assert_eq!(sender.message_size_max(), MESSAGE_SIZE_MAX);
     let numbers = std::thread::scope(|scope| {
-        let receives = scope.spawn(|| receive_all(&mut receiver, sizes, Duration::from_secs(3)));
-        for (number, size) in sizes.iter().enumerate() {
-            let bytes = message(number as u64, *size);
-            sender.send_timeout(Target::port("there", 7), &bytes, PATIENCE).unwrap();
-        }
-        receives.join().unwrap()
+        let sends = scope.spawn(|| {
+            for (number, size) in sizes.iter().enumerate() {
+                let bytes = message(number as u64, *size);
+                sender.send_timeout(Target::port("there", 7), &bytes, 6 * PATIENCE).unwrap();
+            }
+        });
+        let numbers = receive_all(&mut receiver, sizes, || sends.is_finished());
+        sends.join().unwrap();
+        numbers
     });
     let ledger = settle(&here, &there, &mut receiver);
     (numbers, here.ledger(), ledger)
