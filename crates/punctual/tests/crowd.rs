@@ -20,6 +20,13 @@ const NODES: usize = 200;
 /// Of which each process has as many: a process may map some 65,000 files, and each node maps two of each other's.
 const NODES_OF_PROCESS: usize = 25;
 
+/// A part of the crowd waits no longer than that for the others, and the tests wait a little longer for each part.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
+const LIMIT_S: u64 = 300;
+
+/// How often each of hundreds of processes looks what the others have noted: that is a folder of as many names.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 fn crowded(name: &str) -> Bus {
     Bus::Shared(SharedOptions { ring_size: 1 << 16, ..SharedOptions::new(name) })
 }
@@ -47,7 +54,7 @@ fn take_part(bus: &Bus, first: usize) {
     let mut communicators: Vec<Communicator> = nodes.iter().map(|node| node.bind(1).unwrap()).collect();
     // Who is still joining may miss what is sent meanwhile: all send when all are in.
     mark(bus, "joined", first);
-    let give_up = Instant::now() + 12 * PATIENCE;
+    let give_up = Instant::now() + GIVE_UP_AFTER;
     let mut heard = vec![[false; NODES]; nodes.len()];
     let (mut sent, mut count) = (false, 0);
     while !sent || count < nodes.len() * (NODES - 1) {
@@ -121,7 +128,7 @@ fn throng(bus: &Bus, number: usize) {
         }
     };
     let mut communicator = node.bind(1).unwrap();
-    let give_up = Instant::now() + 12 * PATIENCE;
+    let give_up = Instant::now() + GIVE_UP_AFTER;
     // Who is still joining may miss what is sent meanwhile: all send when all are in.
     note(bus, "joined", number);
     let (mut heard, mut sent) = (HashSet::new(), false);
@@ -132,7 +139,7 @@ fn throng(bus: &Bus, number: usize) {
             communicator.send_timeout(Target::EVERYONE, b"here", PATIENCE).unwrap();
             sent = true;
         }
-        while let Ok(message) = communicator.receive_timeout(Duration::from_millis(20)) {
+        while let Ok(message) = communicator.receive_timeout(LOOK_EVERY) {
             assert!(heard.insert(message.source.node), "{} twice", message.source.node);
         }
     }
@@ -145,7 +152,7 @@ fn throng(bus: &Bus, number: usize) {
     while noted(bus, "done").len() < NODES_MAX || noted(bus, "refused").len() < THRONG - NODES_MAX {
         let (done, refused) = (noted(bus, "done"), noted(bus, "refused"));
         assert!(Instant::now() < give_up, "{} done: {done:?}; refused: {refused:?}", done.len());
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(LOOK_EVERY);
         node.housekeep();
     }
 }
@@ -187,7 +194,7 @@ fn noted(bus: &Bus, what: &str) -> Vec<usize> {
 /// Goal: of 300 processes that join at once 256 come in and 44 are refused in words; those that are in all hear each other.
 #[test]
 fn of_three_hundred_at_once_256_come_in() {
-    let _alive = watchdog(180);
+    let _alive = watchdog(LIMIT_S);
     let bus = unique("throng");
     std::fs::create_dir(format!("/dev/shm/{bus}.throng")).unwrap();
     // Nobody writes into it: all wait until it is closed.
@@ -214,7 +221,7 @@ fn of_three_hundred_at_once_256_come_in() {
 /// Goal: two hundred nodes on one bus hear each other, and nothing is lost.
 #[test]
 fn two_hundred_nodes_hear_each_other() {
-    let _alive = watchdog(150);
+    let _alive = watchdog(LIMIT_S);
     let name = unique("crowd");
     let parts: Vec<_> = (0..NODES)
         .step_by(NODES_OF_PROCESS)

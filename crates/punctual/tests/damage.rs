@@ -94,17 +94,18 @@ fn check(case: Case) -> Result<(), SystemError> {
     let here = hosts[0].run(move || Node::open(&here, "here").unwrap());
     let there = hosts[1].run(move || Node::open(&there, "there").unwrap());
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
-    let give_up = Instant::now() + PATIENCE;
     let mut seen = HashSet::new();
-    let exchange = |receiver: &mut Communicator, seen: &mut HashSet<u64>| {
+    let patience = || Instant::now() + PATIENCE;
+    let exchange = |receiver: &mut Communicator, seen: &mut HashSet<u64>, give_up: Instant| {
         here.housekeep();
         there.housekeep();
         drain(receiver, seen, case);
         assert!(Instant::now() < give_up, "{case:?}: {}; {:?}", there.ledger(), there.peers());
     };
     // Both know each other from the beginning on, so that everything is accounted for.
+    let give_up = patience();
     while there.peers().is_empty() || here.peers().is_empty() {
-        exchange(&mut receiver, &mut seen);
+        exchange(&mut receiver, &mut seen, give_up);
         let _nothing = sender.try_receive();
     }
     let damage = hosts[1].run(move || Damage::attach("ptb", &case.plan()))?;
@@ -125,9 +126,9 @@ fn check(case: Case) -> Result<(), SystemError> {
     }
     sender.flush();
     let whole_runs = case.run > 1 && case.segmentation_offload;
-    let mut counts = damage.counts()?;
+    let (mut counts, give_up) = (damage.counts()?, patience());
     while !whole_runs && counts[0].seen < MESSAGES {
-        exchange(&mut receiver, &mut seen);
+        exchange(&mut receiver, &mut seen, give_up);
         counts = damage.counts()?;
     }
     drop(damage);
@@ -135,8 +136,9 @@ fn check(case: Case) -> Result<(), SystemError> {
         let account = account(&there, &here);
         account.arrived + account.lost + account.missing == MESSAGES
     };
+    let give_up = patience();
     while !is_settled() {
-        exchange(&mut receiver, &mut seen);
+        exchange(&mut receiver, &mut seen, give_up);
     }
     judge(case, counts, [&here, &there], &seen);
     Ok(())
