@@ -13,7 +13,7 @@ use punctual_proto::recency::SILENCE_NS;
 use punctual_proto::{Header, Kind, Port};
 
 /// Messages after a gap: nobody needs so many to hear again.
-const LATER: u64 = 200_000;
+const LATER: u64 = 20_000;
 
 /// Receives what is there; returns how many messages that were.
 fn drain(receiver: &mut Communicator) -> u64 {
