@@ -336,7 +336,7 @@ fn handle_announcement<A: Copy + PartialEq>(
     let (node, incarnation, progress) = (header.source.node, header.incarnation, announcement.progress);
     if header.kind == Kind::Goodbye {
         // Either kind may be read last on a multicast group, and frames that are read before it teach the address again.
-        book.forget(node);
+        book.handle_goodbye(node);
         // The goodbye to everybody is the last; those to single nodes before it say where their streams end.
         if header.target.node.is_some() {
             return visit(Event::Progressed { node, incarnation, progress });

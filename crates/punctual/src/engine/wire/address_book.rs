@@ -21,7 +21,7 @@ pub(super) fn is_long_silent(heard: Ticks, now: Ticks) -> bool {
 /// What both halves know of the other nodes.
 #[derive(Debug)]
 pub(super) struct AddressBook<A> {
-    entries: Mutex<Vec<Entry<A>>>,
+    entries: Mutex<Entries<A>>,
     /// Changes whenever an address does.
     pub(super) version: Counter,
     /// Nodes that asked to be told that we are here.
@@ -29,19 +29,56 @@ pub(super) struct AddressBook<A> {
 }
 
 #[derive(Debug)]
+struct Entries<A> {
+    list: Vec<Entry<A>>,
+    /// Whose row of frames began last: it may go on, and nothing is said of that here.
+    talking: Option<usize>,
+}
+
+#[derive(Debug)]
 struct Entry<A> {
     node: NodeId,
     address: A,
-    /// When the last row of its frames began.
+    /// When the last row of its frames ended, at the latest; of who talks, when that began.
     heard: Ticks,
+    /// It said goodbye, and nothing since.
+    has_left: bool,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts<A> {
+    /// Nobody has told, or the place in the book is another's by now.
+    Unknown,
+    /// There.
+    Here(A),
+    /// Gone: it said goodbye.
+    Left,
+}
+
+impl<A: Copy + PartialEq> Entries<A> {
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.list.iter().position(|entry| entry.node == node)
+    }
+
+    /// The place of a newcomer: in a full book that of a node that has left, or was silent for longest, if that is long.
+    fn place(&self, now: Ticks) -> Option<usize> {
+        if self.list.len() < NODES_MAX {
+            return Some(self.list.len());
+        }
+        let entries = self.list.iter().enumerate();
+        let (index, least) = entries.min_by_key(|(_, entry)| (!entry.has_left, entry.heard))?;
+        (least.has_left || is_long_silent(least.heard, now)).then_some(index)
+    }
 }
 
 impl<A: Copy + PartialEq> AddressBook<A> {
     pub(super) fn new() -> Self {
-        Self { entries: Mutex::default(), version: Counter::default(), unanswered: Mutex::default() }
+        let entries = Mutex::new(Entries { list: Vec::new(), talking: None });
+        Self { entries, version: Counter::default(), unanswered: Mutex::default() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry<A>>> {
+    fn entries(&self) -> MutexGuard<'_, Entries<A>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,40 +86,59 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn whereabouts(&self, node: NodeId) -> Whereabouts<A> {
+        let entries = self.entries();
+        match entries.position(node).map(|index| &entries.list[index]) {
+            None => Whereabouts::Unknown,
+            Some(entry) if entry.has_left => Whereabouts::Left,
+            Some(entry) => Whereabouts::Here(entry.address),
+        }
+    }
+
     pub(super) fn address_of(&self, node: NodeId) -> Option<A> {
-        self.entries().iter().find(|entry| entry.node == node).map(|entry| entry.address)
+        match self.whereabouts(node) {
+            Whereabouts::Here(address) => Some(address),
+            Whereabouts::Unknown | Whereabouts::Left => None,
+        }
     }
 
-    /// When the last row of a node's frames began. Who has the least has been silent for longest: all others were heard since.
-    pub(super) fn heard(&self, node: NodeId) -> Option<Ticks> {
-        self.entries().iter().find(|entry| entry.node == node).map(|entry| entry.heard)
+    /// When a node was heard last, at the latest: who talks is heard now.
+    pub(super) fn heard(&self, node: NodeId, now: Ticks) -> Option<Ticks> {
+        let entries = self.entries();
+        let index = entries.position(node)?;
+        Some(if entries.talking == Some(index) { now } else { entries.list[index].heard })
     }
 
-    /// A row of frames begins that come from this node, and from there.
+    /// A row of frames begins that come from this node, and from there. The row before ends.
     #[cold]
     pub(super) fn learn(&self, node: NodeId, address: A, now: Ticks) {
-        let new = Entry { node, address, heard: now };
         let mut entries = self.entries();
-        match entries.iter().position(|entry| entry.node == node) {
-            Some(index) => {
-                let earlier = std::mem::replace(&mut entries[index], new);
+        if let Some(before) = entries.talking.take() {
+            entries.list[before].heard = now;
+        }
+        // A stranger too many: frames for it go to everybody, as before it was heard.
+        let Some(index) = entries.position(node).or_else(|| entries.place(now)) else { return };
+        entries.talking = Some(index);
+        let new = Entry { node, address, heard: now, has_left: false };
+        match entries.list.get_mut(index) {
+            Some(place) => {
+                let earlier = std::mem::replace(place, new);
                 // Who hears several nodes in turn is told of each at every frame.
-                if earlier.address == address {
+                if earlier.node == node && earlier.address == address && !earlier.has_left {
                     return;
                 }
             }
-            None if entries.len() < NODES_MAX => entries.push(new),
-            None => match entries.iter_mut().min_by_key(|entry| entry.heard) {
-                Some(silent) if is_long_silent(silent.heard, now) => *silent = new,
-                // A stranger too many: frames for it go to everybody, as before it was heard.
-                _ => return,
-            },
+            None => entries.list.push(new),
         }
         self.version.publish(self.version.get() + 1);
     }
 
-    pub(super) fn forget(&self, node: NodeId) {
-        self.entries().retain(|entry| entry.node != node);
+    /// A node has said goodbye.
+    pub(super) fn handle_goodbye(&self, node: NodeId) {
+        let mut entries = self.entries();
+        if let Some(index) = entries.position(node) {
+            entries.list[index].has_left = true;
+        }
         self.version.publish(self.version.get() + 1);
     }
 }
@@ -91,20 +147,26 @@ impl<A: Copy + PartialEq> AddressBook<A> {
 mod tests {
     use super::*;
 
-    /// Goal: in a full book a newcomer has the place of who was silent for longest, once that was long, and of nobody else.
+    /// Goal: in a full book a newcomer has the place of who has left, or was silent for longest, once that was long, and of nobody else.
     #[test]
     fn a_newcomer_has_the_place_of_who_is_long_silent() {
         let book = AddressBook::new();
         let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
         let nodes: Vec<_> = (0..NODES_MAX).map(|number| NodeId::named(&number.to_string())).collect();
         nodes.iter().for_each(|&node| book.learn(node, 1, at(0)));
-        book.learn(nodes[0], 1, at(9));
+        // Talks until the newcomer does.
+        book.learn(nodes[0], 1, at(1));
         let newcomer = NodeId::named("newcomer");
         for (seconds, address) in [(9, None), (10, Some(2))] {
             book.learn(newcomer, 2, at(seconds));
             assert_eq!(book.address_of(newcomer), address, "after {seconds} s");
         }
-        let forgotten: Vec<_> = nodes.iter().filter(|&&node| book.address_of(node).is_none()).collect();
-        assert_eq!(forgotten, [&nodes[1]]);
+        book.handle_goodbye(nodes[7]);
+        assert_eq!(book.whereabouts(nodes[7]), Whereabouts::Left);
+        let next = NodeId::named("next");
+        book.learn(next, 2, at(15));
+        assert_eq!(book.address_of(next), Some(2));
+        let unknown = |&&node: &&NodeId| book.whereabouts(node) == Whereabouts::Unknown;
+        assert_eq!(nodes.iter().filter(unknown).collect::<Vec<_>>(), [&nodes[1], &nodes[7]]);
     }
 }

@@ -7,7 +7,7 @@ use punctual_machine::clock::{Clock, Pace, Ticks};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use super::address_book::{AddressBook, is_long_silent};
+use super::address_book::{AddressBook, Whereabouts, is_long_silent};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{SendError, Transmit};
@@ -42,31 +42,10 @@ struct Unicast<A> {
     next: u64,
     /// Where it is, once that is known.
     address: Option<A>,
-    said: Said,
+    /// It said goodbye, and nothing since.
+    has_left: bool,
     /// When the first frame to it was made.
     opened: Ticks,
-}
-
-/// What a node has said of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
-    /// Nothing that was heard.
-    Nothing,
-    /// That it is here.
-    Hello,
-    /// That it leaves, and nothing since.
-    Goodbye,
-}
-
-impl<A> Unicast<A> {
-    /// Takes over what the book has of the node now.
-    fn note(&mut self, is_known: bool) {
-        self.said = match self.said {
-            _ if is_known => Said::Hello,
-            Said::Nothing => Said::Nothing,
-            Said::Hello | Said::Goodbye => Said::Goodbye,
-        };
-    }
 }
 
 impl<T: MediumTransmit> WireTransmit<T> {
@@ -112,10 +91,10 @@ impl<T: MediumTransmit> WireTransmit<T> {
         let index = if self.unicast.len() < NODES_MAX {
             self.unicast.len()
         } else {
-            let gone = self.unicast.iter().position(|unicast| unicast.said == Said::Goodbye);
+            let gone = self.unicast.iter().position(|unicast| unicast.has_left);
             gone.or_else(|| self.long_silent(now)).ok_or(SendError::TooManyNodes)?
         };
-        let new = Unicast { node, next: 0, address: None, said: Said::Nothing, opened: now };
+        let new = Unicast { node, next: 0, address: None, has_left: false, opened: now };
         match self.unicast.get_mut(index) {
             // A node that comes back is another life, with another stream to it.
             Some(gone) => *gone = new,
@@ -129,7 +108,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
     /// first frame to it.
     #[cold]
     fn long_silent(&self, now: Ticks) -> Option<usize> {
-        let heard = |unicast: &Unicast<_>| self.book.heard(unicast.node).max(Some(unicast.opened));
+        let heard = |unicast: &Unicast<_>| self.book.heard(unicast.node, now).max(Some(unicast.opened));
         let streams = self.unicast.iter().enumerate();
         let (heard, index) = streams.map(|(index, unicast)| (heard(unicast), index)).min()?;
         heard.filter(|&heard| is_long_silent(heard, now)).map(|_| index)
@@ -147,8 +126,18 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     fn renew_address(&mut self, index: usize) {
         let unicast = &mut self.unicast[index];
-        let known = self.book.address_of(unicast.node);
-        unicast.note(known.is_some());
+        let known = match self.book.whereabouts(unicast.node) {
+            // Whom the book has no room for has said nothing by that.
+            Whereabouts::Unknown => None,
+            Whereabouts::Left => {
+                unicast.has_left = true;
+                None
+            }
+            Whereabouts::Here(address) => {
+                unicast.has_left = false;
+                Some(address)
+            }
+        };
         unicast.address = self.medium.address_of(unicast.node).or(known);
     }
 
@@ -158,8 +147,8 @@ impl<T: MediumTransmit> WireTransmit<T> {
             self.renew_addresses();
         }
         for index in 0..self.unicast.len() {
-            let Unicast { node, said, .. } = self.unicast[index];
-            if said != Said::Goodbye {
+            let Unicast { node, has_left, .. } = self.unicast[index];
+            if !has_left {
                 self.announce(kind, Some(node), 0);
             }
         }
@@ -304,24 +293,57 @@ mod tests {
         }
     }
 
-    /// Goal: peers that died without a goodbye do not keep a node from sending to others, and peers that talk keep their streams.
-    #[test]
-    fn a_new_target_has_the_place_of_who_is_long_silent() {
+    fn at(seconds: u64) -> Ticks {
+        Clock::get().ticks(Duration::from_secs(seconds))
+    }
+
+    fn node(number: usize) -> NodeId {
+        NodeId::named(&number.to_string())
+    }
+
+    /// With streams to so many nodes as there can be, the first frames to which are of the first second.
+    fn full() -> WireTransmit<Nowhere> {
         let own = Own { node: NodeId::named("own"), incarnation: 1 };
-        let book = Arc::new(AddressBook::new());
-        let mut transmit = WireTransmit::new(own, Nowhere, Arc::clone(&book), None);
-        let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
-        let node = |number: usize| NodeId::named(&number.to_string());
+        let mut transmit = WireTransmit::new(own, Nowhere, Arc::new(AddressBook::new()), None);
         for number in 0..NODES_MAX {
-            // Of every other one nothing is ever heard.
-            if number % 2 == 0 {
-                book.learn(node(number), 1, at(number as u64 % 3));
-            }
             assert_eq!(transmit.find(node(number), at(1)), Ok(number));
         }
-        book.learn(node(0), 1, at(9));
+        transmit
+    }
+
+    /// Goal: peers that died without a goodbye do not keep a node from sending to others, and peers that talk keep their streams, also
+    /// one that is the only one that talks, of which the book is told once.
+    #[test]
+    fn a_new_target_has_the_place_of_who_is_long_silent() {
+        let mut transmit = full();
+        // Of every other one nothing is ever heard.
+        (0..NODES_MAX).step_by(2).for_each(|number| transmit.book.learn(node(number), 1, at(2)));
+        transmit.book.learn(node(0), 1, at(3));
         let mut find = |number, seconds| transmit.find(node(NODES_MAX + number), at(seconds));
         assert_eq!([10, 11].map(|seconds| find(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
         assert_eq!(find(1, 11), Ok(3));
+        let mut places: Vec<_> = (2..NODES_MAX - 1).map(|number| find(number, 14).unwrap()).collect();
+        places.extend([1, 3]);
+        places.sort_unstable();
+        assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and who talks has its own");
+        assert_eq!(find(NODES_MAX, 14), Err(SendError::TooManyNodes));
+    }
+
+    /// Goal: who lost its place in the book, because it was silent, is told of its stream all the same; who said goodbye is not.
+    #[test]
+    fn a_place_in_the_book_that_is_lost_is_no_goodbye() {
+        let mut transmit = full();
+        (0..NODES_MAX).for_each(|number| transmit.book.learn(node(number), 1, at(1)));
+        transmit.renew_addresses();
+        transmit.book.handle_goodbye(node(5));
+        transmit.renew_addresses();
+        ["one", "two", "three"]
+            .into_iter()
+            .for_each(|name| transmit.book.learn(NodeId::named(name), 1, at(20)));
+        let addresses = [0, 1, 5].map(|number| transmit.book.address_of(node(number)));
+        assert_eq!(addresses, [None; 3], "places have been lost");
+        transmit.renew_addresses();
+        let left = transmit.unicast.iter().filter(|unicast| unicast.has_left);
+        assert!(left.map(|unicast| unicast.node).eq([node(5)]));
     }
 }
