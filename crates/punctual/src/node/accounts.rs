@@ -85,6 +85,9 @@ impl OpenDrops {
 /// While frames are lost all the time the kernel is asked so often what it dropped: it takes a system call for each socket.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
+/// Who was heard more lately is there: a peer says hello every second.
+const SILENCE_NS: u64 = 2_000_000_000;
+
 /// The accounts of all peers of a node.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -257,11 +260,13 @@ impl Accounts {
     ) {
         let known = self.accounts.iter().position(|account| account.is_of(node, life));
         // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates. A medium
-        // may not have told that the first is over.
+        // may not have told that the first is over. But a hello may also come twice, and late, of one that goes on.
         let opens = exact && progress.broadcast == 0;
+        let now_ns = self.moment().now_ns;
         let is_over = known.filter(|&index| {
-            let Account { public, broadcast, .. } = &self.accounts[index];
-            !public.present || opens && broadcast.is_past(0)
+            let Account { public, broadcast, heard_ns, .. } = &self.accounts[index];
+            let is_silent = now_ns.saturating_sub(*heard_ns) >= SILENCE_NS;
+            !public.present || opens && broadcast.is_past(0) && is_silent
         });
         if let Some(over) = is_over {
             self.note_gone(over, true, page);
@@ -650,6 +655,8 @@ mod tests {
                 }
                 if is_told {
                     accounts.handle_left(node, 7, Some(told(count.into())), true, &page);
+                } else {
+                    accounts.accounts[0].heard_ns = 0;
                 }
             }
             let ledger = page.ledger();
@@ -657,5 +664,21 @@ mod tests {
             let counts = (ledger.arrived, ledger.duplicates, ledger.lost());
             assert_eq!(counts, (3 * u64::from(count), 0, 0), "{ledger}");
         }
+    }
+
+    /// Goal: an opening hello that comes again, however many messages later, ends nobody who was heard just before.
+    #[test]
+    fn a_hello_that_comes_again_late_ends_no_life() {
+        let (node, page) = (NodeId::named("peer"), page());
+        let mut accounts = Accounts::new(None);
+        for number in 0..2 * (REORDER_WINDOW + 1) {
+            if number.is_multiple_of(REORDER_WINDOW + 1) {
+                accounts.handle_joined(node, 7, told(0), true, &page);
+            }
+            assert!(accounts.accept(&header(node, Target::EVERYONE, number), &page).deliver);
+        }
+        accounts.charge_all(&page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.joined, ledger.died, ledger.lost()), (1, 0, 0), "{ledger}");
     }
 }
