@@ -361,7 +361,7 @@ impl Venue for Folder {
             return mail.own_events.get(&place.0).cloned();
         }
         self.take_in(&mut mail, None);
-        mail.event_of(owner.life, place)
+        mail.event_of(owner, place)
     }
 
     fn wake(&self, owner: &Owner) {
@@ -377,7 +377,7 @@ impl Venue for Folder {
         if died {
             self.paths_of(owner).remove();
         }
-        self.mail().forget(owner.life);
+        self.mail().forget(owner.node, owner.life);
     }
 
     fn reserve_rows(&self, step: usize) -> Result<(), SystemError> {
@@ -470,7 +470,8 @@ mod tests {
         });
     }
 
-    /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come.
+    /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come; one that stays
+    /// keeps its own, whatever is said of its life with another's name.
     #[test]
     fn who_has_left_already_leaves_no_descriptor() {
         let options = SharedOptions::new(&format!("brief-{:x}", random()));
@@ -492,6 +493,7 @@ mod tests {
         };
         let of_bell = note_of_bell(brief.life, brief.node, place);
         assert!(post(of_bell, Some(&event)), "it may come yet");
+        assert!(post(note_of_node(brief.life, NodeId::named("nobody")), None), "that one is not there");
         assert!(!post(note_of_node(brief.life, brief.node), None));
         assert!(!post(of_bell, Some(&event)), "it will not");
         here.leave();

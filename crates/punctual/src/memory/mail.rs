@@ -13,7 +13,7 @@ use punctual_proto::limits::NODES_MAX;
 use rustix::fs::Dir;
 
 use super::paths::Paths;
-use super::segment::SUBSCRIPTION_BELLS;
+use super::segment::{Owner, SUBSCRIPTION_BELLS};
 
 /// Notes that are taken in at a time.
 const NOTES_MAX: usize = 32;
@@ -41,15 +41,15 @@ struct Listing {
     names: Dir,
     lives: Vec<u64>,
     posts: Vec<(NodeId, u64)>,
-    /// Whose descriptors were here when it began.
-    senders: HashSet<u64>,
+    /// Whose descriptors were here when it began, but for those whose names were listed.
+    senders: HashSet<(NodeId, u64)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// Descriptors that others sent, by their life and which of their bells it is. A bell is one subscription's after the other's,
-    /// so each is with the [`began_bits`] of its own.
-    events: HashMap<(u64, usize), (u64, Arc<EventFd>)>,
+    /// Descriptors that others sent, by node, life and which of its bells it is: in a note anybody may couple a life with another
+    /// node. A bell is one subscription's after the other's, so each is with the [`began_bits`] of its own.
+    events: HashMap<(NodeId, u64, usize), (u64, Arc<EventFd>)>,
     /// Those of our own subscriptions that sleep on them, by their bells.
     pub(super) own_events: HashMap<usize, Arc<EventFd>>,
     subjects: VecDeque<Subject>,
@@ -118,24 +118,21 @@ impl Mail {
             };
             let [life, node, what] = [0, 8, 16]
                 .map(|at| note.text[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+            // One of nobody only wakes.
+            let Some(node) = NodeId::new(node) else { continue };
             let bell = usize::from(what as u16);
             if SUBSCRIPTION_BELLS.contains(&bell) {
-                let has_room = self.events.len() < EVENTS_MAX || self.events.contains_key(&(life, bell));
-                let is_refused = NodeId::new(node).is_some_and(|node| self.refused.contains(&(node, life)));
-                let is_kept = has_room && !is_refused;
+                let key = (node, life, bell);
+                let has_room = self.events.len() < EVENTS_MAX || self.events.contains_key(&key);
+                let is_kept = has_room && !self.refused.contains(&(node, life));
                 if let (Some(event), true) = (note.descriptor.and_then(EventFd::from_descriptor), is_kept) {
-                    self.events.insert((life, bell), (what >> BELL_BITS, Arc::new(event)));
+                    self.events.insert(key, (what >> BELL_BITS, Arc::new(event)));
                 }
-                continue;
-            }
-            match NodeId::new(node) {
+            } else if self.subjects.len() >= SUBJECTS_MAX {
                 // No honest bus tells of as many: the folder tells what is true of it.
-                Some(_) if self.subjects.len() >= SUBJECTS_MAX => self.listing_wanted = true,
-                Some(node) => {
-                    let may_be_dead = what == MAY_BE_DEAD;
-                    self.subjects.push_back(Subject { node, life, may_be_dead });
-                }
-                None => {}
+                self.listing_wanted = true;
+            } else {
+                self.subjects.push_back(Subject { node, life, may_be_dead: what == MAY_BE_DEAD });
             }
         }
         NOTES_MAX
@@ -157,7 +154,7 @@ impl Mail {
                 names,
                 lives: Vec::new(),
                 posts: Vec::new(),
-                senders: self.events.keys().map(|(life, _)| *life).collect(),
+                senders: self.events.keys().map(|&(node, life, _)| (node, life)).collect(),
             });
         }
         let Some(mut listing) = self.listing.take() else { return };
@@ -170,6 +167,7 @@ impl Mail {
             listing.posts.extend(Paths::parse_post(name));
             let Some((node, life)) = Paths::parse(name) else { continue };
             listing.lives.push(life);
+            listing.senders.remove(&(node, life));
             if life != own_life && !self.refused.contains(&(node, life)) {
                 self.subjects.push_back(Subject { node, life, may_be_dead: false });
             }
@@ -181,18 +179,14 @@ impl Mail {
     /// before it was looked at. Without our own ring a listing tells of nobody.
     fn end_listing(&mut self, listing: Listing, own_life: u64) {
         if listing.lives.contains(&own_life) {
-            let mut gone = listing.senders;
-            for life in &listing.lives {
-                gone.remove(life);
-            }
-            self.events.retain(|(of, _), _| !gone.contains(of));
+            self.events.retain(|&(node, life, _), _| !listing.senders.contains(&(node, life)));
         }
         (self.listed, self.posts) = (Some(listing.lives), listing.posts);
     }
 
     /// Remembers a file that is no ring, or is gone. Rings appear whole: it will not become one.
     pub(super) fn refuse(&mut self, node: NodeId, life: u64) {
-        self.forget(life);
+        self.forget(node, life);
         if self.refused.len() < REFUSED_MAX {
             self.refused.insert((node, life));
         }
@@ -227,13 +221,13 @@ impl Mail {
     }
 
     /// What the subscription sleeps on that began then at a bell, if that was sent here.
-    pub(super) fn event_of(&self, life: u64, (bell, began): (usize, u64)) -> Option<Arc<EventFd>> {
-        let (of, event) = self.events.get(&(life, bell))?;
+    pub(super) fn event_of(&self, owner: &Owner, (bell, began): (usize, u64)) -> Option<Arc<EventFd>> {
+        let (of, event) = self.events.get(&(owner.node, owner.life, bell))?;
         (*of == began_bits(began)).then(|| Arc::clone(event))
     }
 
-    pub(super) fn forget(&mut self, life: u64) {
-        self.events.retain(|(of, _), _| *of != life);
+    pub(super) fn forget(&mut self, node: NodeId, life: u64) {
+        self.events.retain(|&(of, its, _), _| (of, its) != (node, life));
     }
 }
 
@@ -242,6 +236,12 @@ mod tests {
     use super::*;
     use std::fs::{self, File};
     use std::os::fd::AsFd;
+
+    use punctual_machine::process::ProcessIdentity;
+
+    fn owner(node: NodeId, life: u64) -> Owner {
+        Owner { node, life, process: ProcessIdentity::of_self(), held_back: false }
+    }
 
     /// Goal: however much lies in a folder and in a box, one step takes a bounded part of it, and all are seen in the end.
     #[test]
@@ -280,15 +280,17 @@ mod tests {
         let (here, there) = (folder.path().join("here"), folder.path().join("there"));
         let (sender, receiver) = (PostBox::open(&here).unwrap(), PostBox::open(&there).unwrap());
         let (mut mail, event) = (Mail::default(), Arc::new(EventFd::new().unwrap()));
-        let keys = (0..EVENTS_MAX as u64).map(|life| (life, *SUBSCRIPTION_BELLS.start()));
+        let node = NodeId::named("a");
+        let keys = (0..EVENTS_MAX as u64).map(|life| (node, life, *SUBSCRIPTION_BELLS.start()));
         mail.events.extend(keys.map(|key| (key, (1, Arc::clone(&event)))));
         for life in [7, EVENTS_MAX as u64] {
             let place = (*SUBSCRIPTION_BELLS.start(), 2);
-            sender.post(&there, &note_of_bell(life, NodeId::named("a"), place), Some(event.as_fd())).unwrap();
+            sender.post(&there, &note_of_bell(life, node, place), Some(event.as_fd())).unwrap();
             mail.take_in(&receiver);
-            assert_eq!(mail.event_of(life, place).is_some(), life == 7);
+            assert_eq!(mail.event_of(&owner(node, life), place).is_some(), life == 7);
         }
-        assert!(mail.event_of(7, (*SUBSCRIPTION_BELLS.start(), 1)).is_none(), "it has ended");
+        let earlier = (*SUBSCRIPTION_BELLS.start(), 1);
+        assert!(mail.event_of(&owner(node, 7), earlier).is_none(), "it has ended");
     }
 
     /// Goal: of who left before it was looked at no descriptor is kept beyond the next listing; of who is there, all are, also where
@@ -301,14 +303,15 @@ mod tests {
         let opened = File::open(folder.path()).unwrap();
         let event = Arc::new(EventFd::new().unwrap());
         let mut mail = Mail::default();
-        mail.events.extend([there, gone].map(|life| ((life, 3), (1, Arc::clone(&event)))));
+        let node = NodeId::new(1).unwrap();
+        mail.events.extend([there, gone].map(|life| ((node, life, 3), (1, Arc::clone(&event)))));
         let kept = |mail: &mut Mail| {
             mail.list_all();
             while mail.has_more_names() {
                 mail.list_some(opened.as_fd(), own);
                 while mail.next_subject().is_some() {}
             }
-            [there, gone].map(|life| mail.event_of(life, (3, 1)).is_some())
+            [there, gone].map(|life| mail.event_of(&owner(node, life), (3, 1)).is_some())
         };
         assert_eq!(kept(&mut mail), [true; 2], "the folder tells of nobody");
         [own, there].iter().for_each(|life| fs::write(ring(*life), b"").unwrap());
