@@ -784,18 +784,23 @@ fn a_node_that_is_short_of_rows_loses_nothing_unseen() {
     Role::start_by(&way, &program, "short of rows", &unique("short")).end();
 }
 
-/// Goal: a message that did not fit is the next one, whoever else has sent meanwhile.
+/// Goal: a message that did not fit is the next one, whoever else has sent or ended meanwhile.
 #[test]
 fn a_message_that_did_not_fit_is_the_next() {
     const SMALL: u8 = 100;
     for bus in buses("fit") {
         let there = Node::open(&bus, "there").unwrap();
-        let senders = ["a", "b", "c"].map(|name| Node::open(&bus, name).unwrap());
+        // Two that end are before and behind the others, in whichever order they are found.
+        let [first, a, b, c, last] =
+            ["first", "a", "b", "c", "last"].map(|name| Node::open(&bus, name).unwrap());
+        let senders = [a, b, c];
         for large in 0..senders.len() {
             let mut subscription = there.subscription(PORT, &SubscriptionOptions::default()).unwrap();
-            let mut publications = senders.each_ref().map(|node| {
+            let publish = |node: &Node| {
                 node.publication(Target::port("there", PORT), &PublicationOptions::default()).unwrap()
-            });
+            };
+            let mut publications = senders.each_ref().map(publish);
+            let ending = [&first, &last].map(publish);
             for number in 0..SMALL {
                 for publication in &mut publications {
                     publication.offer(&[number; 8]).unwrap();
@@ -813,8 +818,11 @@ fn a_message_that_did_not_fit_is_the_next() {
             };
             assert!(heard < 2 * usize::from(SMALL), "it was passed over");
             assert_eq!(found, TakeError::BufferTooSmall { size: 100 });
-            for _ in 0..40 {
-                assert_eq!(subscription.try_receive(&mut [0; 16]).unwrap_err(), found);
+            for ending in ending.map(Some).into_iter().chain([None]) {
+                for _ in 0..40 {
+                    assert_eq!(subscription.try_receive(&mut [0; 16]).unwrap_err(), found);
+                }
+                drop(ending);
             }
             let received = subscription.try_receive(&mut [0; 128]).unwrap();
             assert_eq!((received.size, received.source.node), (100, senders[large].id()));

@@ -18,16 +18,35 @@ const AGAIN_MAX: usize = 64;
 pub(super) struct Followed {
     pub(super) images: Vec<Image>,
     /// The image that had a message last, and how often in a row only that was asked.
-    pub(super) busy: usize,
+    busy: usize,
     busy_turns: u32,
     /// Where the next turn of all images begins.
-    pub(super) next: usize,
+    next: usize,
     pub(super) belief: Belief,
 }
 
 impl Followed {
     pub(super) fn new(belief: Belief) -> Self {
         Self { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief }
+    }
+
+    /// Whether the image that was busy last has news.
+    #[inline]
+    pub(super) fn has_busy_news(&self) -> bool {
+        self.images.get(self.busy).is_some_and(Image::has_news)
+    }
+
+    /// Forgets the images of which that is so. Whose turn it is stays.
+    pub(super) fn forget(&mut self, mut is_done: impl FnMut(&mut Image) -> bool) {
+        let (busy, next) = (self.busy, self.next);
+        let mut index = 0;
+        self.images.retain_mut(|image| {
+            let is_over = is_done(image);
+            self.busy -= usize::from(is_over && index < busy);
+            self.next -= usize::from(is_over && index < next);
+            index += 1;
+            !is_over
+        });
     }
 
     /// Shows messages of the image that was busy last, if that may be asked again before the others.

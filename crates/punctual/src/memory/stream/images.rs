@@ -268,8 +268,7 @@ impl Images {
     /// Whether there may be a message, or something else to look after.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        let Followed { images, busy, .. } = &self.followed;
-        images.get(*busy).is_some_and(Image::has_news)
+        self.followed.has_busy_news()
             || self.has_news()
             || self.has_changed()
             || self.next_due().is_some_and(|due| due <= Clock::get().now())
@@ -445,20 +444,15 @@ impl Images {
 
     fn forget_ended(&mut self) {
         let ended = &mut self.ended;
-        let count = self.followed.images.len();
-        self.followed.images.retain_mut(|image| {
+        self.followed.forget(|image| {
             let is_done = image.is_done();
             if is_done {
                 ended.push_back(image.account());
             }
-            !is_done
+            is_done
         });
         while ended.len() > ENDED_MAX {
             ended.pop_front();
-        }
-        // Otherwise whose turn it is stays: this is asked often.
-        if self.followed.images.len() < count {
-            (self.followed.busy, self.followed.next) = (0, 0);
         }
     }
 }
