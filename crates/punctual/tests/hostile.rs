@@ -18,6 +18,9 @@ use punctual_machine::process::user;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Header, Kind, Port};
 
+/// Where a node's file has its table of publications (docs/shared-memory.md).
+const STREAMS_AT: usize = 12_288;
+
 fn folder_of(bus: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/punctual.{}.{bus}", user()))
 }
@@ -38,6 +41,16 @@ fn put_folder(bus: &str, mode: u32, owner: Option<u32>) -> std::io::Result<()> {
 fn remove_folder(bus: &str) {
     let removed = std::fs::remove_dir_all(folder_of(bus));
     assert!(removed.is_ok() || !folder_of(bus).exists(), "{removed:?}");
+}
+
+/// A node's file with such an ending.
+fn file_of(bus: &str, node: &Node, ending: &str) -> PathBuf {
+    let files = std::fs::read_dir(folder_of(bus)).unwrap().map(|entry| entry.unwrap().path());
+    let is_its = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with(&node.id().to_string()) && name.ends_with(ending)
+    };
+    files.into_iter().find(is_its).unwrap()
 }
 
 /// Not a test of its own: what the other process does.
@@ -138,37 +151,36 @@ fn who_takes_a_name_away_makes_nobody_write_elsewhere() {
     });
 }
 
+/// Puts another's ring into a node's own table, and something of that name beside it.
+fn claim(bus: &str, thief: &Node, id: &str) {
+    let file = file_of(bus, thief, ".ring");
+    std::fs::write(file.with_extension(format!("{id}.stream")), [0; 8192]).unwrap();
+    let table = Mapping::open(&file, Access::ReadWrite).unwrap();
+    let words: &[Counter] = table.objects(STREAMS_AT, 2).unwrap();
+    words[1].set(u64::MAX << 48);
+    words[0].publish(u64::from_str_radix(id, 16).unwrap());
+}
+
 /// Goal: who puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true one.
+/// Method: there are two such, so that one of them is looked at before the honest one in whichever order a folder lists them.
 #[test]
 fn who_claims_anothers_ring_keeps_nobody_from_it() {
     let _alive = watchdog(60);
     let bus = unique("claimed");
-    let open = |name: &str| Node::open(&Bus::shared(&bus), name).unwrap();
-    let (thief, honest, reader) = (open("thief"), open("honest"), open("reader"));
-    let file_of = |node: &Node, ending: &str| {
-        let files = std::fs::read_dir(folder_of(&bus)).unwrap().map(|entry| entry.unwrap().path());
-        let is_its = |path: &PathBuf| {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            name.starts_with(&node.id().to_string()) && name.ends_with(ending)
-        };
-        files.into_iter().find(is_its).unwrap()
-    };
-    // So that it has a table, and is the first whose table is read.
-    let _own = thief.publication(Target::port("reader", 9), &PublicationOptions::default()).unwrap();
-    let mut publication =
-        honest.publication(Target::port("reader", 7), &PublicationOptions::default()).unwrap();
-    let stream = file_of(&honest, ".stream");
-    let id = stream.file_stem().unwrap().to_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
-    let ring = file_of(&thief, ".ring");
-    std::fs::write(ring.with_extension(format!("{id}.stream")), [0; 8192]).unwrap();
-    let table = Mapping::open(&ring, Access::ReadWrite).unwrap();
-    let words: &[Counter] = table.objects(0, table.size() / 8).unwrap();
-    words[12_288 / 8 + 1].set(u64::MAX << 48);
-    words[12_288 / 8].publish(u64::from_str_radix(&id, 16).unwrap());
+    let [earlier, honest, later, reader] =
+        ["earlier", "honest", "later", "reader"].map(|name| Node::open(&Bus::shared(&bus), name).unwrap());
+    let options = PublicationOptions::default();
+    // So that each has a table.
+    let _own =
+        [&earlier, &later].map(|thief| thief.publication(Target::port("reader", 9), &options).unwrap());
+    let mut publication = honest.publication(Target::port("reader", 7), &options).unwrap();
+    let stream = file_of(&bus, &honest, ".stream");
+    let id = stream.file_stem().unwrap().to_str().unwrap().rsplit_once('.').unwrap().1;
+    [&earlier, &later].into_iter().for_each(|thief| claim(&bus, thief, id));
     let mut subscription = reader.subscription(7, &SubscriptionOptions::default()).unwrap();
     publication.offer(b"the true one").unwrap();
     assert_eq!(subscription.poll(1, |_| ()), 1, "it was never followed");
-    drop((subscription, publication, thief, honest, reader));
+    drop((subscription, publication, earlier, honest, later, reader));
     let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
 }
 
