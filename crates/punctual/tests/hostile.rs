@@ -18,8 +18,9 @@ use punctual_machine::process::user;
 use punctual_proto::frame::HEADER_SIZE;
 use punctual_proto::{Header, Kind, Port};
 
-/// Where a node's file has its table of publications (docs/shared-memory.md).
+/// Where a node's file has its table of publications, and the file of one of them the number of its tail (docs/shared-memory.md).
 const STREAMS_AT: usize = 12_288;
+const TAIL_NUMBER_AT: usize = 1_096;
 
 fn folder_of(bus: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/punctual.{}.{bus}", user()))
@@ -181,6 +182,30 @@ fn who_claims_anothers_ring_keeps_nobody_from_it() {
     publication.offer(b"the true one").unwrap();
     assert_eq!(subscription.poll(1, |_| ()), 1, "it was never followed");
     drop((subscription, publication, earlier, honest, later, reader));
+    let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
+}
+
+/// Goal: what a ring says that no honest writer could say is not counted as unread by who closes, also if several say it.
+#[test]
+fn what_nobody_can_have_sent_is_not_unread() {
+    let _alive = watchdog(60);
+    let bus = unique("unread");
+    let [one, other, honest, reader] =
+        ["one", "other", "honest", "reader"].map(|name| Node::open(&Bus::shared(&bus), name).unwrap());
+    let receiver = reader.bind(7).unwrap();
+    let mut publications = [&one, &other, &honest]
+        .map(|node| node.publication(Target::port("reader", 7), &PublicationOptions::default()).unwrap());
+    publications.iter_mut().for_each(|publication| publication.offer(b"never read").unwrap());
+    for node in [&one, &other] {
+        let ring = Mapping::open(&file_of(&bus, node, ".stream"), Access::ReadWrite).unwrap();
+        let number: &Counter = ring.object(TAIL_NUMBER_AT).unwrap();
+        assert_eq!(number.get(), 1, "the number of the tail");
+        number.set(u64::MAX);
+    }
+    drop(receiver);
+    let ledger = reader.ledger();
+    assert_eq!(ledger.unread, 1, "{ledger}");
+    drop((publications, one, other, honest, reader));
     let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
 }
 

@@ -216,6 +216,11 @@ impl RingMemory {
         self.control().tail.sequence.load(Ordering::Relaxed)
     }
 
+    /// How many of those have this number or a later one; none if no honest writer says so (rule 6).
+    pub fn sent_since(&self, sequence: u64) -> u64 {
+        believable(self.sent()).map_or(0, |sent| sent.saturating_sub(sequence))
+    }
+
     /// Position and number of the newest end (rule 7).
     pub(super) fn newest(&self) -> Newest {
         let (mut first, mut has_moved) = (None, false);

@@ -190,7 +190,7 @@ impl Images {
         self.end();
         // Behind the visits: a sender does not see them in a later call than that whose message is not seen here.
         sender_fence();
-        held + left.iter().map(|(ring, read)| ring.sent().saturating_sub(*read)).sum::<u64>()
+        left.iter().map(|(ring, read)| ring.sent_since(*read)).fold(held, u64::saturating_add)
     }
 
     /// Gives back all that others see of it. Its rows go first: its bell may be another's as soon as it is not listed.
