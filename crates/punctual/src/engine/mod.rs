@@ -53,7 +53,7 @@ pub enum SendError {
         /// Largest payload of this medium, bytes.
         size_max: usize,
     },
-    /// [`punctual_proto::limits::NODES_MAX`] nodes have been sent to, and none of them has left.
+    /// [`punctual_proto::limits::NODES_MAX`] nodes have been sent to, and none of them has left, or was silent for long.
     TooManyNodes,
     /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
     NoKey,

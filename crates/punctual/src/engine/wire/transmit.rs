@@ -1,5 +1,6 @@
 //! The sending half: a stream to each node and one to everybody, and the word of how far they are.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ use crate::seal::NodeSealer;
 /// How often a node says how far it is.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
+/// Streams without a place whose numbers are kept, 16 bytes each. A node that was silent may live, and what is sent to it under
+/// numbers that it has had is delivered to nobody.
+const RESTING_MAX: usize = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct WireTransmit<T: MediumTransmit> {
     own: Own,
@@ -28,6 +33,8 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     target: Option<NodeId>,
     broadcast: u64,
     unicast: Vec<Unicast<T::Address>>,
+    /// The next number of each stream that had to make room for another, and of which a frame was sent.
+    resting: HashMap<NodeId, u64>,
     /// Where the last target stands in `unicast`.
     last: usize,
     announcements: Pace,
@@ -64,6 +71,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             target: None,
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
+            resting: HashMap::new(),
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
             sealer,
@@ -82,7 +90,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
         Ok(&self.unicast[self.last])
     }
 
-    /// Where the stream to a node stands. If there is no other, one that is new has the place of a node that has left, or was silent
+    /// Where the stream to a node stands. If there is no other, one without a place has that of a node that has left, or was silent
     /// for long.
     fn find(&mut self, node: NodeId, now: Ticks) -> Result<usize, SendError> {
         if let Some(index) = self.unicast.iter().position(|unicast| unicast.node == node) {
@@ -94,20 +102,29 @@ impl<T: MediumTransmit> WireTransmit<T> {
             let gone = self.unicast.iter().position(|unicast| unicast.has_left);
             gone.or_else(|| self.long_silent(now)).ok_or(SendError::TooManyNodes)?
         };
-        let new = Unicast { node, next: 0, address: None, has_left: false, opened: now };
+        let next = self.resting.remove(&node).unwrap_or(0);
+        let new = Unicast { node, next, address: None, has_left: false, opened: now };
         match self.unicast.get_mut(index) {
-            // A node that comes back is another life, with another stream to it.
-            Some(gone) => *gone = new,
+            Some(place) => {
+                let earlier = std::mem::replace(place, new);
+                // A node that has left and comes back is another life, with another stream to it.
+                if !earlier.has_left && earlier.next > 0 {
+                    self.resting.insert(earlier.node, earlier.next);
+                }
+            }
             None => self.unicast.push(new),
         }
         self.renew_address(index);
         Ok(index)
     }
 
-    /// Where the stream to the node stands that has been silent for longest, if that is long. Who was never heard is so since the
-    /// first frame to it.
+    /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. Who was
+    /// never heard is silent since the first frame to it.
     #[cold]
     fn long_silent(&self, now: Ticks) -> Option<usize> {
+        if self.resting.len() >= RESTING_MAX {
+            return None;
+        }
         let heard = |unicast: &Unicast<_>| self.book.heard(unicast.node, now).max(Some(unicast.opened));
         let streams = self.unicast.iter().enumerate();
         let (heard, index) = streams.map(|(index, unicast)| (heard(unicast), index)).min()?;
@@ -243,7 +260,9 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         match target {
             None => self.broadcast,
             Some(node) => {
-                self.unicast.iter().find(|other| other.node == node).map_or(0, |unicast| unicast.next)
+                let unicast = self.unicast.iter().find(|unicast| unicast.node == node);
+                let resting = || self.resting.get(&node).copied();
+                unicast.map(|unicast| unicast.next).or_else(resting).unwrap_or(0)
             }
         }
     }
@@ -327,6 +346,30 @@ mod tests {
         places.sort_unstable();
         assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and who talks has its own");
         assert_eq!(find(NODES_MAX, 14), Err(SendError::TooManyNodes));
+    }
+
+    /// Goal: a stream that had to make room goes on where it was, as its node may live. One to a node that has left begins anew. None
+    /// makes room whose number cannot be kept.
+    #[test]
+    fn a_stream_that_made_room_goes_on() {
+        let mut transmit = full();
+        transmit.unicast.iter_mut().for_each(|unicast| unicast.next = 7);
+        let [one, two, three] = ["one", "two", "three"].map(NodeId::named);
+        assert_eq!(transmit.find(one, at(11)), Ok(0));
+        assert_eq!((transmit.unicast[0].next, transmit.sent_to(Some(node(0)))), (0, 7));
+        assert_eq!(transmit.find(node(0), at(11)), Ok(1));
+        assert_eq!((transmit.unicast[1].next, transmit.sent_to(Some(node(0)))), (7, 7));
+        transmit.book.learn(node(2), 1, at(11));
+        transmit.book.handle_goodbye(node(2));
+        transmit.renew_addresses();
+        assert_eq!(transmit.find(two, at(11)), Ok(2));
+        transmit.book.learn(node(2), 1, at(11));
+        assert_eq!(transmit.find(node(2), at(11)), Ok(3));
+        assert_eq!(transmit.unicast[3].next, 0);
+        let nodes = (transmit.resting.len()..RESTING_MAX).map(|number| node(NODES_MAX + number));
+        let nodes: Vec<_> = nodes.collect();
+        transmit.resting.extend(nodes.into_iter().map(|node| (node, 1)));
+        assert_eq!(transmit.find(three, at(11)), Err(SendError::TooManyNodes));
     }
 
     /// Goal: who lost its place in the book, because it was silent, is told of its stream all the same; who said goodbye is not.
