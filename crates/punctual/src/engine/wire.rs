@@ -174,8 +174,11 @@ where
     transmit.announce(Kind::Hello, None, ANSWER_WANTED);
     transmit.flush();
     let opener = seals.map(Seals::opener);
-    let receive =
-        WireReceive { medium: receive, door: Door { own, book, last: None, familiar: None, opener }, bell };
+    let receive = WireReceive {
+        medium: receive,
+        door: Door { own, book, last: None, turn: None, familiar: None, opener },
+        bell,
+    };
     super::Engine { transmit: Box::new(transmit), receive: Box::new(receive) }
 }
 
@@ -212,6 +215,8 @@ struct Door<A> {
     book: Arc<AddressBook<A>>,
     /// The last sender and its address, so that the book is opened only when something changed.
     last: Option<(NodeId, A)>,
+    /// When this turn's first row of frames began, once one did: where several nodes talk in turn each frame begins one.
+    turn: Option<Ticks>,
     /// The last message that was for us, unless it was sealed.
     familiar: Option<Familiar<A>>,
     /// Looks behind the seals, on a sealed bus. Here, and not at the node, because a frame teaches its sender's address.
@@ -288,7 +293,8 @@ impl<A: Copy + PartialEq> Door<A> {
         if self.last != Some((node, *raw.source)) {
             // Whoever is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
             (self.last, self.familiar) = (Some((node, *raw.source)), None);
-            self.book.learn(node, *raw.source, Clock::get().now());
+            let now = *self.turn.get_or_insert_with(|| Clock::get().now());
+            self.book.learn(node, *raw.source, now);
         }
         if header.kind.is_numbered() {
             let familiar = || Familiar { template: Template::new(header), source: *raw.source };
@@ -362,6 +368,7 @@ where
 {
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let Self { medium, door, .. } = self;
+        door.turn = None;
         let mut shown = medium.poll(limit, &mut |raw| door.handle_raw(&raw, visit));
         while let Some((Presence { node, incarnation }, is_back)) = medium.noticed() {
             shown += 1;
@@ -436,7 +443,7 @@ mod tests {
     }
 
     fn door(own: Own) -> Door<u8> {
-        Door { own, book: Arc::new(AddressBook::new()), last: None, familiar: None, opener: None }
+        Door { own, book: Arc::new(AddressBook::new()), last: None, turn: None, familiar: None, opener: None }
     }
 
     /// Goal: check values are those of RFC 3720, in one part and in two, whatever way this processor has.
