@@ -13,9 +13,9 @@ use punctual_proto::limits::NODES_MAX;
 /// Ethernet tells of a death.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Whether a node that was heard then may have died by now.
-pub(super) fn is_long_silent(heard: Ticks, now: Ticks) -> bool {
-    now.since(heard) >= Clock::get().ticks(SILENCE)
+/// From when on a node that was heard then, and not since, may have died.
+pub(super) fn long_silent_from(heard: Ticks) -> Ticks {
+    heard.plus(Clock::get().ticks(SILENCE))
 }
 
 /// What both halves know of the other nodes.
@@ -61,6 +61,11 @@ impl<A: Copy + PartialEq> Entries<A> {
         self.list.iter().position(|entry| entry.node == node)
     }
 
+    /// When a node was heard last, at the latest: who talks is heard now.
+    fn heard(&self, index: usize, now: Ticks) -> Ticks {
+        if self.talking == Some(index) { now } else { self.list[index].heard }
+    }
+
     /// The place of a newcomer: in a full book that of a node that has left, or was silent for longest, if that is long.
     fn place(&self, now: Ticks) -> Option<usize> {
         if self.list.len() < NODES_MAX {
@@ -68,7 +73,7 @@ impl<A: Copy + PartialEq> Entries<A> {
         }
         let entries = self.list.iter().enumerate();
         let (index, least) = entries.min_by_key(|(_, entry)| (!entry.has_left, entry.heard))?;
-        (least.has_left || is_long_silent(least.heard, now)).then_some(index)
+        (least.has_left || long_silent_from(least.heard) <= now).then_some(index)
     }
 }
 
@@ -102,11 +107,18 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         }
     }
 
-    /// When a node was heard last, at the latest: who talks is heard now.
-    pub(super) fn heard(&self, node: NodeId, now: Ticks) -> Option<Ticks> {
+    /// Of these nodes, each with an instant from which on it can be silent, which has been for longest, and since when.
+    pub(super) fn silent_longest(
+        &self,
+        nodes: impl Iterator<Item = (NodeId, Ticks)>,
+        now: Ticks,
+    ) -> Option<(Ticks, usize)> {
         let entries = self.entries();
-        let index = entries.position(node)?;
-        Some(if entries.talking == Some(index) { now } else { entries.list[index].heard })
+        let silent = |(index, (node, begin)): (usize, (NodeId, Ticks))| {
+            let heard = entries.position(node).map(|index| entries.heard(index, now));
+            (heard.map_or(begin, |heard| heard.max(begin)), index)
+        };
+        nodes.enumerate().map(silent).min()
     }
 
     /// A row of frames begins that come from this node, and from there. The row before ends.

@@ -8,7 +8,7 @@ use punctual_machine::clock::{Clock, Pace, Ticks};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use super::address_book::{AddressBook, Whereabouts, is_long_silent};
+use super::address_book::{AddressBook, Whereabouts, long_silent_from};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{SendError, Transmit};
@@ -35,6 +35,8 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     unicast: Vec<Unicast<T::Address>>,
     /// The next number of each stream that had to make room for another, and of which a frame was sent.
     resting: HashMap<NodeId, u64>,
+    /// Before that nobody is silent for long who has a place.
+    full_until: Ticks,
     /// Where the last target stands in `unicast`.
     last: usize,
     announcements: Pace,
@@ -72,6 +74,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
             resting: HashMap::new(),
+            full_until: Ticks::default(),
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
             sealer,
@@ -85,17 +88,15 @@ impl<T: MediumTransmit> WireTransmit<T> {
             self.renew_addresses();
         }
         if self.unicast.get(self.last).is_none_or(|unicast| unicast.node != node) {
-            self.last = self.find(node, Clock::get().now())?;
+            let found = self.unicast.iter().position(|unicast| unicast.node == node);
+            self.last = found.map_or_else(|| self.open(node, Clock::get().now()), Ok)?;
         }
         Ok(&self.unicast[self.last])
     }
 
-    /// Where the stream to a node stands. If there is no other, one without a place has that of a node that has left, or was silent
-    /// for long.
-    fn find(&mut self, node: NodeId, now: Ticks) -> Result<usize, SendError> {
-        if let Some(index) = self.unicast.iter().position(|unicast| unicast.node == node) {
-            return Ok(index);
-        }
+    /// A place for the stream to a node that has none: if all are taken, that of a node that has left, or was silent for long.
+    #[cold]
+    fn open(&mut self, node: NodeId, now: Ticks) -> Result<usize, SendError> {
         let index = if self.unicast.len() < NODES_MAX {
             self.unicast.len()
         } else {
@@ -120,15 +121,15 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. Who was
     /// never heard is silent since the first frame to it.
-    #[cold]
-    fn long_silent(&self, now: Ticks) -> Option<usize> {
-        if self.resting.len() >= RESTING_MAX {
+    fn long_silent(&mut self, now: Ticks) -> Option<usize> {
+        if now < self.full_until || self.resting.len() >= RESTING_MAX {
             return None;
         }
-        let heard = |unicast: &Unicast<_>| self.book.heard(unicast.node, now).max(Some(unicast.opened));
-        let streams = self.unicast.iter().enumerate();
-        let (heard, index) = streams.map(|(index, unicast)| (heard(unicast), index)).min()?;
-        heard.filter(|&heard| is_long_silent(heard, now)).map(|_| index)
+        let streams = self.unicast.iter().map(|unicast| (unicast.node, unicast.opened));
+        let (heard, index) = self.book.silent_longest(streams, now)?;
+        // Who is refused may try again at once, again and again: whoever is heard by then is silent even later.
+        self.full_until = long_silent_from(heard);
+        (self.full_until <= now).then_some(index)
     }
 
     fn address_of(&self, node: NodeId) -> Option<T::Address> {
@@ -325,7 +326,7 @@ mod tests {
         let own = Own { node: NodeId::named("own"), incarnation: 1 };
         let mut transmit = WireTransmit::new(own, Nowhere, Arc::new(AddressBook::new()), None);
         for number in 0..NODES_MAX {
-            assert_eq!(transmit.find(node(number), at(1)), Ok(number));
+            assert_eq!(transmit.open(node(number), at(1)), Ok(number));
         }
         transmit
     }
@@ -338,14 +339,14 @@ mod tests {
         // Of every other one nothing is ever heard.
         (0..NODES_MAX).step_by(2).for_each(|number| transmit.book.learn(node(number), 1, at(2)));
         transmit.book.learn(node(0), 1, at(3));
-        let mut find = |number, seconds| transmit.find(node(NODES_MAX + number), at(seconds));
-        assert_eq!([10, 11].map(|seconds| find(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
-        assert_eq!(find(1, 11), Ok(3));
-        let mut places: Vec<_> = (2..NODES_MAX - 1).map(|number| find(number, 14).unwrap()).collect();
+        let mut open = |number, seconds| transmit.open(node(NODES_MAX + number), at(seconds));
+        assert_eq!([10, 11].map(|seconds| open(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
+        assert_eq!(open(1, 11), Ok(3));
+        let mut places: Vec<_> = (2..NODES_MAX - 1).map(|number| open(number, 14).unwrap()).collect();
         places.extend([1, 3]);
         places.sort_unstable();
         assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and who talks has its own");
-        assert_eq!(find(NODES_MAX, 14), Err(SendError::TooManyNodes));
+        assert_eq!(open(NODES_MAX, 14), Err(SendError::TooManyNodes));
     }
 
     /// Goal: a stream that had to make room goes on where it was, as its node may live. One to a node that has left begins anew. None
@@ -355,21 +356,21 @@ mod tests {
         let mut transmit = full();
         transmit.unicast.iter_mut().for_each(|unicast| unicast.next = 7);
         let [one, two, three] = ["one", "two", "three"].map(NodeId::named);
-        assert_eq!(transmit.find(one, at(11)), Ok(0));
+        assert_eq!(transmit.open(one, at(11)), Ok(0));
         assert_eq!((transmit.unicast[0].next, transmit.sent_to(Some(node(0)))), (0, 7));
-        assert_eq!(transmit.find(node(0), at(11)), Ok(1));
+        assert_eq!(transmit.open(node(0), at(11)), Ok(1));
         assert_eq!((transmit.unicast[1].next, transmit.sent_to(Some(node(0)))), (7, 7));
         transmit.book.learn(node(2), 1, at(11));
         transmit.book.handle_goodbye(node(2));
         transmit.renew_addresses();
-        assert_eq!(transmit.find(two, at(11)), Ok(2));
+        assert_eq!(transmit.open(two, at(11)), Ok(2));
         transmit.book.learn(node(2), 1, at(11));
-        assert_eq!(transmit.find(node(2), at(11)), Ok(3));
+        assert_eq!(transmit.open(node(2), at(11)), Ok(3));
         assert_eq!(transmit.unicast[3].next, 0);
         let nodes = (transmit.resting.len()..RESTING_MAX).map(|number| node(NODES_MAX + number));
         let nodes: Vec<_> = nodes.collect();
         transmit.resting.extend(nodes.into_iter().map(|node| (node, 1)));
-        assert_eq!(transmit.find(three, at(11)), Err(SendError::TooManyNodes));
+        assert_eq!(transmit.open(three, at(11)), Err(SendError::TooManyNodes));
     }
 
     /// Goal: who lost its place in the book, because it was silent, is told of its stream all the same; who said goodbye is not.
