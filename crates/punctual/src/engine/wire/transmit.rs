@@ -347,6 +347,13 @@ mod tests {
         places.sort_unstable();
         assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and who talks has its own");
         assert_eq!(open(NODES_MAX, 14), Err(SendError::TooManyNodes));
+        // It talked until then.
+        transmit.book.learn(node(2), 1, at(20));
+        assert_eq!(
+            transmit.open(node(2 * NODES_MAX), at(21)),
+            Ok(1),
+            "the first newcomer is silent since 11 s"
+        );
     }
 
     /// Goal: a stream that had to make room goes on where it was, as its node may live. One to a node that has left begins anew. None
