@@ -6,9 +6,10 @@
 //! Rules:
 //! 1. A wake raises the flag before it unparks the thread, which parks only where it has not found the flag. Whatever takes the
 //!    token away comes behind the flag, which is found before the next sleep.
-//! 2. Of several wakes the one that raises the flag unparks the thread.
-//! 3. Release (A) in `wake_by_ref` pairs with acquire (B) in `wait`: a poll sees what was stored before each wake, also before one
-//!    that brought no token.
+//! 2. Every wake unparks the thread. One that found the flag raised and left that to another would depend on that one's thread, which
+//!    may have lost its processor in between.
+//! 3. Release (A) in `raise` pairs with acquire (B) in `wait`: a poll sees what was stored before each wake. The flag is
+//!    exchanged, not stored, as a store would end the release of the wake before.
 
 use core::future::Future;
 use core::pin::pin;
@@ -26,12 +27,18 @@ struct Parker {
 }
 
 impl Parker {
+    /// From now on it has been woken. Its thread is not unparked yet.
+    fn raise(&self) {
+        // (A) pairs with (B) in `wait`.
+        self.is_woken.swap(true, ordering!("parker_wake", Release));
+    }
+
     /// Sleeps until it has been woken once since the last time; on its own thread alone.
     fn wait(&self) {
         if without!("parker_flag") {
             return thread::park();
         }
-        // (B) pairs with (A) in `wake_by_ref`.
+        // (B) pairs with (A) in `raise`.
         while !self.is_woken.swap(false, ordering!("parker_wait", Acquire)) {
             thread::park();
         }
@@ -44,10 +51,8 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // (A) pairs with (B) in `wait`. Who finds the flag raised knows of another that unparks the thread, or has.
-        if !self.is_woken.swap(true, ordering!("parker_wake", Release)) {
-            self.thread.unpark();
-        }
+        self.raise();
+        self.thread.unpark();
     }
 }
 
@@ -91,6 +96,21 @@ mod tests {
         });
         assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(3), "the wake is lost");
     }
+
+    /// Goal: a wake needs no other waker's thread. Method: the flag is raised, as by one that has not unparked the thread yet.
+    #[test]
+    fn a_wake_waits_for_no_other_waker() {
+        let (parks, parked) = mpsc::channel();
+        let (ends, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(true) });
+            parks.send(Waker::from(parker)).unwrap();
+            std::thread::park();
+            ends.send(()).unwrap();
+        });
+        parked.recv().unwrap().wake();
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()), "it was left to another waker");
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -125,23 +145,24 @@ mod loom_tests {
         });
     }
 
-    /// Goal: the last poll sees what was stored before each of two wakes, of which one alone unparks.
+    /// Goal: the last poll sees what was stored before each of two wakes, also if neither has unparked the thread yet.
     #[test]
     fn wakes_bring_what_was_stored_before() {
         loom::model(|| {
-            let (messages, has_begun) = (Arc::new([AtomicU32::new(0), AtomicU32::new(0)]), Cell::new(false));
-            block_on(poll_fn(|context| {
-                for number in (0..2).filter(|_| !has_begun.get()) {
-                    let (waker, theirs) = (context.waker().clone(), Arc::clone(&messages));
-                    thread::spawn(move || {
-                        theirs[number].store(1, Ordering::Relaxed);
-                        waker.wake();
-                    });
-                }
-                has_begun.set(true);
-                let is_there = |message: &AtomicU32| message.load(Ordering::Relaxed) == 1;
-                if messages.iter().all(is_there) { Poll::Ready(()) } else { Poll::Pending }
-            }));
+            let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(false) });
+            let messages = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            for number in 0..2 {
+                let (parker, messages) = (Arc::clone(&parker), Arc::clone(&messages));
+                thread::spawn(move || {
+                    messages[number].store(1, Ordering::Relaxed);
+                    parker.raise();
+                    thread::yield_now();
+                    parker.thread.unpark();
+                });
+            }
+            while !messages.iter().all(|message| message.load(Ordering::Relaxed) == 1) {
+                parker.wait();
+            }
         });
     }
 }
