@@ -104,6 +104,12 @@ pub struct Entries<T> {
     first: *mut Entry<T>,
 }
 
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self { first: ptr::null_mut() }
+    }
+}
+
 impl<T> Iterator for Entries<T> {
     type Item = Box<Entry<T>>;
 

@@ -4,14 +4,15 @@
 //! or a thief that has nothing else to do. The line stands elsewhere, behind a lock; the first class in it is noted here.
 //!
 //! Rules:
-//! 1. Whoever moves what came into the line has the line's lock, and notes the line's first class before it gives the lock back.
+//! 1. Whoever changes the line has its lock, and notes the line's first class before it gives the lock back: [`Intake::choose`] and
+//!    [`Intake::change`] do both.
 //! 2. Who sleeps looks between the fences of its own bell. Who pushes rings the worker's bell behind its push.
 //! 3. Between the move and the note a look finds neither: the inbox is empty, and the line is said to be. So whoever leaves
 //!    something in line rings behind its note, a thief by [`Intake::hand_back`]. It may itself serve none of what it leaves.
 
 use crate::counter::Counter;
 use crate::doorbell::{Doorbell, Notification};
-use crate::inbox::{Entry, Inbox};
+use crate::inbox::{Entries, Entry, Inbox};
 use crate::mutant::without;
 
 /// In place of a class where nothing is in line.
@@ -42,15 +43,31 @@ impl<T> Intake<T> {
         self.inbox.push(entry, value);
     }
 
-    /// Takes out what came, oldest first, for the line, whose lock the caller has (rule 1).
-    pub fn take_new(&self) -> impl Iterator<Item = Box<Entry<T>>> + use<T> {
+    /// Takes out what came, oldest first, for an end: nothing is noted of a line.
+    pub fn take_new(&self) -> Entries<T> {
         // An exchange only where there is something.
-        (!self.has_no_news()).then(|| self.inbox.take_all()).into_iter().flatten()
+        if self.has_no_news() { Entries::default() } else { self.inbox.take_all() }
     }
 
-    /// Says what the line's first class is, if it has any; the caller has its lock.
-    pub fn note_first(&self, first: Option<u8>) {
+    /// Changes the line, whose lock the caller has. `change` says what it came to, and what the line's first class is then: that is
+    /// noted, and given back with the rest.
+    pub fn change<L, R>(
+        &self,
+        line: &mut L,
+        change: impl FnOnce(&mut L) -> (R, Option<u8>),
+    ) -> (R, Option<u8>) {
+        let (outcome, first) = change(line);
         self.first_class.set(first.map_or(NOBODY, u64::from));
+        (outcome, first)
+    }
+
+    /// The same, for who moves into the line what came, oldest first, and takes from it.
+    pub fn choose<L, R>(
+        &self,
+        line: &mut L,
+        choose: impl FnOnce(&mut L, Entries<T>) -> (R, Option<u8>),
+    ) -> (R, Option<u8>) {
+        self.change(line, |line| choose(line, self.take_new()))
     }
 
     /// Whether nothing is in the inbox, as far as this thread sees.
@@ -58,9 +75,14 @@ impl<T> Intake<T> {
         self.inbox.is_empty()
     }
 
+    /// The most important class in line, as far as this thread sees. Of what came since it does not tell.
+    pub fn first_class(&self) -> Option<u8> {
+        u8::try_from(self.first_class.get()).ok()
+    }
+
     /// Whether there may be something of these classes, as far as this thread sees. A hint: who acts on it takes the line.
     pub fn has_up_to(&self, last_class: u8) -> bool {
-        !self.inbox.is_empty() || self.first_class.get() <= u64::from(last_class)
+        !self.inbox.is_empty() || self.first_class().is_some_and(|first| first <= last_class)
     }
 
     /// A thief, when it has noted what it leaves in line: rings the worker, which may have looked meanwhile. Returns the notification
@@ -83,12 +105,15 @@ mod tests {
         assert!(intake.has_no_news() && !intake.has_up_to(u8::MAX));
         intake.push(Entry::new(), 'a');
         assert!(!intake.has_no_news() && intake.has_up_to(0), "its class is not known yet");
-        let taken: Vec<_> = intake.take_new().filter_map(|mut entry| entry.take()).collect();
-        assert!(taken == ['a'] && !intake.has_up_to(u8::MAX));
-        intake.note_first(Some(5));
-        assert!(intake.has_up_to(5) && !intake.has_up_to(4));
-        intake.note_first(None);
-        assert!(!intake.has_up_to(u8::MAX));
+        let mut line = Vec::new();
+        let chosen = intake.choose(&mut line, |line, new| {
+            line.extend(new.filter_map(|mut entry| entry.take()));
+            (line.len(), Some(5))
+        });
+        assert_eq!((chosen, &line[..]), ((1, Some(5)), &['a'][..]));
+        assert!(intake.has_no_news() && intake.has_up_to(5) && !intake.has_up_to(4));
+        intake.change(&mut line, |line| (line.clear(), None));
+        assert!(!intake.has_up_to(u8::MAX) && intake.first_class().is_none());
     }
 }
 
@@ -121,14 +146,16 @@ mod loom_tests {
         /// The next of these classes, and whether any is left.
         fn next(&self, last_class: u8) -> (Option<u8>, bool) {
             let mut line = self.line.lock().unwrap();
-            line.extend(self.intake.take_new().filter_map(|mut entry| entry.take()));
-            line.sort_unstable();
-            let next = line.first().copied().filter(|&class| class <= last_class);
-            if next.is_some() {
-                line.remove(0);
-            }
-            self.intake.note_first(line.first().copied());
-            (next, !line.is_empty())
+            let (next, left) = self.intake.choose(&mut *line, |line, new| {
+                line.extend(new.filter_map(|mut entry| entry.take()));
+                line.sort_unstable();
+                let next = line.first().copied().filter(|&class| class <= last_class);
+                if next.is_some() {
+                    line.remove(0);
+                }
+                (next, line.first().copied())
+            });
+            (next, left.is_some())
         }
 
         /// For one that serves only these classes; if it leaves some, it wakes the worker, or `idle`.

@@ -6,7 +6,7 @@ use std::task::Waker;
 use punctual_machine::inbox::Entry;
 use punctual_machine::intake::Intake;
 use punctual_proto::Nanos;
-use punctual_proto::classes::Policy;
+use punctual_proto::classes::{Next, Policy};
 
 use super::line::Line;
 use super::options::{RuntimeOptions, StartError};
@@ -68,14 +68,24 @@ impl Seat {
         self.intake.push(entry, task);
     }
 
-    /// Puts what came by the inbox into the line, which the caller holds.
-    pub(super) fn sort(&self, line: &mut Line, now: Nanos) {
-        for mut entry in self.intake.take_new() {
-            if let Some(task) = self.take_out(&mut entry) {
-                task.metadata().keep_entry(entry);
-                line.push(task, now);
+    /// What a worker that serves the classes up to one polls next, and what the first class in line is then. All that came is put into
+    /// the line, which the caller holds.
+    pub(super) fn choose(
+        &self,
+        line: &mut Line,
+        last_class: u8,
+        now: Nanos,
+    ) -> (Option<(Task, Next)>, Option<u8>) {
+        self.intake.choose(line, |line, new| {
+            for mut entry in new {
+                if let Some(task) = self.take_out(&mut entry) {
+                    task.metadata().keep_entry(entry);
+                    line.push(task, now);
+                }
             }
-        }
+            let next = line.next(last_class, now);
+            (next, line.scheduler.first_waiting())
+        })
     }
 
     /// The task of an entry that was in the inbox.
@@ -85,11 +95,12 @@ impl Seat {
         Some(task)
     }
 
-    /// Says what is left in the line, which the caller holds: its most important class.
-    pub(super) fn note_first(&self, line: &Line) -> Option<u8> {
-        let first = line.scheduler.first_waiting();
-        self.intake.note_first(first);
-        first
+    /// Puts a task into the line, which the caller holds.
+    pub(super) fn push_here(&self, line: &mut Line, task: Task, now: Nanos) {
+        self.intake.change(line, |line| {
+            line.push(task, now);
+            ((), line.scheduler.first_waiting())
+        });
     }
 
     /// Everything that is ready, for an end.

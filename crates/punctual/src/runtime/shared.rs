@@ -138,10 +138,7 @@ impl Shared {
         let class = task.metadata().class;
         task.metadata().home.set(worker as u64);
         seat.page.count(OfWorker::WokenHere).add_alone(1);
-        let mut line = seat.lock(self, &seat.page);
-        line.push(task, now);
-        let _first = seat.note_first(&line);
-        drop(line);
+        seat.push_here(&mut seat.lock(self, &seat.page), task, now);
         if self.seats.len() > 1 {
             sender_fence();
             self.wake_idle(class, worker);
@@ -265,9 +262,7 @@ impl Shared {
         if let Some(charge) = charge {
             line.settle(&charge);
         }
-        seat.sort(&mut line, now);
-        let next = line.next(seat.last_class, now);
-        let first = seat.note_first(&line);
+        let (next, first) = seat.choose(&mut line, seat.last_class, now);
         drop(line);
         // Whoever takes one and leaves others sees to it that a worker without work comes for them.
         if let Some(first) = first.filter(|_| self.seats.len() > 1) {
@@ -291,12 +286,10 @@ impl Shared {
                 continue;
             }
             let mut line = seat.lock(self, &own.page);
-            seat.sort(&mut line, now);
-            let next = line.next(own.last_class, now);
+            let (next, left) = seat.choose(&mut line, own.last_class, now);
             if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
-            let left = seat.note_first(&line);
             drop(line);
             if let Some(first) = left {
                 self.hand_back(other, first, worker);
