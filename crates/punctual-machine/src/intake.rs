@@ -120,6 +120,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::doorbell::sender_fence;
     use loom::sync::{Arc, Mutex, Notify};
     use loom::thread;
 
@@ -212,6 +213,48 @@ mod loom_tests {
             });
             workers.0.steal(1, Some(&workers.1));
             without_work.join().unwrap();
+        });
+    }
+
+    /// Goal: where all processors had a worker when a task came into a busy one's line, who goes to sleep then wakes another for it.
+    #[test]
+    fn who_goes_to_sleep_leaves_no_other_asleep() {
+        const PROCESSORS: u64 = 2;
+
+        /// The busy worker, the one that sleeps, and how many are awake.
+        type Workers = (Worker, Worker, Counter);
+
+        fn wake_idle((_, idle, awake): &Workers) {
+            if awake.get() < PROCESSORS {
+                idle.notify(idle.intake.bell.ring_fenced());
+            }
+        }
+
+        loom::model(|| {
+            let workers: Arc<Workers> = Arc::new((Worker::new(), Worker::new(), Counter::default()));
+            workers.2.set(PROCESSORS);
+            let theirs = Arc::clone(&workers);
+            let busy = thread::spawn(move || {
+                theirs.0.intake.change(&mut *theirs.0.line.lock().unwrap(), |line| (line.push(5), Some(5)));
+                sender_fence();
+                wake_idle(&theirs);
+            });
+            let theirs = Arc::clone(&workers);
+            let leaver = thread::spawn(move || {
+                theirs.2.add(u64::MAX);
+                sender_fence();
+                if theirs.0.intake.first_class().is_some() {
+                    wake_idle(&theirs);
+                }
+            });
+            let (busy_one, idle, awake) = &*workers;
+            let comes = || awake.get() < PROCESSORS && busy_one.intake.has_up_to(u8::MAX);
+            while !comes() {
+                let looks = |_: &mut ()| comes();
+                idle.intake.bell.sleep(Notification::Futex, &mut (), looks, |()| idle.notify.wait());
+            }
+            busy.join().unwrap();
+            leaver.join().unwrap();
         });
     }
 }

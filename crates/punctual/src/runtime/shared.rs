@@ -346,6 +346,20 @@ impl Shared {
         self.awake.add(u64::MAX);
     }
 
+    /// A worker has left to sleep. While all processors had a worker, tasks that it does not serve may have come behind another one's
+    /// long poll. A worker that sleeps and serves them has a processor now. What this one serves it takes itself.
+    pub(super) fn hand_on(&self, worker: usize) {
+        let last_class = self.seats[worker].last_class;
+        if last_class == u8::MAX {
+            return;
+        }
+        sender_fence(); // Who puts a task into a line sees that this one has left, or we see the task.
+        let firsts = self.seats.iter().filter_map(|seat| seat.intake.first_class());
+        if let Some(first) = firsts.filter(|&first| first > last_class).min() {
+            self.wake_idle(first, worker);
+        }
+    }
+
     /// All workers end as soon as their polls do.
     pub(super) fn stop_workers(&self) {
         self.stop.raise();
@@ -394,6 +408,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::worker::Worker;
     use super::super::{Handle, Lane, TaskOptions, Urgency};
     use super::*;
 
@@ -438,6 +455,43 @@ mod tests {
         assert!(shared.steal(0, shared.now()).is_none());
         assert!(!bell.is_armed(), "nobody is awake for the task");
         assert!(shared.would_have_work(1));
+        shared.end_tasks();
+    }
+
+    impl Shared {
+        /// Two processors, a lane that is worker 0, and two workers. Worker 1 is in a poll; a task for it came while worker 0 was awake, too.
+        pub(in crate::runtime) fn with_a_task_behind_a_poll(is_hosted: bool, how: Notification) -> Arc<Self> {
+            let lanes = vec![Lane { workers: 1, last_class: 1, urgency: Urgency::Inherited }];
+            let options = RuntimeOptions { workers: 2, lanes, ..RuntimeOptions::default() };
+            let mut shared = Self::new(&options, is_hosted).unwrap();
+            shared.processors = 2;
+            let shared = Arc::new(shared);
+            (0..2).for_each(|_| shared.enter());
+            let bell = &shared.seats[2].intake.bell;
+            assert!(bell.arm(how, || false));
+            let place = context::take_place(&shared, 1);
+            drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(5), async {}).unwrap());
+            drop(place);
+            assert!(bell.is_armed(), "no processor is free");
+            shared.leave();
+            shared
+        }
+    }
+
+    /// Goal: a worker of a lane that goes to sleep gives its processor to one that sleeps, for a task behind a long poll.
+    #[test]
+    fn who_goes_to_sleep_hands_its_processor_on() {
+        const WATCHDOG: Duration = Duration::from_secs(60);
+        let shared = Shared::with_a_task_behind_a_poll(false, Notification::Futex);
+        let theirs = Arc::clone(&shared);
+        let lane = thread::spawn(move || Worker::new(&theirs, 0).run());
+        let began = Instant::now();
+        while shared.seats[2].intake.bell.is_armed() {
+            assert!(began.elapsed() < WATCHDOG, "nobody comes for the task");
+            thread::yield_now();
+        }
+        shared.stop_workers();
+        lane.join().unwrap();
         shared.end_tasks();
     }
 

@@ -214,6 +214,7 @@ impl HostedWorker {
         seat.keep_sleeper(context.waker());
         self.is_awake = false;
         shared.leave();
+        shared.hand_on(index);
         let sleeps = seat.intake.bell.arm(Notification::Descriptor, || shared.would_have_work(index));
         if sleeps {
             self.polling.page().count(OfWorker::Parks).add_alone(1);
@@ -232,5 +233,24 @@ impl Drop for HostedWorker {
         if self.is_awake {
             self.polling.shared.leave();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Goal: here, too, a worker of a lane that goes to sleep gives its processor to one that sleeps.
+    #[test]
+    fn who_goes_to_sleep_hands_its_processor_on() {
+        let shared = Shared::with_a_task_behind_a_poll(true, Notification::Descriptor);
+        let end = Arc::new(End(Arc::clone(&shared)));
+        let polling = Polling::new(&shared, 0);
+        let worker = HostedWorker { polling, is_awake: false, paused: None, _end: end };
+        assert!(pin!(worker.run()).as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(!shared.seats[2].intake.bell.is_armed(), "nobody comes for the task");
     }
 }

@@ -155,6 +155,7 @@ impl<'s> Worker<'s> {
     /// Sleeps until somebody rings; if it leads, until a descriptor is ready or a timer due, too.
     fn park(&mut self) {
         self.shared.leave();
+        self.shared.hand_on(self.polling.index);
         while self.sleep() {
             // Woken to lead, and for nothing else.
         }
