@@ -14,9 +14,11 @@ use crate::arch::{self, read_counter};
 /// Tries to read two clocks at one instant. Eight in a row are hardly all interrupted.
 const PAIR_TRIES: usize = 8;
 
+mod last_look;
 mod pace;
 mod skew;
 
+pub use last_look::LastLook;
 pub use pace::Pace;
 pub use skew::{Skew, skew_between};
 
@@ -26,6 +28,9 @@ pub use skew::{Skew, skew_between};
 pub struct Ticks(pub u64);
 
 impl Ticks {
+    /// An instant that does not come.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// The distance from `earlier` to this reading; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -374,7 +374,9 @@ impl Communicator {
                 return true;
             }
             let now = Clock::get().now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            let is_look_due = self.watch.as_ref().is_some_and(|watch| now >= watch.due_at());
+            // Where neither is due, the counter began anew, and the deadline was of its former life.
+            if deadline.is_some_and(|deadline| now >= deadline || !is_look_due) {
                 return false;
             }
             self.look();

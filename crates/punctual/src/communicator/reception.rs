@@ -8,7 +8,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::Ticks;
+use punctual_machine::clock::{LastLook, Ticks};
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::{Frame, Header};
 
@@ -24,9 +24,6 @@ use crate::wake::{Bed, Condition, Waiter, epoll_set};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
-
-/// Two processors' counters differ by less.
-const BEHIND_MAX: Duration = Duration::from_secs(1);
 
 /// Turns at the engine between two looks at the clock while every turn finds a message.
 const TURNS_PER_LOOK: u32 = 256;
@@ -58,10 +55,7 @@ pub(super) struct Reception {
     listened: Ticks,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
     pub(super) pause_at: Ticks,
-    /// What the last look at the clock found.
-    looked: Ticks,
-    /// A counter that is behind the last look by more than this began anew, as it may over a suspend.
-    behind_max: Ticks,
+    last_look: LastLook,
 }
 
 /// Whose turn it is after waiting for another component that drives the engine.
@@ -107,9 +101,8 @@ impl Reception {
             seen: 0,
             has_waited: false,
             listened: Ticks::default(),
-            pause_at: Ticks(u64::MAX),
-            looked: Ticks::default(),
-            behind_max: core.about.clock.ticks(BEHIND_MAX),
+            pause_at: Ticks::NEVER,
+            last_look: LastLook::none(),
             inbox,
         })
     }
@@ -346,10 +339,7 @@ impl Reception {
         {
             core.housekeep(receiving, now);
         }
-        // The deadline was one of the counter's former life: by the new one it may be hours away.
-        let is_anew = self.looked.since(now) > self.behind_max;
-        self.looked = now;
-        now >= self.pause_at || deadline.is_some_and(|deadline| now >= deadline || is_anew)
+        self.last_look.finds_past(now, deadline.unwrap_or(Ticks::NEVER).min(self.pause_at))
     }
 
     #[inline]
@@ -454,29 +444,46 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use punctual_machine::clock::Clock;
+    use punctual_machine::clock::{Clock, Ticks};
 
     use super::super::End;
-    use crate::{Bus, Node, ReceiveError};
+    use crate::late::LateLog;
+    use crate::{Bus, CommunicatorOptions, Node, ReceiveError};
 
-    /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. Method:
-    /// the last look at the clock was hours ahead, as is the deadline.
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. No wait
+    /// ends so whose deadline is by what it counts now. Method: the last look at the clock was hours ahead.
     #[test]
     fn a_counter_that_begins_anew_ends_a_wait() {
-        const HOUR: Duration = Duration::from_secs(3_600);
+        let file = tempfile::NamedTempFile::new().expect("room");
+        let log = LateLog::create(file.path(), HOUR).expect("room");
         let local = "127.0.0.1:0".parse().expect("an address");
         let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
-        let mut communicator = node.bind(1).expect("a port");
-        let End::Wire(end) = &mut communicator.end else { panic!("a medium of the kernel's") };
         let clock = Clock::get();
         let ahead = clock.now().plus(clock.ticks(10 * HOUR));
-        end.reception.looked = ahead;
-        let (ended, result) = mpsc::channel();
-        std::thread::spawn(move || {
-            let outcome = communicator.receive_until(Some(ahead)).map(|message| message.payload.len());
-            ended.send(outcome)
-        });
-        let outcome = result.recv_timeout(Duration::from_secs(60)).expect("it ends");
-        assert_eq!(outcome, Err(ReceiveError::Empty));
+        let former = ahead.plus(clock.ticks(HOUR));
+        let soon = clock.now().plus(clock.ticks(Duration::from_millis(50)));
+        let plain = CommunicatorOptions::default();
+        let noting = plain.clone().noting_late(&log);
+        for (port, options, deadline) in [(1, &plain, former), (2, &plain, soon), (3, &noting, former)] {
+            let mut communicator = node.bind_with(port, options).expect("a port");
+            // The thread that waits is known from here on.
+            assert_eq!(communicator.try_receive().err(), Some(ReceiveError::Empty));
+            let End::Wire(end) = &mut communicator.end else { panic!("a medium of the kernel's") };
+            assert!(!end.reception.last_look.finds_past(ahead, Ticks::NEVER));
+            if let Some(watch) = &mut communicator.watch {
+                watch.pretend_due_at(former);
+                end.pause_at(former);
+            }
+            let (ended, result) = mpsc::channel();
+            std::thread::spawn(move || {
+                let outcome = communicator.receive_until(Some(deadline)).map(|message| message.payload.len());
+                ended.send((outcome, clock.now()))
+            });
+            let (outcome, now) = result.recv_timeout(Duration::from_secs(60)).expect("it ends");
+            assert_eq!(outcome, Err(ReceiveError::Empty));
+            assert!(deadline == former || now >= deadline, "{port}: it had begun after the sleep");
+        }
     }
 }

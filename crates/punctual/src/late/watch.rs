@@ -70,6 +70,12 @@ impl Watch {
         self.due_at
     }
 
+    /// It is as if that was to be then.
+    #[cfg(test)]
+    pub(crate) fn pretend_due_at(&mut self, instant: Ticks) {
+        self.due_at = instant;
+    }
+
     /// It is time to look when nothing waits.
     #[inline]
     pub(crate) fn wants_look(&self) -> bool {

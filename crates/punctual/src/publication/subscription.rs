@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::{Clock, LastLook, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::epoll::EpollSet;
@@ -56,6 +56,7 @@ pub struct Subscription {
     takes: u32,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
     pause_at: Ticks,
+    last_look: LastLook,
     /// Of what comes from there nothing is copied.
     ignored: Option<Address>,
 }
@@ -133,7 +134,8 @@ impl Subscription {
             nudges: Nudges { count: Arc::default(), streams, bell },
             nudges_seen: 0,
             takes: 0,
-            pause_at: Ticks(u64::MAX),
+            pause_at: Ticks::NEVER,
+            last_look: LastLook::none(),
             ignored: None,
             images,
             waiter,
@@ -445,17 +447,13 @@ impl Subscription {
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_CLOCK) || deadline.is_some() {
             let now = self.clock.now();
-            if let Some(deadline) = deadline {
-                if now >= deadline {
-                    return true;
-                }
-                let left = self.clock.duration(deadline.since(now));
-                (limit, is_deadline) = (limit.min(left), left < limit);
-            }
             self.images.housekeep(now);
-            if now >= self.pause_at {
+            let until = deadline.unwrap_or(Ticks::NEVER);
+            if self.last_look.finds_past(now, until.min(self.pause_at)) {
                 return true;
             }
+            let left = self.clock.duration(until.since(now));
+            (limit, is_deadline) = (limit.min(left), left < limit);
         }
         if let Some(due) = self.images.next_due() {
             let left = self.clock.duration(due.since(self.clock.now()));
@@ -489,5 +487,37 @@ impl AsFd for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.disarm();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Bus, Node};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. No wait
+    /// ends so whose deadline is by what it counts now. Method: the last look at the clock was hours ahead.
+    #[test]
+    fn a_counter_that_begins_anew_ends_a_wait() {
+        let node = Node::open(&Bus::loopback("anew"), "here").expect("a node alone");
+        let clock = Clock::get();
+        let ahead = clock.now().plus(clock.ticks(10 * HOUR));
+        let soon = clock.now().plus(clock.ticks(Duration::from_millis(50)));
+        for (port, deadline) in [(1, ahead.plus(clock.ticks(HOUR))), (2, soon)] {
+            let mut subscription = node.subscription(port, &SubscriptionOptions::default()).expect("a port");
+            assert!(!subscription.last_look.finds_past(ahead, Ticks::NEVER));
+            let (ended, result) = mpsc::channel();
+            std::thread::spawn(move || {
+                let outcome = subscription.receive_until(Some(deadline), &mut [0; 8]);
+                ended.send((outcome, clock.now()))
+            });
+            let (outcome, now) = result.recv_timeout(Duration::from_secs(60)).expect("it ends");
+            assert_eq!(outcome, Err(TakeError::Empty));
+            assert!(deadline > ahead || now >= deadline, "it had begun after the sleep");
+        }
     }
 }

@@ -145,7 +145,8 @@ impl fmt::Display for Elapsed {
 impl std::error::Error for Elapsed {}
 
 impl Handle {
-    /// The time since the runtime's start.
+    /// The time since the runtime's start. It stands still while the machine sleeps. Where the processor's counter begins anew behind
+    /// that, it is 0 until the counter is where it was at the start. Timers wait for as long.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.shared.now()
