@@ -14,6 +14,9 @@ use crate::arch::{self, read_counter};
 /// Tries to read two clocks at one instant. Eight in a row are hardly all interrupted.
 const PAIR_TRIES: usize = 8;
 
+/// The same for the rate, which lasts as long as the process.
+const RATE_PAIR_TRIES: usize = 16;
+
 mod last_look;
 mod pace;
 mod skew;
@@ -142,21 +145,10 @@ impl Clock {
         self.now()
     }
 
-    /// Its reading and another clock's at one instant, as nearly as a few tries allow: who is interrupted between them reads two
-    /// instants.
+    /// Its reading and another clock's at one instant, as nearly as a few tries allow.
     pub fn beside(&self, other_ns: impl Fn() -> u64) -> (Ticks, u64) {
-        let pair = |_| {
-            let (before, other, after) = (self.now(), other_ns(), self.now());
-            let width = after.since(before);
-            (width, (Ticks(before.0 + width.0 / 2), other))
-        };
-        let (mut narrowest, mut found) = pair(0);
-        for (width, one) in (1..PAIR_TRIES).map(pair) {
-            if width < narrowest {
-                (narrowest, found) = (width, one);
-            }
-        }
-        found
+        let (ticks, other) = paired(PAIR_TRIES, || self.now().0, other_ns);
+        (Ticks(ticks), other)
     }
 
     /// A distance in nanoseconds.
@@ -259,16 +251,20 @@ fn sleep_until((_, start_ns): (u64, u64), distance: Duration) {
     }
 }
 
-/// Both clocks as near to one instant as a few tries allow.
+/// The counter and the kernel's clock, as near to one instant as a few tries allow.
 fn paired_reading() -> (u64, u64) {
-    let attempt = || {
-        let before = read_counter();
-        let ns = raw_ns();
-        let after = read_counter();
-        (after - before, before + (after - before) / 2, ns)
+    paired(RATE_PAIR_TRIES, read_counter, raw_ns)
+}
+
+/// The own clock and another as near to one instant as so many tries allow: who is interrupted between them reads two instants.
+fn paired(tries: usize, own: impl Fn() -> u64, other: impl Fn() -> u64) -> (u64, u64) {
+    let attempt = |_| {
+        let (before, other, after) = (own(), other(), own());
+        let width = after.saturating_sub(before);
+        (width, (before + width / 2, other))
     };
-    let (_, ticks, ns) = (0..16).map(|_| attempt()).min_by_key(|&(width, ..)| width).unwrap_or_else(attempt);
-    (ticks, ns)
+    let first = attempt(0);
+    (1..tries).map(attempt).fold(first, |found, next| if next.0 < found.0 { next } else { found }).1
 }
 
 /// `CLOCK_MONOTONIC_RAW`, nanoseconds.
