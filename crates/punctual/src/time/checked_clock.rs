@@ -5,12 +5,10 @@
 use punctual_machine::clock::{Clock, boottime_ns};
 use punctual_proto::Nanos;
 
+use super::SLEW_DIVISOR;
+
 /// What the two clocks may differ by whatever the time between two readings, nanoseconds: processors' counters differ a little.
 const ERROR_NS: i128 = 1_000_000;
-
-/// One part in so many of the time between two readings may come from slewing, which moves the kernel's clock: by a tenth at the
-/// most (`adjtimex`).
-const SLEW_DIVISOR: i128 = 8;
 
 /// A reading of the kernel's clock between two of the node's, nanoseconds. Whoever loses the processor meanwhile has them far apart.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +29,7 @@ impl Sandwich {
     fn follows(&self, earlier: &Self) -> bool {
         let between = |from: u64, to: u64| i128::from(to) - i128::from(from);
         let passed = between(earlier.kernel, self.kernel);
-        let slack = passed / SLEW_DIVISOR + ERROR_NS;
+        let slack = passed / i128::from(SLEW_DIVISOR) + ERROR_NS;
         let (least, most) = (between(earlier.after, self.before), between(earlier.before, self.after));
         (least - slack..=most + slack).contains(&passed)
     }

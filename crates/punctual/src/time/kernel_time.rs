@@ -9,6 +9,8 @@
 use punctual_machine::clock::{Clock, monotonic_ns, realtime_ns};
 use punctual_proto::Nanos;
 
+use super::SLEW_DIVISOR;
+
 /// What two readings in a row may lie apart, nanoseconds.
 const LOOK_ERROR_NS: u64 = 2_000;
 
@@ -17,10 +19,6 @@ const MOVED_MAX_NS: u64 = 100_000;
 
 /// Stamps older than this are not believed, nanoseconds.
 const AGE_MAX_NS: u64 = 2_000_000;
-
-/// One part in so many of a stamp's age may come from slewing, which moves `CLOCK_MONOTONIC` as well and shows in no look. Daemons
-/// slew by a twelfth (`maxslewrate` of chrony).
-const SLEW_DIVISOR: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Look {
@@ -80,6 +78,7 @@ impl KernelTime {
         // Whatever the clock was set by since may lie between the stamp and now.
         let moved = u64::try_from((after - self.before.difference).unsigned_abs()).unwrap_or(u64::MAX);
         let error = moved.saturating_add(LOOK_ERROR_NS);
+        // Slewing moves `CLOCK_MONOTONIC` as well, and shows in no look.
         (error <= MOVED_MAX_NS).then(|| Nanos(arrived.saturating_add(error + age / SLEW_DIVISOR)))
     }
 }

@@ -49,6 +49,10 @@ mod work;
 /// The port at which the time keepers of all nodes meet.
 pub const TIME_PORT: u16 = 65_534;
 
+/// One part in so many of a time by the kernel's clocks may come from slewing: a tenth at the most (`adjtimex`). Daemons slew by a
+/// twelfth (`maxslewrate` of chrony).
+const SLEW_DIVISOR: u64 = 8;
+
 /// Bound of a one-way time between two readings of one clock, nanoseconds: clocks grow in steps of 41 ns at the most.
 const ONE_CLOCK_BOUND_NS: u64 = 82;
 
