@@ -2,13 +2,19 @@
 //!
 //! A counter may stand still over a suspend, or begin anew behind it. `CLOCK_MONOTONIC` stands still over each.
 
-use punctual_machine::clock::{Clock, boottime_ns};
+use std::time::Duration;
+
+use punctual_machine::clock::{Clock, Pace, boottime_ns};
 use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
 
 /// What the two clocks may differ by whatever the time between two readings, nanoseconds: processors' counters differ a little.
 const ERROR_NS: i128 = 1_000_000;
+
+/// The kernel's clock is read when so much has passed by the own one, or that is so far behind. It takes the kernel longer to stop all
+/// threads before a sleep, and to let them run again.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A reading of the kernel's clock between two of the node's, nanoseconds. Whoever loses the processor meanwhile has them far apart.
 #[derive(Clone, Copy, Debug)]
@@ -39,24 +45,31 @@ impl Sandwich {
 #[derive(Debug)]
 pub(super) struct CheckedClock {
     clock: &'static Clock,
+    looks: Pace,
     last: Sandwich,
 }
 
 impl CheckedClock {
     pub(super) fn new(clock: &'static Clock) -> Self {
-        Self { clock, last: Sandwich::read(clock) }
+        let last = Sandwich::read(clock);
+        Self { clock, looks: Pace::new(LOOK_EVERY), last }
     }
 
     /// Its time now, and whether it went on since it was asked last. If not, what was known of it holds no more.
     pub(super) fn read(&mut self) -> (Nanos, bool) {
+        let now = self.clock.now();
+        if !self.looks.is_due(now) {
+            return (Nanos(self.clock.nanos(now)), true);
+        }
         let last = std::mem::replace(&mut self.last, Sandwich::read(self.clock));
         (Nanos(self.last.after), self.last.follows(&last))
     }
 
     /// It is as if the machine had slept for so long since it was asked last.
     #[cfg(test)]
-    pub(super) fn pretend_sleep(&mut self, length: std::time::Duration) {
+    pub(super) fn pretend_sleep(&mut self, length: Duration) {
         self.last.kernel -= length.as_nanos() as u64;
+        self.looks = Pace::new(LOOK_EVERY);
     }
 }
 
@@ -98,6 +111,20 @@ mod tests {
         }
     }
 
+    /// Goal: the kernel is not asked at each reading. Method: the next look would find that the machine slept.
+    #[test]
+    fn the_kernel_is_asked_now_and_then() {
+        let mut clock = CheckedClock::new(Clock::get());
+        clock.pretend_sleep(Duration::from_secs(10));
+        clock.looks = Pace::new(Duration::from_secs(3_600));
+        assert!(clock.looks.is_due(clock.clock.now()));
+        let (first, goes_on) = clock.read();
+        let (second, still_goes_on) = clock.read();
+        assert!(goes_on && still_goes_on && second >= first);
+        clock.looks = Pace::new(LOOK_EVERY);
+        assert!(!clock.read().1);
+    }
+
     /// Goal: this machine's clock goes on, by what the kernel says.
     #[test]
     fn the_clock_goes_on() {
@@ -107,7 +134,7 @@ mod tests {
             let (now, goes_on) = clock.read();
             assert!(goes_on && now >= last, "{last:?} {now:?}");
             last = now;
-            std::thread::sleep(std::time::Duration::from_micros(300));
+            std::thread::sleep(Duration::from_micros(300));
         }
     }
 }
