@@ -47,12 +47,14 @@ pub(super) struct CheckedClock {
     clock: &'static Clock,
     looks: Pace,
     last: Sandwich,
+    /// From here on it has gone on.
+    began: Nanos,
 }
 
 impl CheckedClock {
     pub(super) fn new(clock: &'static Clock) -> Self {
         let last = Sandwich::read(clock);
-        Self { clock, looks: Pace::new(LOOK_EVERY), last }
+        Self { clock, looks: Pace::new(LOOK_EVERY), last, began: Nanos(0) }
     }
 
     /// Its time now, and whether it went on since it was asked last. If not, what was known of it holds no more.
@@ -62,7 +64,16 @@ impl CheckedClock {
             return (Nanos(self.clock.nanos(now)), true);
         }
         let last = std::mem::replace(&mut self.last, Sandwich::read(self.clock));
-        (Nanos(self.last.after), self.last.follows(&last))
+        let (now, goes_on) = (Nanos(self.last.after), self.last.follows(&last));
+        if !goes_on {
+            self.began = now;
+        }
+        (now, goes_on)
+    }
+
+    /// Whether it went on between two of its readings, as far as is known.
+    pub(super) fn went_on(&self, earlier: Nanos, later: Nanos) -> bool {
+        later < self.began || self.began <= earlier
     }
 
     /// It is as if the machine had slept for so long since it was asked last.
@@ -123,6 +134,19 @@ mod tests {
         assert!(goes_on && still_goes_on && second >= first);
         clock.looks = Pace::new(LOOK_EVERY);
         assert!(!clock.read().1);
+    }
+
+    /// Goal: readings of before and behind a sleep are told from those of one side.
+    #[test]
+    fn a_sleep_lies_between_two_readings() {
+        let mut clock = CheckedClock::new(Clock::get());
+        let (before, _) = clock.read();
+        std::thread::sleep(Duration::from_millis(1));
+        clock.pretend_sleep(Duration::from_secs(10));
+        let (began, goes_on) = clock.read();
+        let behind = Nanos(began.0 + 1);
+        assert!(!goes_on && !clock.went_on(before, began) && !clock.went_on(before, behind));
+        assert!(clock.went_on(before, before) && clock.went_on(began, behind));
     }
 
     /// Goal: this machine's clock goes on, by what the kernel says.

@@ -21,7 +21,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_machine::SystemError;
@@ -122,16 +122,21 @@ impl Shared {
         Self { node: Mutex::new(node), clock, stop: Flag::default() }
     }
 
-    /// Asks the protocol something, or tells it, now. Whoever is the first to do so after the machine slept finds it begun anew: no
-    /// answer is that of before.
+    /// Asks the protocol something, or tells it, now.
     fn with<T>(&self, ask: impl FnOnce(&mut Synchroniser, Nanos) -> T) -> T {
+        let (mut checked, now) = self.check();
+        ask(&mut checked.node, now)
+    }
+
+    /// Protocol and clock, and the time now. Whoever is the first to ask after the machine slept finds the protocol begun anew: no answer
+    /// is that of before.
+    fn check(&self) -> (MutexGuard<'_, Checked>, Nanos) {
         let mut checked = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        let Checked { node, clock } = &mut *checked;
-        let (now, goes_on) = clock.read();
+        let (now, goes_on) = checked.clock.read();
         if !goes_on {
-            node.handle_clock_changed(random() as u32, now);
+            checked.node.handle_clock_changed(random() as u32, now);
         }
-        ask(node, now)
+        (checked, now)
     }
 
     /// A reading of this node's clock, in its nanoseconds.
@@ -141,6 +146,15 @@ impl Shared {
 
     fn now(&self) -> Nanos {
         self.nanos(self.clock.now())
+    }
+
+    /// The time between two readings of this clock, unless it stood still or began anew meanwhile. Nothing arrives before it was sent.
+    fn between(&self, clock: &CheckedClock, sent: Ticks, here: Ticks) -> Option<OneWay> {
+        let [nanos, too_early] =
+            [here.since(sent), sent.since(here)].map(|distance| self.clock.nanos(distance));
+        let went_on = too_early <= ONE_CLOCK_BOUND_NS && clock.went_on(self.nanos(sent), self.nanos(here));
+        let way = OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS };
+        went_on.then_some(way)
     }
 }
 
@@ -204,26 +218,25 @@ impl TimeKeeper {
     }
 
     /// As [`Self::one_way_of`], for the stages of a message that was received before. By what is known now: the older they are, the
-    /// wider is the bound. `None` for those of before one of the clocks began, as after a sleep, or before its keeper was heard.
+    /// wider is the bound. `None` for those of before one of the clocks began, as after a sleep, or before its keeper was heard. Within
+    /// a host: for those across a sleep.
     pub fn one_way(&self, source: NodeId, stages: &Stages) -> Option<OneWay> {
-        let here = stages.receiver.delivered;
+        let (shared, here) = (&self.shared, stages.receiver.delivered);
+        let (checked, now) = shared.check();
         if stages.one_clock && self.trust_domain {
-            let nanos = self.shared.clock.nanos(here.since(Ticks(stages.sender.sent)));
-            return Some(OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS });
+            return shared.between(&checked.clock, Ticks(stages.sender.sent), here);
         }
-        let here = self.shared.nanos(here);
-        self.shared.with(|node, now| {
-            // A reading from before the clock began anew is not of this one, and far ahead.
-            if here > now {
-                return None;
-            }
-            let clock = node.peer(source)?.clock;
-            if clock.domain != stages.sender.domain {
-                return None;
-            }
-            let sent = (u128::from(stages.sender.sent) * u128::from(clock.scale)) >> 32;
-            node.one_way(source, Nanos(u64::try_from(sent).ok()?), here)
-        })
+        let (node, here) = (&checked.node, shared.nanos(here));
+        // A reading from before the clock began anew is not of this one, and far ahead.
+        if here > now {
+            return None;
+        }
+        let clock = node.peer(source)?.clock;
+        if clock.domain != stages.sender.domain {
+            return None;
+        }
+        let sent = (u128::from(stages.sender.sent) * u128::from(clock.scale)) >> 32;
+        node.one_way(source, Nanos(u64::try_from(sent).ok()?), here)
     }
 
     /// Keeps time no more.
@@ -261,5 +274,26 @@ mod tests {
         shared.with(Synchroniser::handle_timeout);
         let said = shared.with(Synchroniser::poll_transmit).expect("it is master again");
         assert_ne!(said.message.life, 1);
+    }
+
+    /// Goal: a way across a sleep is not known, whether the counter stood still or began anew; one that is not is, also where two
+    /// processors' counters differ a little.
+    #[test]
+    fn one_clock_tells_no_way_across_a_sleep() {
+        let clock = Clock::get();
+        let ticks = |ns| clock.ticks(std::time::Duration::from_nanos(ns));
+        let stamps = StampClock { domain: clock.domain(), scale: clock.scale(), is_slewed: false };
+        let node = Synchroniser::new(NodeId::named("here"), 1, stamps, SyncOptions::default(), Nanos(0));
+        let shared = Shared::new(clock, node);
+        let way = |sent, here| shared.between(&shared.check().0.clock, sent, here).map(|way| way.nanos);
+        let before = clock.now();
+        let later = before.plus(ticks(5_000));
+        assert!(way(before, later).is_some_and(|nanos| nanos.abs_diff(5_000) < 100));
+        assert_eq!(way(before.plus(ticks(40)), before), Some(0));
+        assert_eq!(way(before.plus(ticks(10_000)), before), None, "the counter began anew");
+        shared.node.lock().unwrap().clock.pretend_sleep(std::time::Duration::from_secs(10));
+        let behind = Ticks(shared.clock.ticks(std::time::Duration::from_nanos(shared.check().1.0)).0 + 1_000);
+        assert_eq!(way(before, behind), None, "the counter stood still");
+        assert!(way(behind, behind.plus(ticks(5_000))).is_some());
     }
 }
