@@ -3,7 +3,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | magic, 0x1F |
-//! | 1 | 1 | version (high four bits, 1) and kind (low four bits) |
+//! | 1 | 1 | version (high four bits, 2) and kind (low four bits) |
 //! | 2 | 1 | status: priority; otherwise 0 |
 //! | 3 | 1 | status: 1 = what it follows is known, plus 2 = its clock is slewed; otherwise 0 |
 //! | 4 | 4 | number of the exchange; status: 0 |
@@ -34,7 +34,8 @@ const SHORT_SIZE: usize = 24;
 pub const STATUS_SIZE: usize = 72;
 
 const MAGIC: u8 = 0x1F;
-const VERSION: u8 = 1;
+/// Of the layout of messages. In version 1 a status did not say whether its clock is slewed.
+const VERSION: u8 = 2;
 
 /// Flags of a status: what is known.
 const FOLLOWING: u8 = 1;
@@ -261,6 +262,20 @@ mod tests {
             }),
             status,
         ]
+    }
+
+    /// Goal: of a node that cannot say that its clock is slewed nothing is believed.
+    #[test]
+    fn another_version_is_refused() {
+        let clock = StampClock { domain: 1, scale: 1 << 32, is_slewed: false };
+        let status = Status { priority: 1, clock, now: Nanos(5), following: None };
+        let mut bytes = [0; STATUS_SIZE];
+        for saying in [Saying::Sync { number: 3 }, Saying::Status(status)] {
+            let size = TimeMessage { life: 2, saying }.write(&mut bytes);
+            assert_eq!(bytes[1] >> 4, 2);
+            bytes[1] = 1 << 4 | bytes[1] & 0x0F;
+            assert!(TimeMessage::parse(&bytes[..size]).is_err(), "{saying:?}");
+        }
     }
 
     proptest! {
