@@ -129,14 +129,19 @@ impl Member {
         awaited
     }
 
-    /// Somebody is in a view, or knows how the one before it ended.
+    /// Somebody is in a view, or knows how the one before it ended. Who leaves knows of another life, too, that the one which was put out
+    /// is over.
     pub(super) fn note_view(&mut self, head: &Head, view: u64) {
-        let is_meant = match self.phase {
-            Phase::Parting => self.listener(head.place) == Some(head.life),
-            _ => self.view.includes(head.place, head.life),
+        let place = head.place;
+        let (meant, ends_at) = match (self.phase, &self.installed) {
+            (Phase::Parting, Some(Proposal { next, .. })) => {
+                (self.listener(place), next.life(place).is_none().then_some(next.number))
+            }
+            _ => (self.view.life(place), None),
         };
-        if is_meant {
-            self.peers[head.place].note_view(view);
+        let known = if meant == Some(head.life) { Some(view) } else { ends_at };
+        if let Some(view) = known {
+            self.peers[place].note_view(view);
         }
     }
 

@@ -98,6 +98,22 @@ fn one_leaves_without_a_word() {
     }
 }
 
+/// Goal: who leaves does not wait for a life that was put out with it, once another one speaks at its place.
+#[test]
+fn who_leaves_waits_for_no_life_that_is_over() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let life = room.members[1].life();
+    room.leave(&[2]);
+    room.run_until_left(Places::only(2), SOON, |_, message| {
+        if is_kind(message, PROMISE) && message[2] == 1 {
+            message.clear();
+        }
+    });
+    assert_ne!(room.members[1].life(), life, "the others go on without it");
+    assert!(room.gone.contains(2));
+}
+
 /// Goal: a user that has not taken the end of the view does not keep who leaves: its member says that it knows.
 #[test]
 fn who_leaves_waits_for_no_user() {
