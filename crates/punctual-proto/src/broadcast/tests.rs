@@ -429,6 +429,7 @@ fn say(room: &mut Room, place: usize, byte: u8, size: usize, guarantee: Guarante
 const DATA: u8 = 0;
 const JOIN: u8 = 4;
 const ORDER: u8 = 1;
+const STATUS: u8 = 2;
 const PREPARE: u8 = 5;
 const PROMISE: u8 = 6;
 const ACCEPT: u8 = 7;
@@ -624,6 +625,32 @@ fn an_epoch_far_ahead_is_none() {
     }
     room.run_and_take(Nanos::from_millis(300));
     assert!(room.is_whole() && room.expelled() == 0);
+}
+
+/// Goal: who suspected a member and hears from it how the view came to be says at once that it was wrong.
+#[test]
+fn a_wrong_suspicion_is_taken_back_at_once() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let mut suspects = 0;
+    room.run(Nanos::from_millis(150), |target, message| {
+        if target == 0 && message.get(2) == Some(&2) {
+            message.clear();
+        } else if message.get(2) == Some(&0) && is_kind(message, STATUS) {
+            suspects = message[72];
+        }
+    });
+    assert_eq!(suspects, 1 << 2);
+    let mut buffer = [0; 256];
+    let join = Draft::bare(&mut buffer, &head_of(&room, 0), None, &Body::Join).finish().unwrap();
+    room.hear(2, 0, &buffer[..join]);
+    let answers = room.said_by(2);
+    let install = answers.iter().find(|message| is_kind(message, INSTALL)).expect("it says so");
+    room.said_by(0);
+    room.hear(0, 2, install);
+    let said = room.said_by(0);
+    let status = said.iter().find(|message| is_kind(message, STATUS)).expect("at once");
+    assert_eq!(status[72], 0);
 }
 
 /// Goal: how a view came to be, said by a life that is over, is no sign of the one that came after it.

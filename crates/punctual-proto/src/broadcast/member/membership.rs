@@ -329,7 +329,7 @@ impl Member {
             return;
         }
         if self.view.includes(head.place, head.life) {
-            self.peers[head.place].hear(self.now);
+            self.timing.status_due |= self.peers[head.place].hear(self.now);
         }
         self.note_view(head, proposal.next.number);
         if self.closing.is_none() && proposal.next.number > self.view.number {
