@@ -2,7 +2,7 @@
 //!
 //! A descriptor has no name that another process could open; only a Unix socket carries it over.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -55,7 +55,7 @@ impl PostBox {
         crate::label!("post.permissions");
         let permitted = mode.map_or(Ok(()), |mode| set_socket_mode(unfinished, mode));
         crate::label!("post.publish");
-        let published = permitted.map_err(Into::into).and_then(|()| rename_to_free(unfinished, path));
+        let published = permitted.and_then(|()| rename_to_free(unfinished, path));
         crate::label!("post.publish.done");
         published.map_err(|error| {
             let _already_failing = std::fs::remove_file(unfinished);
@@ -117,17 +117,36 @@ impl AsFd for PostBox {
 /// Sets the permissions of a socket of ours at a path, and of nothing else.
 ///
 /// # Errors
-/// `ENOENT` if ours is not there any more.
-fn set_socket_mode(path: &Path, mode: u32) -> Result<(), Errno> {
+/// Of kind `NotFound` if ours is not there any more, and for nothing else.
+fn set_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
     let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let found = rustix::fs::fstat(&node)?;
     let is_socket = FileType::from_raw_mode(found.st_mode).is_socket();
     if !is_socket || found.st_uid != geteuid().as_raw() {
-        return Err(Errno::NOENT);
+        return Err(io::ErrorKind::NotFound.into());
     }
     // Of an open path nothing can be set but by its name here.
     let opened = format!("/proc/self/fd/{}", node.as_raw_fd());
-    rustix::fs::chmod(opened, Mode::from_raw_mode(mode))
+    rustix::fs::chmod(opened, Mode::from_raw_mode(mode)).or_else(|_| set_mode_without_proc(&node, mode))
+}
+
+/// Sets the permissions of an open path. Linux has a call for that since 6.6.
+fn set_mode_without_proc(path: &OwnedFd, mode: u32) -> io::Result<()> {
+    /// `fchmodat2`, which has one number on all processors.
+    const FCHMODAT2: libc::c_long = 452;
+    let (path, name) = (path.as_raw_fd(), c"");
+    // SAFETY: the descriptor is open, and the kernel reads a name that ends at once.
+    let answer = unsafe { libc::syscall(FCHMODAT2, path, name.as_ptr(), mode, libc::AT_EMPTY_PATH) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    Err(match error.kind() {
+        io::ErrorKind::Unsupported => {
+            io::Error::new(error.kind(), "its permissions cannot be set: mount /proc, or take Linux 6.6")
+        }
+        _ => error,
+    })
 }
 
 #[cfg(test)]
@@ -210,7 +229,7 @@ mod tests {
         fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(&other, &path).unwrap();
-        assert_eq!(set_socket_mode(&path, 0o660), Err(Errno::NOENT));
+        assert_eq!(set_socket_mode(&path, 0o660).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(mode(&other), 0o600);
     }
 }

@@ -76,6 +76,7 @@ fn role() {
         "reuser" => use_again(&bus),
         "refused" => be_refused(&bus),
         "crowded" => be_crowded(&bus),
+        "sharer" => share(&bus),
         _ => panic!("{role}: no role"),
     }
 }
@@ -198,6 +199,24 @@ fn nodes_without_proc_hear_each_other() {
     let program = Reachable::new();
     for (here, there) in [(NO_PROC, NO_PROC), (HOST, NO_PROC), (NO_PROC, PIDS)] {
         check(program.path(), here, there);
+    }
+}
+
+/// Goal: without `/proc` a bus that is shared with a group can be entered, or it is said what that takes.
+#[test]
+fn a_bus_of_a_group_needs_no_proc() {
+    let _alive = watchdog(30);
+    if may(NO_PROC) {
+        Role::start_by(NO_PROC, &std::env::current_exe().unwrap(), "sharer", &unique("sharer")).end();
+    }
+}
+
+fn share(bus: &str) {
+    let entered = Node::open(&Bus::shared_with_group(bus, 0), "node");
+    if let Err(error) = entered.map(drop) {
+        let error = error.to_string();
+        assert!(error.contains("take Linux 6.6"), "{error}");
+        punctual_machine::skipped!("{error}");
     }
 }
 
