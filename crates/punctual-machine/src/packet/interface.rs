@@ -44,7 +44,8 @@ impl Interface {
 }
 
 impl Interface {
-    /// Whose frames come to who listens to it: its own. What a bond's slave receives is the bond's.
+    /// Whose frames come to who listens to it: its own. What a bond's slave receives is the bond's, of which `/sys` tells. Asked once:
+    /// who listens while the interface joins a bond begins anew.
     pub(crate) fn heard_by(&self) -> [u32; 2] {
         let index_of = |file: &str| -> Option<u32> {
             let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name));
