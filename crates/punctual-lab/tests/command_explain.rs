@@ -3,10 +3,9 @@
 mod common;
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
-use common::{Place, alone, children, has_thread, punctual, result};
+use common::{Place, STOPPED_RUNS_MAX, Stop, alone, children, has_thread, is_stop_named, punctual, result};
 use serde_json::Value;
 
 /// A run of a second, with evidence.
@@ -59,41 +58,43 @@ fn a_run_is_explained_from_its_store() {
 fn a_run_and_its_store_say_the_same() {
     let _turn = alone();
     for more in [&["--trace"][..], &["--clocks-apart"], &[]] {
-        let place = Place::new();
-        let arguments = ["run", "response", "--quiet", "--rounds", "1", "--rate", "500", "--count", "1000"];
-        let patient = ["--timeout", "10s", "--out", "run"];
-        let mut started = place.start(punctual(&[&arguments[..], &patient, more].concat()));
-        let run = started.id();
-        started.has("a client", || has_thread(run, "client"));
-        std::thread::sleep(Duration::from_millis(500));
-        let responder = children(run).pop().expect("a responder");
-        for name in ["-STOP", "-CONT"] {
-            assert!(Command::new("kill").args([name, &responder]).status().expect("kill").success());
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        let ended = started.end();
-        let summary =
-            fs::read_to_string(place.path("run/summary.json")).unwrap_or_else(|_| panic!("{}", ended.err));
-        let summary: Value = serde_json::from_str(&summary).expect("JSON");
-        let mut said = explained(&place, &[])["findings"].as_array().expect("a list").clone();
-        said.sort_by_key(|found| std::cmp::Reverse(found["stall"]["longest_ns"].as_u64()));
-        for found in said.iter_mut().filter_map(Value::as_object_mut) {
-            assert_eq!(found.remove("name"), Some("blocking/round_trip".into()));
-            found.remove("place");
-        }
-        let result = result(&summary, "blocking/round_trip");
-        let told = result["findings"].as_array().expect("a list");
-        assert!(!told.is_empty() && told.len() == said.len().min(50), "{} and {}", told.len(), said.len());
-        for (told, said) in told.iter().zip(&said) {
-            assert_eq!(told.to_string(), said.to_string(), "{more:?}");
-        }
-        let late = &result["late"][0];
-        assert_eq!(
-            (&late["side"], &late["cause"]),
-            (&"responder".into(), &"stopped".into()),
-            "{more:?}: {result:#}"
-        );
+        let is_named = (0..STOPPED_RUNS_MAX).any(|_| says_the_same(more));
+        assert!(is_named, "{more:?}: none of {STOPPED_RUNS_MAX} stops was named");
     }
+}
+
+/// Whether the stop of the responder is named, which both say or neither.
+fn says_the_same(more: &[&str]) -> bool {
+    let place = Place::new();
+    let arguments = ["run", "response", "--quiet", "--rounds", "1", "--rate", "500", "--count", "2000"];
+    let patient = ["--timeout", "10s", "--out", "run"];
+    let mut started = place.start(punctual(&[&arguments[..], &patient, more].concat()));
+    let run = started.id();
+    started.has("a client", || has_thread(run, "client"));
+    std::thread::sleep(Duration::from_millis(500));
+    let responder = children(run).pop().unwrap_or_default();
+    let stop = Stop::make(&responder, Duration::from_millis(600));
+    let ended = started.end();
+    let summary =
+        fs::read_to_string(place.path("run/summary.json")).unwrap_or_else(|_| panic!("{}", ended.err));
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    if !stop.is_some_and(|stop| stop.leaves(Duration::ZERO, &summary, Duration::from_secs(4))) {
+        eprintln!("once more: the run was over before its responder was continued");
+        return false;
+    }
+    let mut said = explained(&place, &[])["findings"].as_array().expect("a list").clone();
+    said.sort_by_key(|found| std::cmp::Reverse(found["stall"]["longest_ns"].as_u64()));
+    for found in said.iter_mut().filter_map(Value::as_object_mut) {
+        assert_eq!(found.remove("name"), Some("blocking/round_trip".into()));
+        found.remove("place");
+    }
+    let result = result(&summary, "blocking/round_trip");
+    let told = result["findings"].as_array().expect("a list");
+    assert!(!told.is_empty() && told.len() == said.len().min(50), "{} and {}", told.len(), said.len());
+    for (told, said) in told.iter().zip(&said) {
+        assert_eq!(told.to_string(), said.to_string(), "{more:?}");
+    }
+    is_stop_named(result, "responder")
 }
 
 /// Goal: evidence that is damaged, or gone, costs certainty and not the explanation.

@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Place, alone, children, punctual};
+use common::{Place, STOPPED_RUNS_MAX, alone, assert_no_other_cause, children, punctual};
 use punctual_machine::clock::monotonic_ns;
 use serde_json::Value;
 
@@ -48,13 +48,23 @@ const STOP: Duration = Duration::from_millis(150);
 #[test]
 fn a_stopped_responder_is_named() {
     let _turn = alone();
+    let is_named = (0..STOPPED_RUNS_MAX).any(|_| is_responder_named());
+    assert!(is_named, "none of {STOPPED_RUNS_MAX} stops was named");
+}
+
+fn is_responder_named() -> bool {
     let place = Place::new();
     let said = survey(&place, "shared/eventfd", "1ms", |run| {
         let [responder] = &children(run)[..] else { panic!("one responder") };
         stop(responder, STOP);
     });
     let stopped = findings(&said, "stopped");
-    let [one] = &stopped[..] else { panic!("{stopped:#?} of {said:#}") };
+    let [one] = &stopped[..] else {
+        assert!(stopped.is_empty(), "{stopped:#?} of {said:#}");
+        assert_no_other_cause(&said, STOP);
+        eprintln!("once more: {said:#}");
+        return false;
+    };
     assert_eq!(one["side"], "responder", "{one:#}");
     assert_eq!(one["name"], "shared/eventfd", "{one:#}");
     assert!(one["stage"].as_str().is_some_and(|stage| stage.starts_with("request.")), "{one:#}");
@@ -63,6 +73,7 @@ fn a_stopped_responder_is_named() {
     assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text, "the same again");
     let page = std::fs::read_to_string(place.path("run/report.html")).expect("a page");
     assert!(page.contains("responder: stopped"), "the page says it too");
+    true
 }
 
 /// Goal: a client that was stopped is named, and not the responder who waited for it. Method: without a gap a message is always under

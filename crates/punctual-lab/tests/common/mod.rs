@@ -1,12 +1,14 @@
 //! What the tests of the command share: the real program as a child, under a watchdog.
 
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use punctual_machine::clock::monotonic_ns;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,6 +33,7 @@ const _: () = {
         |started: &mut Started| (started.has("", || true), started.ends_before(|| true), started.has_ended());
     let _ = (children, is_root, unprivileged, has_namespaces, result, count);
     let _ = |process: u32| (has_thread(process, ""), all_ready(process));
+    let _ = (Stop::make, Stop::leaves, is_stop_named, assert_no_other_cause, own_address, STOPPED_RUNS_MAX);
 };
 
 /// A directory of one test, where its command runs.
@@ -234,8 +237,71 @@ impl Started {
 }
 
 fn send(signal: &str, to: &str) {
-    let sent = Command::new("kill").args([signal, "--", to]).status().expect("kill is a program");
-    assert!(sent.success());
+    assert!(is_sent(signal, to));
+}
+
+/// Whether there was somebody to send it to.
+fn is_sent(signal: &str, to: &str) -> bool {
+    Command::new("kill").args([signal, "--", to]).status().expect("kill is a program").success()
+}
+
+/// Runs of which one at least shows a stop as what it is. Without the kernel's trace another thread of the process may notice its
+/// end late, which makes it unexplained.
+pub(crate) const STOPPED_RUNS_MAX: usize = 5;
+
+/// A process was stopped: until when, by `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    to_ns: u64,
+}
+
+impl Stop {
+    /// Stops a process for so long. None where it is gone: the test was held up for longer than its run lasts.
+    pub(crate) fn make(process: &str, lasts: Duration) -> Option<Self> {
+        let is_stopped = is_sent("-STOP", process);
+        std::thread::sleep(lasts);
+        let to_ns = monotonic_ns();
+        (is_sent("-CONT", process) && is_stopped).then_some(Self { to_ns })
+    }
+
+    /// Whether a `run response` still had so long to go when it was over, of so long in all.
+    pub(crate) fn leaves(self, room: Duration, summary: &Value, lasts: Duration) -> bool {
+        let began_ns = count(&summary["response"], "began_ns");
+        u128::from(self.to_ns) + room.as_nanos() <= u128::from(began_ns) + lasts.as_nanos()
+    }
+}
+
+/// Whether the longest of what was late is the stop of this side. A stop may be unexplained, and a busy machine may keep somebody from
+/// running for longer; that it was anything else, or that anybody else was stopped, is wrong.
+#[track_caller]
+pub(crate) fn is_stop_named(result: &Value, side: &str) -> bool {
+    let late = result["late"].as_array().expect("a list");
+    assert!(late.iter().all(|share| share["cause"] != "stopped" || share["side"] == side), "{result:#}");
+    let first = late.first().unwrap_or_else(|| panic!("nothing was late: {result:#}"));
+    match first["cause"].as_str().expect("a word") {
+        "run_queue" | "steal" => false,
+        cause => {
+            assert!(["stopped", "unexplained"].contains(&cause) && first["side"] == side, "{result:#}");
+            cause == "stopped"
+        }
+    }
+}
+
+/// Where no stop is named in what `explain` says, nothing that lasted about as long has a cause that it cannot have.
+#[track_caller]
+pub(crate) fn assert_no_other_cause(said: &Value, stop: Duration) {
+    let findings = said["findings"].as_array().expect("a list");
+    let is_long = |one: &&Value| u128::from(count(one, "excess_ns")) * 4 >= stop.as_nanos() * 3;
+    for one in findings.iter().filter(is_long) {
+        let cause = one["cause"].as_str().expect("a word");
+        assert!(["unexplained", "run_queue", "steal"].contains(&cause), "{one:#}");
+    }
+}
+
+/// An address of this host that no other process's test uses: a free port of it stays free until it is bound.
+pub(crate) fn own_address() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 + high % 64, middle, low)
 }
 
 /// How a command ended, and what it said.
