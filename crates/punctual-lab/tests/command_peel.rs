@@ -5,6 +5,7 @@ mod common;
 mod glossary;
 
 use common::{Ended, Place, alone, has_namespaces, summary_of, text};
+use punctual_lab::stats::sign_test;
 use serde_json::Value;
 
 /// Five rounds and starts: fewer have no verdict.
@@ -73,6 +74,24 @@ fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {value:#}"))
 }
 
+/// Starts that make a mistake.
+fn starts_with<'a>(summary: &'a Value, culprit: &str) -> &'a [Value] {
+    let all = summary["peel"]["starts_with"].as_array().expect("a list");
+    let with = all.iter().find(|pair| pair[0] == culprit).expect("its starts");
+    with[1].as_array().expect("starts")
+}
+
+/// The parts of a start are no more than it, and those on the way of the first message no more than that.
+fn assert_parts_fit(start: &Value) {
+    for (whole, parts) in [
+        ("ready_ns", &["process_ns", "clock_ns", "keys_ns", "node_ns"][..]),
+        ("first_ns", &["node_on_path_ns", "keys_on_path_ns"]),
+    ] {
+        let sum: f64 = parts.iter().map(|part| number(start, part)).sum();
+        assert!(sum <= number(start, whole), "{whole}: {start:#}");
+    }
+}
+
 /// Goal: each mistake shows in its own layer, by its ratio to starts of the same run that do not make it.
 #[test]
 fn each_mistake_shows_where_it_belongs() {
@@ -89,11 +108,10 @@ fn each_mistake_shows_where_it_belongs() {
         [("pools-in-constructor", places), ("cold-crypto", [places[1], places[0]])]
     {
         // It shows there and not in the other's place.
-        let all = summary["peel"]["starts_with"].as_array().expect("a list");
-        let with = &all.iter().find(|pair| pair[0] == culprit).expect("its starts")[1];
-        for start in with.as_array().expect("starts") {
+        for start in starts_with(&summary, culprit) {
             assert_eq!((number(start, figure), number(start, "lost")), (0.0, 0.0), "{culprit}: {start:#}");
             assert!(number(start, own) > 0.0, "{culprit}: {start:#}");
+            assert_parts_fit(start);
         }
         // The cause is that of the figure, whatever was made.
         let found = found(&summary, culprit);
@@ -108,6 +126,7 @@ fn each_mistake_shows_where_it_belongs() {
         assert_eq!(found["cause"], named, "{found:#}");
         for start in summary["peel"]["starts"].as_array().expect("starts") {
             assert_eq!(number(start, own), 0.0, "nothing is made on the way: {start:#}");
+            assert_parts_fit(start);
         }
     }
     // What a start consists of is named, and is all of it; the first message is the library's own, stage by stage.
@@ -116,32 +135,35 @@ fn each_mistake_shows_where_it_belongs() {
     assert_eq!(cause("clock"), Some("calibration".into()));
     assert_eq!(cause("node and communicator, before ready"), Some("construction".into()));
     assert_eq!(cause("process to main"), Some("unexplained".into()));
-    let sum: f64 = parts.iter().map(|part| number(part, "part")).sum();
-    assert!(parts.len() == 5 && (0.5..1.5).contains(&sum), "{parts:#?}");
+    assert!(parts.len() == 5 && parts.iter().all(|part| number(part, "part") >= 0.0), "{parts:#?}");
     let ranks: Vec<f64> = parts.iter().map(|part| number(&part["takes"], "low_ns")).collect();
     assert!(ranks.is_sorted_by(|a, b| a >= b), "{ranks:?}");
     let stages = summary["peel"]["starts"][0]["first_stages_ns"].as_array().expect("stages");
     assert!(stages.iter().any(|stage| stage.as_u64() > Some(0)), "{stages:?}");
 }
 
-/// Goal: a crowd of starting processes makes each of them wait for a processor.
+/// Goal: a crowd of starting processes makes each of them wait for a processor. Method: a neighbour of the machine hides it in some
+/// pairs of starts; pairs are made until those with a longer wait are more than chance makes them.
 #[test]
 fn a_crowd_shows_where_it_belongs() {
     let _turn = alone();
-    let mut seen = Vec::new();
-    // A neighbour that comes in the middle may hide it, but hardly each time.
-    for _ in 0..5 {
+    let mut added_ns = Vec::new();
+    for _ in 0..10 {
         let ended = peel(&Place::new(), &["--engine", "datagram", "--with", "crowd-at-start"]);
         if ended.code == Some(3) {
             return;
         }
-        let crowd = found(&summary_of(&ended.out), "crowd-at-start").clone();
-        if number(&crowd, "with") > number(&crowd, "without") {
+        let summary = summary_of(&ended.out);
+        let waited = |start: &Value| number(start, "queued_ns");
+        let calm = summary["peel"]["starts"].as_array().expect("starts");
+        let pairs = starts_with(&summary, "crowd-at-start").iter().zip(calm);
+        added_ns.extend(pairs.map(|(crowded, calm)| waited(crowded) - waited(calm)));
+        let of = |is_one: fn(f64) -> bool| added_ns.iter().filter(|&&ns| is_one(ns)).count();
+        if sign_test(of(|ns| ns > 0.0), of(|ns| ns < 0.0)) <= 0.01 {
             return;
         }
-        seen.push(crowd);
     }
-    panic!("{seen:#?}");
+    panic!("a crowd added to the wait for a processor: {added_ns:?} ns");
 }
 
 /// Goal: O_ASYNC from the start is seen by what it does: an interruption for nearly every frame, at both ends.
