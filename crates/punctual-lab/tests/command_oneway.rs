@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Stdio};
 
-use common::{Ended, Place, alone, punctual, summary_of};
+use common::{Ended, Place, Stop, alone, own_address, punctual, summary_of};
 use serde_json::Value;
 
 fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
@@ -47,7 +47,7 @@ fn both_ways_are_within_their_bounds() {
 
 /// Another process with a node `far`, what it prints, and the bus on which to find it.
 fn far_node() -> (Child, Lines<BufReader<ChildStdout>>, String) {
-    let free = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let free = || UdpSocket::bind((own_address(), 0)).expect("a port");
     let (first, second) = (free(), free());
     let (here, there) = (first.local_addr().expect("bound"), second.local_addr().expect("bound"));
     drop((first, second));
@@ -69,6 +69,25 @@ fn a_node_elsewhere_is_the_other_end() {
     node.kill().expect("it ran");
     node.wait().expect("it ended");
     assert_both_ways(&summary_of(&ended.with(0).out));
+}
+
+/// Goal: an answer that comes late is none that is lost. Method: the far end stands still meanwhile.
+#[test]
+fn a_late_answer_is_not_lost() {
+    let _turn = alone();
+    let (mut node, _prints, bus) = far_node();
+    let place = Place::new();
+    let arguments = ["run", "oneway", "--bus", &bus, "--to", "far", "--duration", "6s"];
+    let more = ["--count", "1000000", "--json", "-", "--out", "run"];
+    let started = place.start(punctual(&[&arguments[..], &more].concat()));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let stop = Stop::make(&node.id().to_string(), std::time::Duration::from_millis(700));
+    let ended = started.end();
+    node.kill().expect("it ran");
+    node.wait().expect("it ended");
+    assert!(stop.is_some());
+    let summary = summary_of(&ended.with(0).out);
+    assert_eq!(result(&summary, "udp/round_trip")["lost"], 0, "{summary:#}");
 }
 
 /// Goal: a far end that goes in the midst of a run takes nothing of what was measured with it, and is told of.
