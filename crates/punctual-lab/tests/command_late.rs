@@ -45,18 +45,28 @@ fn named(said: &Value, cause: &str) -> usize {
 fn a_stopped_receiver_is_found_stopped() {
     let _turn = alone();
     for wake in [Wake::Futex, Wake::Spin] {
-        let receiver = Receiver::start(wake);
-        receiver.send(b"mmmmmmmm", Duration::from_millis(5), |place| {
-            if place == 4 {
-                receiver.signal("-STOP");
+        let is_found = (0..5).any(|_| {
+            let receiver = Receiver::start(wake);
+            receiver.send(b"mmmmmmmm", Duration::from_millis(5), |place| {
+                if place == 4 {
+                    receiver.signal("-STOP");
+                }
+                if place == 7 {
+                    std::thread::sleep(HARM);
+                    receiver.signal("-CONT");
+                }
+            });
+            let (said, is_crowded) = receiver.explained();
+            for other in ["handler_blocked", "busy"] {
+                assert_eq!(found(&said, other), 0, "{wake}: {said:#}");
             }
-            if place == 7 {
-                std::thread::sleep(HARM);
-                receiver.signal("-CONT");
-            }
+            let stops = found(&said, "stopped");
+            assert!(stops == 1 || stops == 0 && is_crowded, "{wake}: {said:#}");
+            stops == 1
         });
-        let (said, _) = receiver.explained();
-        assert_eq!(found(&said, "stopped"), 1, "{wake}: {said:#}");
+        if !is_found {
+            punctual_machine::skipped!("others had the CPU whenever a receiver with {wake} was stopped");
+        }
     }
 }
 

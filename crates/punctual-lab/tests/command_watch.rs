@@ -5,13 +5,14 @@ mod late_program;
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Place, Started, alone, count, is_root, punctual, text, unprivileged};
 use late_program::{HARM, Receiver};
 use punctual::Wake;
 use punctual_lab::scheduling::{Job, Urgency};
-use punctual_machine::counter::Flag;
+use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::cpu::{allowed, pin_to};
 use serde_json::Value;
 
@@ -64,34 +65,46 @@ fn traces(place: &Place) -> Vec<PathBuf> {
 #[test]
 fn who_holds_a_lock_is_named() {
     let _turn = alone();
-    let mut receiver = Receiver::start(Wake::Futex);
-    let place = Place::new();
-    let Some(watcher) = watcher(&place, &[]) else { return };
-    receiver.send(b"mlmm", Duration::from_millis(5), |_| {});
-    receiver.end();
-    let said = said_by(watcher);
-    assert!(said.contains("watching") && said.contains("late.jsonl.traces/"), "{said}");
-    let place = &receiver.place;
-    let found = explained(place, &[]);
-    assert_eq!(found["tier"], 1);
-    let late = long(&found);
-    assert!(
-        late.iter().any(|one| one["cause"] == "waited"
-            && one["causes"][0]["evidence"].as_str().is_some_and(|text| text.contains("holder"))),
-        "{found:#}"
-    );
-    let number = count(&late[0]["stall"], "first_index").to_string();
+    // Where others have the CPU meanwhile, that may be the longer part.
+    for _ in 0..RUNS_MAX {
+        let mut receiver = Receiver::start(Wake::Futex);
+        let place = Place::new();
+        let Some(watcher) = watcher(&place, &[]) else { return };
+        receiver.send(b"mlmm", Duration::from_millis(5), |_| {});
+        receiver.end();
+        let said = said_by(watcher);
+        assert!(said.contains("watching") && said.contains("late.jsonl.traces/"), "{said}");
+        let found = explained(&receiver.place, &[]);
+        assert_eq!(found["tier"], 1);
+        let waited_for_holder = |one: &&Value| {
+            let evidence = one["causes"][0]["evidence"].as_str();
+            one["cause"] == "waited" && evidence.is_some_and(|text| text.contains("holder"))
+        };
+        let late = long(&found);
+        if let Some(one) = late.iter().find(waited_for_holder) {
+            return assert_less_says_less(&receiver.place, &found, one);
+        }
+        eprintln!("once more: {found:#}");
+    }
+    panic!("in {RUNS_MAX} runs nobody was named who held the lock");
+}
+
+const RUNS_MAX: usize = 5;
+
+/// What is drawn of a wait that is named, and what is said where there is no trace, or half of one.
+fn assert_less_says_less(place: &Place, found: &Value, named: &Value) {
+    let number = count(&named["stall"], "first_index").to_string();
     let drawn = place.punctual(&["explain", "late.jsonl", "--message", &number]).with(0).out;
     assert!(drawn.contains("waited for holder"), "{drawn}");
     let less = explained(place, &["--tier", "0"]);
     assert_eq!(less["tier"], 0);
-    assert!(
-        long(&less).iter().all(|one| one["cause"] == "handler_blocked" || one["cause"] == "unexplained"),
-        "{less:#}"
-    );
+    // Who waited for the CPU as well knows that by itself.
+    let by_itself = ["handler_blocked", "unexplained", "run_queue", "steal"];
+    let is_by_itself = |one: &Value| one["cause"].as_str().is_some_and(|cause| by_itself.contains(&cause));
+    assert!(long(&less).iter().all(is_by_itself), "{less:#}");
     let files = traces(place);
     fs::rename(place.path("late.jsonl.traces"), place.path("elsewhere")).expect("ours");
-    assert_eq!(explained(place, &["--trace", "elsewhere"]), found);
+    assert_eq!(explained(place, &["--trace", "elsewhere"]), *found);
     assert_eq!(explained(place, &[]), less);
     for file in files {
         let file = place.path("elsewhere").join(file.file_name().expect("a name"));
@@ -111,24 +124,29 @@ fn a_neighbour_is_named() {
         punctual_machine::skipped!("a real-time neighbour needs root");
         return;
     }
+    let [first, .., last] = allowed()[..] else {
+        punctual_machine::skipped!("two processors are needed: one for the sender");
+        return;
+    };
     for (urgency, cause) in [(Urgency::Other, "run_queue"), (Urgency::Fifo(50), "urgent_neighbour")] {
         let mut receiver = Receiver::start(Wake::Spin);
         let place = Place::new();
         let Some(watcher) = watcher(&place, &[]) else { return };
         receiver.send(b"mm", Duration::from_millis(5), |_| {});
-        for _ in 0..4 {
-            let hogs = if urgency == Urgency::Other { 12 } else { 1 };
-            let hog = move |_: usize, stop: &Flag| {
-                pin_to(allowed()[0]).expect("it may run there");
-                urgency.apply().expect("root may be urgent");
-                let begin = std::time::Instant::now();
-                while !stop.is_raised() && begin.elapsed() < HARM {}
-            };
-            let job = Job::on_each("hog", &vec![0; hogs], hog);
-            std::thread::sleep(Duration::from_millis(2));
-            receiver.send(b"m", Duration::from_millis(5), |_| {});
-            drop(job);
-        }
+        let hogs = if urgency == Urgency::Other { 12 } else { 1 };
+        let send_beside_hogs = || {
+            pin_to(last).expect("allowed");
+            for _ in 0..4 {
+                let mut job = None;
+                // Once all hogs have had their turn it is the receiver's; what comes after that waits for them.
+                receiver.send(b"mmmmmm", Duration::from_millis(5), |_| {
+                    job.get_or_insert_with(|| hogs_on(first, urgency, hogs));
+                });
+                drop(job);
+            }
+        };
+        // In a thread of its own, which alone keeps away from the hogs.
+        std::thread::scope(|scope| scope.spawn(send_beside_hogs).join()).expect("all are answered");
         receiver.end();
         said_by(watcher);
         let found = explained(&receiver.place, &[]);
@@ -146,6 +164,27 @@ fn a_neighbour_is_named() {
     }
 }
 
+/// So many threads that compute on a processor, once each of them has had it; from then on for as long as the harm lasts.
+fn hogs_on(cpu: usize, urgency: Urgency, hogs: u64) -> Job<()> {
+    let begun = Arc::new(Counter::default());
+    let seen = Arc::clone(&begun);
+    let hog = move |cpu: usize, stop: &Flag| {
+        pin_to(cpu).expect("it may run there");
+        urgency.apply().expect("root may be urgent");
+        begun.add(1);
+        while !stop.is_raised() && begun.get() < hogs {}
+        let begin = Instant::now();
+        while !stop.is_raised() && begin.elapsed() < HARM {}
+    };
+    let job = Job::on_each("hog", &vec![cpu; hogs as usize], hog);
+    let begin = Instant::now();
+    while seen.get() < hogs {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} of {hogs} hogs", seen.get());
+        std::hint::spin_loop();
+    }
+    job
+}
+
 /// Goal: traces go where they are asked for, and what cannot be recorded or written is said with what to do.
 #[test]
 fn traces_go_where_they_are_asked_for() {
@@ -158,13 +197,21 @@ fn traces_go_where_they_are_asked_for() {
     fs::write(place.path("file"), "").expect("room");
     let said = place.punctual(&["watch", "--out", "file", "--duration", "10ms"]).with(2).err;
     assert!(said.contains("file"), "{said}");
-    let mut receiver = Receiver::start(Wake::Futex);
-    let Some(watcher) = watcher(&place, &["--out", "traces"]) else { return };
-    receiver.send(b"msm", Duration::from_millis(5), |_| {});
-    receiver.end();
-    let said = said_by(watcher);
-    assert!(!receiver.place.path("late.jsonl.traces").exists(), "{said}");
-    let folder = place.path("traces").display().to_string();
-    let found = explained(&receiver.place, &["--trace", &folder]);
-    assert!(long(&found).iter().any(|one| one["cause"] == "slept"), "{said}\n{found:#}");
+    // Where others have the CPU meanwhile, that may be the longer part.
+    for _ in 0..RUNS_MAX {
+        let place = Place::new();
+        let mut receiver = Receiver::start(Wake::Futex);
+        let Some(watcher) = watcher(&place, &["--out", "traces"]) else { return };
+        receiver.send(b"msm", Duration::from_millis(5), |_| {});
+        receiver.end();
+        let said = said_by(watcher);
+        assert!(!receiver.place.path("late.jsonl.traces").exists(), "{said}");
+        let folder = place.path("traces").display().to_string();
+        let found = explained(&receiver.place, &["--trace", &folder]);
+        if long(&found).iter().any(|one| one["cause"] == "slept") {
+            return;
+        }
+        eprintln!("once more: {said}\n{found:#}");
+    }
+    panic!("in {RUNS_MAX} runs the handler was not found asleep");
 }
