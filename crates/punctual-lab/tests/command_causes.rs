@@ -33,14 +33,18 @@ struct Named {
 
 impl Named {
     /// What nobody injected here may happen beside it: the host took the CPU away, or another program of the machine had it. Then
-    /// the thread's own account shows that for half of the time, and nothing of a stop or of a quota.
+    /// the thread's own account shows that for half of the time, beside all that a quota may have taken, and nothing of a stop.
     fn is_another(&self) -> bool {
         let seen = &self.finding["seen"];
         let of = |name: &str| seen[name].as_u64().unwrap_or(0);
         let is_half = |us: u64| us * 2_000 >= self.finding["excess_ns"].as_u64().unwrap_or(u64::MAX);
         match self.cause.as_str() {
             "steal" => is_half(of("stolen_us")),
-            "run_queue" => is_half(of("wait_us")) && of("stopped_us") == 0 && of("throttled_us_most") == 0,
+            // What a quota took may be counted as a wait, too.
+            "run_queue" => {
+                let wait_us = of("wait_us").saturating_sub(of("throttled_us_most"));
+                is_half(wait_us) && of("stopped_us") == 0
+            }
             _ => false,
         }
     }
@@ -114,53 +118,65 @@ fn responder_of(run: u32) -> Option<u32> {
         .next()
 }
 
-fn send(process: u32, signal: Signal) {
-    let pid = Pid::from_raw(process.cast_signed()).expect("a process");
-    kill_process(pid, signal).expect("it runs");
+/// Sends it, if the process is still there.
+fn send(process: u32, signal: Signal) -> Option<()> {
+    kill_process(Pid::from_raw(process.cast_signed())?, signal).ok()
 }
 
-/// Whether every thread of a process is stopped. One that waits for a processor when the signal comes goes on to wait for it,
-/// which is a neighbour's doing, and stops when it runs.
-fn is_stopped(process: u32) -> bool {
+/// The states of a process's threads: none once it is gone.
+fn states(process: u32) -> Vec<char> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     let state = |task: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    tasks.into_iter().flatten().flatten().all(|task| matches!(state(task), Some('T') | None))
+    tasks.into_iter().flatten().flatten().filter_map(state).collect()
 }
 
-/// Stops a process for so long.
-fn stop(process: u32, lasts: Duration) -> Span {
-    send(process, Signal::STOP);
+/// Stops a process for so long. None where it is gone: the test was held up for longer than its run lasts.
+fn stop(process: u32, lasts: Duration) -> Option<Span> {
+    send(process, Signal::STOP)?;
     let sent = monotonic_ns();
-    while !is_stopped(process) {
+    // A thread that waits for a processor when the signal comes goes on to wait for it, which is a neighbour's doing, and stops when
+    // it runs.
+    while states(process).iter().any(|&state| state != 'T') {
         assert!(monotonic_ns() < sent + 10_000_000_000, "process {process} does not stop");
+        if states(process).contains(&'Z') {
+            return None;
+        }
         std::thread::yield_now();
     }
     let from = monotonic_ns();
     sleep_until(from + lasts.as_nanos() as u64);
     let to = monotonic_ns();
-    send(process, Signal::CONT);
-    (from, to)
+    send(process, Signal::CONT)?;
+    Some((from, to))
 }
 
-/// The stalls of one run that so many stops made.
+/// The stalls of one run that so many stops made; of the first one that lasts until all are made.
 fn stops(side: &str, lasts: Duration, count: usize) -> Vec<Named> {
+    (0..RUNS_MAX).find_map(|_| stops_in_a_run(side, lasts, count)).expect("a run that is not over too soon")
+}
+
+/// None where the run was over before.
+fn stops_in_a_run(side: &str, lasts: Duration, count: usize) -> Option<Vec<Named>> {
     let place = Place::new();
     let seconds = 1.0 + count as f64 * (lasts.as_secs_f64() + 0.03) * 2.0;
     let started = start(&place, seconds, &[], &[]);
     let client = started.id();
-    let responder = responder_of(client).expect("a responder");
-    let process = if side == "client" { client } else { responder };
+    let process = if side == "client" { Some(client) } else { responder_of(client) };
     let injected = (0..count).map(|number| {
         // Not in step with anything that is periodic.
         std::thread::sleep(Duration::from_micros(20_000 + 1_700 * (number as u64 % 7)));
-        stop(process, lasts)
+        stop(process?, lasts)
     });
-    let spans: Vec<Span> = injected.collect();
-    named(&summary_of(&started.end().with(0).out), &spans)
+    let spans: Option<Vec<Span>> = injected.collect();
+    let summary = summary_of(&started.end().with(0).out);
+    Some(named(&summary, &spans?))
 }
+
+/// Runs of which one shows what is looked for, however the machine is used.
+const RUNS_MAX: usize = 5;
 
 /// Goal: a stop is called a stop or nothing, of the side that was stopped, however short it is.
 #[test]
@@ -187,11 +203,21 @@ fn a_hog_is_called_a_neighbour() {
     let _turn = alone();
     let cpus = punctual_machine::cpu::allowed();
     let [.., last] = cpus[..] else { return };
+    let is_named = (0..RUNS_MAX).any(|_| {
+        let named = beside_a_hog(last);
+        judge("a hog", &named, "run_queue", &["client", "responder"]);
+        named.iter().any(|named| named.cause == "run_queue")
+    });
+    assert!(is_named, "in {RUNS_MAX} runs no hog was named");
+}
+
+/// The stalls of a run while a thread computed on a processor.
+fn beside_a_hog(cpu: usize) -> Vec<Named> {
     let place = Place::new();
     let count = injections() as u64;
     let started = start(&place, 1.0 + 0.1 * count as f64, &[], &[]);
     let hog = std::thread::spawn(move || {
-        punctual_machine::cpu::pin_to(last).expect("allowed");
+        punctual_machine::cpu::pin_to(cpu).expect("allowed");
         let burst = |_| {
             std::thread::sleep(Duration::from_millis(30));
             let from = monotonic_ns();
@@ -203,11 +229,7 @@ fn a_hog_is_called_a_neighbour() {
         (0..count).map(burst).collect::<Vec<Span>>()
     });
     let spans = hog.join().expect("it computes");
-    let summary = summary_of(&started.end().with(0).out);
-    let named = named(&summary, &spans);
-    let sides: &[&str] = if cpus.len() == 1 { &["client", "responder"] } else { &["responder", "client"] };
-    judge("a hog", &named, "run_queue", sides);
-    assert!(named.iter().any(|named| named.cause == "run_queue"), "{named:#?}");
+    named(&summary_of(&started.end().with(0).out), &spans)
 }
 
 /// A control group with a quota of so much of each 100 ms. It is removed when dropped.
@@ -266,11 +288,8 @@ fn a_quota_is_called_a_quota() {
     let started = start(&place, seconds, &[], &["sh", "-c", &way]);
     let summary = summary_of(&started.end().with(0).out);
     let mut named = named(&summary, &[(from, monotonic_ns())]);
-    // Others may be a neighbour's: shorter ones, and those in which the group's account says that no quota had run out.
-    named.retain(|Named { finding, .. }| {
-        finding["excess_ns"].as_u64() > Some(20_000_000)
-            && finding["evidence"]["throttled_us_most"].as_u64() != Some(0)
-    });
+    // Shorter ones may be a neighbour's.
+    named.retain(|Named { finding, .. }| finding["excess_ns"].as_u64() > Some(20_000_000));
     judge("a quota", &named, "throttled", &["client", "responder"]);
     assert!(named.iter().any(|named| named.cause == "throttled"), "{named:#?}");
     let doubts = summary["doubts"].to_string();
@@ -327,19 +346,20 @@ fn twenty_microseconds_show_in_their_stage() {
 #[test]
 fn a_stop_is_explained_from_the_store() {
     let _turn = common::alone();
-    let is_named = (0..STOPPED_RUNS_MAX).any(|_| is_stop_explained());
-    assert!(is_named, "none of {STOPPED_RUNS_MAX} stops was named");
+    let is_named = (0..RUNS_MAX).any(|_| is_stop_explained());
+    assert!(is_named, "none of {RUNS_MAX} stops was named");
 }
-
-const STOPPED_RUNS_MAX: usize = 5;
 
 /// Whether the stop of a responder was named, or could not be traced here.
 fn is_stop_explained() -> bool {
     let place = Place::new();
     let started = start(&place, 2.0, &["--trace", "--out", "run"], &[]);
-    let responder = responder_of(started.id()).expect("a responder");
-    stop(responder, Duration::from_millis(100));
+    let stopped = responder_of(started.id()).and_then(|process| stop(process, Duration::from_millis(100)));
     let summary = summary_of(&started.end().with(0).out);
+    if stopped.is_none() {
+        eprintln!("once more: the run was over before its responder was stopped");
+        return false;
+    }
     let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
     assert_eq!(place.punctual(&["explain", "run", "--json"]).with(0).out, said);
     let explained: Value = serde_json::from_str(&said).expect("JSON");
