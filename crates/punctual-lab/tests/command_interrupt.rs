@@ -136,18 +136,16 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
 /// Goal: a comparison that alone is told ends what runs for it, whatever that has started, and starts nothing more.
 #[test]
 fn a_signal_for_a_comparison_ends_its_command() {
-    const SLEEPER: &str = "598.3141";
+    // Of this test alone, whoever else runs it at the same time.
+    let sleeper = format!("598.{}", std::process::id());
+    let line = format!("sleep\0{sleeper}\0");
     let runs = || {
         let processes = fs::read_dir("/proc").expect("procfs").flatten();
         let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
-        lines
-            .filter(|line| {
-                line.starts_with(b"sleep\0") && line.windows(8).any(|word| word == SLEEPER.as_bytes())
-            })
-            .count()
+        lines.filter(|found| *found == line.as_bytes()).count()
     };
     let place = Place::new();
-    let sleeping = format!("sleep {SLEEPER}; true");
+    let sleeping = format!("sleep {sleeper}; true");
     let other = "touch begun; true";
     let mut started = place.start(punctual(&["compare", "--interleave", &sleeping, other, "--out", "both"]));
     started.has("a command", || runs() == 1);

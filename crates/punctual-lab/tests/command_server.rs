@@ -4,6 +4,7 @@ mod common;
 mod glossary;
 
 use common::{Place, alone, summary_of};
+use serde_json::Value;
 
 /// Goal: every model serves both kinds of load, and what it did is in the summary, in the store and in words.
 #[test]
@@ -64,10 +65,17 @@ fn every_model_serves() {
 #[test]
 fn overload_and_hogs_are_named() {
     let _turn = alone();
+    // A neighbour that was there only while it was measured what can be served makes that too little.
+    let is_refused = (0..5).any(|_| is_overload_refused());
+    assert!(is_refused, "of five times what can be served nothing was refused");
+}
+
+/// Whether something was refused in every trial.
+fn is_overload_refused() -> bool {
     let place = Place::new();
     let mut arguments = vec!["run", "server", "--model", "classes", "--json", "summary.json", "--shed"];
     arguments.extend(["--duration", "500ms", "--connections", "8", "--matrix", "20", "--classes", "2"]);
-    arguments.extend(["--rho", "3", "--hog", "20ms", "--lanes", "0,1"]);
+    arguments.extend(["--rho", "5", "--hog", "20ms", "--lanes", "0,1"]);
     place.punctual(&arguments).with(0);
     let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
     let trials = summary["server"]["trials"].as_array().expect("trials");
@@ -77,13 +85,17 @@ fn overload_and_hogs_are_named() {
         let verdicts = trial["served"]["verdicts"].to_string();
         let is_named = verdicts.contains("long polls") && verdicts.contains("hog");
         assert_eq!(is_named, is_hogged, "{trial:#}");
-        let refused: u64 = (0..2).filter_map(|class| trial["refused"][class].as_u64()).sum();
-        assert!(refused > 0, "three times what can be served: {trial:#}");
     }
     let results = summary["results"].as_array().expect("results");
-    let refused = results.iter().find(|result| result["name"] == "classes/c8/m20/rho3/lanes1/hog/class1");
-    let refused = refused.expect("a result");
-    assert!(refused["refused"].as_u64() > Some(0) && refused["mismatched"] == 0, "{refused:#}");
+    let last = results.iter().find(|result| result["name"] == "classes/c8/m20/rho5/lanes1/hog/class1");
+    let last = last.expect("a result");
+    assert_eq!(last["mismatched"], 0, "{last:#}");
+    let refused = |trial: &Value| (0..2).filter_map(|class| trial["refused"][class].as_u64()).sum::<u64>();
+    let is_refused = trials.iter().all(|trial| refused(trial) > 0) && last["refused"].as_u64() > Some(0);
+    if !is_refused {
+        eprintln!("once more: {summary:#}");
+    }
+    is_refused
 }
 
 /// Each finding has its stage, and the side that has it.

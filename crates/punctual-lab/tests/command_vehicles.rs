@@ -27,10 +27,13 @@ fn has_roads() -> bool {
 }
 
 fn vehicles<'a>(runs: u64, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "vehicles", "--json", "-", "--out", "run", "--vehicles", "4"];
-    arguments.extend(["--runs", if runs == 1 { "1" } else { "2" }, "--messages", "12", "--period", "20ms"]);
-    arguments.extend(more);
-    arguments
+    let output = ["--json", "-", "--messages", "12"];
+    [&vehicles_with(if runs == 1 { "1" } else { "2" })[..], &output, more].concat()
+}
+
+/// Without a place for the summary, and without a count of messages.
+fn vehicles_with(runs: &str) -> [&str; 10] {
+    ["run", "vehicles", "--out", "run", "--vehicles", "4", "--period", "20ms", "--runs", runs]
 }
 
 /// Runs of one kind: two of the first, which are to be added up, and one of each other, as most of a run is waiting.
@@ -116,9 +119,10 @@ fn first_messages_without_a_barrier_are_explained() {
             continue;
         }
         let place = Place::new();
-        let file = ["--no-barrier", "--mode", mode, "--engine", engine, "--json", "summary.json"];
-        let arguments = vehicles(1, &file);
-        let ended = place.punctual(&[&arguments[..2], &arguments[4..]].concat()).with(0);
+        let kind = ["--no-barrier", "--mode", mode, "--engine", engine, "--json", "summary.json"];
+        // Two seconds: the last one to begin hears others, too.
+        let arguments = [&vehicles_with("1")[..], &kind, &["--messages", "100"]].concat();
+        let ended = place.punctual(&arguments).with(0);
         let summary = summary_of(&text(&place.path("summary.json")));
         assert_account(&summary);
         let runs = summary["vehicles"]["runs"].as_array().expect("runs");

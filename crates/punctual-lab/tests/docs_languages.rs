@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::Place;
+use common::{Place, own_address};
 use punctual::{Bus, Node, Target};
 
 const PYTHON: &str = include_str!("../../../docs/python.md");
@@ -63,9 +63,13 @@ fn compilers() -> impl Iterator<Item = &'static [&'static str]> {
 
 /// Runs a program that asks a node at port 7, made from a text in which the addresses of the page stand; says what it printed.
 fn asked(place: &Place, text: &str, started: impl FnOnce(&Place, &str) -> Command) -> String {
-    let free = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let free = || UdpSocket::bind((own_address(), 0)).expect("a port");
     let [own, peer] = [free(), free()].map(|socket| socket.local_addr().expect("bound"));
-    let text = text.replace("7400", &own.port().to_string()).replace("7401", &peer.port().to_string());
+    // One of the new numbers may hold the other old one.
+    let text = text.replace("7400", "{own}").replace("7401", "{peer}");
+    let text = text.replace("{own}", &own.port().to_string()).replace("{peer}", &peer.port().to_string());
+    let text = text.replace("127.0.0.1", &own_address().to_string());
+    let text = text.replace("INADDR_LOOPBACK", &format!("{:#x}", own_address().to_bits()));
     let program = started(place, &text);
     let node = Node::open(&Bus::peers(own, &[peer]), "pong").expect("a free port");
     let mut pong = node.bind(7).expect("a free port of the node");

@@ -475,7 +475,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::net::{Ipv4Addr, UdpSocket};
     use std::sync::mpsc::{self, TryRecvError};
 
     use super::super::messages::datagram_size;
@@ -552,7 +552,10 @@ mod tests {
     /// Goal: datagrams of the floor are as large as a group's. Method: a bare socket hears all that the first member sends.
     #[test]
     fn datagrams_of_the_floor_are_as_large_as_a_groups() {
-        let socket = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+        // An address of this process alone: a port of it that is given back stays free until the members bind it.
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        let host = Ipv4Addr::new(127, 64 + high % 64, middle, low);
+        let socket = || UdpSocket::bind((host, 0)).expect("a port");
         let hearer = socket();
         let [one, other] = [socket(), socket()].map(|socket| socket.local_addr().expect("an address"));
         let heard = hearer.local_addr().expect("an address");
