@@ -10,15 +10,22 @@ use serde_json::Value;
 
 #[test]
 fn every_figure_of_a_way_has_its_row() {
+    if punctual_machine::cpu::allowed().len() < 2 {
+        return punctual_machine::skipped!("two processors are needed for a core each");
+    }
+    // Beside other work reader and writer of a racy protocol seldom meet.
+    let is_lost = (0..5).any(|_| is_a_wake_up_lost());
+    assert!(is_lost, "no racy protocol lost a wake-up");
+}
+
+/// Whether a racy protocol lost one in this run; no other did.
+fn is_a_wake_up_lost() -> bool {
     let place = Place::new();
     let arguments =
         ["run", "wakeup", "--only", "futex", "--gap", "100us", "--duration", "2s", "--out", "run"];
     let ended = place.punctual(&[&arguments[..], &["--json", "-"]].concat()).with(0);
     let summary: Value = serde_json::from_str(&ended.out).expect("JSON");
     let results = summary["results"].as_array().expect("a list");
-    if punctual_machine::cpu::allowed().len() < 2 {
-        return punctual_machine::skipped!("two processors are needed for a core each");
-    }
     for measurement in ["w2r_any", "w2r_blocked", "reader_bracket", "ipcbench_loop", "notify"] {
         let name = format!("futex/{measurement}");
         let row = results.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("no {name}"));
@@ -39,8 +46,6 @@ fn every_figure_of_a_way_has_its_row() {
     };
     let repaired = ["wait", "epoll-event-recheck", "h1-repaired", "h4"];
     assert_eq!(repaired.map(lost), [0; 4], "the repairs need no delay and no time limit");
-    let racy = ["wait-unmasked", "epoll-event", "h1", "h1-recheck", "h2"];
-    assert!(racy.map(lost).iter().sum::<u64>() > 0, "{handshakes:?}");
     let limits = summary["time_limits"].as_array().expect("a list");
     for limit_us in [100, 1_000, 2_500, 5_000, 10_000] {
         let row = |name: &str| {
@@ -52,6 +57,8 @@ fn every_figure_of_a_way_has_its_row() {
         // What was lost is hidden, not faster: it takes the limit at least.
         assert!(racy["lost"] == 0 || racy["max_ns"].as_u64() >= Some(limit_us * 1_000), "{racy}");
     }
+    let racy = ["wait-unmasked", "epoll-event", "h1", "h1-recheck", "h2"];
+    racy.map(lost).iter().sum::<u64>() > 0
 }
 
 /// Goal: what the doorbell saves against eventfd under epoll is in one row, and every set of descriptors has one.

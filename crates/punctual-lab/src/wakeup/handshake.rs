@@ -203,9 +203,14 @@ mod tests {
             return punctual_machine::skipped!("two processors are needed to meet in the window");
         }
         let limit = Duration::from_millis(1);
-        let racy = run(&WAIT_UNMASKED, 100, limit, &cpus).unwrap();
-        let repaired = run(&WAIT, 100, limit, &cpus).unwrap();
-        assert!(racy.messages == 200 && racy.lost > 0 && racy.max_ns >= 1_000_000, "{racy:?}");
-        assert!(repaired.messages == 200 && repaired.lost == 0, "{repaired:?}");
+        // Beside other work reader and writer seldom meet.
+        let is_lost = (0..20).any(|_| {
+            let repaired = run(&WAIT, 100, limit, &cpus).unwrap();
+            assert!(repaired.messages == 200 && repaired.lost == 0, "{repaired:?}");
+            let racy = run(&WAIT_UNMASKED, 100, limit, &cpus).unwrap();
+            assert!(racy.messages == 200 && (racy.lost == 0 || racy.max_ns >= 1_000_000), "{racy:?}");
+            racy.lost > 0
+        });
+        assert!(is_lost, "a racy protocol lost nothing");
     }
 }
