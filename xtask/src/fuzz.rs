@@ -33,7 +33,8 @@ fn run_all(time: Duration, only: &[String]) -> Result<(), String> {
     let targets = targets(only)?;
     let folder = build()?;
     let ended = two_at_a_time(&targets, |target| fuzz(&folder, target, time));
-    let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    let failures: Vec<_> =
+        ended.into_iter().filter_map(Result::err).filter_map(|found| confirmed(&folder, found)).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
@@ -69,11 +70,41 @@ fn host(folder: &Path) -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc names no host".into())
 }
 
-fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), String> {
+/// What is wrong with a target.
+#[derive(Debug)]
+struct Finding {
+    target: String,
+    words: String,
+    /// The input that took longer than its limit, if that is it.
+    hang: Option<PathBuf>,
+}
+
+/// In words, unless it is one of a machine that was busy: a hang hangs again, once nothing else of ours runs.
+fn confirmed(programs: &Path, Finding { target, words, hang }: Finding) -> Option<String> {
+    let Some(hang) = hang else { return Some(words) };
+    let log = workspace::target("fuzz").join(format!("{target}-again.txt"));
+    let again = Run::new(programs.join(&target)).args(LIMITS).arg(&hang).within(GRACE);
+    match again.all_output_to(&log) {
+        Ok((Some(0), _)) => {
+            println!("{target}: no hang by itself, and not fuzzed for as long as asked: {}", hang.display());
+            let _kept_where_it_cannot_be_removed = std::fs::remove_file(hang);
+            None
+        }
+        Ok((_, output)) => {
+            println!("{}", tail(&output, 40));
+            Some(words)
+        }
+        Err(error) => Some(format!("{words}; {error}")),
+    }
+}
+
+fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), Finding> {
+    let failed = |words: String| Finding { target: target.to_owned(), words, hang: None };
     let found = workspace::target("fuzz").join("corpus").join(target);
     let artifacts = workspace::target("fuzz").join("artifacts").join(target);
     for folder in [&found, &artifacts] {
-        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let made = std::fs::create_dir_all(folder);
+        made.map_err(|error| failed(format!("{}: {error}", folder.display())))?;
     }
     let mut run = Run::new(programs.join(target))
         .args(LIMITS)
@@ -86,14 +117,22 @@ fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), String> {
     }
     let deadline = time + GRACE;
     let log = workspace::target("fuzz").join(format!("{target}.txt"));
-    let (ended, output) = run.within(deadline).all_output_to(&log)?;
+    let (ended, output) = run.within(deadline).all_output_to(&log).map_err(failed)?;
     println!("{target}: {}", done(&output));
     if ended == Some(0) && has_run(&output) {
         return Ok(());
     }
     println!("{}", tail(&output, 40));
     let without = if has_run(&output) { "" } else { " without an input" };
-    Err(format!("{target} {}{without}, artifacts in {}", how(ended, deadline), artifacts.display()))
+    let words = format!("{target} {}{without}, artifacts in {}", how(ended, deadline), artifacts.display());
+    Err(Finding { hang: hang(&output), ..failed(words) })
+}
+
+/// The input that libFuzzer says took longer than its limit.
+fn hang(output: &str) -> Option<PathBuf> {
+    let file = output.lines().rev().find_map(|line| line.split_once("Test unit written to "))?.1;
+    let path = PathBuf::from(file.trim());
+    path.file_name()?.to_str()?.starts_with("timeout-").then_some(path)
 }
 
 /// Whether libFuzzer gave the target an input. A program that ends well without one shows nothing.
@@ -120,6 +159,35 @@ mod tests {
             "#2\tINITED cov: 28 ft: 29\n#9\tDONE   cov: 31 ft: 40 corp: 2\nDone 9 runs in 1 second(s)\n";
         assert_eq!(done(output), "Done 9 runs in 1 second(s), 31 edges covered");
         assert_eq!(done(""), "did not finish, ? edges covered");
+    }
+
+    /// Goal: an input that took too long is told from one that crashed.
+    #[test]
+    fn a_hang_is_told_from_a_crash() {
+        let written = |name: &str| {
+            format!(
+                "==7== ERROR: libFuzzer\nartifact_prefix='a/'; Test unit written to a/{name}\nBase64: AA==\n"
+            )
+        };
+        assert_eq!(hang(&written("timeout-da39")), Some(PathBuf::from("a/timeout-da39")));
+        assert_eq!(hang(&written("crash-da39")), None);
+        assert_eq!(hang("Done 9 runs in 1 second(s)\n"), None);
+    }
+
+    /// Goal: a hang is one only if it hangs again. Method: programs that end well, or not, stand for the target.
+    #[test]
+    fn a_hang_that_does_not_repeat_is_none() {
+        let input = workspace::target("xtask").join("timeout-none");
+        for (program, expected) in [("true", None), ("false", Some("hangs".to_owned()))] {
+            std::fs::create_dir_all(workspace::target("xtask")).unwrap();
+            std::fs::write(&input, "").unwrap();
+            let found =
+                Finding { target: program.to_owned(), words: "hangs".to_owned(), hang: Some(input.clone()) };
+            assert_eq!(confirmed(Path::new("/bin"), found), expected);
+            assert_eq!(input.exists(), expected.is_some(), "{program}");
+        }
+        let crash = Finding { target: "true".to_owned(), words: "crashes".to_owned(), hang: None };
+        assert_eq!(confirmed(Path::new("/bin"), crash), Some("crashes".to_owned()));
     }
 
     /// Goal: a target that ends well without an input is no target that passed.
