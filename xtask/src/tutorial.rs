@@ -1,6 +1,8 @@
 //! The tutorial, followed from its first line to its last: every file it shows is written, every command is run.
 
 use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::command::{Run, how, tail};
@@ -16,6 +18,13 @@ const DEADLINE: Duration = Duration::from_secs(300);
 
 /// What a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
 const SEEN: &[&str] = &["1001 messages", "most of it elsewhere"];
+
+/// Who follows the page opens its one bus: two who do so at the same time would hear each other. A lock of this folder, where buses are,
+/// makes them take turns.
+const BUSES: &str = "/dev/shm";
+
+/// A workspace around the reader's project: cargo would add that to the repository's.
+const AROUND: &str = "[workspace]\nresolver = \"3\"\n";
 
 /// The reader's folder `punctual` is the repository: named as cargo has it already, lest all be built again.
 const PROLOGUE: &str = "cargo() { command cargo \"${@/#..\\/punctual/$PUNCTUAL_SOURCES}\"; }\n";
@@ -48,11 +57,9 @@ fn settled(run: Run) -> Run {
 fn follow() -> Result<(), String> {
     build()?;
     let folder = workspace::target("tutorial");
-    let failed = |error| format!("{}: {error}", folder.display());
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).map_err(failed)?;
-    }
-    std::fs::create_dir_all(&folder).map_err(failed)?;
+    prepare(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let buses = File::open(BUSES).and_then(|buses| buses.lock().map(|()| buses));
+    let _turn = buses.map_err(|error| format!("{BUSES}: {error}"))?;
     let bash = Run::new("bash").args(&["-euo", "pipefail", "-c", &script(&parts(PAGE))]);
     let bash = settled(bash).env("PUNCTUAL_SOURCES", workspace::root());
     let (ended, output) =
@@ -69,6 +76,16 @@ fn follow() -> Result<(), String> {
         Some(missing) => Err(format!("nothing said \"{missing}\":\n{}", tail(&output, 40))),
         None => Ok(()),
     }
+}
+
+/// A new folder for the reader's project, which uses what the finished one does.
+fn prepare(folder: &Path) -> std::io::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("Cargo.toml"), AROUND)?;
+    fs::copy(workspace::root().join("examples/late/Cargo.lock"), folder.join("Cargo.lock")).map(drop)
 }
 
 /// Blocks of commands that another step runs name it behind their language.
@@ -114,6 +131,21 @@ mod tests {
     fn files_and_commands_are_told_from_the_rest() {
         let page = "text\n```sh\nls\n```\n```text\nout\n```\n`a/b.rs`:\n```rust\nfn f() {}\n```\n```sh smoke\nno\n```\n";
         assert_eq!(parts(page), [Part::Commands("ls\n"), Part::File("a/b.rs", "fn f() {}\n")]);
+    }
+
+    /// Goal: the repository is as it was before, although the project is made below it. Method: a workspace that leaves out `target`, as
+    /// ours does; cargo adds a new project to it all the same.
+    #[test]
+    fn the_project_is_not_added_to_the_repository() {
+        let root = workspace::target("xtask").join("around");
+        let (manifest, folder) = (root.join("Cargo.toml"), root.join("target/tutorial"));
+        prepare(&folder).unwrap();
+        let ours = "[workspace]\nmembers = []\nexclude = [\"target\"]\n";
+        fs::write(&manifest, ours).unwrap();
+        let new = Run::cargo(&["new", "--quiet", "--vcs", "none", "--lib", "late"]);
+        new.within_folder(&folder).status().unwrap();
+        assert!(folder.join("late/Cargo.toml").exists());
+        assert_eq!(fs::read_to_string(&manifest).unwrap(), ours);
     }
 
     /// Goal: who follows the tutorial ends with the example, byte by byte.
