@@ -156,8 +156,9 @@ fn cut_down(output: &str) -> Vec<String> {
     skips.map(|(_, reason)| reason.to_owned()).collect()
 }
 
-/// Whether a wake-up falls into the fault is chance: beside other work a short test may pass with it, but hardly each time.
-const FAULTY_RUNS_MAX: usize = 10;
+/// Whether a wake-up falls into the fault is chance: beside other work a short test may pass with it. Each run is twice as long as the one
+/// before, with sixty times as many messages in all.
+const FAULTY_RUNS_MAX: u32 = 6;
 
 /// A suite's own test; with a fault it must fail, in some run of a few.
 fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
@@ -165,8 +166,9 @@ fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
     let log = workspace::target("xtask").join(format!("soak-{program}-{}.txt", fault.unwrap_or("none")));
     let (runs, expected) = if fault.is_some() { (FAULTY_RUNS_MAX, 101) } else { (1, 0) };
     let mut last = String::new();
-    for _ in 0..runs {
+    for number in 0..runs {
         let mut run = kill::test(program).args(&["--", test]).env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
+        run = run.env("PUNCTUAL_TIMES", (1_u64 << number).to_string());
         if let Some(fault) = fault {
             run = run.env("PUNCTUAL_FAULT", fault);
         }

@@ -549,8 +549,9 @@ fn storms_of_wakes_reach_every_task() {
 /// Goal: a worker that sleeps is woken by every message. Method: tasks of two runtimes answer each other, with delays.
 #[test]
 fn no_wake_is_lost() {
-    let _alive = watchdog(LIMIT_S);
-    const ROUNDS: u64 = 3_000;
+    let times: u64 = std::env::var("PUNCTUAL_TIMES").map_or(1, |times| times.parse().unwrap());
+    let _alive = watchdog(LIMIT_S * times);
+    let rounds = 3_000 * times;
     let runtimes = [Runtime::start(&workers(1)).unwrap(), Runtime::start(&workers(2)).unwrap()];
     let events = Arc::new([Event::default(), Event::default()]);
     let players: Vec<_> = (0..2)
@@ -558,7 +559,7 @@ fn no_wake_is_lost() {
             let events = Arc::clone(&events);
             let plays = async move {
                 let mut dice = Dice(side as u64 + 7);
-                for _ in 0..ROUNDS {
+                for _ in 0..rounds {
                     events[side].wait().await;
                     dice.pause();
                     events[1 - side].bring_about();

@@ -39,8 +39,9 @@ fn number_of(payload: &[u8]) -> u64 {
 /// sleep. One that is slept over would be found by the clock only, and stand in the ledger as a missed wake-up.
 #[test]
 fn no_wake_up_is_lost() {
-    const MESSAGES: u64 = 8_000;
-    let _alive = watchdog(600);
+    let times: u64 = std::env::var("PUNCTUAL_TIMES").map_or(1, |times| times.parse().unwrap());
+    let messages = 8_000 * times;
+    let _alive = watchdog(600 * times);
     on_every_way(|medium, wake| {
         let (here, there) = open_both(medium);
         let mut sender = here.bind(1).unwrap();
@@ -48,14 +49,14 @@ fn no_wake_up_is_lost() {
         let received = Counter::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for number in 0..MESSAGES {
+                for number in 0..messages {
                     let message = receiver.receive().unwrap();
                     assert_eq!(number_of(message.payload), number, "{wake}");
                     received.publish(number + 1);
                 }
             });
             let mut dice = Dice(11);
-            for number in 0..MESSAGES {
+            for number in 0..messages {
                 sender.send_timeout(Target::port("there", 1), &number.to_le_bytes(), PATIENCE).unwrap();
                 let mut tries = 0;
                 while received.get_published() <= number {
