@@ -249,7 +249,8 @@ fn has_copy(log: &ProcessLog<'_>) -> bool {
     newest.unwrap_or(true)
 }
 
-/// With which values those ended who survived: each must say so.
+/// With which values those ended who survived: each must say so, and all must have the same. As gets they may differ, where a put that
+/// nobody answered stands between their instants.
 fn copies(checked: &mut Checked, logs: &[ProcessLog<'_>]) -> Vec<Copied> {
     let mut ends: Vec<Copied> = Vec::new();
     for log in logs.iter().filter(|log| !log.was_killed) {
@@ -263,6 +264,11 @@ fn copies(checked: &mut Checked, logs: &[ProcessLog<'_>]) -> Vec<Copied> {
                 checked.add(format!("member {} ended and does not say with which values", log.place));
             }
             None => {}
+        }
+    }
+    if let Some((first, others)) = ends.split_first() {
+        for other in others.iter().filter(|other| other.values != first.values) {
+            checked.add(format!("members {} and {} ended with different values", first.place, other.place));
         }
     }
     ends
@@ -355,7 +361,7 @@ mod tests {
             let Checked { stale, stale_ns_max, violation_count, .. } = read(value, end);
             (stale, stale_ns_max, violation_count)
         };
-        assert_eq!([of(8, 8), of(7, 8), of(9, 8), of(8, 7)], [(0, 0, 0), (1, 10, 0), (0, 0, 1), (0, 0, 1)]);
+        assert_eq!([of(8, 8), of(7, 8), of(9, 8), of(8, 7)], [(0, 0, 0), (1, 10, 0), (0, 0, 1), (0, 0, 2)]);
         let cut_short = [(8, 7), (9, 7)].map(|(value, end)| judged(value, end, false).violation_count);
         assert_eq!(
             cut_short,
@@ -363,6 +369,24 @@ mod tests {
             "copies may differ until the end, and answers may be wrong at any time"
         );
     }
+
+    /// Goal: copies that differ in the end are found where a put that nobody answered explains each of them: its process was killed, and
+    /// one survivor alone applied it.
+    #[test]
+    fn copies_that_a_put_without_an_answer_explains_are_equal() {
+        let killed = [invoked(1, true, 7, 10), answered(1, 7, 20), invoked(2, true, 8, 30)];
+        let ended = |values: [u64; 2]| {
+            let [one, other] = [(60, values[0]), (70, values[1])]
+                .map(|(at_ns, value)| [Entry::State { at_ns, values: vec![(5, value)] }]);
+            let entries = [&killed[..], &one[..], &other[..]];
+            let log = |(place, entries)| ProcessLog { place, was_killed: place == 0, entries };
+            let logs: Vec<ProcessLog<'_>> = entries.into_iter().enumerate().map(log).collect();
+            check(&logs, &operations(&logs), 0, true).violations.join("; ")
+        };
+        assert_eq!([ended([7, 7]), ended([8, 8])], ["", ""]);
+        assert_eq!(ended([7, 8]), "members 1 and 2 ended with different values");
+    }
+
     /// Two members with a store each, and what they write down. Each operation takes ten instants.
     #[derive(Default)]
     struct Pair {
@@ -463,9 +487,10 @@ mod tests {
         };
         let (by_gets, in_the_end) =
             ("answered an older value than the member had had", "fits no order of the operations on its key");
+        let differ = "members 0 and 1 ended with different values";
         assert_eq!(found(true, true, true), [by_gets]);
-        assert_eq!(found(true, false, false), [in_the_end]);
-        assert_eq!(found(true, true, false), [in_the_end, by_gets]);
+        assert_eq!(found(true, false, false), [differ, in_the_end]);
+        assert_eq!(found(true, true, false), [differ, in_the_end, by_gets]);
         assert!(found(false, true, true).is_empty() && found(false, true, false).is_empty());
     }
 }
