@@ -10,7 +10,8 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// How many [`PostponedEnd`]s there are.
 static POSTPONED: AtomicU32 = AtomicU32::new(0);
 
-const INTERRUPTS: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+/// A terminal that goes away ends what runs there, too.
+const INTERRUPTS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 extern "C" fn note_interrupt(signal: libc::c_int) {
     LAST.store(signal.cast_unsigned(), Ordering::Relaxed);
@@ -26,12 +27,28 @@ extern "C" fn note_first_interrupt(signal: libc::c_int) {
 
 fn end_at_next() {
     for signal in INTERRUPTS {
+        if is_ignored_hangup(signal) {
+            continue;
+        }
         // SAFETY: to restore the usual action installs no handler, and `signal` is async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// From now on SIGINT and SIGTERM set a flag. The second of them, whichever it is, ends the process as usual.
+/// Whether it is a hangup that the process ignores: whoever started it wants it to outlive its terminal (`nohup`).
+fn is_ignored_hangup(signal: libc::c_int) -> bool {
+    if signal != libc::SIGHUP {
+        return false;
+    }
+    // SAFETY: `sigaction` is plain data for which all zeroes is a value.
+    let mut present: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: no handler is given, the structure that is filled is live, and `sigaction` is async-signal-safe.
+    let answer = unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut present) };
+    answer == 0 && present.sa_sigaction == libc::SIG_IGN
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP set a flag. The second of them, whichever it is, ends the process as usual. A SIGHUP that is
+/// ignored stays so.
 pub fn catch_interrupts() -> Result<(), SystemError> {
     // Whoever asks twice means it.
     catch(note_first_interrupt)
@@ -43,7 +60,7 @@ pub fn catch_all_interrupts() -> Result<(), SystemError> {
 }
 
 fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
-    for signal in INTERRUPTS {
+    for signal in INTERRUPTS.into_iter().filter(|&signal| !is_ignored_hangup(signal)) {
         // SAFETY: `sigaction` is plain data for which all zeroes is a value.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         // No RESTART: waits end, so that loops look.
@@ -56,7 +73,7 @@ fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Whether SIGINT or SIGTERM came since [`catch_interrupts`].
+/// Whether one of them came since [`catch_interrupts`].
 pub fn interrupted() -> bool {
     CAME.load(Ordering::Relaxed) > 0
 }
@@ -214,30 +231,59 @@ mod tests {
         std::thread::sleep(Duration::from_secs(60));
     }
 
-    /// Goal: who is interrupted by a terminal and then by a service manager ends, as one that is told the same twice.
+    /// Goal: who is interrupted by a terminal and then by a service manager ends, as one that is told the same twice, or whose terminal
+    /// goes away.
     #[test]
     fn the_second_interrupt_ends_whichever_it_is() {
         if std::env::var_os(CHILD).is_some() {
+            // SAFETY: to restore the usual action installs no handler. Whoever runs the tests may ignore it.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
             return be_interrupted();
         }
         let own = ["--exact", "signal::tests::the_second_interrupt_ends_whichever_it_is"];
-        for (first, second) in [(libc::SIGINT, libc::SIGTERM), (libc::SIGTERM, libc::SIGTERM)] {
+        let pairs = [
+            (libc::SIGINT, libc::SIGTERM),
+            (libc::SIGTERM, libc::SIGTERM),
+            (libc::SIGHUP, libc::SIGINT),
+            (libc::SIGINT, libc::SIGHUP),
+        ];
+        for (first, second) in pairs {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
-            let started = command.args(own).env(CHILD, "1").stdout(Stdio::null()).stderr(Stdio::piped());
-            let mut child = started.spawn().expect("this program again");
-            let said = child.stderr.take().expect("a pipe");
-            let mut said = BufReader::new(said).lines().map_while(Result::ok);
-            let pid = rustix::process::Pid::from_child(&child);
-            let tell = |signal| {
-                let signal = rustix::process::Signal::from_named_raw(signal).expect("it has a name");
-                rustix::process::kill_process(pid, signal).expect("our child");
-            };
-            assert!(said.any(|line| line == "ready"));
-            tell(first);
-            assert!(said.any(|line| line == "interrupted"));
-            tell(second);
-            assert_eq!(child.wait().expect("our child").signal(), Some(second));
+            command.args(own);
+            assert_eq!(ended_by(command, &[first], second), Some(second));
         }
+    }
+
+    /// Goal: who is to outlive its terminal (`nohup`) is not interrupted by a hangup, neither before nor after another signal.
+    #[test]
+    fn a_hangup_that_is_ignored_stays_so() {
+        if std::env::var_os(CHILD).is_some() {
+            return be_interrupted();
+        }
+        let own = ["--exact", "signal::tests::a_hangup_that_is_ignored_stays_so"];
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+        command.arg(std::env::current_exe().expect("this program")).args(own);
+        let told = [libc::SIGHUP, libc::SIGHUP, libc::SIGTERM, libc::SIGHUP];
+        assert_eq!(ended_by(command, &told, libc::SIGINT), Some(libc::SIGINT));
+    }
+
+    /// By which signal a process ended that got these, and another once it was interrupted.
+    fn ended_by(mut command: Command, first: &[libc::c_int], second: libc::c_int) -> Option<libc::c_int> {
+        let started = command.env(CHILD, "1").stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = started.spawn().expect("this program again");
+        let said = child.stderr.take().expect("a pipe");
+        let mut said = BufReader::new(said).lines().map_while(Result::ok);
+        let pid = rustix::process::Pid::from_child(&child);
+        let tell = |signal| {
+            let signal = rustix::process::Signal::from_named_raw(signal).expect("it has a name");
+            rustix::process::kill_process(pid, signal).expect("our child");
+        };
+        assert!(said.any(|line| line == "ready"));
+        first.iter().copied().for_each(tell);
+        assert!(said.any(|line| line == "interrupted"));
+        tell(second);
+        child.wait().expect("our child").signal()
     }
 
     /// Goal: a continuation is counted, with an instant that lies between two readings around it.
