@@ -3,8 +3,10 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use common::{Place, alone};
+use common::{Place, Started, alone, children, has_thread};
 use serde_json::Value;
 
 /// On a busy machine another cause may have more of a stall: of some runs one names all.
@@ -186,4 +188,61 @@ fn what_is_no_injection_is_said() {
     std::fs::write(place.path("taken"), "").expect("room");
     let error = place.punctual(&["run", "causes", "--out", "."]).with(2).err;
     assert!(error.contains("not empty"), "{error}");
+}
+
+/// Many injections, the first of which are being made: the command, and that run with its own processes. None where there can be none.
+fn injecting(place: &Place) -> Option<(Started, Vec<String>)> {
+    let arguments = ["run", "causes", "--in", "response", "--cause", "hog", "--tier", "0"];
+    let mut started = place
+        .start(common::punctual(&[&arguments[..], &["--injections", "100", "--out", "causes"]].concat()));
+    let own = started.id();
+    let ends = |run: &String| children(run.parse().expect("a number"));
+    if started.ends_before(|| has_thread(own, "hog")) {
+        let ended = started.end().with(3);
+        punctual_machine::skipped!("{}", ended.err);
+        return None;
+    }
+    let runs = children(own);
+    let all = runs.iter().cloned().chain(runs.iter().flat_map(ends)).collect();
+    Some((started, all))
+}
+
+/// The control groups of a command that injects.
+fn groups(command: u32) -> Vec<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let group = |mount: &str| root.join(mount).join(format!("punctual-causes-{command}"));
+    ["", "cpu", "memory", "unified"].map(group).into_iter().filter(|group| group.exists()).collect()
+}
+
+/// Waits until all of these have ended.
+fn have_ended(processes: &[String]) {
+    let goes_on = |process: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // Who has ended and was not waited for yet does nothing more.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    let begun = Instant::now();
+    while processes.iter().any(goes_on) {
+        assert!(begun.elapsed() < Duration::from_secs(100), "a test hangs: {processes:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Goal: the second Ctrl-C leaves no control group behind. The run ends, too. Method: it is stopped, so that it does not end at the first.
+#[test]
+fn whoever_insists_leaves_no_group_behind() {
+    let _turn = alone();
+    let place = Place::new();
+    let Some((mut started, runs)) = injecting(&place) else { return };
+    let command = started.id();
+    if groups(command).is_empty() {
+        punctual_machine::skipped!("no control group can be made here");
+    }
+    punctual_machine::signal::stop(runs[0].parse().expect("a number")).expect("it goes on");
+    while !started.has_ended() {
+        started.signal("-INT");
+    }
+    assert_eq!(started.end().code, None, "a signal ended it");
+    assert_eq!(groups(command), Vec::<PathBuf>::new());
+    have_ended(&runs);
 }

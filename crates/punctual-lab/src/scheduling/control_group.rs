@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_machine::signal::PostponedEnd;
 
 /// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
-/// is removed then.
+/// is removed then, also if this process is interrupted twice meanwhile.
 #[derive(Debug)]
 pub struct ControlGroup {
     /// Or why there is none.
@@ -16,13 +16,13 @@ pub struct ControlGroup {
     freezer: Result<PathBuf, String>,
     /// The directory of the group in the hierarchy that has the memory, or why there is none.
     memory: Result<PathBuf, String>,
+    /// Dropped when the group is gone; there is none where no group was made.
+    _end: Option<PostponedEnd>,
 }
 
 impl Default for ControlGroup {
-    /// None was made.
     fn default() -> Self {
-        let none = "no control group was made".to_owned();
-        Self { quota: Err(none.clone()), freezer: Err(none.clone()), memory: Err(none) }
+        Self::none("no control group was made".to_owned())
     }
 }
 
@@ -55,7 +55,17 @@ impl ControlGroup {
     /// Makes one whose quota never runs out, and that is not frozen, as far as that is possible here.
     pub fn new(name: &str) -> Self {
         let name = format!("{NAME_PREFIX}{name}-{}", std::process::id());
-        Self { quota: Quota::make(&name), freezer: make_freezer(&name), memory: make_memory(&name) }
+        match PostponedEnd::new() {
+            Ok(end) => {
+                let (quota, freezer, memory) = (Quota::make(&name), make_freezer(&name), make_memory(&name));
+                Self { quota, freezer, memory, _end: Some(end) }
+            }
+            Err(error) => Self::none(error.to_string()),
+        }
+    }
+
+    fn none(reason: String) -> Self {
+        Self { quota: Err(reason.clone()), freezer: Err(reason.clone()), memory: Err(reason), _end: None }
     }
 
     /// Whether its quota can be set.
