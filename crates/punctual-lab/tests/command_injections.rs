@@ -246,3 +246,21 @@ fn whoever_insists_leaves_no_group_behind() {
     assert_eq!(groups(command), Vec::<PathBuf>::new());
     have_ended(&runs);
 }
+
+/// Goal: a run into which something is injected ends with the command that makes it, however that ends: nobody would thaw it. Method: a
+/// run that ends by itself has a summary.
+#[test]
+fn a_run_does_not_outlive_its_command() {
+    let _turn = alone();
+    let place = Place::new();
+    let Some((started, runs)) = injecting(&place) else { return };
+    let command = started.id();
+    started.signal("-KILL");
+    assert_eq!(started.end().code, None);
+    have_ended(&runs);
+    for group in groups(command) {
+        std::fs::remove_dir(group).expect("nobody is in it");
+    }
+    let stored = place.path("causes/000");
+    assert!(!stored.join("summary.json").exists(), "{} went on to its end", stored.display());
+}

@@ -179,3 +179,36 @@ fn an_interrupted_server_is_as_long_as_it_was() {
     let lasted_ns = trials[0]["duration_ns"].as_u64().expect("a number");
     assert!(trials.len() == 1 && (1..300_000_000_000).contains(&lasted_ns), "{lasted_ns} ns of {trials:?}");
 }
+
+/// Goal: a run that a comparison makes keeps what it measured where all processes are told, as by a service manager, and the comparison
+/// tells it once more. Method: the run is told again and again while it ends.
+#[test]
+fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
+    let _turn = alone();
+    let place = Place::new();
+    let run = "punctual run response --rounds 1 --duration 600s --count 10000000";
+    let mut started = place.start(punctual(&["compare", "--interleave", run, run, "--out", "told-twice"]));
+    let runs = || {
+        let named = fs::read_dir("/proc").expect("procfs").flatten().filter_map(|process| {
+            let line = fs::read(process.path().join("cmdline")).ok()?;
+            let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+            let is_ours = words[0].ends_with(b"punctual") && words.contains(&&b"told-twice/a/001"[..]);
+            is_ours.then(|| process.file_name().into_string().ok())?
+        });
+        named.filter_map(|pid| pid.parse::<u32>().ok()).collect::<Vec<_>>()
+    };
+    started.has("a run with both ends", || runs().iter().any(|&run| !children(run).is_empty()));
+    let run = runs()[0];
+    // Long enough for trips to be made.
+    std::thread::sleep(Duration::from_millis(1500));
+    started.signal("-TERM");
+    for _ in 0..5 {
+        // It may have ended by now.
+        let _told = std::process::Command::new("kill").args(["-TERM", &run.to_string()]).output();
+    }
+    let ended = started.end().with(3);
+    assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);
+    let summary = summary_of(&text(&place.path("told-twice/a/001/summary.json")));
+    assert!(summary.to_string().contains("cut short"), "{summary:#}");
+    assert_eq!(summary["results"].as_array().map(Vec::len), Some(1), "{summary:#}");
+}

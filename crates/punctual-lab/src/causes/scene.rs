@@ -14,6 +14,7 @@ use super::TWO_CPUS;
 use super::plan::{Planned, Row, Timed, timed};
 use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::injection::{How, Mishap, Scene, Tools};
+use crate::run::make_inner;
 use crate::scheduling::Job;
 use crate::store::Run;
 use crate::units::written;
@@ -59,10 +60,10 @@ struct Running {
 }
 
 impl Running {
-    /// In a group of its own: the terminal would tell it, too, and the second Ctrl-C ends it.
+    /// In a group of its own: the terminal tells it nothing, so that it is told from here alone.
     fn begin(command: &mut Command) -> Result<Self, String> {
         let end = PostponedEnd::new().map_err(|error| error.to_string())?;
-        let started = command.process_group(0).spawn();
+        let started = make_inner(command).process_group(0).spawn();
         started.map(|child| Self { child, _end: end }).map_err(|error| format!("cannot start a run: {error}"))
     }
 

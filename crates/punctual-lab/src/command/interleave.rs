@@ -15,6 +15,7 @@ use punctual_machine::signal::{
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
 use crate::error::Failure;
+use crate::run::make_inner;
 use crate::store::vacant_folder;
 
 /// The runs of both sides.
@@ -113,7 +114,7 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
     let folders = own.into_iter().chain(std::env::split_paths(&path));
     let path = std::env::join_paths(folders).unwrap_or(path.clone());
     let mut command_line = Command::new("sh");
-    command_line
+    make_inner(&mut command_line)
         .args(["-c", &format!("{command} --quiet --out \"$1\""), "sh"])
         .arg(place)
         .env("PATH", path)

@@ -3,16 +3,14 @@
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_lab_machine::host::HostFacts;
-use punctual_machine::signal::{
-    catch_all_interrupts, catch_interrupts, count_continuations, end_with_parent, interrupted,
-};
+use punctual_machine::signal::{catch_all_interrupts, count_continuations, end_with_parent, interrupted};
 use serde_json::Value;
 
 use super::{print, try_json, write_json, write_page};
 use crate::error::Failure;
 use crate::report::parts;
 use crate::report::text::{self, Screen};
-use crate::run::{Common, Experiment, Requests, RunError, RunPlan, in_a_thread};
+use crate::run::{Common, Experiment, Requests, RunError, RunPlan, catch_interrupts_of_run, in_a_thread};
 use crate::store::{Header, Run, Store};
 use crate::summary::{Skipped, Summary};
 use crate::{broadcast, facts, load, peel, response, server, vehicles};
@@ -44,7 +42,7 @@ pub(super) fn measure<T: Send>(
     bar: &ProgressBar,
     work: impl FnOnce(&mut Store, &ProgressBar) -> Result<T, RunError> + Send,
 ) -> Result<(T, Store), Failure> {
-    catch_interrupts()?;
+    catch_interrupts_of_run()?;
     try_json(common.json.as_deref())?;
     let mut store = Store::create(common.out.as_deref(), header)?;
     let made = in_a_thread("experiment", || work(&mut store, bar));

@@ -2,6 +2,7 @@
 
 mod crew;
 mod experiment;
+mod inner;
 pub mod network;
 mod options;
 mod place;
@@ -12,6 +13,7 @@ mod worker;
 
 pub use crew::Crew;
 pub use experiment::{Experiment, RunPlan};
+pub(crate) use inner::{catch_interrupts_of_run, make_inner};
 pub use options::{Common, LoadArgument, hidden, processor};
 pub use place::{
     HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
