@@ -103,7 +103,7 @@ fn starts_are_primed() {
         };
         for &(culprit, figure) in own {
             let (with, fixed) = (starts("starts_with", culprit), starts("starts_fixed", culprit));
-            assert_eq!((with.len(), fixed.len()), (5, 5), "{culprit}");
+            assert_eq!((with.len(), fixed.len()), (8, 8), "{culprit}");
             assert!(with.iter().all(|start| start[figure].as_u64() > Some(0)), "{culprit}: {with:#?}");
             assert!(fixed.iter().all(|start| start[figure] == 0), "{culprit}: {fixed:#?}");
             assert!(fixed.iter().all(|start| start["first_ns"].as_u64() > Some(0)), "{culprit}: {fixed:#?}");

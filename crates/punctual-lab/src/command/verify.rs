@@ -10,6 +10,7 @@ use super::interleave::{MadeRuns, Turns, once, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
 use crate::error::Failure;
+use crate::peel::analysis::GROWN_MIN;
 use crate::peel::overview;
 use crate::report::parts;
 use crate::report::section::Section;
@@ -30,9 +31,9 @@ pub struct VerifyArguments {
     /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota
     #[arg(long, value_name = "FIX")]
     fix: Fix,
-    /// Pairs of runs, without it and with it, 5 to 1000
-    #[arg(long, value_name = "N", default_value_t = PAIRS_MIN, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
-    pairs: usize,
+    /// Pairs of runs, without it and with it, 5 to 1000 [default: 5; of starts 8]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
+    pairs: Option<usize>,
     /// Time of each run
     #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
     duration: Duration,
@@ -57,8 +58,11 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let unusable = |reason: String| Failure::Usage(format!("{shown}: {reason}"));
     let fix = &arguments.fix;
     if run.header.experiment == "peel" {
-        return of_starts(&start::command(&run, fix, arguments.pairs).map_err(unusable)?, arguments);
+        // Fewer do not tell what the fix makes worse.
+        let starts = arguments.pairs.unwrap_or(GROWN_MIN);
+        return of_starts(&start::command(&run, fix, starts).map_err(unusable)?, arguments);
     }
+    let pairs = arguments.pairs.unwrap_or(PAIRS_MIN);
     let again = Again::of(&run, arguments.duration, arguments.trace).map_err(unusable)?;
     let again = fix.missing(again).map_err(unusable)?;
     let with = fix.applied(&again).map_err(|reason| Failure::Usage(format!("--fix: {reason}")))?;
@@ -67,10 +71,10 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     try_json(arguments.json.as_deref())?;
     let made = play(&Turns {
         commands: [&again.command(), &with.command()],
-        pairs: Some(arguments.pairs),
+        pairs: Some(pairs),
         out: arguments.out.as_deref(),
         name: "verify",
-        wanted: &|_| Ok(arguments.pairs),
+        wanted: &|_| Ok(pairs),
         check: &|made| compared(made, fix).map(drop),
         held: &|side| if side == 1 { fix.hold().map_err(Failure::Machine) } else { Ok(None) },
     })?;

@@ -19,6 +19,9 @@ const OUTSIDE: usize = 25;
 /// least to the largest is no 95 %, and the bootstrap knows no more than them.
 pub const VALUES_MIN: usize = 5;
 
+/// Pairs below which nothing grows for certain among all times: the sign test of seven that all grew is above a time's part of the error.
+pub const GROWN_MIN: usize = 8;
+
 /// A difference with its interval, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
@@ -336,7 +339,7 @@ pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl 
 }
 
 /// Of all times in which a mistake may show, the one that grew by most, if any did for certain. The largest of many lies above zero by
-/// chance more often than one alone does, so each is held to its part of the error (Bonferroni); few pairs are never certain.
+/// chance more often than one alone does, so each is held to its part of the error (Bonferroni); [`GROWN_MIN`] pairs can be certain.
 pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<Growth> {
     let is_certain = |figure: &&Figure| {
         let differences = differences(figure, without, with);

@@ -1,6 +1,6 @@
 //! What `punctual run peel` says: the layers as a staircase, what is paid once, where each mistake shows.
 
-use super::analysis::{Cost, FIGURES, FaultFound, Interval, Part, SIGNALS, median};
+use super::analysis::{Cost, FIGURES, FaultFound, GROWN_MIN, Interval, Part, SIGNALS, median};
 use super::layer::{InjectedFault, Layer};
 use super::overall::Overall;
 use super::start_fix::FixTried;
@@ -175,8 +175,22 @@ pub fn fixes(all: &Overall) -> Option<Section> {
     }
     let fix = all.fixes.first()?.fix.name();
     let about = format!("{fix}: starts with each mistake, with the fix and without it, in turn");
+    if all.fixes.iter().any(|tried| pairs(all, tried.culprit) < GROWN_MIN) {
+        // What is not known must not look like nothing.
+        worse.push(format!(
+            "Fewer than {GROWN_MIN} starts of each kind do not tell what takes longer with a fix."
+        ));
+    }
     let section = Section::new("The fix that was tried").about(about).table(table);
     Some(worse.into_iter().fold(section, Section::words))
+}
+
+/// Starts with a mistake that have one with the fix beside them.
+fn pairs(all: &Overall, culprit: InjectedFault) -> usize {
+    let of = |starts: &[(InjectedFault, Vec<StartUp>)]| {
+        starts.iter().find(|(one, _)| *one == culprit).map_or(0, |(_, starts)| starts.len())
+    };
+    of(&all.starts_with).min(of(&all.starts_fixed))
 }
 
 /// The mistake, where it shows, both medians, and by how much the second differs.
@@ -213,4 +227,38 @@ fn found(all: &Overall) -> Option<Section> {
         table.row(cells.into_iter().chain([cause.to_string().into(), fix.as_str().into(), verdict]));
     }
     (!all.found.is_empty()).then(|| Section::new("The mistakes that were switched on").table(table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peel::start_fix::StartFix;
+
+    /// Goal: where too few starts were made to tell what a fix makes worse, that is said; where enough were, nothing is.
+    #[test]
+    fn it_is_said_what_too_few_starts_do_not_tell() {
+        let culprit = InjectedFault::PoolsInConstructor;
+        let said = |pairs: usize| {
+            let starts = |count| vec![(culprit, vec![StartUp::default(); count])];
+            let tried = FixTried {
+                fix: StartFix::Prime,
+                culprit,
+                figure: FIGURES[0].0.to_owned(),
+                without: 2.0,
+                with: 1.0,
+                adds: Interval::default(),
+                is_improved: true,
+                worse: None,
+            };
+            let all = Overall {
+                starts_with: starts(GROWN_MIN),
+                starts_fixed: starts(pairs),
+                fixes: vec![tried],
+                ..Overall::default()
+            };
+            format!("{:?}", fixes(&all).expect("a section"))
+        };
+        assert!(said(GROWN_MIN - 1).contains("Fewer than 8 starts"), "{}", said(GROWN_MIN - 1));
+        assert!(!said(GROWN_MIN).contains("Fewer"), "{}", said(GROWN_MIN));
+    }
 }

@@ -96,6 +96,7 @@ mod tests {
     use punctual_proto::sim::Rng;
 
     use super::*;
+    use crate::peel::analysis::GROWN_MIN;
 
     fn starts(of: impl Fn(u64) -> StartUp) -> Vec<StartUp> {
         (0..8).map(of).collect()
@@ -133,6 +134,15 @@ mod tests {
             let worse = worse.count();
             assert!(worse <= 50, "{worse} of 1000, of {pairs} pairs");
         }
+    }
+
+    /// Goal: as many starts as are said to be needed tell what takes longer, and one fewer never do.
+    #[test]
+    fn what_is_worse_needs_as_many_starts_as_are_said() {
+        let of = |ready_ns| vec![StartUp { ready_ns, ..StartUp::default() }; GROWN_MIN];
+        let (without, with) = (of(20_000_000), of(30_000_000));
+        assert!(grown(&without, &with, 1).is_some());
+        assert!(grown(&without[1..], &with[1..], 1).is_none());
     }
 
     /// Goal: a fix that takes the mistake's own time away is an improvement, and what it costs elsewhere is said; one that changes
