@@ -328,7 +328,38 @@ fn opens(route: SurveyRoute) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::run::Experiment;
+    use crate::verify::again::tests::again;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: SurveyOptions,
+    }
+
+    fn plan_of(options: &str) -> SurveyPlan {
+        let words = std::iter::once("survey").chain(options.split_whitespace());
+        SurveyPlan::survey(&Line::parse_from(words).options)
+    }
+
+    /// Goal: what verify measures is what the survey measured, whatever option that had.
+    #[test]
+    fn a_survey_is_made_again_with_all_its_options() {
+        let measured = |plan: &SurveyPlan| {
+            format!("{:?} {} {} {}", plan.cells, plan.trials, plan.count_max, plan.asked.common.seed)
+        };
+        for words in ["", "--quick", "--only /futex", "--load open", "--gap 100us", "--count 123", "--seed 7"]
+        {
+            let before = plan_of(words);
+            let remade = again("survey", before.plan().described, before.asked.common.seed);
+            let command = remade.expect("it can be made again").command();
+            let after = plan_of(command.strip_prefix("punctual survey ").expect("the experiment"));
+            assert_eq!(measured(&after), measured(&before), "{words}: {command}");
+        }
+    }
 
     /// Goal: a survey may take longer than planned, and not any time: twice as long, and what starts take.
     #[test]

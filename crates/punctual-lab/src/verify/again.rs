@@ -190,6 +190,7 @@ impl Again {
         };
         option("--gap", plan["gap_us"].as_u64().map(|us| format!("{us}us")));
         option("--load", plan["load"].as_str().map(str::to_owned));
+        option("--count", plan["messages_per_trial_max"].as_u64().map(|count| count.to_string()));
         let mut routes: Vec<(String, String)> = Vec::new();
         for cell in run.cells() {
             let way = cell.wake.split('+').next().unwrap_or_default().to_owned();
@@ -341,11 +342,16 @@ pub(crate) mod tests {
 
     /// What makes a run of this experiment and plan again.
     pub(crate) fn again(experiment: &str, plan: Value, seed: u64) -> Result<Again, String> {
+        planned(experiment, plan, seed, |run| Again::of(run, Duration::from_secs(1), false))
+    }
+
+    /// What comes of a run of this experiment and plan that measured nothing.
+    pub(crate) fn planned<T>(experiment: &str, plan: Value, seed: u64, of: impl FnOnce(&Run) -> T) -> T {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("run");
         let header = Header { plan, seed, ..Header::new(experiment) };
         Store::import(Some(&path), &header).expect("a new run");
-        Again::of(&Run::open(&path).expect("a run"), Duration::from_secs(1), false)
+        of(&Run::open(&path).expect("a run"))
     }
 
     /// Goal: a plan that does not say all is refused with what it lacks.

@@ -23,10 +23,32 @@ pub fn command(run: &Run, fix: &Fix, starts: usize) -> Result<String, String> {
     let fix = fix.of_start().ok_or("runs of peel take prime, sigio-off, class, nice")?;
     let text = |key: &str| plan[key].as_str().ok_or_else(|| format!("its plan has no {key}"));
     Ok(format!(
-        "punctual run peel --engine {} --wake {} --with {} --fix {} --starts {starts} --rounds {ROUNDS} --count {COUNT} --duration 1m",
+        "punctual run peel --engine {} --wake {} --with {} --fix {} --starts {starts} --rounds {ROUNDS} --count {COUNT} --duration 1m --seed {}",
         text("engine")?,
         text("wake")?,
         mistakes.join(","),
         fix.name(),
+        run.header.seed,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::verify::again::tests::planned;
+
+    /// Goal: starts are made again with all options that decide on them.
+    #[test]
+    fn starts_are_made_again_with_all_their_options() {
+        let plan = json!({ "engine": "udp", "wake": "epoll", "with": ["cold-crypto", "sigio-at-start"] });
+        let fix = "prime".parse().expect("a fix");
+        let command = planned("peel", plan, 7, |run| command(run, &fix, 9)).expect("it made mistakes");
+        for option in
+            ["--engine udp", "--wake epoll", "--with cold-crypto,sigio-at-start", "--starts 9", "--seed 7"]
+        {
+            assert!(command.contains(option), "{option}: {command}");
+        }
+    }
 }
