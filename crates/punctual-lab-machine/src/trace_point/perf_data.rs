@@ -257,6 +257,8 @@ impl Samples {
         let (mut cpus, mut threads) = (BTreeMap::<u32, PerfCpu>::new(), BTreeMap::<u32, PerfThread>::new());
         // Each event of a whole machine has a number for each CPU.
         let mut cpu_of = BTreeMap::new();
+        // Of events whose CPU no sample tells.
+        let mut lost_anywhere = 0_u64;
         let mut rest = Bytes(data);
         while !rest.0.is_empty() {
             let damaged = || "a record of it is damaged".to_owned();
@@ -278,11 +280,16 @@ impl Samples {
                     cpus.entry(cpu).or_default().lose(count);
                 }
                 LOST_SAMPLES if bits_and_size & LEFT_OUT == 0 => {
-                    // perf writes it at the end, and knows the number alone.
-                    let known = self.id_of(body).and_then(|id| cpu_of.get(&id).copied());
-                    let lost = words.u64().zip(known.or_else(|| self.cpu_of(body)));
-                    let (count, cpu) = lost.ok_or_else(damaged)?;
-                    let total = &mut cpus.entry(cpu).or_default().lost_in_all;
+                    let count = words.u64().ok_or_else(damaged)?;
+                    // perf writes it at the end, and knows the number alone: the CPU that stands there is 0.
+                    let cpu = match self.id_of(body) {
+                        Some(id) => cpu_of.get(&id).copied(),
+                        None => Some(self.cpu_of(body).ok_or_else(damaged)?),
+                    };
+                    let total = match cpu {
+                        Some(cpu) => &mut cpus.entry(cpu).or_default().lost_in_all,
+                        None => &mut lost_anywhere,
+                    };
                     *total = total.saturating_add(count);
                 }
                 COMM => {
@@ -304,8 +311,11 @@ impl Samples {
         let (Some(since_ns), Some(until_ns)) = (all().min(), all().max()) else {
             return Err("it holds no event that is known here: perf sched record records them".to_owned());
         };
-        let cpus = cpus.into_iter().map(|(number, cpu)| cpu.finish(number, since_ns, until_ns)).collect();
-        Ok(PerfData { cpus, threads })
+        let finish = |(number, mut cpu): (u32, PerfCpu)| {
+            cpu.lost_in_all = cpu.lost_in_all.saturating_add(lost_anywhere);
+            cpu.finish(number, since_ns, until_ns)
+        };
+        Ok(PerfData { cpus: cpus.into_iter().map(finish).collect(), threads })
     }
 }
 
@@ -460,7 +470,8 @@ mod tests {
         assert_eq!(with, read_perf_data(RECORDED).expect("a recording"));
     }
 
-    /// Goal: samples that an event counts as lost are told, once, of the CPU whose number it is; those that were left out are not.
+    /// Goal: samples that an event counts as lost are told, once, of the CPU whose number it is, or of each where no sample tells that;
+    /// those that were left out are not.
     #[test]
     fn samples_that_were_lost_are_told() {
         let (id, _) = sample_of(1);
@@ -474,6 +485,9 @@ mod tests {
         assert_eq!(lost(&[]), [(0, 0, 0), (1, 0, 0)]);
         assert_eq!(lost(&[with(LOST_SAMPLES, 0, &[9])]), [(0, 0, 0), (1, 9, 1)]);
         assert_eq!(lost(&[with(LOST_SAMPLES, 1 << 15, &[9])]), [(0, 0, 0), (1, 0, 0)]);
+        // No sample says of which CPU that number is: each may have lost them.
+        let unseen = record(LOST_SAMPLES, 0, &[9, 0, 0, 0, id ^ 1 << 50]);
+        assert_eq!(lost(&[unseen]), [(0, 9, 1), (1, 9, 1)]);
         let here = record(LOST, 0, &[id, 9, 0, 0, 1, id]);
         assert_eq!(lost(&[here, with(LOST_SAMPLES, 0, &[9])]), [(0, 0, 0), (1, 9, 1)]);
     }
