@@ -73,7 +73,12 @@ fn who_holds_a_lock_is_named() {
         receiver.send(b"mlmm", Duration::from_millis(5), |_| {});
         receiver.end();
         let said = said_by(watcher);
-        assert!(said.contains("watching") && said.contains("late.jsonl.traces/"), "{said}");
+        if !said.contains("watching") {
+            // A busy machine lets a program come and go between two looks.
+            eprintln!("once more: {said}");
+            continue;
+        }
+        assert!(said.contains("late.jsonl.traces/"), "{said}");
         let found = explained(&receiver.place, &[]);
         assert_eq!(found["tier"], 1);
         let waited_for_holder = |one: &&Value| {
