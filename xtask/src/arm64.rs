@@ -122,7 +122,10 @@ struct Exception {
 const EXCEPTIONS: &[Exception] = &[
     Exception {
         reason: "the kernel does not start what the emulator runs, so a test cannot start its own program again",
-        tests: &[("punctual_machine", "signal::tests::the_second_interrupt_ends_whichever_it_is")],
+        tests: &[
+            ("punctual_machine", "signal::tests::the_second_interrupt_ends_whichever_it_is"),
+            ("punctual_machine", "signal::tests::a_hangup_that_is_ignored_stays_so"),
+        ],
     },
     Exception {
         reason: "the emulator does not pass on madvise(MADV_DONTFORK), so a child keeps its parent's lock",

@@ -24,8 +24,14 @@ const QUEUE: usize = 4;
 const SHM_POOL: &str = "536870912";
 
 enum End {
-    Ours { _node: Node, communicator: Box<Communicator> },
-    Sender { _session: zenoh::Session, publisher: Publisher<'static> },
+    Ours {
+        _node: Node,
+        communicator: Box<Communicator>,
+    },
+    Sender {
+        _session: zenoh::Session,
+        publisher: Publisher<'static>,
+    },
     /// With memory for a message, which stays from game to game, as ours and Aeron's does.
     Receiver {
         _session: zenoh::Session,
