@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::guarantee::{Guarantee, LANES};
+use super::slots::Slots;
 
 /// What a frame says of itself besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +43,12 @@ const EMPTY: Slot = Slot {
     },
 };
 
-/// A ring of frames. A number's slot is taken again a window later: by then all members have taken what was in it, because the
-/// origin's credit says so.
+/// A ring of frames. A number's slot is taken again a window later at the soonest: by then all members have taken what was in it,
+/// because the origin's credit says so.
 #[derive(Debug)]
 pub(super) struct Frames {
-    slots: Vec<Slot>,
+    slots: Slots<Slot>,
+    window: usize,
     bytes: Vec<u8>,
     frame_size: usize,
     /// All frames before this one are here, or were.
@@ -61,8 +63,9 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(window: usize, frame_size: usize) -> Self {
-        let (slots, bytes) = (vec![EMPTY; window], vec![0; window * frame_size]);
-        Self { slots, bytes, frame_size, mark: 0, end: 0, here: 0, lane_ends: [0; LANES] }
+        let slots = Slots::new(window, EMPTY);
+        let bytes = vec![0; slots.len() * frame_size];
+        Self { slots, window, bytes, frame_size, mark: 0, end: 0, here: 0, lane_ends: [0; LANES] }
     }
 
     /// Forgets everything: a view begins.
@@ -72,7 +75,7 @@ impl Frames {
     }
 
     pub(super) fn window(&self) -> u64 {
-        self.slots.len() as u64
+        self.window as u64
     }
 
     pub(super) fn mark(&self) -> u64 {
@@ -88,18 +91,13 @@ impl Frames {
         self.lane_ends[lane]
     }
 
-    fn place(&self, number: u64) -> usize {
-        (number % self.window()) as usize
-    }
-
     pub(super) fn has(&self, number: u64) -> bool {
-        number != NO_NUMBER && self.slots[self.place(number)].number == number
+        number != NO_NUMBER && self.slots[number].number == number
     }
 
     pub(super) fn get(&self, number: u64) -> Option<(Meta, &[u8])> {
-        let place = self.place(number);
-        let slot = self.slots[place];
-        let from = place * self.frame_size;
+        let slot = self.slots[number];
+        let from = self.slots.place(number) * self.frame_size;
         self.has(number).then(|| (slot.meta, &self.bytes[from..from + slot.size as usize]))
     }
 
@@ -108,13 +106,12 @@ impl Frames {
         if number < self.mark || number >= limit || self.has(number) || payload.len() > self.frame_size {
             return false;
         }
-        let place = self.place(number);
-        self.slots[place] = Slot { number, size: payload.len() as u32, meta };
-        self.bytes[place * self.frame_size..][..payload.len()].copy_from_slice(payload);
+        self.slots[number] = Slot { number, size: payload.len() as u32, meta };
+        self.bytes[self.slots.place(number) * self.frame_size..][..payload.len()].copy_from_slice(payload);
         self.end = self.end.max(number + 1);
         self.here += 1;
         while self.has(self.mark) {
-            let lane = self.slots[self.place(self.mark)].meta.guarantee.lane();
+            let lane = self.slots[self.mark].meta.guarantee.lane();
             self.mark += 1;
             self.here -= 1;
             if let Some(lane) = lane {
@@ -142,16 +139,8 @@ impl Frames {
     /// Which of the 64 numbers from `base` exist and are not here, the first in the lowest bit.
     pub(super) fn missing(&self, base: u64) -> u64 {
         let (first, end) = (base.max(self.mark), self.end.min(base.saturating_add(64)));
-        // One division for all: the slots of numbers that follow each other do, too, but for the last.
-        let mut place = self.place(first);
-        let mut bits = 0;
-        for number in first..end {
-            if self.slots[place].number != number {
-                bits |= 1 << (number - base);
-            }
-            place = if place + 1 == self.slots.len() { 0 } else { place + 1 };
-        }
-        bits
+        let is_missing = |number: &u64| self.slots[*number].number != *number;
+        (first..end).filter(is_missing).fold(0, |bits, number| bits | 1 << (number - base))
     }
 }
 

@@ -29,6 +29,7 @@ mod order;
 mod peer;
 mod repair;
 mod replication;
+mod slots;
 mod view;
 
 #[cfg(test)]

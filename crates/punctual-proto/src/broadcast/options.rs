@@ -27,7 +27,7 @@ pub struct GroupOptions {
     pub founds: bool,
     /// Largest payload of a frame, bytes.
     pub frame_size: usize,
-    /// Frames of one origin that not all have taken.
+    /// Frames of one origin that not all have taken. It takes the memory of the next power of two.
     pub window: usize,
     /// Largest message, bytes.
     pub message_size_max: usize,
@@ -127,7 +127,7 @@ impl GroupOptions {
         if self.frame_size > PAYLOAD_SIZE_MAX - DATA_PREFIX_SIZE {
             return Err(OptionsError::Size);
         }
-        if places * self.window * self.frame_size > BROADCAST_MEMORY_MAX {
+        if places * self.window.next_power_of_two() * self.frame_size > BROADCAST_MEMORY_MAX {
             return Err(OptionsError::Memory);
         }
         let times = [self.heartbeat, self.suspect_after, self.round_trip];

@@ -3,6 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::slots::Slots;
+
 /// One place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -26,7 +28,9 @@ const EMPTY: Entry = Entry { index: NO_INDEX, origin: 0, number: 0 };
 /// A ring of the newest entries.
 #[derive(Debug)]
 pub(super) struct OrderLog {
-    entries: Vec<Entry>,
+    entries: Slots<Entry>,
+    /// So many entries may be there that not all have taken.
+    room: u64,
     /// All entries before this one are here, or were.
     mark: u64,
     /// All entries before this one are known to exist.
@@ -40,7 +44,15 @@ pub(super) struct OrderLog {
 impl OrderLog {
     /// The log of so many origins, each of which has at most a window of frames that not all have taken.
     pub(super) fn new(origins: usize, window: usize) -> Self {
-        Self { entries: vec![EMPTY; origins * window], mark: 0, end: 0, here: 0, counts: vec![0; origins] }
+        let room = origins * window;
+        Self {
+            entries: Slots::new(room, EMPTY),
+            room: room as u64,
+            mark: 0,
+            end: 0,
+            here: 0,
+            counts: vec![0; origins],
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -61,12 +73,8 @@ impl OrderLog {
         self.counts[origin]
     }
 
-    fn place(&self, index: u64) -> usize {
-        (index % self.entries.len() as u64) as usize
-    }
-
     pub(super) fn get(&self, index: u64) -> Option<Entry> {
-        Some(self.entries[self.place(index)]).filter(|entry| entry.index == index)
+        Some(self.entries[index]).filter(|entry| entry.index == index)
     }
 
     /// The sequencer's next entry.
@@ -77,7 +85,7 @@ impl OrderLog {
 
     /// Takes an order record: `range` stands from `start` on. What is before `taken` may have been written over.
     pub(super) fn insert(&mut self, start: u64, range: Range, taken: u64) {
-        let limit = taken.saturating_add(self.entries.len() as u64);
+        let limit = taken.saturating_add(self.room);
         // Whatever a record says, the work is bounded by the room.
         let end = start.saturating_add(range.count.into()).min(limit);
         for index in start.max(self.mark)..end {
@@ -90,9 +98,9 @@ impl OrderLog {
 
     /// Of an index from `mark` on.
     fn put(&mut self, entry: Entry) {
-        let place = self.place(entry.index);
-        self.here += u64::from(self.entries[place].index != entry.index);
-        self.entries[place] = entry;
+        let slot = &mut self.entries[entry.index];
+        self.here += u64::from(slot.index != entry.index);
+        *slot = entry;
     }
 
     fn advance(&mut self) {
@@ -106,7 +114,7 @@ impl OrderLog {
 
     /// All before `end` exist, whoever says so.
     pub(super) fn note_end(&mut self, end: u64, taken: u64) {
-        self.end = self.end.max(end.min(taken + self.entries.len() as u64));
+        self.end = self.end.max(end.min(taken + self.room));
     }
 
     pub(super) fn has_gap(&self) -> bool {
@@ -144,9 +152,9 @@ impl OrderLog {
             }
         }
         for index in length..self.end {
-            let place = self.place(index);
-            if self.entries[place].index == index {
-                self.entries[place] = EMPTY;
+            let slot = &mut self.entries[index];
+            if slot.index == index {
+                *slot = EMPTY;
             }
         }
         self.mark = self.mark.min(length);

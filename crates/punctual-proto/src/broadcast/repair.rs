@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::slots::Slots;
 use super::view::Places;
 use crate::limits::{BROADCAST_REPAIRS_MAX, BROADCAST_WINDOW_MAX};
 use crate::time::Nanos;
@@ -168,7 +169,7 @@ impl GapClock {
 #[derive(Debug)]
 pub(super) struct Repairs {
     /// Of each origin and slot, who misses the frame.
-    askers: Vec<Vec<Places>>,
+    askers: Vec<Slots<Places>>,
     frames: VecDeque<(usize, u64)>,
     /// Parts of the order: who misses them, from where, up to where.
     orders: VecDeque<(usize, u64, u64)>,
@@ -177,7 +178,7 @@ pub(super) struct Repairs {
 impl Repairs {
     pub(super) fn new(places: usize, window: usize) -> Self {
         Self {
-            askers: vec![vec![Places::NONE; window]; places],
+            askers: (0..places).map(|_| Slots::new(window, Places::NONE)).collect(),
             frames: VecDeque::with_capacity(BROADCAST_REPAIRS_MAX),
             orders: VecDeque::with_capacity(places),
         }
@@ -191,23 +192,20 @@ impl Repairs {
 
     /// Somebody misses a frame. What does not fit is asked for again.
     pub(super) fn add_frame(&mut self, place: usize, (origin, number): (usize, u64)) {
-        let slots = &mut self.askers[origin];
-        let slot = (number % slots.len() as u64) as usize;
-        if slots[slot].is_empty() {
+        let askers = &mut self.askers[origin][number];
+        if askers.is_empty() {
             if self.frames.len() == BROADCAST_REPAIRS_MAX {
                 return;
             }
             self.frames.push_back((origin, number));
         }
-        slots[slot].insert(place);
+        askers.insert(place);
     }
 
     /// The next frame, and who misses it.
     pub(super) fn next_frame(&mut self) -> Option<(usize, u64, Places)> {
         let (origin, number) = self.frames.pop_front()?;
-        let slots = &mut self.askers[origin];
-        let slot = (number % slots.len() as u64) as usize;
-        Some((origin, number, core::mem::take(&mut slots[slot])))
+        Some((origin, number, core::mem::take(&mut self.askers[origin][number])))
     }
 
     /// Somebody misses a part of the order; one part at a time.

@@ -46,7 +46,8 @@ pub struct GroupOptions {
     pub guarantee: Guarantee,
     /// Payload of a frame, bytes. By default what Ethernet carries uncut, 8 KiB in memory, and never more than the bus carries.
     pub frame_size: Option<usize>,
-    /// Frames of one sender that not all have taken. By default as many as have 680 kB, in memory 512 KiB; 16 to 512.
+    /// Frames of one sender that not all have taken. By default the power of two that has 680 kB at most, in memory 512 KiB;
+    /// 16 to 512.
     pub window: Option<usize>,
     /// Largest message, bytes.
     pub message_size_max: usize,
@@ -130,9 +131,10 @@ impl GroupOptions {
     }
 }
 
-/// How many frames a window of so many bytes has.
+/// How many frames a window of so many bytes has: a power of two, which wastes no slot of the ring that holds it.
 fn frames_of(window: usize, frame_size: usize) -> usize {
-    (window / frame_size.max(1)).clamp(*WINDOW_FRAMES.start(), *WINDOW_FRAMES.end())
+    let frames = (window / frame_size.max(1)).clamp(*WINDOW_FRAMES.start(), *WINDOW_FRAMES.end());
+    1 << frames.ilog2()
 }
 
 /// A duration as the protocol takes it; what does not fit is for ever.
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(frames_of(WINDOW_WIRE, FRAME_SIZE_WIRE), 512);
         assert_eq!(
             [64, 1_024, 30_000, 60_000].map(|size| frames_of(WINDOW_MEMORY, size)),
-            [512, 512, 17, 16]
+            [512, 512, 16, 16]
         );
     }
 }

@@ -7,6 +7,7 @@ use super::{Member, Phase};
 use crate::broadcast::frames::Meta;
 use crate::broadcast::guarantee::Guarantee;
 use crate::broadcast::mutant::Mutant;
+use crate::broadcast::slots::Slots;
 use crate::time::Nanos;
 
 /// Why a message was not taken.
@@ -66,7 +67,7 @@ pub(super) struct Outgoing {
     pub(super) announced: u64,
     /// Where the newest own frames stand in the order, by slot: at the sequencer from when they are ordered, at others from when they
     /// are delivered here.
-    positions: Vec<u64>,
+    positions: Slots<u64>,
     /// So many own frames all users have taken.
     stable: u64,
 }
@@ -80,18 +81,17 @@ impl Outgoing {
 
     /// Before the first message: room for a window.
     pub(super) fn with_window(window: usize) -> Self {
-        Self { positions: alloc::vec![0; window], ..Self::default() }
+        Self { positions: Slots::new(window, 0), ..Self::default() }
     }
 
     /// An own frame stands at this place in the order.
     pub(super) fn note_place(&mut self, number: u64, index: u64) {
-        let slot = (number % self.positions.len() as u64) as usize;
-        self.positions[slot] = index;
+        self.positions[number] = index;
     }
 
     /// Where an own frame stands, if that was noted, and nothing newer in its slot.
     pub(super) fn place(&self, number: u64) -> u64 {
-        self.positions[(number % self.positions.len() as u64) as usize]
+        self.positions[number]
     }
 
     /// All users have taken so much of the order, and this one so many own frames.
