@@ -69,6 +69,9 @@ fn run(
 /// Until all of them are in a view of this size.
 fn meet(groups: &mut [Group], logs: &mut [Vec<Told>], size: usize) {
     run(groups, logs, |groups, _| groups.iter_mut().all(|group| group.view().members.len() == size));
+    // The view is another one before its change is told.
+    let mut is_told = false;
+    run(groups, logs, |_, _| std::mem::replace(&mut is_told, true));
 }
 
 /// The message of that number from that sender: sizes differ, most fill one frame, some many.
