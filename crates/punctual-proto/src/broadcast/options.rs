@@ -106,11 +106,6 @@ impl GroupOptions {
         control_size_max(self.roster.len(), self.window).max(DATA_PREFIX_SIZE + self.frame_size)
     }
 
-    /// Members without which no message is taken: more than half of the roster.
-    pub fn view_size_min(&self) -> usize {
-        self.roster.len() / 2 + 1
-    }
-
     pub(super) fn check(&self) -> Result<usize, OptionsError> {
         let places = self.roster.len();
         let is_double = |place: usize| self.roster[..place].contains(&self.roster[place]);

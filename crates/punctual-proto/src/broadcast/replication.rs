@@ -118,7 +118,7 @@ pub struct Replication<S: State> {
     life: u64,
     view: View,
     phase: Phase,
-    /// This life has had the state in a view that takes commands.
+    /// This copy had the state in a view with a quorum: the group goes on with it.
     is_confirmed: bool,
     /// The lives that have the state, unless this one knows nothing.
     current: Vec<u64>,
@@ -315,9 +315,9 @@ impl<S: State> Replication<S> {
         }
     }
 
+    /// Notes whether this copy has the state in a view with a quorum.
     fn confirm(&mut self) {
-        let takes_commands = 2 * self.view.size() > self.view.lives.len();
-        self.is_confirmed |= self.phase == Phase::Current && takes_commands;
+        self.is_confirmed |= self.phase == Phase::Current && self.view.has_quorum();
     }
 
     /// Nobody is left who is given the state: what is under way of it is nothing to anybody.

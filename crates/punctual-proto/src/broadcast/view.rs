@@ -114,6 +114,11 @@ impl View {
         2 * places.both(self.members()).len() > self.size()
     }
 
+    /// Whether it has more than half of the roster. Smaller views take no messages.
+    pub fn has_quorum(&self) -> bool {
+        2 * self.size() > self.lives.len()
+    }
+
     /// Who orders the messages of this view: its first member.
     pub fn sequencer(&self) -> Option<usize> {
         self.members().first()
@@ -139,6 +144,7 @@ mod tests {
     fn a_view_knows_lives() {
         let view = View { number: 3, lives: alloc::vec![0, 7, 9] };
         assert_eq!((view.sequencer(), view.size()), (Some(1), 2));
+        assert!(view.has_quorum() && !View { number: 3, lives: alloc::vec![0, 7] }.has_quorum());
         assert!(view.includes(2, 9) && !view.includes(2, 7) && !view.includes(0, 0) && !view.includes(9, 9));
     }
 }

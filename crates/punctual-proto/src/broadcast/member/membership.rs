@@ -149,7 +149,7 @@ impl Member {
             .iter()
             .filter(|&place| self.peers[place].is_suspected())
             .for_each(|place| heard.remove(place));
-        let is_stopped = !self.view.is_majority(heard) || self.view.size() < self.options.view_size_min();
+        let is_stopped = !self.view.is_majority(heard) || !self.view.has_quorum();
         if is_stopped != self.is_stopped {
             self.events.push_back(if is_stopped { Event::Stopped } else { Event::Resumed });
         }
