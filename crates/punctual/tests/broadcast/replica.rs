@@ -298,6 +298,38 @@ fn messages_too_small_for_a_transfer_are_refused() {
     settle(&mut replicas);
 }
 
+/// Goal: a founder that comes back while the others go on never shows another state than theirs.
+#[test]
+fn a_founder_that_comes_back_shows_no_empty_state() {
+    let _alive = watchdog(120);
+    let bus = Bus::loopback(&unique("founder"));
+    let names = ["anne", "bob", "carl"];
+    let options =
+        GroupOptions { suspect_after: Duration::from_secs(1), ..GroupOptions::new("pages", &names) };
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let mut replicas = [0, 1, 2].map(|place| join(&nodes[place], &options, place == 0, 3));
+    run(&mut replicas, &mut Dice(5), have_all_the_state);
+    settle(&mut replicas);
+    assert_ne!(replicas[0].state(), Some(&Pages::new(3)), "commands were applied");
+    let [anne, bob, carl] = replicas;
+    drop(anne);
+    let mut replicas = [join(&nodes[0], &options, true, 3), bob, carl];
+    let (mut views, mut is_expelled) = (0, false);
+    while !have_all_the_state(&mut replicas) {
+        for replica in &mut replicas[1..] {
+            replica.deliver(Duration::from_micros(200)).ok();
+        }
+        match replicas[0].deliver(Duration::from_micros(200)) {
+            Ok(Change::View(_)) => views += 1,
+            Ok(Change::Expelled) => is_expelled = true,
+            _ => {}
+        }
+        let shown = replicas[0].state();
+        assert!(shown.is_none() || shown == replicas[1].state(), "after {views} views");
+    }
+    assert!(is_expelled && views > 1, "it came back to a group that went on");
+}
+
 /// Goal: commands that are not for this copy, however many there are, keep nobody beyond its deadline; and none is left unseen.
 /// Method: a member without a copy gives all of them before the first is taken, and never the state.
 #[test]
