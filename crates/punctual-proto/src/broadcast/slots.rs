@@ -4,12 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-/// At least so many slots: a number's slot is taken again by a number that is so much higher.
+/// A power of two of slots. Numbers that differ by a multiple of it share one.
 #[derive(Debug, Default)]
 pub(super) struct Slots<T>(Vec<T>);
 
 impl<T: Clone> Slots<T> {
-    /// Room for `least` at least. A power of two, so that no slot costs a division: a frame looks for some fifteen.
+    /// Room for `least` at least: the next power of two, so that a slot is found without a division.
     pub(super) fn new(least: usize, empty: T) -> Self {
         Self(vec![empty; least.next_power_of_two()])
     }
