@@ -168,7 +168,7 @@ fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
     let mut last = String::new();
     for number in 0..runs {
         let mut run = kill::test(program).args(&["--", test]).env("PUNCTUAL_DELAYS", "1").within(DEADLINE);
-        run = run.env("PUNCTUAL_TIMES", (1_u64 << number).to_string());
+        run = run.env("PUNCTUAL_ROUNDS_FACTOR", (1_u64 << number).to_string());
         if let Some(fault) = fault {
             run = run.env("PUNCTUAL_FAULT", fault);
         }

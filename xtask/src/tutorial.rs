@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// What a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
 const SEEN: &[&str] = &["1001 messages", "most of it elsewhere"];
 
-/// Who follows the page opens its one bus: two who do so at the same time would hear each other. A lock of this folder, where buses are,
+/// The page has one bus: two readers of it at the same time would hear each other. A lock of this folder, where buses are,
 /// makes them take turns.
 const BUSES: &str = "/dev/shm";
 

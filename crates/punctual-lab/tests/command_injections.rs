@@ -218,7 +218,7 @@ fn groups(command: u32) -> Vec<PathBuf> {
 fn have_ended(processes: &[String]) {
     let goes_on = |process: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Who has ended and was not waited for yet does nothing more.
+        // A process that has ended, and was not waited for yet, does nothing more.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     };
     let begun = Instant::now();

@@ -127,15 +127,18 @@ fn each_mistake_shows_where_it_belongs() {
         for start in summary["peel"]["starts"].as_array().expect("starts") {
             assert_eq!(number(start, own), 0.0, "nothing is made on the way: {start:#}");
             assert_parts_fit(start);
+            for step in ["process_ns", "clock_ns", "keys_ns", "node_ns"] {
+                assert!(number(start, step) > 0.0, "{step}: {start:#}");
+            }
         }
     }
-    // What a start consists of is named, and is all of it; the first message is the library's own, stage by stage.
+    // The parts of a start are named; the first message is the library's own, stage by stage.
     let parts = summary["peel"]["until_ready"].as_array().expect("parts");
     let cause = |name: &str| parts.iter().find(|part| part["name"] == name).map(|part| part["cause"].clone());
     assert_eq!(cause("clock"), Some("calibration".into()));
     assert_eq!(cause("node and communicator, before ready"), Some("construction".into()));
     assert_eq!(cause("process to main"), Some("unexplained".into()));
-    assert!(parts.len() == 5 && parts.iter().all(|part| number(part, "part") >= 0.0), "{parts:#?}");
+    assert_eq!(parts.len(), 5, "{parts:#?}");
     let ranks: Vec<f64> = parts.iter().map(|part| number(&part["takes"], "low_ns")).collect();
     assert!(ranks.is_sorted_by(|a, b| a >= b), "{ranks:?}");
     let stages = summary["peel"]["starts"][0]["first_stages_ns"].as_array().expect("stages");

@@ -102,7 +102,7 @@ impl Street {
 /// and by nobody else; those whom it left stop at once. Between processes, over shared memory and UDP.
 #[test]
 fn interests_follow_a_vehicle_through_its_groups() {
-    const ROUNDS_MAX: usize = 20;
+    const ROUNDS_MAX: usize = 8;
     let _alive = watchdog(120);
     let name = unique("follow");
     let ports: Vec<SocketAddr> = (0..3).flat_map(|_| <[SocketAddr; 2]>::from(free_ports())).collect();

@@ -212,7 +212,7 @@ fn what_was_stopped_runs_again() {
 /// A publisher, and a subscriber whose thread was told to stop while it was in its callback: it looks whether it was before it
 /// would wait, and what was to end its wait is still on its way.
 fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscriber<Speed>) {
-    loop {
+    for _ in 0..20 {
         let (entered, is_inside) = mpsc::channel();
         let (leave, may_leave) = mpsc::channel::<()>();
         let entries = Arc::new(Counter::default());
@@ -237,6 +237,7 @@ fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscribe
             return (publisher, subscriber);
         }
     }
+    panic!("20 subscribers entered their callback once more");
 }
 
 /// Goal: who takes back what was stopped has a value that is here, also without waiting.

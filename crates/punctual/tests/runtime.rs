@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use common::{Dice, Role, own_role, unique, watchdog};
+use common::{Dice, Role, own_role, rounds_factor, unique, watchdog};
 use punctual::Nanos;
 use punctual::runtime::{
     BLOCKING_MAX, Handle, Join, JoinError, Lane, Policy, Request, Runtime, RuntimeOptions, SpawnError,
@@ -549,7 +549,7 @@ fn storms_of_wakes_reach_every_task() {
 /// Goal: a worker that sleeps is woken by every message. Method: tasks of two runtimes answer each other, with delays.
 #[test]
 fn no_wake_is_lost() {
-    let times: u64 = std::env::var("PUNCTUAL_TIMES").map_or(1, |times| times.parse().unwrap());
+    let times = rounds_factor();
     let _alive = watchdog(LIMIT_S * times);
     let rounds = 3_000 * times;
     let runtimes = [Runtime::start(&workers(1)).unwrap(), Runtime::start(&workers(2)).unwrap()];

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, watchdog, ways};
+use common::{Dice, Medium, PATIENCE, free_ports, on_every_medium, open_both, rounds_factor, watchdog, ways};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, ReceiveError, Target, Wake};
 use punctual_machine::counter::Counter;
 use punctual_machine::epoll::EpollSet;
@@ -39,7 +39,7 @@ fn number_of(payload: &[u8]) -> u64 {
 /// sleep. One that is slept over would be found by the clock only, and stand in the ledger as a missed wake-up.
 #[test]
 fn no_wake_up_is_lost() {
-    let times: u64 = std::env::var("PUNCTUAL_TIMES").map_or(1, |times| times.parse().unwrap());
+    let times = rounds_factor();
     let messages = 8_000 * times;
     let _alive = watchdog(600 * times);
     on_every_way(|medium, wake| {

@@ -30,8 +30,13 @@ const _: () = {
     let _ = (Reachable::new, Reachable::path, open_on, drain, Host::start, Host::run::<(), fn()>);
     let _ = (InMemory::cut, itself, Dice::below, Dice::pause, Medium::fields, Medium::sealed);
     let _: fn(fn(&Medium)) = on_every_medium;
-    let _ = (within::<std::future::Ready<()>>, reopen);
+    let _ = (within::<std::future::Ready<()>>, reopen, rounds_factor);
 };
+
+/// How many times as long a test is to go on: `cargo xtask soak` asks for more until a planted fault shows.
+pub(crate) fn rounds_factor() -> u64 {
+    std::env::var("PUNCTUAL_ROUNDS_FACTOR").map_or(1, |factor| factor.parse().unwrap())
+}
 
 /// Ends the process if a test hangs: a lost wake-up must fail, not wait for CI's patience.
 pub(crate) fn watchdog(seconds: u64) -> mpsc::Sender<()> {
