@@ -80,7 +80,8 @@ fn two_commands_are_played_in_turn() {
     let list = "turns/a/001,turns/a/002,turns/a/003";
     place.punctual(&["compare", list, "turns/b/001,turns/b/002"]).with(0);
     let table = place.punctual(&["compare-calibrate", "turns/a"]).with(0).out;
-    assert!(table.contains("two runs, nothing else known"), "{table}");
+    // As short as the column's head, so that no width of the figures breaks it into two lines.
+    assert!(table.contains("two runs alone"), "{table}");
 }
 
 /// Goal: what has nothing in common is told after one pair, and no other is made.

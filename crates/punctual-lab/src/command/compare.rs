@@ -172,9 +172,9 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
             found(third),
         ]);
     };
-    line("two runs, nothing else known", &|factor| calibration.two_runs(DRAWS, factor));
+    line("two runs alone", &|factor| calibration.two_runs(DRAWS, factor));
     if count >= 7 {
-        line("two runs, the others as history", &|factor| calibration.two_runs_and_history(DRAWS, factor));
+        line("two runs with a history", &|factor| calibration.two_runs_and_history(DRAWS, factor));
     }
     for side in [3, 5].into_iter().filter(|side| 2 * side <= count) {
         line(&format!("{side} runs a side"), &|factor| calibration.sides_of(side, DRAWS, factor));
