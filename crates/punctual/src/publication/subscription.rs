@@ -9,6 +9,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::sync::spin_hint;
 use punctual_proto::{Address, NodeId, Target};
 
 use super::received::{Received, TakeError, Taken};
@@ -23,6 +24,9 @@ const LOOKS_PER_CLOCK: u32 = 64;
 
 /// Messages between two looks at the clock, while every look finds one.
 const TAKES_PER_LOOK: u32 = 256;
+
+/// Glances before the waiter's own, where publications are many: what they end by is found a call or two earlier.
+const FIRST_GLANCES: u32 = 16;
 
 /// A subscription to be made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,12 +98,19 @@ struct News<'a> {
     nudges_seen: u64,
     limit: Duration,
     is_deadline: bool,
+    /// Where the next glance begins.
+    glance_from: usize,
 }
 
 impl Condition for News<'_> {
     #[inline]
     fn is_ready(&mut self) -> bool {
         self.images.is_ready() || self.nudges.count.get_published() != self.nudges_seen
+    }
+
+    #[inline]
+    fn glance(&mut self) -> bool {
+        self.images.glance(&mut self.glance_from)
     }
 
     fn timeout(&mut self) -> Option<Duration> {
@@ -422,23 +433,45 @@ impl Subscription {
         deadline: Option<Ticks>,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Wait<T> {
-        let mut has_waited = false;
+        let (mut has_waited, mut has_looked) = (false, false);
         self.disarm();
         loop {
-            if let Some(found) = take(self) {
-                if has_waited {
-                    self.waiter.handle_found();
+            if has_waited || self.begins_with_full_look() {
+                has_looked = true;
+                if let Some(found) = take(self) {
+                    if has_waited {
+                        self.waiter.handle_found();
+                    }
+                    return Wait::Found(found);
                 }
-                return Wait::Found(found);
             }
             if self.take_nudge() {
                 return Wait::Nudged;
             }
             has_waited = true;
-            if self.wait(deadline) {
+            if self.wait(deadline) && has_looked {
                 return Wait::Late;
             }
         }
+    }
+
+    /// Whether a wait begins with a look at all publications, or with glances at the busy one and a few others. A full look at many
+    /// takes so long that an answer comes meanwhile, and waits for its end.
+    #[inline]
+    fn begins_with_full_look(&self) -> bool {
+        !self.images.are_many() || !self.waiter.spins_first() || self.glances_first()
+    }
+
+    /// Whether one of the first glances finds something.
+    fn glances_first(&self) -> bool {
+        let mut from = 0;
+        (0..FIRST_GLANCES).any(|_| {
+            let found = self.images.glance(&mut from);
+            if !found {
+                spin_hint();
+            }
+            found
+        })
     }
 
     /// Waits a little, or until there is something. Whether the deadline has passed.
@@ -462,7 +495,7 @@ impl Subscription {
         let Self { images, event, set, waiter, nudges, nudges_seen, .. } = self;
         let post = if self.on_descriptors { images.post() } else { None };
         let mut bed = Bed { bell: images.bell(), event, descriptors: [post, None], set };
-        let mut news = News { images, nudges, nudges_seen: *nudges_seen, limit, is_deadline };
+        let mut news = News { images, nudges, nudges_seen: *nudges_seen, limit, is_deadline, glance_from: 0 };
         let waited = waiter.wait(&mut bed, &mut news);
         if waited.slept {
             self.looks = LOOKS_PER_CLOCK - 1;
@@ -495,7 +528,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::{Bus, Node};
+    use crate::{Bus, Node, PublicationOptions};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -518,6 +551,25 @@ mod tests {
             let (outcome, now) = result.recv_timeout(Duration::from_secs(60)).expect("it ends");
             assert_eq!(outcome, Err(TakeError::Empty));
             assert!(deadline > ahead || now >= deadline, "it had begun after the sleep");
+        }
+    }
+
+    /// Goal: who does not wait at all has what any of many publications sent, also one that no first glance looks at.
+    #[test]
+    fn no_time_is_enough_for_a_full_look() {
+        const FIRST_SEEN: usize = FIRST_GLANCES as usize * 4;
+        let node = Node::open(&Bus::loopback("many"), "here").expect("a node alone");
+        let mut subscription =
+            node.subscription(1, &SubscriptionOptions { wake: Wake::Spin }).expect("a port");
+        let options = PublicationOptions { ring_size: 1 << 12, ..PublicationOptions::default() };
+        let publish = |_| node.publication(Target::port("here", 1), &options).expect("room");
+        let mut publications: Vec<_> = (0..FIRST_SEEN + 6).map(publish).collect();
+        let mut buffer = [0; 1];
+        for number in [0, 1, FIRST_SEEN, FIRST_SEEN + 5] {
+            publications[number].offer(&[number as u8]).expect("room");
+            let received = subscription.receive_timeout(Duration::ZERO, &mut buffer);
+            assert!(received.is_ok(), "{number}: {received:?}");
+            assert_eq!(buffer, [number as u8]);
         }
     }
 }

@@ -148,6 +148,11 @@ pub trait Condition {
     /// Whether there may be something to wake for. Asked again once the bell is armed.
     fn is_ready(&mut self) -> bool;
 
+    /// Whether a short look finds something. Asked by whoever spins, who asks everything again behind some tens of glances.
+    fn glance(&mut self) -> bool {
+        self.is_ready()
+    }
+
     /// How long to sleep at most. Asked by who sleeps.
     fn timeout(&mut self) -> Option<Duration>;
 
@@ -178,6 +183,11 @@ pub trait Waiter: Send + fmt::Debug {
     /// Whether the next wait sleeps at once, in a call that looks at the medium's descriptors itself: a poll before it would be a
     /// call of the kernel too many.
     fn sleeps_at_once(&self) -> bool {
+        false
+    }
+
+    /// Whether the next wait begins with glances, so that a full look before it would only keep what comes meanwhile waiting.
+    fn spins_first(&self) -> bool {
         false
     }
 

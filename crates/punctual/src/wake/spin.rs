@@ -27,10 +27,15 @@ impl Waiter for Spin {
     fn wait(&mut self, _bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited {
         for _ in 0..self.looks {
             spin_hint();
-            if condition.is_ready() {
+            if condition.glance() {
                 break;
             }
         }
         Waited::AWAKE
+    }
+
+    #[inline]
+    fn spins_first(&self) -> bool {
+        true
     }
 }

@@ -119,7 +119,7 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
         }
         for _ in 0..self.looks {
             spin_hint();
-            if condition.is_ready() {
+            if condition.glance() {
                 break;
             }
         }
@@ -141,6 +141,11 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
 
     fn sleeps_at_once(&self) -> bool {
         self.state == State::Idle && self.spin.spin_ns() == 0 && self.sleep.sleeps_at_once()
+    }
+
+    #[inline]
+    fn spins_first(&self) -> bool {
+        self.state == State::Idle && self.spin.spin_ns() > 0
     }
 
     fn sleeps_in_set(&self) -> bool {

@@ -13,6 +13,9 @@ const LOOKS_BETWEEN: usize = 8;
 /// Looks in a row behind overruns, and messages that are refused.
 const AGAIN_MAX: usize = 64;
 
+/// Images that a glance looks at beside the one that was busy last.
+const GLANCED_AT: usize = 4;
+
 /// The rings that are followed, and whose turn it is.
 #[derive(Debug)]
 pub(super) struct Followed {
@@ -34,6 +37,23 @@ impl Followed {
     #[inline]
     pub(super) fn has_busy_news(&self) -> bool {
         self.images.get(self.busy).is_some_and(Image::has_news)
+    }
+
+    /// Whether a full look takes much longer than a glance.
+    #[inline]
+    pub(super) fn are_many(&self) -> bool {
+        self.images.len() > GLANCED_AT
+    }
+
+    /// Whether the image that was busy last has news, or one of the few from `from` on. Glances one after the other look at others.
+    #[inline]
+    pub(super) fn glance(&self, from: &mut usize) -> bool {
+        if self.images.len() < 2 {
+            return self.has_busy_news();
+        }
+        let few = self.images.iter().skip(*from).take(GLANCED_AT);
+        *from = if *from + GLANCED_AT < self.images.len() { *from + GLANCED_AT } else { 0 };
+        self.has_busy_news() || few.into_iter().any(Image::has_news)
     }
 
     /// Forgets the images of which that is so. Whose turn it is stays.

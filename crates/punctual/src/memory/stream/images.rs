@@ -274,6 +274,18 @@ impl Images {
             || self.next_due().is_some_and(|due| due <= Clock::get().now())
     }
 
+    /// Whether a full look takes much longer than a glance.
+    #[inline]
+    pub(crate) fn are_many(&self) -> bool {
+        self.followed.are_many()
+    }
+
+    /// Whether a short look finds a message: [`Followed::glance`].
+    #[inline]
+    pub(crate) fn glance(&self, from: &mut usize) -> bool {
+        self.followed.glance(from)
+    }
+
     /// Whether there may be a message.
     pub(crate) fn has_news(&self) -> bool {
         self.followed.images.iter().any(Image::has_news)
