@@ -1,13 +1,11 @@
-//! The CPUs that a thread of any process may have, changed and given back.
+//! The CPUs that the calling thread may have, changed and given back.
 
 use punctual_machine::SystemError;
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What a thread could have before it was bound. It can have that again when this is dropped.
+/// What the thread could have before it was bound. It can have that again when this is dropped.
 #[derive(Debug)]
 pub struct Bound {
-    /// `None` is the calling thread.
-    thread: Option<Pid>,
     before: CpuSet,
 }
 
@@ -17,47 +15,32 @@ impl Bound {
     /// # Errors
     /// The kernel does not tell which CPUs it may have.
     pub fn this_thread() -> Result<Self, SystemError> {
-        Self::of(None)
-    }
-
-    /// A thread, by its number.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn thread(number: u32) -> Result<Self, SystemError> {
-        let thread = i32::try_from(number).ok().and_then(Pid::from_raw);
-        let gone = || SystemError::new("find", format!("thread {number}"), rustix::io::Errno::SRCH);
-        Self::of(Some(thread.ok_or_else(gone)?))
-    }
-
-    fn of(thread: Option<Pid>) -> Result<Self, SystemError> {
-        let before = sched_getaffinity(thread).map_err(|error| refused("find CPUs of", thread, error))?;
-        Ok(Self { thread, before })
+        let before = sched_getaffinity(None).map_err(|error| refused("find CPUs of", error))?;
+        Ok(Self { before })
     }
 
     /// Lets it have one CPU alone. Where it runs on another, it is moved before this returns.
     ///
     /// # Errors
-    /// There is no such CPU for it, it is another user's, or it is gone.
+    /// There is no such CPU for it.
     pub fn to(&self, cpu: usize) -> Result<(), SystemError> {
         let mut set = CpuSet::new();
         if cpu >= CpuSet::MAX_CPU {
-            return Err(refused("bind", self.thread, rustix::io::Errno::INVAL));
+            return Err(refused("bind", rustix::io::Errno::INVAL));
         }
         set.set(cpu);
-        sched_setaffinity(self.thread, &set).map_err(|error| refused("bind", self.thread, error))
+        sched_setaffinity(None, &set).map_err(|error| refused("bind", error))
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        let _gone = sched_setaffinity(self.thread, &self.before);
+        let _refused = sched_setaffinity(None, &self.before);
     }
 }
 
-fn refused(action: &'static str, thread: Option<Pid>, error: rustix::io::Errno) -> SystemError {
-    let named = |thread: Pid| format!("thread {}", thread.as_raw_nonzero());
-    SystemError::new(action, thread.map_or_else(|| "this thread".to_owned(), named), error)
+fn refused(action: &'static str, error: rustix::io::Errno) -> SystemError {
+    SystemError::new(action, "this thread", error)
 }
 
 #[cfg(test)]
@@ -65,7 +48,7 @@ mod tests {
     use super::*;
     use punctual_machine::cpu::{allowed, current};
 
-    /// Goal: it runs where it is bound to, at once, and may go where it could go when that is over.
+    /// Goal: it runs where it is bound to, at once, and may go where it could go when that is over; what is no CPU is refused.
     #[test]
     fn a_thread_is_moved_and_let_go() {
         std::thread::spawn(|| {
@@ -75,31 +58,11 @@ mod tests {
                 bound.to(cpu).expect("one of its own");
                 assert_eq!((current(), allowed()), (cpu, vec![cpu]));
             }
+            assert!(bound.to(usize::MAX).is_err(), "no CPU");
             drop(bound);
             assert_eq!(allowed(), before);
         })
         .join()
         .expect("the thread's own checks");
-    }
-
-    /// Goal: the same from another thread; who is gone and what is no CPU is said.
-    #[test]
-    fn another_thread_is_bound() {
-        let (tell, told) = std::sync::mpsc::channel();
-        let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
-            let _over = goes_on.recv();
-            allowed()
-        });
-        let number = told.recv().expect("a thread").unsigned_abs();
-        let bound = Bound::thread(number).expect("it is there");
-        let cpu = *allowed().last().expect("a CPU");
-        bound.to(cpu).expect("one of its own");
-        assert!(bound.to(usize::MAX).is_err());
-        drop(go_on);
-        assert_eq!(thread.join().expect("its end"), vec![cpu]);
-        let error = Bound::thread(u32::MAX).expect_err("no such thread").to_string();
-        assert!(error.contains("thread 4294967295"), "{error}");
     }
 }
