@@ -44,56 +44,9 @@ pub(super) fn open() -> Ends {
     Ends::new(ParkFutex, NotifyFutex)
 }
 
-/// Sleeps on many bells at once.
+/// Sleeps on the word by the call that takes several of them.
 #[derive(Debug)]
-pub struct ParkMany(());
-
-impl ParkMany {
-    /// Bells of one sleep: the kernel's limit (`FUTEX_WAITV_MAX`).
-    pub const BELLS_MAX: usize = 128;
-
-    /// If the kernel has the call.
-    ///
-    /// # Errors
-    /// It has not (Linux 5.16 is the first), or a filter hides it.
-    pub fn new() -> Result<Self, SystemError> {
-        // The number of this call was that of another one in kernels patched for user interrupts.
-        crate::user_interrupt::stock_call_numbers()
-            .map_err(|reason| SystemError::new("call", "futex_waitv", std::io::Error::other(reason)))?;
-        match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
-            // No waiter at all is refused by a kernel that knows the call.
-            Err(rustix::io::Errno::INVAL) | Ok(_) => Ok(Self(())),
-            Err(error) => Err(SystemError::new("call", "futex_waitv", error)),
-        }
-    }
-
-    /// Sleeps until one of them is rung or `timeout` passes; returns which, if the kernel says. All are armed for a futex.
-    ///
-    /// # Panics
-    /// With no bells, or more than [`ParkMany::BELLS_MAX`].
-    pub fn park(&self, bells: &[&Doorbell], timeout: Duration) -> Option<usize> {
-        self.wait(bells, timeout).ok()
-    }
-
-    fn wait(&self, bells: &[&Doorbell], timeout: Duration) -> rustix::io::Result<usize> {
-        assert!((1..=Self::BELLS_MAX).contains(&bells.len()), "{} bells", bells.len());
-        let mut waiters = [Wait::new(); Self::BELLS_MAX];
-        for (waiter, bell) in waiters.iter_mut().zip(bells) {
-            let (word, armed) = bell.futex_word();
-            waiter.val = armed.into();
-            waiter.uaddr = word.as_ptr().cast::<core::ffi::c_void>().into();
-            waiter.flags = WaitFlags::SIZE_U32;
-        }
-        // Every bell is borrowed until the call returns, so no word goes away under the kernel. Unlike the others this call
-        // takes an instant, not a duration.
-        let until =
-            timespec(Duration::from_nanos(punctual_machine::clock::monotonic_ns()).saturating_add(timeout));
-        waitv(&waiters[..bells.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic)
-    }
-}
-
-#[derive(Debug)]
-struct ParkWaitv(ParkMany);
+struct ParkWaitv;
 
 impl Park for ParkWaitv {
     fn how(&self) -> Notification {
@@ -101,7 +54,17 @@ impl Park for ParkWaitv {
     }
 
     fn park(&mut self, bell: &Doorbell, timeout: Duration) -> Slept {
-        Slept::to_the_limit(self.0.wait(&[bell], timeout) == Err(rustix::io::Errno::TIMEDOUT))
+        let (word, armed) = bell.futex_word();
+        let mut waiter = Wait::new();
+        waiter.val = armed.into();
+        waiter.uaddr = word.as_ptr().cast::<core::ffi::c_void>().into();
+        waiter.flags = WaitFlags::SIZE_U32;
+        // The bell is borrowed until the call returns, so no word goes away under the kernel. Unlike the others this call takes an
+        // instant, not a duration.
+        let until =
+            timespec(Duration::from_nanos(punctual_machine::clock::monotonic_ns()).saturating_add(timeout));
+        let woken = waitv(&[waiter], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+        Slept::to_the_limit(woken == Err(rustix::io::Errno::TIMEDOUT))
     }
 
     fn calls(&self) -> u32 {
@@ -109,6 +72,14 @@ impl Park for ParkWaitv {
     }
 }
 
+/// If the kernel has the call: Linux 5.16 is the first.
 pub(super) fn open_many() -> Result<Ends, SystemError> {
-    Ok(Ends::new(ParkWaitv(ParkMany::new()?), NotifyFutex))
+    // The number of this call was that of another one in kernels patched for user interrupts.
+    crate::user_interrupt::stock_call_numbers()
+        .map_err(|reason| SystemError::new("call", "futex_waitv", std::io::Error::other(reason)))?;
+    match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
+        // No waiter at all is refused by a kernel that knows the call.
+        Err(rustix::io::Errno::INVAL) | Ok(_) => Ok(Ends::new(ParkWaitv, NotifyFutex)),
+        Err(error) => Err(SystemError::new("call", "futex_waitv", error)),
+    }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::{Ends, Mechanism, ParkMany, Reach, wait};
+use super::{Ends, Mechanism, Reach, wait};
 use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::{Doorbell, Notification};
+use punctual_machine::doorbell::Doorbell;
 
 /// Longer than any wake-up takes that comes at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -163,35 +163,5 @@ fn each_counts_its_calls() {
     for mechanism in Mechanism::ALL {
         let Some(ends) = open(mechanism) else { continue };
         assert!((1..=3).contains(&ends.park.calls()) && ends.notify.calls() <= 1, "{mechanism}");
-    }
-}
-
-/// Goal: one reader sleeps on many rings at once, and any of them wakes it.
-#[test]
-fn one_reader_sleeps_on_many_bells() {
-    let many = match ParkMany::new() {
-        Ok(many) => many,
-        Err(error) => return punctual_machine::skipped!("futex_waitv: {error}"),
-    };
-    let bells: Vec<Doorbell> = (0..ParkMany::BELLS_MAX).map(|_| Doorbell::default()).collect();
-    let all: Vec<&Doorbell> = bells.iter().collect();
-    for chosen in [0, 77, ParkMany::BELLS_MAX - 1] {
-        for bell in &bells {
-            assert!(bell.arm(Notification::Futex, || false));
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(2));
-                assert!(bells[chosen].ring().is_some());
-                bells[chosen].wake_futex();
-            });
-            let start = Instant::now();
-            while bells[chosen].is_armed() {
-                many.park(&all, PATIENCE);
-                assert!(start.elapsed() < PATIENCE, "bell {chosen} does not wake");
-            }
-        });
-        let rung: Vec<usize> = (0..bells.len()).filter(|&place| bells[place].disarm()).collect();
-        assert_eq!(rung, [chosen]);
     }
 }
