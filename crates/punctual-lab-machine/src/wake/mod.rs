@@ -25,7 +25,6 @@ mod signal;
 mod uring;
 
 pub use floor::{BareSleeper, BareWaker, Floor};
-pub use signal::SignalHandler;
 
 /// The sleeping end. It belongs to the thread that opened it: some of these are bound to a thread.
 pub trait Park: Send + fmt::Debug {

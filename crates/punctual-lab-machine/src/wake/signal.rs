@@ -6,7 +6,7 @@
 //! Rules:
 //! 1. The signals are closed in the thread that opens an end, and stay closed when that end is dropped: what is still on
 //!    its way would otherwise end the process.
-//! 2. The handler touches one word of a static table, which is async-signal-safe.
+//! 2. The handler does nothing, which is async-signal-safe: that it ran ends a sleep.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -19,7 +19,6 @@ use punctual_machine::SystemError;
 use punctual_machine::async_io::{Owner, raise_signal};
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::slept::Slept;
-use punctual_machine::sync::{AtomicU64, Ordering};
 
 /// Real-time signals, counted from SIGRTMIN; the first few are left to others.
 const FOR_SIGWAIT: i32 = 5;
@@ -63,18 +62,16 @@ struct QueuedInfo {
     padding: i32,
     pid: i32,
     user: u32,
-    value: u64,
-    rest: [u64; 12],
+    rest: [u64; 13],
 }
 
 const _: () = assert!(size_of::<QueuedInfo>() == size_of::<libc::siginfo_t>());
 
-/// Posts a signal with a value to one thread of this process.
+/// Posts a signal to one thread of this process.
 #[derive(Debug)]
 struct NotifySignal {
     signal: i32,
     thread: i32,
-    value: u64,
 }
 
 impl Notify for NotifySignal {
@@ -87,8 +84,7 @@ impl Notify for NotifySignal {
             padding: 0,
             pid: process,
             user: punctual_machine::process::user(),
-            value: self.value,
-            rest: [0; 12],
+            rest: [0; 13],
         };
         // SAFETY: the kernel reads 128 bytes of siginfo, which the structure has, and keeps no pointer. A full queue
         // (EAGAIN) holds signals that wake as well; a thread that is gone (ESRCH) has nobody to wake.
@@ -99,8 +95,8 @@ impl Notify for NotifySignal {
 }
 
 impl NotifySignal {
-    fn to_this_thread(signal: i32, value: u64) -> Self {
-        Self { signal, thread: rustix::thread::gettid().as_raw_pid(), value }
+    fn to_this_thread(signal: i32) -> Self {
+        Self { signal, thread: rustix::thread::gettid().as_raw_pid() }
     }
 }
 
@@ -152,7 +148,7 @@ impl Park for ParkSigWait {
 pub(super) fn open_sigwait() -> Result<Ends, SystemError> {
     let signal = real_time_signal(FOR_SIGWAIT);
     mask(libc::SIG_BLOCK, signal)?;
-    Ok(Ends::new(ParkSigWait(signal), NotifySignal::to_this_thread(signal, 0)))
+    Ok(Ends::new(ParkSigWait(signal), NotifySignal::to_this_thread(signal)))
 }
 
 pub(super) fn open_signalfd() -> Result<Ends, SystemError> {
@@ -166,50 +162,19 @@ pub(super) fn open_signalfd() -> Result<Ends, SystemError> {
     }
     // SAFETY: the kernel has just returned this descriptor, and nobody else knows it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    Ok(Ends::new(ParkReadable(descriptor), NotifySignal::to_this_thread(signal, 0)))
+    Ok(Ends::new(ParkReadable(descriptor), NotifySignal::to_this_thread(signal)))
 }
 
-/// Receivers with a handler at a time.
-const SLOTS: usize = 64;
+extern "C" fn deliver(_signal: libc::c_int, _info: *mut libc::siginfo_t, _context: *mut libc::c_void) {}
 
-/// How often the handler ran for each of them.
-static DELIVERED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// Which of them are taken.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn deliver(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, of a signal that was queued with a value; whoever else
-    // queues this signal passes some value too, which is checked.
-    let slot = unsafe { (*info).si_value().sival_ptr }.addr();
-    if let Some(delivered) = DELIVERED.get(slot) {
-        delivered.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A receiver whose handler runs when it is notified: in its sleep, and, while deliveries are open, in the middle of its code.
+/// A receiver whose handler runs in its sleep, when it is notified.
 #[derive(Debug)]
-pub struct SignalHandler {
-    signal: i32,
-    slot: usize,
-}
+struct SignalHandler(i32);
 
 impl SignalHandler {
     /// For the calling thread, with deliveries closed.
-    ///
-    /// # Errors
-    /// 64 receivers exist already, or the handler cannot be installed.
-    pub fn new() -> Result<Self, SystemError> {
+    fn new() -> Result<Self, SystemError> {
         let signal = real_time_signal(FOR_HANDLER);
-        let mut slot = 0;
-        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
-            slot = taken.trailing_ones() as usize;
-            (slot < SLOTS).then(|| taken | 1 << slot)
-        });
-        if taken.is_err() {
-            let full = std::io::Error::other("64 receivers have one already");
-            return Err(SystemError::new("install", "signal handler", full));
-        }
-        let handler = Self { signal, slot };
         mask(libc::SIG_BLOCK, signal)?;
         // SAFETY: `sigaction` is plain data for which all zeroes is a value.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -219,26 +184,8 @@ impl SignalHandler {
         // SAFETY: the handler keeps rule 2; the structure is live.
         match unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } {
             -1 => Err(SystemError::last("install", "signal handler")),
-            _ => Ok(handler),
+            _ => Ok(Self(signal)),
         }
-    }
-
-    /// STUI: from now on the handler interrupts this thread whenever it is notified.
-    ///
-    /// # Errors
-    /// The kernel refuses, which it has no reason to.
-    pub fn open_deliveries(&self) -> Result<(), SystemError> {
-        mask(libc::SIG_UNBLOCK, self.signal)
-    }
-
-    /// How often the handler ran.
-    pub fn delivered(&self) -> u64 {
-        DELIVERED[self.slot].load(Ordering::Relaxed)
-    }
-
-    /// The end by which others notify the calling thread, which must be the one that made this.
-    pub fn notifier(&self) -> Box<dyn Notify> {
-        Box::new(NotifySignal::to_this_thread(self.signal, self.slot as u64))
     }
 
     /// Opens deliveries and sleeps, in one; closed again on return.
@@ -252,18 +199,11 @@ impl SignalHandler {
         };
         // SAFETY: the set is initialised; no descriptors are passed, and the time and the set are live during the call.
         let outcome = unsafe {
-            libc::sigdelset(&raw mut open, self.signal);
+            libc::sigdelset(&raw mut open, self.0);
             libc::ppoll(ptr::null_mut(), 0, &raw const timeout, &raw const open)
         };
         // A handler that ran, whichever, is an interruption (-1).
         Slept::to_the_limit(outcome == 0)
-    }
-}
-
-impl Drop for SignalHandler {
-    fn drop(&mut self) {
-        DELIVERED[self.slot].store(0, Ordering::Relaxed);
-        TAKEN.fetch_and(!(1 << self.slot), Ordering::AcqRel);
     }
 }
 
@@ -273,7 +213,7 @@ impl Park for SignalHandler {
     }
 
     fn drain(&mut self) {
-        while take(self.signal) {}
+        while take(self.0) {}
     }
 
     /// The mask is read, `ppoll` sleeps, and the handler returns by a call too.
@@ -284,8 +224,8 @@ impl Park for SignalHandler {
 
 pub(super) fn open_handler() -> Result<Ends, SystemError> {
     let handler = SignalHandler::new()?;
-    let notify = handler.notifier();
-    Ok(Ends { park: Box::new(handler), notify })
+    let notify = NotifySignal::to_this_thread(handler.0);
+    Ok(Ends::new(handler, notify))
 }
 
 #[derive(Debug)]
@@ -328,25 +268,6 @@ mod tests {
     use punctual_machine::async_io::{interrupt_on_news, signals_delivered};
 
     use super::*;
-
-    /// Goal: with deliveries open the handler interrupts a thread that never calls the kernel; closed, it waits.
-    #[test]
-    fn deliveries_interrupt_running_code_only_while_they_are_open() {
-        let handler = SignalHandler::new().unwrap();
-        let (notify, bell) = (handler.notifier(), Doorbell::default());
-        notify.notify(&bell);
-        notify.notify(&bell);
-        assert_eq!(handler.delivered(), 0, "closed");
-        handler.open_deliveries().unwrap();
-        assert!(handler.delivered() >= 2, "both were waiting, and are queued, not merged");
-        std::thread::scope(|scope| {
-            scope.spawn(|| notify.notify(&bell));
-            let start = std::time::Instant::now();
-            while handler.delivered() < 3 {
-                assert!(start.elapsed() < Duration::from_secs(60), "never interrupted");
-            }
-        });
-    }
 
     /// Goal: `O_ASYNC` interrupts whoever runs. Nothing else in this program raises SIGIO, so what is counted is of this socket.
     #[test]
