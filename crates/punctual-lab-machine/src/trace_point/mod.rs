@@ -162,11 +162,6 @@ pub struct TraceDump {
 }
 
 impl TraceDump {
-    /// When it was taken, nanoseconds of `CLOCK_MONOTONIC`.
-    pub fn until_ns(&self) -> u64 {
-        self.until_ns
-    }
-
     /// Bytes copied.
     pub fn size(&self) -> usize {
         self.copies.iter().map(|(_, copy)| copy.bytes.len()).sum()

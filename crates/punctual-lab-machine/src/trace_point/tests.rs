@@ -47,10 +47,10 @@ fn a_sleep_is_recorded() {
     for trace in &traces {
         assert!(!trace.is_damaged, "CPU {}", trace.cpu);
         assert!(trace.events.is_sorted_by_key(|event| event.at_ns), "CPU {}", trace.cpu);
-        assert!(trace.since_ns <= trace.until_ns && trace.until_ns == dump.until_ns());
+        assert!(trace.since_ns <= trace.until_ns && trace.until_ns == dump.until_ns);
     }
     let later = recorder.dump(monotonic_ns()).expect("a dump");
-    assert!(!fell_asleep(&recorder.read(&later), thread_id(), dump.until_ns()));
+    assert!(!fell_asleep(&recorder.read(&later), thread_id(), dump.until_ns));
 }
 
 /// Goal: a recorder that is paused says what it lost, and when.
