@@ -8,7 +8,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "busy",
     words: "computed all the while",
-    evidence: "it ran (sched_switch, CPU clock of the thread), and its work was waited for",
     fix: "make the handler shorter, or give it more threads",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_own_work().then(String::new),

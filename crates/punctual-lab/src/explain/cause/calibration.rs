@@ -6,7 +6,6 @@ use crate::explain::start::StartStep;
 pub(super) static DEFINITION: Definition = Definition {
     name: "calibration",
     words: "a clock was calibrated",
-    evidence: "the time in the first call of the clock, in a process of its own",
     fix: "run on a kernel that tells the rate of its counter, or start earlier than the first message is due",
     verify: "punctual run peel, and punctual compare RUN RUN",
     // A trace says what the thread did there: it ran, or waited.

@@ -7,7 +7,6 @@ use crate::explain::start::StartStep;
 pub(super) static DEFINITION: Definition = Definition {
     name: "construction",
     words: "a node was opened: memory was mapped and touched, sockets were made",
-    evidence: "the time from the call that opens a node until it has returned",
     fix: "open nodes and bind communicators before the first message is due",
     verify: "punctual verify RUN --fix prime, of a run of peel",
     // A trace says what the thread did there: it ran, or waited.

@@ -6,7 +6,6 @@ use crate::explain::account::Absence;
 pub(super) static DEFINITION: Definition = Definition {
     name: "cpu_asleep",
     words: "woken, but its CPU idled on: asleep itself, or not run by a hypervisor",
-    evidence: "the time from sched_waking to sched_switch while the CPU's idle task ran",
     fix: "keep the CPU awake (hold /dev/cpu_dma_latency at 0, or spin); under a hypervisor, a dedicated host",
     verify: "punctual verify RUN --fix awake, or --fix wake=spin",
     in_trace: |clue| (clue.absence_without_quota() == Some(Absence::CpuAsleep)).then(String::new),

@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "faults_major",
     words: "memory was touched that was not there: it was read from the disk",
-    evidence: "uninterruptible waits of the thread, half as many major page faults or more (sched_switch, getrusage)",
     fix: "lock the memory (mlockall), read files before they are needed, or turn swap off",
     verify: "punctual verify RUN --fix prefault",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Page)).then(|| clue.wakers()),

@@ -8,7 +8,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "faults_minor",
     words: "memory was touched for the first time",
-    evidence: "page faults of the thread (getrusage), each as long as one takes on this host",
     fix: "touch and lock the memory before (mlockall, MAP_POPULATE)",
     verify: "punctual verify RUN --fix prefault",
     in_trace: |clue| clue.is_faulting().then(String::new),

@@ -7,7 +7,6 @@ use crate::explain::start::StartStep;
 pub(super) static DEFINITION: Definition = Definition {
     name: "first_use",
     words: "keys were read and made ready for the first time",
-    evidence: "the time from the first look at the keys until all are ready",
     fix: "read keys, and use a library once, before the first message is due",
     verify: "punctual verify RUN --fix prime, of a run of peel",
     // A trace says what the thread did there: it ran, or waited.

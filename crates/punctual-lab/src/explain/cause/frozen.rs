@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scene};
 pub(super) static DEFINITION: Definition = Definition {
     name: "frozen",
     words: "frozen: its control group was frozen until somebody thawed it",
-    evidence: "asleep until another thread woke it, while cgroup.stat.local counts the group as frozen (Linux 6.18)",
     fix: "find who freezes it: a container that is paused, a checkpoint, a manager of background programs",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thaw)).then(|| clue.wakers()),

@@ -5,7 +5,6 @@ use super::{BLANK, Definition};
 pub(super) static DEFINITION: Definition = Definition {
     name: "handler_blocked",
     words: "did not listen: it slept or waited in its own code, such as the handler of a message before",
-    evidence: "the application listened later; until then its thread gave the CPU up by itself, and was neither ready nor stopped",
     fix: "wait on another thread: the one that receives should do nothing else that blocks",
     verify: "run it again, and look whether the log stays empty",
     // A trace says what it waited for: waited, slept, storage.

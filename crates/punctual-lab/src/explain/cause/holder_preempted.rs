@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "holder_preempted",
     words: "waited for another thread, which was ready to run but had no CPU",
-    evidence: "it went to sleep by itself; who woke it was ready for most of that time while others ran (sched_switch, sched_waking)",
     fix: "a mutex with priority inheritance, or the same urgency for whoever holds the lock",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::PreemptedThread)).then(|| clue.wakers()),

@@ -9,7 +9,6 @@ use crate::explain::naming::interruption;
 pub(super) static DEFINITION: Definition = Definition {
     name: "interrupts",
     words: "its CPU was in interrupts",
-    evidence: "irq_handler and softirq events on its CPU within the stage",
     fix: "move the interrupts to another CPU (/proc/irq/*/smp_affinity_list, rps_cpus), or the thread",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace,

@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "kernel_lock",
     words: "waited for a lock of the kernel, such as that of a file or of the memory map",
-    evidence: "it left its CPU in the uninterruptible state, and a thread that is not the kernel's own woke it (sched_switch, sched_waking)",
     fix: "do not share the file or the memory map: other threads that write the same file, map or unmap memory",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::KernelLock)).then(|| clue.wakers()),

@@ -5,7 +5,6 @@ use super::{BLANK, Definition};
 pub(super) static DEFINITION: Definition = Definition {
     name: "lost_fragment",
     words: "lost: it came in part, because a fragment was missing",
-    evidence: "datagrams that the kernel could not put together, or still waits for (ReasmFails, and FRAG of sockstat)",
     fix: "messages that fit into a packet (below the MTU), a larger MTU, or a path that loses less: one lost packet loses the whole message",
     verify: "run it again with --size below the MTU, and punctual compare RUN RUN",
     // A message that never came has no interval.

@@ -8,7 +8,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "migration",
     words: "taken off its CPU to run on another",
-    evidence: "the kernel's thread migration/N took its CPU, and it ran on another next (sched_switch)",
     fix: "pin it once, at its start (taskset; --client-cpu and --responder-cpu of run response), and look for who changes its affinity or its cpuset",
     verify: "punctual verify RUN --fix pin",
     in_trace: |clue| match clue.kind {

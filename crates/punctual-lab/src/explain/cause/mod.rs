@@ -79,8 +79,6 @@ pub struct Definition {
     pub name: &'static str,
     /// As a person reads it.
     pub words: &'static str,
-    /// What it is seen in.
-    pub evidence: &'static str,
     /// What to try.
     pub fix: &'static str,
     /// How to see whether that helped.
@@ -103,7 +101,6 @@ pub struct Definition {
 const BLANK: Definition = Definition {
     name: "",
     words: "",
-    evidence: "",
     fix: "",
     verify: "",
     in_trace: |_| None,

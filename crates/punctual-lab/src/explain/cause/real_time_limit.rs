@@ -7,7 +7,6 @@ use crate::scheduling::Urgency;
 pub(super) static DEFINITION: Definition = Definition {
     name: "real_time_limit",
     words: "ready to run, but at the kernel's limit for real-time threads",
-    evidence: "a real-time thread was ready for longer than a tick while ordinary ones ran (sched_rt_runtime_us, fair_server)",
     fix: "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20",
     verify: "punctual verify RUN --fix nice",
     in_trace: |clue| clue.is_at_limit().then(|| clue.who_ran()),

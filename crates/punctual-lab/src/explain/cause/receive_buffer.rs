@@ -5,7 +5,6 @@ use super::{BLANK, Definition};
 pub(super) static DEFINITION: Definition = Definition {
     name: "receive_buffer",
     words: "lost: its receive buffer was full",
-    evidence: "datagrams without room, by the socket's counter (SO_MEMINFO) and its namespace's (RcvbufErrors)",
     fix: "a larger receive buffer (SO_RCVBUF, net.core.rmem_max), or a receiver that reads sooner",
     verify: "punctual verify RUN --fix buffers",
     // A message that never came has no interval.

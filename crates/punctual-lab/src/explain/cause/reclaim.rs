@@ -8,7 +8,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "reclaim",
     words: "took memory back from others, because none was free",
-    evidence: "it was in reclaim or compaction, running or waiting (mm_vmscan_memcg_reclaim, mm_vmscan_direct_reclaim, mm_compaction)",
     fix: "raise the memory limit of its control group (memory.max), or give the machine room; allocate and touch at the start; write large files elsewhere, or without the page cache",
     verify: "run it again, and punctual compare RUN RUN; memory.events of the group counts max",
     in_trace: |clue| match clue.kind {

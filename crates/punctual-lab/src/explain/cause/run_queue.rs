@@ -8,7 +8,6 @@ use crate::scheduling::Urgency;
 pub(super) static DEFINITION: Definition = Definition {
     name: "run_queue",
     words: "ready to run, but the CPU was another's",
-    evidence: "the time from sched_waking to sched_switch while an ordinary thread ran; schedstat",
     fix: "give the thread a CPU of its own (taskset, isolcpus; --client-cpu and --responder-cpu of run response), or --sched fifo:50 where there is that option",
     verify: "punctual verify RUN --fix class",
     in_trace: |clue| Some(clue.trace.name(clue.ordinary_neighbour()?)),

@@ -9,7 +9,6 @@ use crate::explain::start::StartStep;
 pub(super) static DEFINITION: Definition = Definition {
     name: "signals",
     words: "interrupted by signals again and again",
-    evidence: "signals within 20 µs of one another (signal_deliver); at a start interruptions counted by the process's own handler",
     fix: "wait in a blocking call or in epoll, and ask for SIGIO (O_ASYNC) only while nothing else listens; slow a timer or a profiler that signals",
     verify: "punctual verify RUN --fix sigio-off, of a run of peel or of vehicles",
     in_trace: |clue| match clue.kind {

@@ -9,7 +9,6 @@ use crate::explain::injection::{How, Injection, Needs};
 pub(super) static DEFINITION: Definition = Definition {
     name: "slept",
     words: "slept until a time, or until a device was ready",
-    evidence: "it went to sleep by itself and an interrupt woke it (sched_switch, sched_waking)",
     fix: "let another thread sleep and wait: no sleep, timeout or retry on the path of a message",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Interrupt)).then(String::new),

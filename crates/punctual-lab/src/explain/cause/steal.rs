@@ -5,7 +5,6 @@ use super::{BLANK, Definition};
 pub(super) static DEFINITION: Definition = Definition {
     name: "steal",
     words: "the hypervisor took the CPU away",
-    evidence: "the hypervisor's own account (/proc/stat), less what may be of another time",
     fix: "use a dedicated host",
     verify: "run it there, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_stolen().then(String::new),

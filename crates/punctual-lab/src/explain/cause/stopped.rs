@@ -8,7 +8,6 @@ use crate::explain::injection::{How, Injection, Needs, Scene};
 pub(super) static DEFINITION: Definition = Definition {
     name: "stopped",
     words: "stopped, until a signal continued it",
-    evidence: "it left its CPU stopped (sched_switch); neither ran nor was ready until SIGCONT came",
     fix: "find who stops it: SIGSTOP, job control of a shell",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| {

@@ -11,7 +11,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "storage",
     words: "waited for storage: to write, to sync or to read a file",
-    evidence: "it left its CPU in the uninterruptible state, and an interrupt or a thread of the kernel woke it (sched_switch, sched_waking)",
     fix: "write and sync files in another thread (logs, journals), or keep them in memory (/dev/shm)",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Device)).then(|| clue.wakers()),

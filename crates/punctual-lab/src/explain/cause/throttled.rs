@@ -6,7 +6,6 @@ use crate::explain::injection::{How, Injection, Needs, Scene};
 pub(super) static DEFINITION: Definition = Definition {
     name: "throttled",
     words: "throttled: the CPU quota of its control group had run out",
-    evidence: "off its CPU, which idled, while cpu.stat counts the group as throttled",
     fix: "raise the quota of the control group (cpu.max, cpu.cfs_quota_us), or sleep where it spins",
     verify: "punctual verify RUN --fix quota",
     in_trace: |clue| clue.is_throttled().then(String::new),

@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scene};
 pub(super) static DEFINITION: Definition = Definition {
     name: "traced",
     words: "held by a debugger, or by a program that traces its system calls",
-    evidence: "it left its CPU traced, was woken by its tracer, or waited for the CPU that its tracer had (sched_switch, sched_waking); TracerPid",
     fix: "end what traces it (TracerPid in /proc/PID/status): strace, gdb, a profiler that stops threads",
     verify: "punctual verify RUN --fix untrace",
     in_trace: |clue| clue.tracers(),

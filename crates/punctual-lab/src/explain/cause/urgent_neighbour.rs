@@ -7,7 +7,6 @@ use crate::scheduling::Urgency;
 pub(super) static DEFINITION: Definition = Definition {
     name: "urgent_neighbour",
     words: "ready to run, but a real-time thread had the CPU",
-    evidence: "the time from sched_waking to sched_switch while a thread of a real-time class ran",
     fix: "move that thread to another CPU (taskset), or lower its class (chrt)",
     verify: "punctual verify RUN --fix pin",
     in_trace: |clue| Some(clue.trace.name(clue.urgent_neighbour()?)),

@@ -7,7 +7,6 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "waited",
     words: "waited until another thread woke it",
-    evidence: "it went to sleep by itself and a thread woke it (sched_switch, sched_waking)",
     fix: "see what the one was doing who woke it; hold locks for shorter, or give them priority inheritance",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thread)).then(|| clue.wakers()),
