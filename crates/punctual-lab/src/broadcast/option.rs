@@ -298,15 +298,7 @@ pub enum Disruption {
 }
 
 impl Disruption {
-    /// As it is written in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Stop => "stop",
-        }
-    }
-
-    /// The same, more than once.
+    /// As it is written in results, more than once.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Kill => "kills",

@@ -18,11 +18,6 @@ pub enum Tier {
     Trace,
 }
 
-impl Tier {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Windows, Self::Trace];
-}
-
 /// One injection, and what each tier called it.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {

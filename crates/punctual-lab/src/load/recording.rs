@@ -142,11 +142,6 @@ impl<D: Copy + Default> Recording<D> {
         self.arrivals
     }
 
-    /// Answers that came after a younger one's of their flow.
-    pub fn reordered(&self) -> u64 {
-        self.reordered
-    }
-
     /// Notes that the next message was sent.
     #[inline]
     pub fn note_sent(&mut self, due: Ticks, sent: Ticks) {

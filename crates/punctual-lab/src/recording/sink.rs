@@ -28,11 +28,6 @@ impl Sink {
         &mut self.buffer
     }
 
-    /// Bytes that are not in the file yet.
-    pub fn waiting(&self) -> usize {
-        self.buffer.len()
-    }
-
     /// The same file, for who asks how large it is.
     ///
     /// # Errors

@@ -126,9 +126,7 @@ struct Mark {
 /// What came of writing.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Messages in the file.
-    pub messages: u64,
-    /// Bytes of their contents.
+    /// Bytes of the contents of messages in the file.
     pub bytes: u64,
     /// Bytes of the file.
     pub file_size: u64,
@@ -244,7 +242,7 @@ impl Unsettled {
         if error.is_some() {
             written = file.end_short(ns, totals, (written, before));
         }
-        Written { messages: written.messages, bytes: written.bytes, file_size: file.sink.size(), error }
+        Written { bytes: written.bytes, file_size: file.sink.size(), error }
     }
 }
 

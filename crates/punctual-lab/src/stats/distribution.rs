@@ -29,11 +29,6 @@ impl Quantile {
         (per_million < 1_000_000).then_some(Self { per_million })
     }
 
-    /// Between 0 and 1.
-    pub fn fraction(self) -> f64 {
-        self.per_million as f64 / 1e6
-    }
-
     /// How many samples are at or below it, of `count`: the nearest rank, from 1.
     pub fn rank(self, count: u64) -> u64 {
         let rank = (u128::from(count) * u128::from(self.per_million)).div_ceil(1_000_000);
@@ -109,11 +104,6 @@ impl Distribution {
     /// Messages, however they ended.
     pub fn count(&self) -> u64 {
         self.finite_ns.len() as u64 + self.infinite
-    }
-
-    /// Messages that never came.
-    pub fn infinite(&self) -> u64 {
-        self.infinite
     }
 
     /// The finite latencies, ascending.
