@@ -27,6 +27,7 @@ use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Requests, Worker, by_name};
+use crate::units::OptionName;
 
 /// A message noticed later than this is counted, whatever the reason.
 const LATE_AFTER: Duration = Duration::from_millis(10);
@@ -72,16 +73,6 @@ pub enum Mutation {
     Notify,
     /// The sender halts for two limits in the middle of some notifications, as a stopped process does: none is lost.
     Halt,
-}
-
-impl fmt::Display for Mutation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Look => "look",
-            Self::Notify => "notify",
-            Self::Halt => "halt",
-        })
-    }
 }
 
 /// What came of it.
@@ -158,7 +149,7 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let bus = format!("soak-{:x}", random() & 0xFFFF_FFFF);
     let seed = options.seed.to_string();
     let mut environment = vec![("PUNCTUAL_DELAYS", seed.as_str())];
-    let fault = options.spoilt.map(|fault| fault.to_string());
+    let fault = options.spoilt.map(OptionName::name);
     environment.extend(fault.as_deref().map(|fault| ("PUNCTUAL_FAULT", fault)));
     let start = |begins: bool| {
         let mut worker = Worker::start_with("soak", &environment)?;
@@ -321,19 +312,5 @@ impl End<'_> {
         } else {
             self.tally.unfinished += 1;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: a fault is planted by the name under which it is asked for.
-    #[test]
-    fn names_are_read_back() {
-        for spoilt in Mutation::value_variants() {
-            assert_eq!(Mutation::from_str(&spoilt.to_string(), false), Ok(*spoilt));
-        }
-        assert!(Mutation::from_str("all", false).is_err());
     }
 }

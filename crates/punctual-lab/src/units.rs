@@ -1,8 +1,20 @@
-//! Numbers as people read and write them.
+//! Numbers and names as people read and write them.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
+
+use clap::ValueEnum;
+
+/// What has one name in options, results and tables.
+pub trait OptionName: ValueEnum {
+    /// Its name as the value of an option.
+    fn name(self) -> String {
+        self.to_possible_value().expect("an option has this value").get_name().to_owned()
+    }
+}
+
+impl<T: ValueEnum> OptionName for T {}
 
 /// Microseconds of three significant digits: 0.043, 0.21, 6.04, 71.3, 3,248.
 pub fn micros(ns: f64) -> String {

@@ -6,7 +6,7 @@ use super::overview::{Trials, speed_of};
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
 use crate::summary::{CellResult, Summary};
-use crate::units::{dash, fixed};
+use crate::units::{OptionName, dash, fixed};
 
 /// When the last member had each message of a trial.
 pub(super) fn latency<'a>(summary: &'a Summary, trial: &BroadcastTrial) -> Option<&'a CellResult> {

@@ -26,6 +26,7 @@ use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::{CellId, Kind, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{CellResult, Skipped, Summary};
+use crate::units::OptionName;
 
 /// Messages at the start of each trial that count apart: rings, buffers and windows are touched for the first time.
 const WARMUP: u64 = 64;
@@ -241,7 +242,7 @@ fn group(
     let cell = CellId {
         kind: Kind::OneWay,
         size: settings.message,
-        ..CellId::new(plan.engine.name(), &trial.wake())
+        ..CellId::new(&plan.engine.name(), &trial.wake())
     };
     match settings.paced {
         None => drop(store.append(&cell, round, &judged.samples)?),
@@ -312,7 +313,7 @@ fn disrupted(
     let cell = CellId {
         kind: Kind::OneWay,
         size: settings.message,
-        ..CellId::new(plan.engine.name(), &trial.wake())
+        ..CellId::new(&plan.engine.name(), &trial.wake())
     };
     store.append(&cell, round, &samples)?;
     Ok(trial)
@@ -327,7 +328,7 @@ fn store_trial(
     let Some(asked) = &settings.kv else { return Ok(None) };
     let (trial, cells) = kv::make(testbed, settings, turn, asked)?;
     for (wake, samples) in &cells {
-        let cell = CellId { size: settings.message, ..CellId::new(trial.engine.name(), wake) };
+        let cell = CellId { size: settings.message, ..CellId::new(&trial.engine.name(), wake) };
         store.append(&cell, round, samples)?;
     }
     Ok(Some(trial))
@@ -372,14 +373,14 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
         }
     };
     for trial in &overall.trials {
-        add(trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
+        add(&trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
     }
     for trial in &overall.disrupted {
-        add(trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
+        add(&trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
     }
     for trial in &overall.kv {
         let rate = trial.best().map_or(0.0, KvStep::rate);
-        add(trial.engine.name(), &trial.wake(), trial.value, (rate, "op/s"));
+        add(&trial.engine.name(), &trial.wake(), trial.value, (rate, "op/s"));
     }
     for floor in &overall.floors {
         let (engine, wake) = floor.datagrams.cell();

@@ -10,7 +10,7 @@ use punctual::broadcast::Guarantee;
 use serde::{Deserialize, Serialize};
 
 use super::kv::option::KvSettings;
-use crate::units::size_in;
+use crate::units::{OptionName, size_in};
 
 /// What carries frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -44,27 +44,12 @@ pub enum OtherSystem {
     JgroupsMtu,
 }
 
-impl OtherSystem {
-    /// As it is written in options and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Corosync => "corosync",
-            Self::CorosyncUdp => "corosync-udp",
-            Self::Jgroups => "jgroups",
-            Self::JgroupsMtu => "jgroups-mtu",
-        }
-    }
-}
-
 impl BroadcastEngine {
     /// As it is written in options and results.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
             Self::Other(system) => system.name(),
-            Self::Shared => "shared",
-            Self::Multicast => "multicast",
-            Self::Udp => "udp",
-            Self::Ethernet => "ethernet",
+            ours => OptionName::name(ours),
         }
     }
 
@@ -94,16 +79,6 @@ pub enum BroadcastKind {
 }
 
 impl BroadcastKind {
-    /// As it is written in options and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ab => "ab",
-            Self::Agreed => "agreed",
-            Self::Urb => "urb",
-            Self::Beb => "beb",
-        }
-    }
-
     /// Whether all members deliver the messages of all senders in one order.
     pub fn is_ordered(self) -> bool {
         self.guarantee().is_ordered()

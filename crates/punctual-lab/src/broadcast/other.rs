@@ -12,6 +12,7 @@ use super::kernel_faults::KernelFaults;
 use super::option::Paced;
 use super::protocol::{Joined, MemberAnswer, MemberEnd, MemberPlan, OtherPlan, size_behind};
 use crate::run::{self, Worker};
+use crate::units::OptionName;
 
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-broadcast";

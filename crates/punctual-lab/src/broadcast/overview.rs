@@ -10,7 +10,7 @@ use crate::report::parts::{self, three_cells};
 use crate::report::section::{Cell, Column, Output, Section, Table, Tone, numbers};
 use crate::stats::middle;
 use crate::summary::Summary;
-use crate::units::{count, dash, fixed};
+use crate::units::{OptionName, count, dash, fixed};
 
 /// What the summary holds of it.
 fn overall(summary: &Summary) -> Option<BroadcastOverall> {

@@ -4,6 +4,7 @@ use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::KvTurn;
 use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FrameSize};
 use super::testbed::TrialPlan;
+use crate::units::OptionName;
 
 /// What is made in a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,7 +16,7 @@ use crate::response::option::{Ends, Variant};
 use crate::run::processor;
 use crate::scheduling::Control;
 use crate::scheduling::Urgency;
-use crate::units::{address, size_in};
+use crate::units::{OptionName, address, size_in};
 
 /// Options of the responder.
 #[derive(Debug, Args)]

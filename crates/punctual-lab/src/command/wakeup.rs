@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::load::wake::Route;
 use crate::run::{Common, LoadArgument};
 use crate::soak::{Mutation, SoakOptions, SoakTally, soak};
-use crate::units::plural;
+use crate::units::{OptionName, plural};
 use crate::wakeup::{WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
@@ -79,7 +79,7 @@ fn soak_messages(arguments: &WakeupArguments, count: u64) -> Result<(), Failure>
     }
     if let (Some(spoilt), false) = (arguments.spoil, punctual_machine::label::is_labelled()) {
         let text = "nothing can be planted in this build; build it with RUSTFLAGS=\"--cfg labelled_stores\"";
-        return Err(Failure::Usage(format!("--spoil {spoilt}: {text}")));
+        return Err(Failure::Usage(format!("--spoil {}: {text}", spoilt.name())));
     }
     catch_interrupts()?;
     let common = &arguments.options.common;

@@ -9,6 +9,7 @@ use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::explain::start::StartStep;
 use crate::stats::{ERROR, sign_test};
+use crate::units::OptionName;
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2_000;
@@ -374,7 +375,7 @@ pub fn look_for(
     let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
     let Growth { figure, without, with, adds } = fresh.or_else(|| longest(|_| true)).unwrap_or(signals);
     let cause = cause_of(&figure);
-    let found = adds.is_above_zero() && cause == Cause::made_by(culprit.name());
+    let found = adds.is_above_zero() && cause == Cause::made_by(&culprit.name());
     let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());
     Some(FaultFound { culprit, figure, cause, fix, without, with, adds, found })
 }

@@ -24,6 +24,7 @@ use crate::scheduling::Urgency;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
+use crate::units::OptionName;
 
 /// Other processes that start at the same time: with ours the original's fifteen.
 const CROWD: usize = 14;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{EndpointPlan, Medium, Stack, VALUE_SIZE};
 use crate::sample::CellId;
+use crate::units::OptionName;
 
 /// A layer, with everything below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,18 +97,6 @@ pub enum InjectedFault {
     ColdCrypto,
     /// Fourteen other processes start at the same time
     CrowdAtStart,
-}
-
-impl InjectedFault {
-    /// As it is written on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SigioAtStart => "sigio-at-start",
-            Self::PoolsInConstructor => "pools-in-constructor",
-            Self::ColdCrypto => "cold-crypto",
-            Self::CrowdAtStart => "crowd-at-start",
-        }
-    }
 }
 
 /// The cell of a layer; with a culprit, of the layer in which it should show.

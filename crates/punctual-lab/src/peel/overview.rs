@@ -10,7 +10,7 @@ use crate::report::draw::{Stair, stairs};
 use crate::report::parts;
 use crate::report::section::{Block, Cell, Column, Section, Table, Tone};
 use crate::summary::Summary;
-use crate::units::{dash, grouped, micros, percent};
+use crate::units::{OptionName, dash, grouped, micros, percent};
 
 /// What the summary holds of it.
 pub fn overall(summary: &Summary) -> Option<Overall> {

@@ -23,16 +23,6 @@ pub enum StartFix {
 }
 
 impl StartFix {
-    /// As it is written on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Prime => "prime",
-            Self::SigioOff => "sigio-off",
-            Self::Class => "class",
-            Self::Nice => "nice",
-        }
-    }
-
     /// How urgent the process is, before its first instruction too.
     pub(super) fn urgency(self) -> Urgency {
         match self {

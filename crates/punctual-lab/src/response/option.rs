@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::port::Way;
 use crate::scheduling::{Control, Urgency};
+use crate::units::OptionName;
 
 /// Whose threads are urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
@@ -31,17 +32,6 @@ pub enum Recorded {
     Windows,
     /// The kernel's trace too (root)
     Trace,
-}
-
-impl Recorded {
-    /// As options and results have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Windows => "windows",
-            Self::Trace => "trace",
-        }
-    }
 }
 
 /// One thing that is measured: a way and an urgency, and what is recorded meanwhile.

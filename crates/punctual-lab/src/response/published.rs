@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::port::Way;
 use crate::sample::Load;
 use crate::summary::CellResult;
+use crate::units::OptionName;
 
 /// Bytes of the article's packets.
 const SIZE: usize = 512;

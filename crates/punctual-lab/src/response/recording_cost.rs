@@ -9,7 +9,7 @@ use crate::sample::{CellId, Phase};
 use crate::stats::{Distribution, Quantile, Ratio};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::units::{count, dash};
+use crate::units::{OptionName, count, dash};
 
 /// One level of recording against none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use crate::load::forwarder::Faults;
 use crate::run::{Common, choose_cpus, network, processor};
 use crate::sample::{CellId, Load};
 use crate::scheduling::Urgency;
-use crate::units::{address, duration, size_in};
+use crate::units::{OptionName, address, duration, size_in};
 
 /// Options of the response.
 #[derive(Clone, Debug, Args)]

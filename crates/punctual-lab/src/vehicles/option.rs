@@ -14,7 +14,7 @@ use crate::run::rows::Row;
 use crate::run::{Common, hidden};
 use crate::sample::{CellId, Kind, Load};
 use crate::scheduling::Urgency;
-use crate::units::{duration, gap};
+use crate::units::{OptionName, duration, gap};
 
 /// Where the instant *received* is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -32,16 +32,6 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// As it is written in options and results.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Application => "application",
-            Self::Callback => "callback",
-            Self::Engine => "engine",
-            Self::Async => "async",
-        }
-    }
-
     /// Whether every vehicle receives, its own messages too; if not, one process receives from all.
     pub(super) fn is_mutual(self) -> bool {
         matches!(self, Self::Application | Self::Callback)
@@ -256,7 +246,7 @@ impl VehiclesSettings {
             load: Load::Open,
             gap_us: u64::try_from(self.asked.period.as_micros()).unwrap_or(u64::MAX),
             size: VALUE_SIZE,
-            ..CellId::new(row, self.asked.mode.name())
+            ..CellId::new(row, &self.asked.mode.name())
         }
     }
 

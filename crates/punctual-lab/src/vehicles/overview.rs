@@ -13,7 +13,7 @@ use crate::endpoint::Medium;
 use crate::report::parts;
 use crate::report::section::{Item, Output, Section};
 use crate::summary::Summary;
-use crate::units::{count, grouped, micros};
+use crate::units::{OptionName, count, grouped, micros};
 
 /// What stands in the summary under `vehicles`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::fix::Fix;
 use crate::store::Run;
+use crate::units::OptionName;
 
 /// Rounds of the layers, which are not what is asked for here, and messages of each.
 const ROUNDS: u32 = 2;

@@ -20,16 +20,6 @@ pub enum Reads {
     Local,
 }
 
-impl Reads {
-    /// As it is written in options and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Linearizable => "linearizable",
-            Self::Local => "local",
-        }
-    }
-}
-
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KvSettings {

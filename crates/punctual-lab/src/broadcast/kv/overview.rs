@@ -5,7 +5,7 @@ use crate::report::parts::three_cells;
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
 use crate::summary::Summary;
-use crate::units::{count, dash, fixed};
+use crate::units::{OptionName, count, dash, fixed};
 
 /// All trials.
 pub(in crate::broadcast) fn sections(trials: &[KvTrial], summary: &Summary) -> Vec<Section> {

@@ -16,6 +16,7 @@ use crate::broadcast::member::SUSPECT_AFTER;
 use crate::broadcast::option::{BroadcastEngine, BroadcastSettings, Disruption, Disruptions, FaultProfile};
 use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
 use crate::sample::{Outcome, Samples};
+use crate::units::OptionName;
 
 /// After more clients were asked for, so long until they count.
 const SETTLE: Duration = Duration::from_millis(100);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::broadcast::option::{BroadcastEngine, BroadcastKind, Disruption, FaultProfile};
 use crate::summary::Figures;
+use crate::units::OptionName;
 
 /// One member was away.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

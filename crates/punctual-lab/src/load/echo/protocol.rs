@@ -52,15 +52,6 @@ pub enum Verdict {
 }
 
 impl Protocol {
-    /// Its name in options and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Punctual => "punctual",
-            Self::Udp => "udp",
-            Self::Sockperf => "sockperf",
-        }
-    }
-
     /// The stamps that a responder of this protocol has a use for: others cannot carry them, and stamps of the device
     /// that nobody reads would fill the socket.
     pub fn responder_stamps(self, asked: Stamps) -> Stamps {
