@@ -154,52 +154,6 @@ impl FloorTrial {
     }
 }
 
-/// Makes all trials. Each is in the store before the next.
-fn run(
-    settings: &BroadcastSettings,
-    store: &mut Store,
-    bar: &ProgressBar,
-) -> Result<(BroadcastOverall, Vec<Skipped>), RunError> {
-    let most = settings.members.iter().copied().max().unwrap_or(0);
-    let turns = turns(settings);
-    let has_network = settings.engines.iter().any(|engine| engine.is_of_a_network());
-    let wants_network = has_network || !settings.against.is_empty();
-    let start = Clock::get().now();
-    let mut testbed = BroadcastTestbed::start(most, wants_network, settings.pin)?;
-    let mut overall = BroadcastOverall {
-        senders: settings.senders,
-        message: settings.message,
-        mtu: MTU,
-        trials: Vec::new(),
-        floors: Vec::new(),
-        disrupted: Vec::new(),
-        kv: Vec::new(),
-    };
-    let mut skipped = Vec::new();
-    Turns::new(settings.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
-        match turn {
-            Turn::Floor(members, datagrams, size) => {
-                overall.floors.push(floor(&mut testbed, settings.bytes, *members, (*datagrams, *size))?);
-            }
-            Turn::Group(plan) => {
-                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
-                overall.trials.push(group(&mut testbed, settings, &plan, (store, round), start)?);
-            }
-            Turn::Disrupted(plan, disruptions) => {
-                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
-                let trial = disrupted(&mut testbed, settings, &plan, *disruptions, (store, round))?;
-                overall.disrupted.push(trial);
-            }
-            Turn::Store(plan, kv) => {
-                let plan = TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
-                overall.kv.extend(store_trial(&mut testbed, settings, (&plan, *kv), (store, round))?);
-            }
-        }
-        Ok(true)
-    })?;
-    Ok((overall, skipped))
-}
-
 fn group(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
@@ -457,7 +411,45 @@ impl Experiment for BroadcastSettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Self::Made, RunError> {
-        run(self, store, bar)
+        let most = self.members.iter().copied().max().unwrap_or(0);
+        let turns = turns(self);
+        let has_network = self.engines.iter().any(|engine| engine.is_of_a_network());
+        let wants_network = has_network || !self.against.is_empty();
+        let start = Clock::get().now();
+        let mut testbed = BroadcastTestbed::start(most, wants_network, self.pin)?;
+        let mut overall = BroadcastOverall {
+            senders: self.senders,
+            message: self.message,
+            mtu: MTU,
+            trials: Vec::new(),
+            floors: Vec::new(),
+            disrupted: Vec::new(),
+            kv: Vec::new(),
+        };
+        let mut skipped = Vec::new();
+        Turns::new(self.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {
+            let in_round =
+                |plan: &TrialPlan| TrialPlan { seed: plan.seed.wrapping_add(round.into()), ..*plan };
+            match turn {
+                Turn::Floor(members, datagrams, size) => {
+                    overall.floors.push(floor(&mut testbed, self.bytes, *members, (*datagrams, *size))?);
+                }
+                Turn::Group(plan) => {
+                    let trial = group(&mut testbed, self, &in_round(plan), (store, round), start)?;
+                    overall.trials.push(trial);
+                }
+                Turn::Disrupted(plan, disruptions) => {
+                    let trial = disrupted(&mut testbed, self, &in_round(plan), *disruptions, (store, round))?;
+                    overall.disrupted.push(trial);
+                }
+                Turn::Store(plan, kv) => {
+                    let turn = (&in_round(plan), *kv);
+                    overall.kv.extend(store_trial(&mut testbed, self, turn, (store, round))?);
+                }
+            }
+            Ok(true)
+        })?;
+        Ok((overall, skipped))
     }
 
     fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {

@@ -111,38 +111,6 @@ impl Columns {
     }
 }
 
-/// Measures, and stores. Cut short, it keeps what was measured.
-fn run(settings: &OnewaySettings, store: &mut Store, bar: &ProgressBar) -> Result<OnewayOutcome, RunError> {
-    let mut end = End::open(&settings.bus, CLIENT, OWN_PORT, 128, settings.wake)?;
-    await_common_time(&mut end, settings)?;
-    let mut outcome = OnewayOutcome { reference: reference(&end, settings), ..OnewayOutcome::default() };
-    let mut columns = Columns::new(settings);
-    let clock = Clock::get();
-    let start = clock.now();
-    let until = start.plus(clock.ticks(settings.duration));
-    let mut number = 1_u64;
-    while outcome.made < settings.count as u64 && clock.now() < until && !interrupted() {
-        std::thread::sleep(settings.gap);
-        let trip = match ask(&mut end, settings, number) {
-            Ok(trip) => trip,
-            Err(error) => {
-                outcome.ended = Some(cannot_send(settings, &error));
-                break;
-            }
-        };
-        note(&mut columns, &mut outcome, start, &trip);
-        if number.is_multiple_of(SHOWN_EVERY) {
-            bar.set_position(done(settings, outcome.made, clock.duration(clock.now().since(start))));
-        }
-        number += 1;
-    }
-    if let (0, Some(reason)) = (outcome.made, &outcome.ended) {
-        return Err(reason.clone().into());
-    }
-    store.append_all(0, &columns.cells())?;
-    Ok(outcome)
-}
-
 fn cannot_send(settings: &OnewaySettings, error: &SendError) -> String {
     format!("cannot send to {} on {}: {error}", settings.to, settings.bus)
 }
@@ -281,7 +249,34 @@ impl Experiment for OnewaySettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<OnewayOutcome, RunError> {
-        run(self, store, bar)
+        let mut end = End::open(&self.bus, CLIENT, OWN_PORT, 128, self.wake)?;
+        await_common_time(&mut end, self)?;
+        let mut outcome = OnewayOutcome { reference: reference(&end, self), ..OnewayOutcome::default() };
+        let mut columns = Columns::new(self);
+        let clock = Clock::get();
+        let start = clock.now();
+        let until = start.plus(clock.ticks(self.duration));
+        let mut number = 1_u64;
+        while outcome.made < self.count as u64 && clock.now() < until && !interrupted() {
+            std::thread::sleep(self.gap);
+            let trip = match ask(&mut end, self, number) {
+                Ok(trip) => trip,
+                Err(error) => {
+                    outcome.ended = Some(cannot_send(self, &error));
+                    break;
+                }
+            };
+            note(&mut columns, &mut outcome, start, &trip);
+            if number.is_multiple_of(SHOWN_EVERY) {
+                bar.set_position(done(self, outcome.made, clock.duration(clock.now().since(start))));
+            }
+            number += 1;
+        }
+        if let (0, Some(reason)) = (outcome.made, &outcome.ended) {
+            return Err(reason.clone().into());
+        }
+        store.append_all(0, &columns.cells())?;
+        Ok(outcome)
     }
 
     fn summarise(&self, outcome: &OnewayOutcome, store: &Store) -> Result<Summary, StoreError> {

@@ -158,46 +158,6 @@ struct Trials<'a> {
     calibration: WorkTimes,
 }
 
-/// Makes all trials. Each is in the store before the next.
-pub fn run(
-    settings: &ServerSettings,
-    store: &mut Store,
-    bar: &ProgressBar,
-) -> Result<ServerOverall, RunError> {
-    let start = Clock::get().now();
-    let mut server = Worker::start("server")?;
-    let (cpu, dilates) = (settings.cpus[0], settings.dilates);
-    // Unpinned is slower, not wrong.
-    let _unpinned = settings.cpus[1].map(pin_to);
-    let matrices = settings.matrices.clone();
-    let calibration: WorkTimes = server.ask(&ServerRequest::Calibrate { cpu, dilates, matrices })?;
-    let mut trials = Trials { settings, server, start, calibration: calibration.clone() };
-    let setups = plan(settings);
-    let load_shares = setups.iter().any(|setup| trials.shares(setup));
-    let mut overall =
-        ServerOverall { calibration, classes: settings.classes, load_shares, ..ServerOverall::default() };
-    let is_open = matches!(settings.wanted, Wanted::Open { .. });
-    let capacities = if is_open { of_capacity(settings) } else { Vec::new() };
-    let tries = CAPACITY_TRIES * capacities.len();
-    bar.set_length(u64::from(settings.rounds) * setups.len() as u64 + tries as u64);
-    overall.capacities = trials.capacities(&capacities, bar)?;
-    for round in 0..settings.rounds {
-        for setup in &setups {
-            if interrupted() {
-                return Ok(overall);
-            }
-            bar.set_message(setup.model.name());
-            let arrivals = trials.arrivals(setup, &overall.capacities);
-            let load = trials.load(setup, arrivals, round);
-            let (trial, kept) = trials.make(setup, &load)?;
-            keep(store, round, &trial, &kept)?;
-            overall.trials.push(trial);
-            bar.inc(1);
-        }
-    }
-    Ok(overall)
-}
-
 /// A request that takes longer is late: none takes less than its work.
 fn slow(calibration: &WorkTimes, matrix: usize) -> Duration {
     let rule = StallRule::for_median(calibration.service_ns(matrix));
@@ -396,7 +356,38 @@ impl Experiment for ServerSettings {
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ServerOverall, RunError> {
-        run(self, store, bar)
+        let start = Clock::get().now();
+        let mut server = Worker::start("server")?;
+        let (cpu, dilates) = (self.cpus[0], self.dilates);
+        // Unpinned is slower, not wrong.
+        let _unpinned = self.cpus[1].map(pin_to);
+        let matrices = self.matrices.clone();
+        let calibration: WorkTimes = server.ask(&ServerRequest::Calibrate { cpu, dilates, matrices })?;
+        let mut trials = Trials { settings: self, server, start, calibration: calibration.clone() };
+        let setups = plan(self);
+        let load_shares = setups.iter().any(|setup| trials.shares(setup));
+        let mut overall =
+            ServerOverall { calibration, classes: self.classes, load_shares, ..ServerOverall::default() };
+        let is_open = matches!(self.wanted, Wanted::Open { .. });
+        let capacities = if is_open { of_capacity(self) } else { Vec::new() };
+        let tries = CAPACITY_TRIES * capacities.len();
+        bar.set_length(u64::from(self.rounds) * setups.len() as u64 + tries as u64);
+        overall.capacities = trials.capacities(&capacities, bar)?;
+        for round in 0..self.rounds {
+            for setup in &setups {
+                if interrupted() {
+                    return Ok(overall);
+                }
+                bar.set_message(setup.model.name());
+                let arrivals = trials.arrivals(setup, &overall.capacities);
+                let load = trials.load(setup, arrivals, round);
+                let (trial, kept) = trials.make(setup, &load)?;
+                keep(store, round, &trial, &kept)?;
+                overall.trials.push(trial);
+                bar.inc(1);
+            }
+        }
+        Ok(overall)
     }
 
     fn summarise(&self, made: &ServerOverall, store: &Store) -> Result<Summary, StoreError> {
