@@ -50,6 +50,24 @@ impl Excess<'_> {
     }
 }
 
+#[cfg(test)]
+impl<'a> Excess<'a> {
+    /// Of a message that was in one stage all the time, of an ordinary thread with a control.
+    pub(in crate::explain) fn in_one_stage(ns: u64, stage: &'a str, side: Side) -> Self {
+        Self {
+            message_ns: ns,
+            stage_ns: ns,
+            usual_ns: 0,
+            stage,
+            side,
+            urgency: Urgency::Other,
+            runs_handlers: false,
+            has_control: true,
+            tracer: None,
+        }
+    }
+}
+
 /// What some time of a thread was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

@@ -186,17 +186,7 @@ mod tests {
     const FAULT_NS: u64 = 250;
 
     fn excess(message_ns: u64, stage: &str, urgency: Urgency) -> Excess<'_> {
-        Excess {
-            message_ns,
-            stage_ns: message_ns,
-            usual_ns: 0,
-            stage,
-            side: Side::Responder,
-            urgency,
-            runs_handlers: false,
-            has_control: true,
-            tracer: None,
-        }
+        Excess { urgency, ..Excess::in_one_stage(message_ns, stage, Side::Responder) }
     }
 
     fn window(from_us: u64, evidence: Evidence) -> Window {

@@ -416,6 +416,11 @@ mod tests {
         }
     }
 
+    /// What a vehicle brings that sent so much.
+    fn that_sent(sent: u64, records: Vec<Record>) -> WorkloadResult {
+        WorkloadResult { facts: Facts { sent, ..Facts::default() }, records, ..WorkloadResult::default() }
+    }
+
     fn made_run<'a>(
         brought: &[(Part, WorkloadResult)],
         settings: &'a VehiclesSettings,
@@ -433,28 +438,13 @@ mod tests {
     #[test]
     fn rows_follow_the_rule_of_the_tables() {
         let settings = settings(2);
-        let facts = Facts { sent: 4, ..Facts::default() };
         let records = |own: u16, others: u16, us: [u64; 4]| {
             let from_others = (0..4).map(|number| record(others, number, us[number as usize]));
             from_others.chain((0..4).map(|number| record(own, number, 1))).collect()
         };
         let brought = [
-            (
-                Part::Vehicle(0),
-                WorkloadResult {
-                    facts,
-                    records: records(0, 1, [10, 10, 10, 13]),
-                    ..WorkloadResult::default()
-                },
-            ),
-            (
-                Part::Vehicle(1),
-                WorkloadResult {
-                    facts,
-                    records: records(1, 0, [20, 20, 20, 99]),
-                    ..WorkloadResult::default()
-                },
-            ),
+            (Part::Vehicle(0), that_sent(4, records(0, 1, [10, 10, 10, 13]))),
+            (Part::Vehicle(1), that_sent(4, records(1, 0, [20, 20, 20, 99]))),
         ];
         let (figures, samples) = figures(&brought, &settings);
         let socket = &figures.rows[0];
@@ -486,13 +476,11 @@ mod tests {
     #[test]
     fn every_message_has_its_row() {
         let settings = settings(3);
-        let facts = Facts { sent: 4, ..Facts::default() };
-        let quiet = WorkloadResult { facts, ..WorkloadResult::default() };
         let records = vec![record(1, 0, 5), record(1, 2, 5), record(1, 1, 5), record(1, 1, 9)];
         let brought = [
-            (Part::Vehicle(0), WorkloadResult { facts, records, ..WorkloadResult::default() }),
-            (Part::Vehicle(1), quiet.clone()),
-            (Part::Vehicle(2), quiet),
+            (Part::Vehicle(0), that_sent(4, records)),
+            (Part::Vehicle(1), that_sent(4, Vec::new())),
+            (Part::Vehicle(2), that_sent(4, Vec::new())),
         ];
         let samples = &figures(&brought, &settings).1[0][0].1;
         samples.assert_aligned();
@@ -524,11 +512,9 @@ mod tests {
     #[test]
     fn what_nobody_asked_for_yet_is_not_lost() {
         let settings = settings(2);
-        let facts = Facts { sent: 4, ..Facts::default() };
-        let records = vec![record(1, 1, 5), record(1, 3, 5)];
         let brought = [
-            (Part::Vehicle(0), WorkloadResult { records, facts, ..WorkloadResult::default() }),
-            (Part::Vehicle(1), WorkloadResult { facts, ..WorkloadResult::default() }),
+            (Part::Vehicle(0), that_sent(4, vec![record(1, 1, 5), record(1, 3, 5)])),
+            (Part::Vehicle(1), that_sent(4, Vec::new())),
         ];
         let row = &figures(&brought, &settings).0.rows[0];
         // Vehicle 1 heard nothing of vehicle 0, which sent four.
@@ -539,11 +525,9 @@ mod tests {
     /// memory, where a ring begins with its reader, and without a barrier it may not have been there.
     #[test]
     fn a_listener_that_is_there_loses_the_first_too() {
-        let facts = Facts { sent: 4, ..Facts::default() };
-        let records = vec![record(0, 2, 5)];
         let brought = [
-            (Part::Listener, WorkloadResult { records, ..WorkloadResult::default() }),
-            (Part::Vehicle(0), WorkloadResult { facts, ..WorkloadResult::default() }),
+            (Part::Listener, that_sent(0, vec![record(0, 2, 5)])),
+            (Part::Vehicle(0), that_sent(4, Vec::new())),
         ];
         let lost = |options: &str| {
             let row = &figures(&brought, &settings_with(options)).0.rows[0];
@@ -574,9 +558,7 @@ mod tests {
     #[test]
     fn what_is_missing_was_due_at_its_own_instant() {
         let settings = settings_with("--mode callback --vehicles 2 --components 2 --spread");
-        let facts = Facts { sent: 8, ..Facts::default() };
-        let quiet = WorkloadResult { facts, ..WorkloadResult::default() };
-        let brought = [(Part::Vehicle(0), quiet.clone()), (Part::Vehicle(1), quiet)];
+        let brought = [0, 1].map(|number| (Part::Vehicle(number), that_sent(8, Vec::new())));
         let samples = &figures(&brought, &settings).1[0][0].1;
         let due_us: BTreeSet<u64> = samples.due_ns.iter().map(|ns| (ns + 500) / 1000).collect();
         // Half a period behind vehicle 0, and component 1 half of that behind component 0.
@@ -587,17 +569,10 @@ mod tests {
     #[test]
     fn what_was_skipped_is_as_late_as_what_came_instead() {
         let settings = settings(2);
-        let facts = Facts { sent: 2, ..Facts::default() };
         let skipped = vec![Skipped { component: 0, first: 1, count: 2 }];
         let brought = [
-            (
-                Part::Vehicle(0),
-                WorkloadResult {
-                    records: vec![record(1, 0, 5), record(1, 3, 5)],
-                    ..WorkloadResult::default()
-                },
-            ),
-            (Part::Vehicle(1), WorkloadResult { facts, skipped, ..WorkloadResult::default() }),
+            (Part::Vehicle(0), that_sent(0, vec![record(1, 0, 5), record(1, 3, 5)])),
+            (Part::Vehicle(1), WorkloadResult { skipped, ..that_sent(2, Vec::new()) }),
         ];
         let (figures, samples) = figures(&brought, &settings);
         let (row, samples) = (&figures.rows[0], &samples[0][0].1);
@@ -613,12 +588,9 @@ mod tests {
     #[test]
     fn places_are_those_of_each_message() {
         let settings = settings(3);
-        let facts = Facts { sent: 4, ..Facts::default() };
         let from = |us: u64| (0..4).map(|number| record(0, number, us)).collect();
-        let brought = [
-            (Part::Vehicle(1), WorkloadResult { facts, records: from(30), ..WorkloadResult::default() }),
-            (Part::Vehicle(2), WorkloadResult { facts, records: from(10), ..WorkloadResult::default() }),
-        ];
+        let brought =
+            [(Part::Vehicle(1), that_sent(4, from(30))), (Part::Vehicle(2), that_sent(4, from(10)))];
         let places = figures(&brought, &settings).0.fan_out_ns;
         assert_eq!(places.iter().map(|ns| (ns + 500) / 1000).collect::<Vec<_>>(), [10, 30]);
     }

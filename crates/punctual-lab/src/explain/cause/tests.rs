@@ -104,17 +104,7 @@ fn no_time_is_two_causes() {
         [(Side::Responder, "responder"), (Side::Client, "reply.woken"), (Side::Wire, "request.rx")]
     {
         for urgency in [Urgency::Other, Urgency::Fifo(50)] {
-            let excess = Excess {
-                message_ns: 50_000_000,
-                stage_ns: 50_000_000,
-                usual_ns: 0,
-                stage,
-                side,
-                urgency,
-                runs_handlers: false,
-                has_control: true,
-                tracer: None,
-            };
+            let excess = Excess { urgency, ..Excess::in_one_stage(50_000_000, stage, side) };
             for (throttled_us_most, frozen_us_most, faults_major) in
                 [(0, 0, 0), (50_000, 0, 0), (0, 50_000, 0), (0, 0, 9), (50_000, 50_000, 9)]
             {
@@ -161,17 +151,8 @@ fn no_half_is_two_causes() {
     let tracers = [None, Some("strace (5)")];
     let urgencies = [Urgency::Other, Urgency::Fifo(50)];
     for (urgency, tracer) in urgencies.into_iter().flat_map(|one| tracers.map(|tracer| (one, tracer))) {
-        let excess = Excess {
-            message_ns: 50_000_000,
-            stage_ns: 50_000_000,
-            usual_ns: 0,
-            stage: "responder",
-            side: Side::Responder,
-            urgency,
-            runs_handlers: false,
-            has_control: true,
-            tracer,
-        };
+        let late = Excess::in_one_stage(50_000_000, "responder", Side::Responder);
+        let excess = Excess { urgency, tracer, ..late };
         for bits in 0..256_u32 {
             let us = |bit: u32| if bits & (1 << bit) == 0 { 0 } else { 50_000 };
             let evidence = Evidence {

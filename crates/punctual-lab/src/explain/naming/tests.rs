@@ -11,18 +11,7 @@ const JOURNAL: u32 = 11;
 const MS: u64 = 1_000_000;
 
 fn excess(stage: &str, side: Side) -> Excess<'_> {
-    let usual_ns = MS;
-    Excess {
-        message_ns: 99 * MS,
-        stage_ns: 99 * MS,
-        usual_ns,
-        stage,
-        side,
-        urgency: Urgency::Other,
-        runs_handlers: false,
-        has_control: true,
-        tracer: None,
-    }
+    Excess { usual_ns: MS, ..Excess::in_one_stage(99 * MS, stage, side) }
 }
 
 fn trace(priority: i32) -> Trace {
