@@ -42,7 +42,7 @@ impl StallRule {
 }
 
 /// What one cause made late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// When the last of its messages was released, since the start of the run.
     pub release_ns: u64,

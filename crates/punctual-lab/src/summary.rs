@@ -72,7 +72,7 @@ pub struct Recommendation {
 }
 
 /// Everything about one run but its samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Always [`SCHEMA`].
     pub schema: String,
@@ -111,11 +111,7 @@ impl Summary {
             seed: header.seed,
             host: header.host.clone(),
             clock: header.clock.clone(),
-            results: Vec::new(),
-            doubts: Vec::new(),
-            skipped: Vec::new(),
-            recommendation: None,
-            more: BTreeMap::new(),
+            ..Self::default()
         };
         header_doubts(header).into_iter().for_each(|cause| summary.doubt(cause));
         summary

@@ -47,6 +47,7 @@ struct EntryAttributes {
 }
 
 #[repr(C)]
+#[derive(Default)]
 struct LoadAttributes {
     kind: u32,
     count: u32,
@@ -76,14 +77,9 @@ pub(crate) fn load(kind: u32, attach_type: u32, instructions: &[Instruction]) ->
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
         licence: licence.as_ptr() as u64,
-        log_level: 0,
-        log_size: 0,
-        log: 0,
-        kernel_version: 0,
-        flags: 0,
         name: *b"punctual\0\0\0\0\0\0\0\0",
-        interface: 0,
         attach_type,
+        ..LoadAttributes::default()
     };
     bpf(PROGRAM_LOAD, &load).map(owned)
 }

@@ -148,7 +148,7 @@ pub struct TracedEvent {
 }
 
 /// What a dump says of one CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTrace {
     /// Which.
     pub cpu: u32,

@@ -241,15 +241,8 @@ fn understand(record: &[u8], layouts: &Layouts) -> Option<Record> {
 
 /// Reads a copy of a CPU's ring. What cannot be understood ends it: everything older is unknown then.
 pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layouts) -> CpuTrace {
-    let mut trace = CpuTrace {
-        cpu,
-        since_ns: dump.started_ns,
-        until_ns: dump.until_ns,
-        lost: 0,
-        gaps: Vec::new(),
-        is_damaged: false,
-        events: Vec::new(),
-    };
+    let (since_ns, until_ns) = (dump.started_ns, dump.until_ns);
+    let mut trace = CpuTrace { cpu, since_ns, until_ns, ..CpuTrace::default() };
     let mut rest = &copy.bytes[..];
     // The instant after which events were lost is that of the next older record but one: the next was written with the count.
     let mut lost_before: Option<u64> = None;

@@ -32,7 +32,7 @@ use crate::units::OptionName;
 const WARMUP: u64 = 64;
 
 /// One trial with a group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BroadcastTrial {
     /// What carried frames.
     pub engine: BroadcastEngine,
@@ -102,7 +102,7 @@ pub struct FloorTrial {
 }
 
 /// What stands in the summary under `broadcast`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BroadcastOverall {
     /// Who broadcast.
     pub senders: Senders,
@@ -421,10 +421,7 @@ impl Experiment for BroadcastSettings {
             senders: self.senders,
             message: self.message,
             mtu: MTU,
-            trials: Vec::new(),
-            floors: Vec::new(),
-            disrupted: Vec::new(),
-            kv: Vec::new(),
+            ..BroadcastOverall::default()
         };
         let mut skipped = Vec::new();
         Turns::new(self.runs, turns.len(), bar).all(&turns, name, &mut skipped, |turn, round, _| {

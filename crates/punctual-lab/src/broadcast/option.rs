@@ -13,10 +13,11 @@ use super::kv::option::KvSettings;
 use crate::units::{OptionName, size_in};
 
 /// What carries frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BroadcastEngine {
     /// Shared memory
+    #[default]
     Shared,
     /// UDP, each frame for all sent once
     Multicast,
@@ -65,10 +66,11 @@ impl BroadcastEngine {
 }
 
 /// What is promised of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BroadcastKind {
     /// Atomic broadcast: one order, delivered when a majority holds it (uniform)
+    #[default]
     Ab,
     /// One order, delivered when that is known
     Agreed,
@@ -95,10 +97,11 @@ impl BroadcastKind {
 }
 
 /// Who broadcasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Senders {
     /// The member that orders the messages
+    #[default]
     #[value(name = "1")]
     One,
     /// All members, the same share each
@@ -142,7 +145,7 @@ impl Datagrams {
 }
 
 /// Faults at each receiver, on every datagram of every kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultProfile {
     /// Of a thousand, so many vanish.
     pub loss_permille: u32,
@@ -302,7 +305,7 @@ pub enum Planted {
 }
 
 /// What is asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BroadcastSettings {
     /// Sizes of groups, in turn.
     pub members: Vec<usize>,

@@ -271,30 +271,17 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
 mod tests {
     use super::*;
     use crate::broadcast::messages::datagram_size;
-    use crate::broadcast::option::{BroadcastEngine, FrameSize, OtherSystem};
+    use crate::broadcast::option::{BroadcastEngine, OtherSystem};
 
     fn trial(engine: BroadcastEngine, frame: usize) -> BroadcastTrial {
         BroadcastTrial {
             engine,
-            kind: BroadcastKind::Ab,
             members: 3,
-            faults: "0/0".parse().expect("a profile"),
-            seed: 1,
             frame,
-            frame_asked: FrameSize::Usual,
             messages: 1,
             bytes: 1,
             duration_ns: 1,
-            altered: 0,
-            misordered: 0,
-            frames_sent: 0,
-            frames_arrived: 0,
-            frames_lost: 0,
-            repaired: 0,
-            questions: 0,
-            views: 0,
-            cpu_ns: 0,
-            packets_damaged: [0; 3],
+            ..BroadcastTrial::default()
         }
     }
 

@@ -117,11 +117,10 @@ pub(super) fn name(turn: &Turn) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use super::*;
-    use crate::broadcast::option::{OtherSystem, Senders};
+    use crate::broadcast::option::OtherSystem;
 
     /// Goal: each size of frames has datagrams with its payload beside it, once, and other systems have the usual ones.
     #[test]
@@ -148,25 +147,14 @@ mod tests {
     fn settings() -> BroadcastSettings {
         BroadcastSettings {
             members: vec![3],
-            senders: Senders::One,
             kinds: vec![BroadcastKind::Ab],
             bytes: 1_000_000,
             message: 30_000,
-            frames: Vec::new(),
-            window: None,
-            faults: Vec::new(),
             engines: vec![BroadcastEngine::Multicast],
             runs: 1,
-            disruptions: Vec::new(),
             suspect_after: Duration::from_secs(1),
             seed: 1,
-            kv: None,
-            planted: None,
-            paced: None,
-            against: Vec::new(),
-            peer_program: PathBuf::new(),
-            pin: false,
-            trace: false,
+            ..BroadcastSettings::default()
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::summary::Skipped;
 use crate::units::{count, percent};
 
 /// What injections of one kind were called.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RowCounts {
     /// What was injected, and to whom.
     pub injected: String,
@@ -70,7 +70,7 @@ impl PairCounts {
 }
 
 /// All that was counted.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Matrix {
     /// What it was drawn by.
     pub seed: u64,
@@ -98,25 +98,9 @@ fn share(part: u64, whole: u64) -> String {
 
 impl Matrix {
     pub(super) fn new(seed: u64, rows: &[Row]) -> Self {
-        let row = |row: &Row| RowCounts {
-            injected: row.name(),
-            cause: row.cause.name,
-            made: 0,
-            no_stall: 0,
-            named: [BTreeMap::new(), BTreeMap::new()],
-            right: [0; 2],
-        };
-        Self {
-            seed,
-            rows: rows.iter().map(row).collect(),
-            pairs: PairCounts::default(),
-            clean: CleanCounts::default(),
-            excess_ns: 0,
-            attributed_ns: [0; 2],
-            without_trace: None,
-            skipped: Vec::new(),
-            failed: Vec::new(),
-        }
+        let row =
+            |row: &Row| RowCounts { injected: row.name(), cause: row.cause.name, ..RowCounts::default() };
+        Self { seed, rows: rows.iter().map(row).collect(), ..Self::default() }
     }
 
     pub(super) fn add(&mut self, run: &JudgedRun) {

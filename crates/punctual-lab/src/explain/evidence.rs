@@ -39,7 +39,7 @@ fn fault_ns_min() -> u64 {
 }
 
 /// A thread of the measurement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceThread {
     /// What it does: `client`, `responder`, `sender`, `receiver`.
     pub role: String,

@@ -17,7 +17,7 @@ use crate::units::count;
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 /// One stall, explained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Since the start of the run its longest message began, nanoseconds.
     pub instant_ns: u64,
@@ -75,26 +75,7 @@ pub struct PartTime {
 impl Explained {
     /// One of which nothing is known yet but that it was late.
     pub fn of_stall(stall: Stall, instant_ns: u64, excess_ns: u64) -> Self {
-        Self {
-            instant_ns,
-            stall,
-            excess_ns,
-            stage: None,
-            stage_excess_ns: 0,
-            side: None,
-            role: None,
-            owner: None,
-            during: None,
-            parts: Vec::new(),
-            also: Vec::new(),
-            causes: Vec::new(),
-            unexplained_ns: excess_ns,
-            seen: None,
-            behind: None,
-            elsewhere: 0,
-            would_help: None,
-            is_told_elsewhere: false,
-        }
+        Self { instant_ns, stall, excess_ns, unexplained_ns: excess_ns, ..Self::default() }
     }
 
     /// Its parts and causes, by the account of its thread in a trace, or by what that saw of itself.

@@ -11,7 +11,6 @@ use super::recorder::LateRecorder;
 use super::stage::{StageOwner, rule_for};
 use crate::run::room_for;
 use crate::sample::{Load, Samples};
-use crate::scheduling::Urgency;
 
 /// Windows kept of a thread: at a millisecond each, two minutes.
 pub const WINDOWS_MAX: usize = 1 << 17;
@@ -122,17 +121,12 @@ impl ThreadWindows {
     pub fn evidence(&self, role: &str, cpu: Option<usize>) -> EvidenceThread {
         EvidenceThread {
             role: role.to_owned(),
-            owner: None,
-            sender: None,
             thread: Some(self.thread),
             cpu,
-            urgency: Urgency::Other,
-            has_control: false,
-            dropped: None,
-            incomplete: None,
             windows: self.nanos(),
             windows_left_out: self.left_out,
             attached: self.attached_nanos(),
+            ..EvidenceThread::default()
         }
     }
 

@@ -223,15 +223,7 @@ mod tests {
             at_ns,
             event: TraceEvent::Switch { previous, state: TaskState::Ready, next },
         };
-        let cpu = |cpu, events| CpuTrace {
-            cpu,
-            since_ns: 0,
-            until_ns: 100,
-            lost: 0,
-            gaps: Vec::new(),
-            is_damaged: false,
-            events,
-        };
+        let cpu = |cpu, events| CpuTrace { cpu, until_ns: 100, events, ..CpuTrace::default() };
         let cpus = [
             cpu(0, vec![switch(50, task(7, 120, "holder"), idle()), switch(60, task(8, 49, "lane"), idle())]),
             cpu(

@@ -35,7 +35,7 @@ pub enum Recorded {
 }
 
 /// One thing that is measured: a way and an urgency, and what is recorded meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Variant {
     /// How packets are sent and waited for.
     pub way: Way,

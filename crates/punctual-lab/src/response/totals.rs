@@ -16,7 +16,7 @@ use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
 
 /// The sums of one choice; what is not skipped stands in the summary.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
     /// Of what.
     #[serde(skip)]
@@ -61,19 +61,7 @@ macro_rules! add {
 impl Totals {
     /// Nothing yet.
     pub fn new(choice: Variant) -> Self {
-        Self {
-            choice,
-            ends: TripEnds::default(),
-            client_cpu_ns: 0,
-            arrivals: Arrivals::default(),
-            slow_answers: 0,
-            refused: 0,
-            responder: None,
-            control: ControlTotals::default(),
-            remarks: Vec::new(),
-            without_room: BTreeMap::new(),
-            incomplete: BTreeMap::new(),
-        }
+        Self { choice, ..Self::default() }
     }
 
     /// One more trial.

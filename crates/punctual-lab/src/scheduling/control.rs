@@ -22,7 +22,7 @@ const LATE_MIN: Duration = Duration::from_micros(200);
 /// Looks kept, in a ring: a bit less than half a minute.
 const LOOKS: usize = 4096;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Look {
     /// When it ran, ticks.
     at: Counter,
@@ -30,7 +30,7 @@ struct Look {
     late_ns: Counter,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     /// Looks so far.
     count: Counter,
@@ -43,14 +43,7 @@ struct Shared {
 
 impl Shared {
     fn new(begun: Ticks) -> Self {
-        let looks = (0..LOOKS).map(|_| Look { at: Counter::default(), late_ns: Counter::default() });
-        let shared = Self {
-            count: Counter::default(),
-            begun: Counter::default(),
-            looks: looks.collect(),
-            late_ns_max: Counter::default(),
-            late_count: Counter::default(),
-        };
+        let shared = Self { looks: (0..LOOKS).map(|_| Look::default()).collect(), ..Self::default() };
         shared.begun.set(begun.0);
         shared
     }

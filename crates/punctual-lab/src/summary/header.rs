@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::now_utc;
 
 /// `run.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Always [`Header::SCHEMA`].
     pub schema: String,
@@ -41,11 +41,7 @@ impl Header {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             experiment: experiment.to_owned(),
             started: now_utc(),
-            seed: 0,
-            warmup: 0,
-            host: Host::default(),
-            clock: Clock::default(),
-            plan: serde_json::Value::Null,
+            ..Self::default()
         }
     }
 }

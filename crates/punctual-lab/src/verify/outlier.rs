@@ -221,7 +221,6 @@ mod tests {
     use punctual_proto::sim::Rng;
 
     use super::*;
-    use crate::explain::evidence::Recording;
     use crate::sample::{CellId, Kind, Outcome};
     use crate::stats::Floats;
     use crate::store::{Header, Store};
@@ -362,16 +361,7 @@ mod tests {
         for (kind, is_part) in [(Kind::RoundTrip, false), (Kind::OneWay, true)] {
             let path =
                 store.append(&CellId { kind, ..CellId::new("shared", "futex") }, 0, &samples).expect("room");
-            let evidence = TrialEvidence {
-                threads: Vec::new(),
-                stages: Vec::new(),
-                recording: Recording::Off,
-                dumps: Vec::new(),
-                fault_ns: FAULT_NS_MIN,
-                began_ns: 0,
-                place: None,
-                is_part,
-            };
+            let evidence = TrialEvidence { fault_ns: FAULT_NS_MIN, is_part, ..TrialEvidence::default() };
             store.append_evidence(&path, &evidence).expect("room");
         }
         let counts_once = || {

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::units::OptionName;
 
 /// How packets are sent and waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// recvmsg, asleep in the call
+    #[default]
     Blocking,
     /// epoll_wait, then recvmsg
     Epoll,

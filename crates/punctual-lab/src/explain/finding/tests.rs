@@ -27,17 +27,10 @@ pub(in crate::explain) fn samples(held_ns: u64) -> Samples {
 pub(in crate::explain) fn evidence() -> TrialEvidence {
     let thread = |role: &str, thread| EvidenceThread {
         role: role.to_owned(),
-        owner: None,
-        sender: None,
         thread,
         cpu: Some(0),
-        urgency: Urgency::Other,
         has_control: true,
-        dropped: None,
-        incomplete: None,
-        windows: Vec::new(),
-        windows_left_out: 0,
-        attached: Vec::new(),
+        ..EvidenceThread::default()
     };
     TrialEvidence {
         threads: vec![thread("client", Some(6)), thread("responder", Some(LATE))],
@@ -47,11 +40,8 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
             StageOwner::of("reply.woken", Side::Client, "client"),
         ],
         recording: Recording::On { skipped: 0 },
-        dumps: Vec::new(),
         fault_ns: FAULT_NS_MIN,
-        began_ns: 0,
-        place: None,
-        is_part: false,
+        ..TrialEvidence::default()
     }
 }
 
