@@ -1,4 +1,4 @@
-//! The model checker over ring, doorbell, inbox, intake, parker and counters, and the proof that its tests can fail.
+//! The model checker over ring, doorbell, inbox, workers that wake each other, parker and counters, and the proof that its tests can fail.
 //!
 //! Orderings, fences and looks have names (`punctual_machine::mutant`). One test program is built; it runs as it is, and once
 //! without each of them, when some test must fail.

@@ -8,6 +8,7 @@ pub mod allocation;
 mod arch;
 #[cfg(not(loom))]
 pub mod async_io;
+pub mod awake;
 #[cfg(not(loom))]
 pub mod bare_futex;
 pub mod block;

@@ -198,7 +198,7 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     TURN.set(None);
     // What the work wakes comes to the worker from elsewhere.
     let place = WORKER.take();
-    shared.leave();
+    shared.awake.leave();
     let replaced = worker::replace(&shared, index).then(|| shared.now());
     // The end of the poll is too late: until then the class would count as served, though it may want nothing of the worker.
     if let Some(now) = replaced {
@@ -206,7 +206,7 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     }
     let done = catch_unwind(AssertUnwindSafe(work));
     if replaced.is_none() {
-        shared.enter();
+        shared.awake.enter();
         WORKER.set(place);
     }
     TURN.set(Some(Turn { replaced, ..turn }));

@@ -18,13 +18,18 @@ use super::unpoisoned;
 /// A worker as the others see it.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The last class that it serves.
-    pub(super) last_class: u8,
     pub(super) intake: Intake<Task>,
     /// Whom the bell wakes where a worker is a task of another runtime.
     sleeper: Mutex<Option<Waker>>,
     line: Mutex<Line>,
     pub(super) page: WorkerPage,
+}
+
+impl AsRef<Intake<Task>> for Seat {
+    #[inline]
+    fn as_ref(&self) -> &Intake<Task> {
+        &self.intake
+    }
 }
 
 impl Seat {
@@ -35,13 +40,7 @@ impl Seat {
     ) -> Result<Self, StartError> {
         let line = Line::new(&options.classes, options.policy, options.tasks_max, page.clone())
             .map_err(StartError::Classes)?;
-        Ok(Self {
-            last_class,
-            intake: Intake::default(),
-            sleeper: Mutex::default(),
-            line: Mutex::new(line),
-            page,
-        })
+        Ok(Self { intake: Intake::new(last_class), sleeper: Mutex::default(), line: Mutex::new(line), page })
     }
 
     /// The line. How long that took is counted where somebody else had it.

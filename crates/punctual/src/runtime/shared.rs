@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use punctual_machine::awake::{Awake, Rung};
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Notification, sender_fence};
@@ -30,9 +31,7 @@ pub(super) struct Shared {
     /// By class: the workers to which its tasks belong.
     homes: Vec<Range<usize>>,
     pub(super) page: Arc<Page>,
-    /// Processors that the threads may use: so many awake workers are enough.
-    processors: u64,
-    awake: Counter,
+    pub(super) awake: Awake,
     pub(super) stop: Flag,
     /// No worker polls any more: what is woken is dropped.
     has_ended: Flag,
@@ -77,8 +76,7 @@ impl Shared {
             started,
             homes,
             seats,
-            processors: punctual_machine::cpu::allowed().len() as u64,
-            awake: Counter::default(),
+            awake: Awake::new(punctual_machine::cpu::allowed().len() as u64),
             stop: Flag::default(),
             has_ended: Flag::default(),
             dropping: Mutex::default(),
@@ -139,10 +137,7 @@ impl Shared {
         task.metadata().home.set(worker as u64);
         seat.page.count(OfWorker::WokenHere).add_alone(1);
         seat.push_here(&mut seat.lock(self, &seat.page), task, now);
-        if self.seats.len() > 1 {
-            sender_fence();
-            self.wake_idle(class, worker);
-        }
+        self.notify(self.awake.wake_for(class, worker, &self.seats));
     }
 
     /// Into the inbox of the worker to which the task belongs.
@@ -150,18 +145,17 @@ impl Shared {
         let meta = task.metadata();
         let (class, home) = (meta.class, meta.home.get() as usize);
         self.seats[home].push(task);
-        if !self.wake_worker(home) && self.seats.len() > 1 {
-            self.wake_idle(class, home);
-        }
+        self.notify(self.awake.wake_home(class, home, &self.seats));
         // Behind the bell's fence: whoever ends sees the task, or we see the end.
         if self.has_ended.is_raised() {
             self.drop_ready();
         }
     }
 
-    /// Wakes a worker if it sleeps; whether it did.
-    pub(super) fn wake_worker(&self, worker: usize) -> bool {
-        self.notify(worker, self.seats[worker].intake.bell.ring())
+    /// Wakes a worker if it sleeps.
+    fn wake_worker(&self, worker: usize) {
+        let notification = self.seats[worker].intake.bell.ring();
+        self.notify(notification.map(|notification| (worker, notification)));
     }
 
     /// Whether a worker may lead.
@@ -208,9 +202,11 @@ impl Shared {
     /// Behind a fence: wakes one that may lead, if one sleeps.
     fn wake_to_lead(&self, except: Option<usize>) {
         let may_lead = self.seats.iter().enumerate().take(self.leaders);
-        let _woken = may_lead
-            .filter(|(worker, _)| Some(*worker) != except)
-            .any(|(worker, seat)| self.notify(worker, seat.intake.bell.ring_fenced()));
+        let _woken = may_lead.filter(|(worker, _)| Some(*worker) != except).any(|(worker, seat)| {
+            let notification = seat.intake.bell.ring_fenced();
+            self.notify(notification.map(|notification| (worker, notification)));
+            notification.is_some()
+        });
     }
 
     /// Whether a worker that is about to sleep is to lead: it may, nobody does, and there is something to wait for.
@@ -218,28 +214,13 @@ impl Shared {
         self.may_lead(worker) && self.reactor.is_led.get_published() == 0 && self.reactor.has_any()
     }
 
-    fn notify(&self, worker: usize, notification: Option<Notification>) -> bool {
-        match notification {
-            None => return false,
-            Some(Notification::Futex) => self.seats[worker].intake.bell.wake_futex(),
-            Some(Notification::Descriptor) if self.is_hosted => {
-                self.seats[worker].wake_sleeper();
-            }
-            Some(Notification::Descriptor) => self.reactor.ring(),
-        }
-        true
-    }
-
-    /// Behind a fence: wakes another worker that may take a task of this class, if one sleeps and a processor may be free.
-    fn wake_idle(&self, class: u8, except: usize) {
-        if self.awake.get() >= self.processors {
-            return;
-        }
-        for (worker, seat) in self.seats.iter().enumerate() {
-            let serves = worker != except && class <= seat.last_class;
-            if serves && self.notify(worker, seat.intake.bell.ring_fenced()) {
-                return;
-            }
+    /// Sends the notification that a bell asks for.
+    fn notify(&self, rung: Option<Rung>) {
+        match rung {
+            None => {}
+            Some((worker, Notification::Futex)) => self.seats[worker].intake.bell.wake_futex(),
+            Some((worker, Notification::Descriptor)) if self.is_hosted => self.seats[worker].wake_sleeper(),
+            Some((_, Notification::Descriptor)) => self.reactor.ring(),
         }
     }
 
@@ -262,102 +243,50 @@ impl Shared {
         if let Some(charge) = charge {
             line.settle(&charge);
         }
-        let (next, first) = seat.choose(&mut line, seat.last_class, now);
+        let (next, first) = seat.choose(&mut line, seat.intake.last_class, now);
         drop(line);
         // Whoever takes one and leaves others sees to it that a worker without work comes for them.
-        if let Some(first) = first.filter(|_| self.seats.len() > 1) {
-            sender_fence();
-            self.wake_idle(first, worker);
+        if let Some(first) = first {
+            self.notify(self.awake.wake_for(first, worker, &self.seats));
         }
         next
     }
 
     /// A task of another worker's line, for one that has none.
     pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Next)> {
-        // One processor for two workers would be given from the one to the other in the middle of polls.
-        if self.awake.get() > self.processors {
-            return None;
-        }
         let own = &self.seats[worker];
-        let others = (1..self.seats.len()).map(|distance| (worker + distance) % self.seats.len());
-        for other in others {
+        let choose = |other: usize| {
             let seat = &self.seats[other];
-            if !seat.intake.has_up_to(own.last_class) {
-                continue;
-            }
             let mut line = seat.lock(self, &own.page);
-            let (next, left) = seat.choose(&mut line, own.last_class, now);
+            let (next, left) = seat.choose(&mut line, own.intake.last_class, now);
             if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
-            drop(line);
-            if let Some(first) = left {
-                self.hand_back(other, first, worker);
-            }
-            if let Some((task, _)) = &next {
-                let meta = task.metadata();
-                if self.homes(meta.class).contains(&worker) {
-                    meta.home.set(worker as u64);
-                }
-                own.page.count(OfWorker::Stolen).add_alone(1);
-                return next;
-            }
+            (next, left)
+        };
+        let stolen = self.awake.steal(worker, &self.seats, choose, |rung| self.notify(Some(rung)))?;
+        let meta = stolen.0.metadata();
+        if self.homes(meta.class).contains(&worker) {
+            meta.home.set(worker as u64);
         }
-        None
-    }
-
-    /// A thief leaves tasks in another worker's line, the most important of this class. Whoever looked while it moved them there saw
-    /// none of them: that worker on its way to sleep, or one without work.
-    fn hand_back(&self, other: usize, first: u8, thief: usize) {
-        // However many are awake: all but that worker may serve other classes alone.
-        if !self.notify(other, self.seats[other].intake.hand_back()) {
-            self.wake_idle(first, thief);
-        }
+        own.page.count(OfWorker::Stolen).add_alone(1);
+        Some(stolen)
     }
 
     /// Whether a worker that is awake has anything to do.
     pub(super) fn has_work(&self, worker: usize) -> bool {
-        self.has_work_among(worker, self.awake.get())
+        self.awake.has_work(worker, &self.seats) || self.stop.is_raised()
     }
 
     /// Whether a worker that has left, because it is about to sleep, would have anything to do.
     pub(super) fn would_have_work(&self, worker: usize) -> bool {
-        self.has_work_among(worker, self.awake.get() + 1)
+        self.awake.would_have_work(worker, &self.seats) || self.stop.is_raised()
     }
 
-    /// The same, with so many awake, this one included.
-    fn has_work_among(&self, worker: usize, awake: u64) -> bool {
-        let own = &self.seats[worker];
-        // As `steal` says.
-        let may_steal = || awake <= self.processors;
-        let others = || self.seats.iter().enumerate().filter(|(other, _)| *other != worker);
-        own.intake.has_up_to(own.last_class)
-            || self.stop.is_raised()
-            || may_steal() && others().any(|(_, seat)| seat.intake.has_up_to(own.last_class))
-    }
-
-    /// One more worker is awake.
-    pub(super) fn enter(&self) {
-        self.awake.add(1);
-    }
-
-    /// One worker fewer is.
-    pub(super) fn leave(&self) {
-        self.awake.add(u64::MAX);
-    }
-
-    /// A worker has left to sleep. While all processors had a worker, tasks that it does not serve may have come behind another one's
-    /// long poll. A worker that sleeps and serves them has a processor now. What this one serves it takes itself.
-    pub(super) fn hand_on(&self, worker: usize) {
-        let last_class = self.seats[worker].last_class;
-        if last_class == u8::MAX {
-            return;
-        }
-        sender_fence(); // Who puts a task into a line sees that this one has left, or we see the task.
-        let firsts = self.seats.iter().filter_map(|seat| seat.intake.first_class());
-        if let Some(first) = firsts.filter(|&first| first > last_class).min() {
-            self.wake_idle(first, worker);
-        }
+    /// A worker goes to sleep: others get its processor, where tasks wait that it does not serve.
+    pub(super) fn leave(&self, worker: usize) {
+        self.awake.leave();
+        self.notify(self.awake.hand_on(worker, &self.seats));
     }
 
     /// All workers end as soon as their polls do.
@@ -421,16 +350,16 @@ mod tests {
         for (awake, sees) in [(1, true), (2, true), (3, false)] {
             let mut shared =
                 Shared::new(&RuntimeOptions { workers: 3, ..RuntimeOptions::default() }, false).unwrap();
-            shared.processors = 2;
+            shared.awake = Awake::new(2);
             let shared = Arc::new(shared);
-            (0..awake).for_each(|_| shared.enter());
+            (0..awake).for_each(|_| shared.awake.enter());
             let place = context::take_place(&shared, 0);
             drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(3), async {}).unwrap());
             drop(place);
             let would_see = |of: &Shared| {
-                of.leave();
+                of.awake.leave();
                 let would = of.would_have_work(1);
-                of.enter();
+                of.awake.enter();
                 would
             };
             assert_eq!((shared.has_work(1), would_see(&shared)), (sees, sees), "{awake} awake");
@@ -446,9 +375,9 @@ mod tests {
         let lanes = vec![Lane { workers: 1, last_class: 1, urgency: Urgency::Inherited }];
         let options = RuntimeOptions { workers: 1, lanes, ..RuntimeOptions::default() };
         let mut shared = Shared::new(&options, false).unwrap();
-        shared.processors = 1;
+        shared.awake = Awake::new(1);
         let shared = Arc::new(shared);
-        shared.enter();
+        shared.awake.enter();
         drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(5), async {}).unwrap());
         let bell = &shared.seats[1].intake.bell;
         assert!(bell.arm(Notification::Futex, || false));
@@ -464,16 +393,16 @@ mod tests {
             let lanes = vec![Lane { workers: 1, last_class: 1, urgency: Urgency::Inherited }];
             let options = RuntimeOptions { workers: 2, lanes, ..RuntimeOptions::default() };
             let mut shared = Self::new(&options, is_hosted).unwrap();
-            shared.processors = 2;
+            shared.awake = Awake::new(2);
             let shared = Arc::new(shared);
-            (0..2).for_each(|_| shared.enter());
+            (0..2).for_each(|_| shared.awake.enter());
             let bell = &shared.seats[2].intake.bell;
             assert!(bell.arm(how, || false));
             let place = context::take_place(&shared, 1);
             drop(Handle { shared: Arc::clone(&shared) }.spawn(TaskOptions::of_class(5), async {}).unwrap());
             drop(place);
             assert!(bell.is_armed(), "no processor is free");
-            shared.leave();
+            shared.awake.leave();
             shared
         }
     }

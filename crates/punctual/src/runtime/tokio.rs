@@ -179,7 +179,7 @@ impl HostedWorker {
         let _place = context::take_place(&shared, index);
         if !self.is_awake {
             self.is_awake = true;
-            shared.enter();
+            shared.awake.enter();
             shared.seats[index].intake.bell.disarm();
         }
         let mut now = shared.now();
@@ -213,15 +213,14 @@ impl HostedWorker {
         let seat = &shared.seats[index];
         seat.keep_sleeper(context.waker());
         self.is_awake = false;
-        shared.leave();
-        shared.hand_on(index);
+        shared.leave(index);
         let sleeps = seat.intake.bell.arm(Notification::Descriptor, || shared.would_have_work(index));
         if sleeps {
             self.polling.page().count(OfWorker::Parks).add_alone(1);
         } else {
             seat.intake.bell.disarm();
             self.is_awake = true;
-            shared.enter();
+            shared.awake.enter();
         }
         sleeps
     }
@@ -231,7 +230,7 @@ impl Drop for HostedWorker {
     fn drop(&mut self) {
         self.polling.end();
         if self.is_awake {
-            self.polling.shared.leave();
+            self.polling.shared.awake.leave();
         }
     }
 }

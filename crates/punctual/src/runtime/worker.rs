@@ -74,7 +74,7 @@ impl<'s> Worker<'s> {
         let _place = context::take_place(self.shared, self.polling.index);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.page().count(OfWorker::Thread).set(u64::from(thread.cast_unsigned()));
-        self.shared.enter();
+        self.shared.awake.enter();
         let mut now = self.shared.now();
         while !self.shared.stop.is_raised() && !self.polling.is_replaced {
             if self.turn(now) {
@@ -89,7 +89,7 @@ impl<'s> Worker<'s> {
         self.polling.end();
         // Who was replaced has left before.
         if !self.polling.is_replaced {
-            self.shared.leave();
+            self.shared.awake.leave();
         }
     }
 
@@ -154,13 +154,12 @@ impl<'s> Worker<'s> {
 
     /// Sleeps until somebody rings; if it leads, until a descriptor is ready or a timer due, too.
     fn park(&mut self) {
-        self.shared.leave();
-        self.shared.hand_on(self.polling.index);
+        self.shared.leave(self.polling.index);
         while self.sleep() {
             // Woken to lead, and for nothing else.
         }
         self.polling.owes_lead = self.shared.may_lead(self.polling.index);
-        self.shared.enter();
+        self.shared.awake.enter();
     }
 
     /// Sleeps once, and leads if it may and nobody does. Whether it was woken to lead.
