@@ -73,7 +73,8 @@ fn says_the_same(more: &[&str]) -> bool {
     started.has("a client", || has_thread(run, "client"));
     std::thread::sleep(Duration::from_millis(500));
     let responder = children(run).pop().unwrap_or_default();
-    let stop = Stop::make(&responder, Duration::from_millis(600));
+    let lasts = Duration::from_millis(600);
+    let stop = Stop::make(&responder, lasts);
     let ended = started.end();
     let summary =
         fs::read_to_string(place.path("run/summary.json")).unwrap_or_else(|_| panic!("{}", ended.err));
@@ -94,7 +95,7 @@ fn says_the_same(more: &[&str]) -> bool {
     for (told, said) in told.iter().zip(&said) {
         assert_eq!(told.to_string(), said.to_string(), "{more:?}");
     }
-    is_stop_named(result, "responder")
+    is_stop_named(result, "responder", lasts)
 }
 
 /// Goal: evidence that is damaged, or gone, costs certainty and not the explanation.

@@ -81,6 +81,11 @@ fn is_responder_named() -> bool {
 #[test]
 fn a_stopped_client_is_named() {
     let _turn = alone();
+    let is_named = (0..STOPPED_RUNS_MAX).any(|_| is_client_named());
+    assert!(is_named, "none of {STOPPED_RUNS_MAX} runs' stops was named");
+}
+
+fn is_client_named() -> bool {
     let place = Place::new();
     let said = survey(&place, "datagram/epoll", "0", |run| {
         for _ in 0..STOPS {
@@ -89,8 +94,13 @@ fn a_stopped_client_is_named() {
         }
     });
     let stopped = findings(&said, "stopped");
-    assert!((1..=STOPS).contains(&stopped.len()), "{said:#}");
+    assert!(stopped.len() <= STOPS, "{said:#}");
     assert!(stopped.iter().all(|one| one["side"] == "client"), "{stopped:#?}");
+    if stopped.is_empty() {
+        assert_no_other_cause(&said, STOP);
+        eprintln!("once more: {said:#}");
+    }
+    !stopped.is_empty()
 }
 
 const STOPS: usize = 3;

@@ -200,7 +200,7 @@ fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
     started.has("a run with both ends", || runs().iter().any(|&run| !children(run).is_empty()));
     let run = runs()[0];
     // Long enough for trips to be made.
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_secs(3));
     started.signal("-TERM");
     for _ in 0..5 {
         // It may have ended by now.

@@ -276,7 +276,9 @@ fn what_is_played_is_what_was_recorded_in_its_order() {
             let times: u64 = speed.parse().unwrap();
             let recorded = count(&played, "recorded_ns");
             assert!(recorded <= took.as_nanos() as u64, "{played:#}");
-            assert!(recorded >= 4 * 60_000_000, "the pauses were recorded: {played:#}");
+            // Of a stream that overtook the recorder the beginning may be missing.
+            let pauses = expected[expected.len() - 1] / 1_000 - expected[0] / 1_000;
+            assert!(pauses > 0 && recorded >= pauses * 60_000_000, "the pauses were recorded: {played:#}");
             // The last one is due then, and never sent before.
             assert!(count(&played, "played_ns") + late[2] >= recorded / times, "{played:#}");
         }
@@ -362,7 +364,8 @@ fn a_disk_without_any_room_tells_what_is_missing() {
             punctual_machine::skipped!("no namespace of mounts: {}", text(&err));
             return;
         }
-        stream.run(MESSAGES, 200, |_| ());
+        // A fast stream overtakes the recorder, which then sees too little to fill its disk.
+        stream.run(MESSAGES, 200, |_| std::thread::sleep(Duration::from_millis(1)));
         let ended = started.end().with(3);
         assert!(ended.err.contains(&file) && ended.err.contains("free some room"), "{}", ended.err);
         let (said, copy) = (said(&place), place.path(&format!("out.{format}")));

@@ -190,12 +190,13 @@ fn a_stopped_responder_shows_in_the_median() {
     let _turn = alone();
     let is_named = (0..STOPPED_RUNS_MAX).any(|_| {
         let responder = |run: u32| children(run).pop().unwrap_or_default();
-        let Some(summary) = stopped(responder, Duration::from_millis(2600)) else { return false };
+        let stop = Duration::from_millis(2600);
+        let Some(summary) = stopped(responder, stop) else { return false };
         let result = result(&summary, "blocking/round_trip");
         assert_sums(result);
         let (p50, count) = (result["p50"].as_u64(), count(result, "count"));
         assert!(p50.is_none_or(|p50| p50 > 20_000_000), "{p50:?} of {count}: {result:#}");
-        is_stop_named(result, "responder")
+        is_stop_named(result, "responder", stop)
     });
     assert!(is_named, "none of {STOPPED_RUNS_MAX} stops was named");
 }
@@ -223,11 +224,13 @@ fn stopped(whose: impl Fn(u32) -> String, lasts: Duration) -> Option<Value> {
 fn a_stopped_client_is_told_as_the_client() {
     let _turn = alone();
     let is_named = (0..STOPPED_RUNS_MAX).any(|_| {
-        let Some(summary) = stopped(|run| run.to_string(), Duration::from_millis(1500)) else { return false };
+        let stop = Duration::from_millis(1500);
+        let Some(summary) = stopped(|run| run.to_string(), stop) else { return false };
         let result = result(&summary, "blocking/round_trip");
         assert_sums(result);
-        assert!(count(&result["late"][0], "excess_ns") > 1_000_000_000, "{result:#}");
-        is_stop_named(result, "client")
+        let is_named = is_stop_named(result, "client", stop);
+        assert!(!is_named || count(&result["late"][0], "excess_ns") > 1_000_000_000, "{result:#}");
+        is_named
     });
     assert!(is_named, "none of {STOPPED_RUNS_MAX} stops was named");
 }
@@ -259,10 +262,15 @@ fn a_full_receive_buffer_is_told() {
     // Eight hundred requests in a room for some thirty.
     let open = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--receive-buffer", "16384"];
     let mut stopped = (0..STOPPED_RUNS_MAX).map(|_| losses(&Place::new(), &open, true));
-    let (full, told, _) = stopped.find(|&(_, _, is_within)| is_within).expect("a stop within its run");
-    let refused = full["without_room"].as_array().expect("buffers");
-    // On a busy machine the client may not read in time either.
-    let at_responder = refused.iter().find(|of| of[0] == "responder").expect("it stood still");
+    // A stop before the run begins fills no buffer. On a busy machine the client may not read in time either.
+    let responder = |full: &Value| {
+        let refused = full["without_room"].as_array()?;
+        refused.iter().find(|of| of[0] == "responder").cloned()
+    };
+    let (full, told, _) = stopped
+        .find(|(full, _, is_within)| *is_within && responder(full).is_some())
+        .expect("a stop within its run");
+    let at_responder = responder(&full).expect("it was found");
     assert!(at_responder[1].as_u64() > Some(100), "{full:#}");
     assert!(told.contains("What was lost") && told.contains("verify RUN --fix buffers"), "{told}");
     let faulty = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--lose", "5", "--seed", "3"];

@@ -13,7 +13,7 @@ fn every_model_serves() {
     for (load, of_load) in [(&["--think", "5ms"][..], "closed"), (&["--poisson", "--rho", "0.2"], "open")] {
         let place = Place::new();
         let mut arguments = vec!["run", "server", "--quick", "--json", "summary.json", "--out", "run"];
-        arguments.extend(["--duration", "300ms", "--connections", "8", "--matrix", "4", "--classes", "2"]);
+        arguments.extend(["--duration", "700ms", "--connections", "8", "--matrix", "4", "--classes", "2"]);
         arguments.extend(load);
         let ended = place.punctual(&arguments).with(0);
         for words in ["Who serves how many", "Class by class", "As published", "1,538"] {

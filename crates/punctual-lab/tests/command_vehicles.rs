@@ -392,7 +392,8 @@ fn an_interrupted_run_keeps_what_it_measured() {
     let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
     let parent = started.id();
     started.has("three vehicles", || all_ready(parent));
-    std::thread::sleep(Duration::from_millis(1200));
+    // Values travel from 0.8 s on.
+    std::thread::sleep(Duration::from_secs(3));
     let vehicles = children(parent);
     started.signal_group("-INT");
     let ended = started.end();

@@ -21,6 +21,11 @@ const SURVEY: &[&str] = &[
     "--quiet",
 ];
 
+/// A processor on which this process may run.
+fn own_cpu() -> String {
+    punctual_machine::cpu::allowed()[0].to_string()
+}
+
 /// Runs the survey of one cell; see [`in_own_mounts_with`].
 fn in_own_mounts(place: &Place, prepare: &str, more: &[&str]) -> Option<Ended> {
     in_own_mounts_with(place, prepare, &[SURVEY, more].concat(), "true")
@@ -60,14 +65,15 @@ fn works(place: &Place, ended: Ended) {
 #[test]
 fn few_descriptors_little_locked_memory_and_one_cpu_are_enough() {
     let _turn = alone();
+    let cpu = own_cpu();
     let sleeps =
         ["survey", "--quick", "--only", "shared/futex", "--quiet", "--duration", "500ms", "--out", "run"];
     let place = Place::new();
-    works(&place, place.start(punctual_by(&["taskset", "-c", "0"], &sleeps)).end());
+    works(&place, place.start(punctual_by(&["taskset", "-c", &cpu], &sleeps)).end());
     for way in [
         &["sh", "-c", "ulimit -n 64; exec \"$0\" \"$@\""][..],
         &["sh", "-c", "ulimit -l 64; exec \"$0\" \"$@\""],
-        &["taskset", "-c", "0"],
+        &["taskset", "-c", &cpu],
     ] {
         let place = Place::new();
         let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
@@ -203,8 +209,8 @@ fn what_a_long_running_role_needs_is_named() {
 #[test]
 fn what_one_cpu_cannot_measure_is_said_with_what_it_can() {
     let _turn = alone();
-    let place = Place::new();
+    let (place, cpu) = (Place::new(), own_cpu());
     let arguments = ["survey", "--quick", "--only", "shared/spin", "--quiet", "--out", "run"];
-    let ended = place.start(punctual_by(&["taskset", "-c", "0"], &arguments)).end();
+    let ended = place.start(punctual_by(&["taskset", "-c", &cpu], &arguments)).end();
     cannot(ended, &["two processors are needed to poll", "--only shared/futex"]);
 }

@@ -417,7 +417,7 @@ mod tests {
             peer_server: PathBuf::new(),
             hog_ns: 0,
             wanted: Wanted::Closed { think_ns: 1_000_000, is_original: false },
-            duration: Duration::from_millis(150),
+            duration: Duration::from_millis(400),
             rounds: 1,
             dilates: false,
             seed: 1,

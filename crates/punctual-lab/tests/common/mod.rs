@@ -271,13 +271,19 @@ impl Stop {
     }
 }
 
-/// Whether the longest of what was late is the stop of this side. A stop may be unexplained, and a busy machine may keep somebody from
-/// running for longer; that it was anything else, or that anybody else was stopped, is wrong.
+/// Whether the longest of what was late is the stop of this side, which lasted so long. A stop may be unexplained, and a busy
+/// machine may keep somebody from running for longer. That it was anything else, or that anybody else was stopped, is wrong.
 #[track_caller]
-pub(crate) fn is_stop_named(result: &Value, side: &str) -> bool {
+pub(crate) fn is_stop_named(result: &Value, side: &str, stop: Duration) -> bool {
     let late = result["late"].as_array().expect("a list");
     assert!(late.iter().all(|share| share["cause"] != "stopped" || share["side"] == side), "{result:#}");
-    let first = late.first().unwrap_or_else(|| panic!("nothing was late: {result:#}"));
+    // A stop before the trial has begun makes nothing late, and whatever is late is no stop.
+    let Some(first) =
+        late.first().filter(|first| u128::from(count(first, "excess_ns")) * 2 > stop.as_nanos())
+    else {
+        eprintln!("once more: nothing was late for as long as it was stopped");
+        return false;
+    };
     match first["cause"].as_str().expect("a word") {
         "run_queue" | "steal" => false,
         cause => {
