@@ -6,11 +6,9 @@ use common::{Place, alone, is_root, summary_of, text};
 use serde_json::Value;
 
 /// Three members and few messages on these engines.
-fn short<'a>(engines: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "broadcast", "--members", "3", "--bytes", "600k", "--message", "5000"];
-    arguments.extend(["--engine", engines, "--json", "summary.json", "--out", "run"]);
-    arguments.extend(more);
-    arguments
+fn short(engines: &str, more: &str) -> String {
+    let asked = "--members 3 --bytes 600k --message 5000 --json summary.json --out run";
+    format!("run broadcast {asked} --engine {engines} {more}")
 }
 
 fn trials(summary: &Value) -> Vec<Value> {
@@ -34,10 +32,8 @@ fn summary(place: &Place) -> Value {
 /// the summary, in the store and in words.
 #[test]
 fn all_members_deliver_the_same() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended =
-        place.punctual(&short("shared,multicast", &["--senders", "all", "--faults", "0/0,5/5"])).with(0);
+    let place = Place::alone();
+    let ended = place.punctual(&short("shared,multicast", "--senders all --faults 0/0,5/5")).with(0);
     for words in ["How fast a group delivers", "What it took", "altered"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
@@ -58,7 +54,7 @@ fn all_members_deliver_the_same() {
         assert_eq!((&row["unit"], &row["mismatched"]), (&unit.into(), &0.into()), "{row:#}");
         assert!(row["p50"].as_u64() > Some(0), "{row:#}");
     }
-    let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+    let again = place.punctual("report run --text").with(0).out;
     assert!(again.contains("How fast a group delivers"), "{again}");
 }
 
@@ -79,10 +75,8 @@ fn has_floors(summary: &Value) {
 /// on any medium of a network; and memory, which has no packets, is refused.
 #[test]
 fn the_kernel_alters_nothing_that_is_delivered() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        |engines| short(engines, &["--senders", "all", "--faults", "5/5", "--faults-in", "kernel"]);
+    let place = Place::alone();
+    let arguments = |engines| short(engines, "--senders all --faults 5/5 --faults-in kernel");
     let refused = place.punctual(&arguments("shared,multicast")).with(2).err;
     assert!(refused.contains("--faults-in kernel: shared memory has no packets"), "{refused}");
     if !is_root() {
@@ -110,9 +104,8 @@ fn the_kernel_alters_nothing_that_is_delivered() {
 /// Goal: frames of several sizes are cells of their own, a whole message in one of them, and all is delivered with each.
 #[test]
 fn frames_are_an_axis() {
-    let _turn = alone();
-    let place = Place::new();
-    place.punctual(&short("shared,multicast", &["--faults", "1/1", "--frame", "512,max"])).with(0);
+    let place = Place::alone();
+    place.punctual(&short("shared,multicast", "--faults 1/1 --frame 512,max")).with(0);
     let summary = summary(&place);
     let trials = trials(&summary);
     assert!([2, 4].contains(&trials.len()), "{trials:#?}");
@@ -130,10 +123,8 @@ fn frames_are_an_axis() {
 /// the same content at all, and of what has no order each sender's.
 #[test]
 fn kinds_are_an_axis() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        short("shared,multicast", &["--kind", "ab,urb,beb", "--senders", "all", "--faults", "0/0,5/5"]);
+    let place = Place::alone();
+    let arguments = short("shared,multicast", "--kind ab,urb,beb --senders all --faults 0/0,5/5");
     let ended = place.punctual(&arguments).with(0);
     let summary = summary(&place);
     let trials = trials(&summary);
@@ -154,14 +145,11 @@ fn kinds_are_an_axis() {
 /// member; all is delivered as otherwise.
 #[test]
 fn paced_messages_have_stages() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["run", "broadcast", "--members", "3", "--engine", "shared", "--faults", "0/0", "--senders"];
-    let more =
-        ["all", "--message", "200", "--period", "3ms", "--duration", "300ms", "--json", "summary.json"];
-    let kinds = ["--kind", "ab,urb", "--out", "run"];
-    place.punctual(&[&arguments[..], &more, &kinds].concat()).with(0);
+    let place = Place::alone();
+    let arguments = "run broadcast --members 3 --engine shared --faults 0/0 --senders";
+    let more = "all --message 200 --period 3ms --duration 300ms --json summary.json";
+    let kinds = "--kind ab,urb --out run";
+    place.punctual(&format!("{arguments} {more} {kinds}")).with(0);
     let summary = summary(&place);
     let messages: Vec<Value> = trials(&summary).iter().map(|trial| trial["messages"].clone()).collect();
     assert_eq!(messages, [300, 300], "{summary:#}");
@@ -177,8 +165,7 @@ fn paced_messages_have_stages() {
         assert!(expected.iter().all(|stage| stages.contains(stage)), "{row:#}");
         assert_eq!((&row["load"], &row["gap_us"]), (&"open".into(), &3_000.into()), "{row:#}");
     }
-    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
-    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let said = place.json("explain run --json");
     for finding in said["findings"].as_array().expect("a list") {
         assert!(finding["name"].as_str().is_some_and(|name| name.contains("/member-")), "{finding:#}");
         let is_named = finding["owner"].as_str().is_some_and(|owner| owner.starts_with("member-"));
@@ -197,7 +184,7 @@ fn what_differs_is_reported() {
         ("beb", "order", 0, 2, "reordered"),
     ] {
         let place = Place::new();
-        let arguments = ["--faults", "0/0", "--kind", kind, "--plant", planted];
+        let arguments = format!("--faults 0/0 --kind {kind} --plant {planted}");
         let said = place.punctual(&short("shared", &arguments)).with(1).err;
         assert!(said.contains("in one order"), "{said}");
         let summary = summary(&place);
@@ -217,7 +204,7 @@ fn what_differs_is_reported() {
 fn without_privileges_the_network_is_skipped() {
     let _turn = alone();
     let place = Place::world_writable();
-    let Some(command) = common::unprivileged(&short("shared,multicast", &["--faults", "0/0"])) else {
+    let Some(command) = common::unprivileged(&short("shared,multicast", "--faults 0/0")) else {
         return;
     };
     let ended = place.start(command).end().with(0);
@@ -231,24 +218,24 @@ fn without_privileges_the_network_is_skipped() {
 fn bad_options_are_named() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["--faults", "60/0"][..], "--faults"),
-        (&["--members", "1"], "--members"),
-        (&["--bytes", "1T"], "--bytes"),
-        (&["--message", "15"], "--message"),
-        (&["--kind", "rb"], "--kind"),
-        (&["--kind", "urb", "--kills", "1"], "--kind"),
-        (&["--kind", "ab,agreed", "--stops", "1"], "--kind"),
-        (&["--kind", "agreed", "--app", "kv"], "--app kv needs ab"),
-        (&["--frame", "1024,63"], "--frame"),
-        (&["--frame", "1024,max", "--kills", "1"], "--frame"),
-        (&["--duration", "1s"], "--duration"),
-        (&["--trace"], "--trace"),
-        (&["--period", "1ms", "--bytes", "1M"], "--bytes"),
-        (&["--period", "2s", "--duration", "1s"], "--period"),
-        (&["--period", "1ms", "--duration", "51s"], "from 1 to 50000"),
-        (&["--period", "1ms", "--duration", "6s", "--senders", "all"], "all senders have 60000"),
+        ("--faults 60/0", "--faults"),
+        ("--members 1", "--members"),
+        ("--bytes 1T", "--bytes"),
+        ("--message 15", "--message"),
+        ("--kind rb", "--kind"),
+        ("--kind urb --kills 1", "--kind"),
+        ("--kind ab,agreed --stops 1", "--kind"),
+        ("--kind agreed --app kv", "--app kv needs ab"),
+        ("--frame 1024,63", "--frame"),
+        ("--frame 1024,max --kills 1", "--frame"),
+        ("--duration 1s", "--duration"),
+        ("--trace", "--trace"),
+        ("--period 1ms --bytes 1M", "--bytes"),
+        ("--period 2s --duration 1s", "--period"),
+        ("--period 1ms --duration 51s", "from 1 to 50000"),
+        ("--period 1ms --duration 6s --senders all", "all senders have 60000"),
     ] {
-        let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
+        let said = place.punctual(&format!("run broadcast {arguments}")).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
 }

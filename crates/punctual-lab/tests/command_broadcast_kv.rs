@@ -7,11 +7,8 @@ mod glossary;
 use common::{Place, alone, count, is_root, summary_of, text};
 use serde_json::Value;
 
-fn short<'a>(engines: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "broadcast", "--app", "kv", "--engine", engines, "--keys", "16"];
-    arguments.extend(["--json", "summary.json", "--out", "run"]);
-    arguments.extend(more);
-    arguments
+fn short(engines: &str, more: &str) -> String {
+    format!("run broadcast --app kv --engine {engines} --keys 16 --json summary.json --out run {more}")
 }
 
 fn summary(place: &Place) -> Value {
@@ -39,10 +36,9 @@ fn check(trial: &Value) {
 /// summary, in the store and in words.
 #[test]
 fn histories_are_linearizable() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--members", "3", "--clients", "12", "--duration", "1s", "--faults", "2/1"];
-    let ended = place.punctual(&short("shared,multicast", &more)).with(0);
+    let place = Place::alone();
+    let more = "--members 3 --clients 12 --duration 1s --faults 2/1";
+    let ended = place.punctual(&short("shared,multicast", more)).with(0);
     for words in ["How many operations a store does", "Operations every second", "What the histories say"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
@@ -63,7 +59,7 @@ fn histories_are_linearizable() {
         named(&format!("shared/kv/n3/2-1/{reads}/c12/put"), "ns");
         named(&format!("shared/kv/n3/2-1/{reads}/c12/get"), "ns");
     }
-    let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+    let again = place.punctual("report run --text").with(0).out;
     assert!(again.contains("What the histories say"), "{again}");
     glossary::explains(&place.path("run"));
 }
@@ -71,10 +67,9 @@ fn histories_are_linearizable() {
 /// Goal: without a number clients are doubled until that brings nothing, and the best step is the store's.
 #[test]
 fn clients_are_raised() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--members", "2", "--duration", "100ms", "--reads", "linearizable", "--puts", "100"];
-    place.punctual(&short("shared", &more)).with(0);
+    let place = Place::alone();
+    let more = "--members 2 --duration 100ms --reads linearizable --puts 100";
+    place.punctual(&short("shared", more)).with(0);
     let summary = summary(&place);
     let [trial] = trials(&summary) else { panic!("{summary:#}") };
     check(trial);
@@ -90,10 +85,8 @@ fn clients_are_raised() {
 /// Goal: members that are killed or stopped under load lose nothing that a client was told of, and come back with the same values.
 #[test]
 fn killed_members_lose_nothing() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--kills", "3", "--stops", "1", "--suspect", "1s", "--faults", "1/0"];
-    place.punctual(&short("shared", &more)).with(0);
+    let place = Place::alone();
+    place.punctual(&short("shared", "--kills 3 --stops 1 --suspect 1s --faults 1/0")).with(0);
     let summary = summary(&place);
     let trials = trials(&summary);
     assert_eq!(trials.len(), 4, "{summary:#}");
@@ -114,7 +107,7 @@ fn wrong_answers_are_found() {
     let _turn = alone();
     for planted in ["content", "order"] {
         let place = Place::new();
-        let more = ["--clients", "8", "--duration", "1s", "--reads", "linearizable", "--plant", planted];
+        let more = format!("--clients 8 --duration 1s --reads linearizable --plant {planted}");
         let said = place.punctual(&short("shared", &more)).with(1).err;
         assert!(said.contains("a promise did not hold: the get of key"), "{planted}: {said}");
         assert_eq!(count(&trials(&summary(&place))[0], "violation_count"), 1, "{planted}");
@@ -125,20 +118,20 @@ fn wrong_answers_are_found() {
 fn what_does_not_go_together_is_named() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["--app", "kv", "--bytes", "1M"][..], "--bytes"),
-        (&["--app", "kv", "--senders", "all"], "--senders"),
-        (&["--app", "kv", "--period", "1ms"], "--period"),
-        (&["--app", "kv", "--kind", "agreed"], "--kind"),
-        (&["--app", "kv", "--message", "16"], "--message"),
-        (&["--app", "kv", "--duration", "1ms"], "--duration"),
-        (&["--app", "kv", "--kills", "1", "--clients", "3"], "--clients"),
-        (&["--app", "kv", "--kills", "1", "--duration", "1s"], "--duration"),
-        (&["--app", "kv", "--puts", "1"], "--puts"),
-        (&["--app", "sql"], "--app"),
-        (&["--reads", "local"], "--reads"),
-        (&["--clients", "3"], "--clients"),
+        ("--app kv --bytes 1M", "--bytes"),
+        ("--app kv --senders all", "--senders"),
+        ("--app kv --period 1ms", "--period"),
+        ("--app kv --kind agreed", "--kind"),
+        ("--app kv --message 16", "--message"),
+        ("--app kv --duration 1ms", "--duration"),
+        ("--app kv --kills 1 --clients 3", "--clients"),
+        ("--app kv --kills 1 --duration 1s", "--duration"),
+        ("--app kv --puts 1", "--puts"),
+        ("--app sql", "--app"),
+        ("--reads local", "--reads"),
+        ("--clients 3", "--clients"),
     ] {
-        let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
+        let said = place.punctual(&format!("run broadcast {arguments}")).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
 }

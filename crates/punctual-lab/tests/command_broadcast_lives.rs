@@ -7,11 +7,9 @@ use serde_json::Value;
 
 /// Four members, so that one may be away while another one is suspected wrongly. Such machines may be busy with other work: a
 /// second without a turn is no crash.
-fn short<'a>(engines: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "broadcast", "--members", "4", "--suspect", "1s", "--message", "20000"];
-    arguments.extend(["--engine", engines, "--json", "summary.json", "--out", "run"]);
-    arguments.extend(more);
-    arguments
+fn short(engines: &str, more: &str) -> String {
+    let asked = "--members 4 --suspect 1s --message 20000 --json summary.json --out run";
+    format!("run broadcast {asked} --engine {engines} {more}")
 }
 
 fn summary(place: &Place) -> Value {
@@ -55,9 +53,8 @@ fn is_bound(pid: &String) -> bool {
 /// Goal: who comes in place of a member that was killed has its processor. On a machine with one processor everybody has.
 #[test]
 fn a_member_comes_back_to_its_processor() {
-    let _turn = alone();
-    let place = Place::new();
-    let mut started = place.start(punctual(&short("shared", &["--kills", "2", "--pin"])));
+    let place = Place::alone();
+    let mut started = place.start(punctual(&short("shared", "--kills 2 --pin")));
     let parent = started.id();
     let all_bound = || children(parent).iter().filter(|pid| is_bound(pid)).count() == 4;
     started.has("four members with a processor each", all_bound);
@@ -71,9 +68,8 @@ fn a_member_comes_back_to_its_processor() {
 /// sequence; and that is in the summary, in the store and in words.
 #[test]
 fn killed_members_come_back() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = place.punctual(&short("shared,multicast", &["--kills", "3", "--faults", "1/0"])).with(0);
+    let place = Place::alone();
+    let ended = place.punctual(&short("shared,multicast", "--kills 3 --faults 1/0")).with(0);
     for words in ["when a member goes and comes", "kills", "What was delivered meanwhile"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
@@ -89,16 +85,15 @@ fn killed_members_come_back() {
         let row = results.iter().find(is_it).expect("a result");
         assert!(row["p50"].as_u64() > Some(0) && row["lost"] == 0, "{row:#}");
     }
-    let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+    let again = place.punctual("report run --text").with(0).out;
     assert!(again.contains("when a member goes and comes"), "{again}");
 }
 
 /// Goal: members that stand still are left out, find that out, and come back as new lives; in a trial of its own, beside kills.
 #[test]
 fn stopped_members_come_back() {
-    let _turn = alone();
-    let place = Place::new();
-    place.punctual(&short("shared", &["--stops", "2", "--kills", "1", "--kind", "agreed"])).with(0);
+    let place = Place::alone();
+    place.punctual(&short("shared", "--stops 2 --kills 1 --kind agreed")).with(0);
     let summary = summary(&place);
     let [kills, stops] = trials(&summary) else { panic!("{summary:#}") };
     check(kills, "kill", 1);
@@ -112,7 +107,7 @@ fn what_differs_is_reported() {
     let _turn = alone();
     for planted in ["content", "order"] {
         let place = Place::new();
-        let said = place.punctual(&short("shared", &["--kills", "1", "--plant", planted])).with(1).err;
+        let said = place.punctual(&short("shared", &format!("--kills 1 --plant {planted}"))).with(1).err;
         assert!(said.contains("a promise did not hold: m"), "{said}");
         assert!(count(&trials(&summary(&place))[0], "violation_count") > 0);
     }
@@ -122,15 +117,15 @@ fn what_differs_is_reported() {
 fn what_does_not_go_together_is_named() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["--kills", "3", "--bytes", "1M"][..], "--bytes"),
-        (&["--stops", "3", "--senders", "1"], "--senders 1"),
-        (&["--kills", "1", "--members", "4,2"], "--members 2"),
-        (&["--kills", "0"], "--kills"),
-        (&["--suspect", "1s"], "--suspect"),
-        (&["--kills", "1", "--suspect", "1ms"], "--suspect"),
-        (&["--kills", "1", "--duration", "1s"], "--duration"),
+        ("--kills 3 --bytes 1M", "--bytes"),
+        ("--stops 3 --senders 1", "--senders 1"),
+        ("--kills 1 --members 4,2", "--members 2"),
+        ("--kills 0", "--kills"),
+        ("--suspect 1s", "--suspect"),
+        ("--kills 1 --suspect 1ms", "--suspect"),
+        ("--kills 1 --duration 1s", "--duration"),
     ] {
-        let said = place.punctual(&[&["run", "broadcast"], arguments].concat()).with(2).err;
+        let said = place.punctual(&format!("run broadcast {arguments}")).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
 }

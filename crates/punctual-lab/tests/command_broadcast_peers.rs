@@ -18,12 +18,9 @@ fn program() -> Option<PathBuf> {
     said.into_iter().chain(built).find(|program| program.exists())
 }
 
-fn short<'a>(systems: &'a str, program: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["run", "broadcast", "--members", "3", "--against", systems];
-    arguments.extend(["--peer-broadcast", program]);
-    arguments.extend(["--json", "summary.json", "--out", "run"]);
-    arguments.extend(more);
-    arguments
+fn short(systems: &str, program: &str, more: &str) -> String {
+    let asked = "--members 3 --json summary.json --out run";
+    format!("run broadcast {asked} --against {systems} --peer-broadcast {program} {more}")
 }
 
 /// Goal: members of other systems deliver what was sent, in one order, in the same namespaces as ours, also where a program in the
@@ -36,9 +33,9 @@ fn other_systems_deliver_the_same() {
     };
     let program = program.display().to_string();
     let place = Place::new();
-    let more = ["--faults", "0/0,1/0", "--bytes", "400k", "--message", "5000"];
+    let more = "--faults 0/0,1/0 --bytes 400k --message 5000";
     // JGroups as shipped may stand still for longer than is waited for, where packets are lost.
-    let ended = place.punctual(&short("corosync,corosync-udp,jgroups-mtu", &program, &more)).with(0);
+    let ended = place.punctual(&short("corosync,corosync-udp,jgroups-mtu", &program, more)).with(0);
     for words in ["How fast a group delivers", "Beside other systems"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
@@ -76,8 +73,8 @@ fn all_members_of_other_systems_broadcast() {
     };
     let program = program.display().to_string();
     let place = Place::new();
-    let more = ["--faults", "0/0", "--bytes", "400k", "--message", "5000", "--senders", "all"];
-    let ended = place.punctual(&short(&SYSTEMS.join(","), &program, &more)).with(0);
+    let more = "--faults 0/0 --bytes 400k --message 5000 --senders all";
+    let ended = place.punctual(&short(&SYSTEMS.join(","), &program, more)).with(0);
     assert!(ended.out.contains("All members broadcast, of theirs as of ours."), "{}", ended.out);
     let summary = summary_of(&text(&place.path("summary.json")));
     let trials = summary["broadcast"]["trials"].as_array().expect("trials");
@@ -102,9 +99,8 @@ fn other_systems_are_paced() {
     };
     let program = program.display().to_string();
     let place = Place::new();
-    let more =
-        ["--faults", "0/0", "--period", "5ms", "--duration", "500ms", "--message", "200", "--senders", "all"];
-    place.punctual(&short(&SYSTEMS.join(","), &program, &more)).with(0);
+    let more = "--faults 0/0 --period 5ms --duration 500ms --message 200 --senders all";
+    place.punctual(&short(&SYSTEMS.join(","), &program, more)).with(0);
     let summary = summary_of(&text(&place.path("summary.json")));
     let results = summary["results"].as_array().expect("results");
     let mut found = 0;
@@ -127,21 +123,20 @@ fn other_systems_are_paced() {
 #[test]
 fn bad_options_are_named() {
     let place = Place::new();
-    let refused = |more: &[&str], code: i32| {
-        let arguments = [&["run", "broadcast", "--against", "corosync"], more].concat();
-        place.punctual(&arguments).with(code).err
+    let refused = |more: &str, code: i32| {
+        place.punctual(&format!("run broadcast --against corosync {more}")).with(code).err
     };
     for (more, words) in [
-        (&["--kills", "1"][..], "--against"),
-        (&["--app", "kv"], "--against"),
-        (&["--faults-in", "receiver"], "--faults-in receiver"),
-        (&["--engine", "corosync"], "--engine"),
+        ("--kills 1", "--against"),
+        ("--app kv", "--against"),
+        ("--faults-in receiver", "--faults-in receiver"),
+        ("--engine corosync", "--engine"),
     ] {
         let said = refused(more, 2);
         assert!(said.contains(words), "{more:?}: {said}");
     }
-    let said = refused(&["--peer-broadcast", "/nowhere/at/all"], 3);
+    let said = refused("--peer-broadcast /nowhere/at/all", 3);
     assert!(said.contains("/nowhere/at/all") && said.contains("build it"), "{said}");
-    let said = place.punctual(&["run", "broadcast", "--against", "derecho"]).with(2).err;
+    let said = place.punctual("run broadcast --against derecho").with(2).err;
     assert!(said.contains("corosync-udp"), "{said}");
 }

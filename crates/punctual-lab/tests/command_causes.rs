@@ -91,11 +91,8 @@ fn judge(what: &str, named: &[Named], cause: &str, sides: &[&str]) {
 }
 
 /// A run that goes on for so long, in the background.
-fn start(place: &Place, seconds: f64, more: &[&str], way: &[&str]) -> Started {
-    let duration = format!("{seconds}s");
-    let arguments =
-        ["run", "response", "--json", "-", "--rounds", "1", "--timeout", "10s", "--duration", &duration];
-    let arguments = [&arguments[..], more].concat();
+fn start(place: &Place, seconds: f64, more: &str, way: &[&str]) -> Started {
+    let arguments = format!("run response --json - --rounds 1 --timeout 10s --duration {seconds}s {more}");
     let command = if way.is_empty() { punctual(&arguments) } else { common::punctual_by(way, &arguments) };
     let mut started = place.start(command);
     let run = started.id();
@@ -162,7 +159,7 @@ fn stops(side: &str, lasts: Duration, count: usize) -> Vec<Named> {
 fn stops_in_a_run(side: &str, lasts: Duration, count: usize) -> Option<Vec<Named>> {
     let place = Place::new();
     let seconds = 1.0 + count as f64 * (lasts.as_secs_f64() + 0.03) * 2.0;
-    let started = start(&place, seconds, &[], &[]);
+    let started = start(&place, seconds, "", &[]);
     let client = started.id();
     let process = if side == "client" { Some(client) } else { responder_of(client) };
     let injected = (0..count).map(|number| {
@@ -215,7 +212,7 @@ fn a_hog_is_called_a_neighbour() {
 fn beside_a_hog(cpu: usize) -> Vec<Named> {
     let place = Place::new();
     let count = injections() as u64;
-    let started = start(&place, 1.0 + 0.1 * count as f64, &[], &[]);
+    let started = start(&place, 1.0 + 0.1 * count as f64, "", &[]);
     let hog = std::thread::spawn(move || {
         punctual_machine::cpu::pin_to(cpu).expect("allowed");
         let burst = |_| {
@@ -285,7 +282,7 @@ fn a_quota_is_called_a_quota() {
     let way = quota.way();
     let seconds = 1.0 + 0.2 * injections() as f64;
     let from = monotonic_ns();
-    let started = start(&place, seconds, &[], &["sh", "-c", &way]);
+    let started = start(&place, seconds, "", &["sh", "-c", &way]);
     let summary = summary_of(&started.end().with(0).out);
     let mut named = named(&summary, &[(from, monotonic_ns())]);
     // Shorter ones may be a neighbour's.
@@ -299,42 +296,27 @@ fn a_quota_is_called_a_quota() {
 /// Goal: 20 µs more in a stage show in that stage, as a median.
 #[test]
 fn twenty_microseconds_show_in_their_stage() {
-    let _turn = alone();
-    let place = Place::new();
-    let stage_ns = |more: &[&str], stage: &str| {
-        let count = (200 * injections()).to_string();
-        let out = format!("run-{}", monotonic_ns());
-        let arguments = [
-            "run",
-            "response",
-            "--json",
-            "-",
-            "--rounds",
-            "1",
-            "--timeout",
-            "10s",
-            "--count",
-            &count,
-            "--out",
-            &out,
-        ];
-        let arguments = [&arguments[..], more].concat();
-        let summary = summary_of(&place.punctual(&arguments).with(0).out);
+    let place = Place::alone();
+    let stage_ns = |more: &str, stage: &str| {
+        let (count, out) = (200 * injections(), monotonic_ns());
+        let patient = "run response --json - --rounds 1 --timeout 10s";
+        let ended = place.punctual(&format!("{patient} --count {count} --out run-{out} {more}"));
+        let summary = summary_of(&ended.with(0).out);
         let stages = summary["results"][0]["stages"].as_array().expect("stages").clone();
         let found = stages.iter().find(|found| found["name"] == stage);
         found.unwrap_or_else(|| panic!("no stage {stage} in {stages:#?}"))["median_ns"].as_i64().expect("ns")
     };
-    let open = ["--rate", "2000"];
+    let open = "--rate 2000";
     for (load, stage, delay_us, least_ns) in [
-        (&open[..], "request.sent", 20, 20_000),
-        (&[], "responder", 20, 20_000),
+        (open, "request.sent", 20, 20_000),
+        ("", "responder", 20, 20_000),
         // Whoever is away for longer than the packet is under way keeps it waiting for the rest.
-        (&[], "request.elsewhere", 400, 20_000),
-        (&[], "reply.elsewhere", 400, 20_000),
+        ("", "request.elsewhere", 400, 20_000),
+        ("", "reply.elsewhere", 400, 20_000),
     ] {
         let delay = format!("{stage}={delay_us}us");
         let without_ns = stage_ns(load, stage);
-        let with_ns = stage_ns(&[load, &["--delay", &delay]].concat(), stage);
+        let with_ns = stage_ns(&format!("{load} --delay {delay}"), stage);
         println!("{delay}: {without_ns} → {with_ns} ns");
         assert!(with_ns >= least_ns, "{delay}: {without_ns} → {with_ns} ns");
     }
@@ -353,15 +335,15 @@ fn a_stop_is_explained_from_the_store() {
 /// Whether the stop of a responder was named, or could not be traced here.
 fn is_stop_explained() -> bool {
     let place = Place::new();
-    let started = start(&place, 2.0, &["--trace", "--out", "run"], &[]);
+    let started = start(&place, 2.0, "--trace --out run", &[]);
     let stopped = responder_of(started.id()).and_then(|process| stop(process, Duration::from_millis(100)));
     let summary = summary_of(&started.end().with(0).out);
     if stopped.is_none() {
         eprintln!("once more: the run was over before its responder was stopped");
         return false;
     }
-    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
-    assert_eq!(place.punctual(&["explain", "run", "--json"]).with(0).out, said);
+    let said = place.punctual("explain run --json").with(0).out;
+    assert_eq!(place.punctual("explain run --json").with(0).out, said);
     let explained: Value = serde_json::from_str(&said).expect("JSON");
     let findings = explained["findings"].as_array().expect("findings");
     assert!(!findings.is_empty(), "a stop of 100 ms makes something late");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, alone, survey};
+use common::{Place, interleaved, survey};
 use punctual_lab::store::{Run, Store, StoredTrial};
 
 /// A copy of a run in which each trial of a cell is its first one, every message so many times as long. Trials lie apart by a
@@ -24,9 +24,8 @@ fn stretched(run: &Run, place: &Place, name: &str, times: f64) {
 /// Goal: a run does not differ from itself, and one whose messages took three times as long is slower in the median of each cell.
 #[test]
 fn only_what_differs_differs() {
-    let _turn = alone();
-    let place = Place::new();
-    survey(&place, &["--gap", "0", "--quiet", "--out", "measured"]);
+    let place = Place::alone();
+    survey(&place, "--gap 0 --quiet --out measured");
     let run = Run::open(&place.path("measured")).expect("a run");
     let cells = run.cells().len();
     // In a folder of their own: runs beside them would say how far runs lie apart.
@@ -34,11 +33,11 @@ fn only_what_differs_differs() {
     stretched(&run, &place, "made/a", 1.0);
     stretched(&run, &place, "made/b", 3.0);
     for name in ["measured", "made/a"] {
-        let same = place.punctual(&["compare", name, name]).with(0).out;
+        let same = place.punctual(&format!("compare {name} {name}")).with(0).out;
         assert!(same.contains(&format!("0 of {cells} cells differ")), "{same}");
     }
-    for (pair, verdict) in [(["made/a", "made/b"], "slower"), (["made/b", "made/a"], "faster")] {
-        let said = place.punctual(&["compare", pair[0], pair[1]]).with(0).out;
+    for (pair, verdict) in [("made/a made/b", "slower"), ("made/b made/a", "faster")] {
+        let said = place.punctual(&format!("compare {pair}")).with(0).out;
         let medians: Vec<&str> = said.lines().filter(|line| line.trim().starts_with("p50 ")).collect();
         // A cell of few messages has no quantile that can be compared.
         assert!(medians.len() * 2 > cells, "{said}");
@@ -49,15 +48,12 @@ fn only_what_differs_differs() {
 /// Goal: two commands are played in turn, and each run is kept.
 #[test]
 fn two_commands_are_played_in_turn() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let command =
         "punctual survey --quick --only shared/spin --gap 0 --load closed --duration 200ms --count 2000";
     let other = format!("{command} --seed '2'");
-    let arguments =
-        ["compare", "--interleave", command, &other, "--pairs", "5", "--out", "turns", "--json", "-"];
-    let said: serde_json::Value =
-        serde_json::from_str(&place.punctual(&arguments).with(0).out).expect("JSON");
+    let compared = place.start(interleaved(command, &other, "--pairs 5 --out turns --json -")).end().with(0);
+    let said: serde_json::Value = serde_json::from_str(&compared.out).expect("JSON");
     assert_eq!(said["schema"], "punctual.comparison.v1");
     assert_eq!(said["comparison"]["runs"], serde_json::json!([5, 5, 0]));
     assert_eq!(said["comparison"]["order"], "interleaved");
@@ -74,12 +70,12 @@ fn two_commands_are_played_in_turn() {
         let [first, second] = if pair % 2 == 1 { ["a", "b"] } else { ["b", "a"] };
         assert!(started(first, pair) <= started(second, pair), "pair {pair}");
     }
-    let again = place.punctual(&["compare", "turns/a", "turns/b"]).with(0).out;
+    let again = place.punctual("compare turns/a turns/b").with(0).out;
     let cells = said["comparison"]["cells"].as_array().expect("a list").len();
     assert!(again.contains(&format!("of {cells} cells differ")), "{again}");
     let list = "turns/a/001,turns/a/002,turns/a/003";
-    place.punctual(&["compare", list, "turns/b/001,turns/b/002"]).with(0);
-    let table = place.punctual(&["compare-calibrate", "turns/a"]).with(0).out;
+    place.punctual(&format!("compare {list} turns/b/001,turns/b/002")).with(0);
+    let table = place.punctual("compare-calibrate turns/a").with(0).out;
     // As short as the column's head, so that no width of the figures breaks it into two lines.
     assert!(table.contains("two runs alone"), "{table}");
 }
@@ -87,16 +83,14 @@ fn two_commands_are_played_in_turn() {
 /// Goal: what has nothing in common is told after one pair, and no other is made.
 #[test]
 fn what_has_nothing_in_common_is_made_once() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let of = |gap: &str| {
         format!(
             "punctual survey --quick --only shared/spin --gap {gap} --load closed --duration 200ms --count 100"
         )
     };
     let (a, b) = (of("0"), of("1ms"));
-    let ended =
-        place.punctual(&["compare", "--interleave", &a, &b, "--pairs", "5", "--out", "turns"]).with(2);
+    let ended = place.start(interleaved(&a, &b, "--pairs 5 --out turns")).end().with(2);
     assert!(ended.err.contains("nothing in common"), "{}", ended.err);
     let made = |side: &str| std::fs::read_dir(place.path(side)).expect("a side").count();
     assert_eq!(["turns/a", "turns/b"].map(made), [1, 1]);
@@ -107,10 +101,10 @@ fn what_makes_no_run_is_refused() {
     let place = Place::new();
     for (command, words) in [("true", "takes --out"), ("punctual survey --gap x", "no command that measures")]
     {
-        let ended = place.punctual(&["compare", "--interleave", command, command]).with(2);
+        let ended = place.start(interleaved(command, command, "")).end().with(2);
         assert!(ended.err.contains(words), "{}", ended.err);
         std::fs::remove_dir_all(place.path("runs")).expect("it was made");
     }
-    place.punctual(&["compare", "none", "none"]).with(2);
-    place.punctual(&["compare", "none", "none", "--pairs", "7"]).with(2);
+    place.punctual("compare none none").with(2);
+    place.punctual("compare none none --pairs 7").with(2);
 }

@@ -2,18 +2,18 @@
 
 mod common;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Place, STOPPED_RUNS_MAX, alone, assert_no_other_cause, children, punctual};
+use common::{Place, STOPPED_RUNS_MAX, Stop, alone, assert_no_other_cause, children, punctual};
 use punctual_machine::clock::monotonic_ns;
 use serde_json::Value;
 
 /// A survey of one route, while something happens to it once its second trial runs.
 fn survey(place: &Place, only: &str, gap: &str, happens: impl FnOnce(u32)) -> Value {
-    let arguments = ["survey", "--only", only, "--gap", gap, "--load", "closed", "--duration", "6s"];
-    let more = ["--count", "200000", "--quiet", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], &more].concat()));
+    let arguments = format!(
+        "survey --only {only} --gap {gap} --load closed --duration 6s --count 200000 --quiet --out run"
+    );
+    let mut started = place.start(punctual(&arguments));
     let samples = place.path("run/samples");
     let stored = || std::fs::read_dir(&samples).map_or(0, Iterator::count);
     started.has("its first trial is stored", || stored() >= 3);
@@ -22,19 +22,12 @@ fn survey(place: &Place, only: &str, gap: &str, happens: impl FnOnce(u32)) -> Va
     // Where a host withholds its processors a message may be lost, which ends it with 1.
     let ended = started.end();
     assert!(place.path("run/summary.json").exists(), "{}", ended.err);
-    serde_json::from_str(&place.punctual(&["explain", "run", "--json"]).with(0).out).expect("JSON")
+    place.json("explain run --json")
 }
 
-fn signal(process: &str, name: &str) {
-    let sent = Command::new("kill").args(["-s", name, process]).status().expect("kill");
-    assert!(sent.success(), "{process} is gone");
-}
-
-/// Stops a process for so long.
-fn stop(process: &str, lasts: Duration) {
-    signal(process, "STOP");
-    std::thread::sleep(lasts);
-    signal(process, "CONT");
+/// Stops a process for a while.
+fn stop(process: &str) {
+    Stop::make(process, STOP).unwrap_or_else(|| panic!("{process} is gone"));
 }
 
 fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
@@ -56,7 +49,7 @@ fn is_responder_named() -> bool {
     let place = Place::new();
     let said = survey(&place, "shared/eventfd", "1ms", |run| {
         let [responder] = &children(run)[..] else { panic!("one responder") };
-        stop(responder, STOP);
+        stop(responder);
     });
     let stopped = findings(&said, "stopped");
     let [one] = &stopped[..] else {
@@ -69,8 +62,8 @@ fn is_responder_named() -> bool {
     assert_eq!(one["name"], "shared/eventfd", "{one:#}");
     assert!(one["stage"].as_str().is_some_and(|stage| stage.starts_with("request.")), "{one:#}");
     assert!(one["causes"][0]["share"].as_f64().is_some_and(|share| share > 0.5), "{one:#}");
-    let text = place.punctual(&["explain", "run"]).with(0).out;
-    assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text, "the same again");
+    let text = place.punctual("explain run").with(0).out;
+    assert_eq!(place.punctual("explain run").with(0).out, text, "the same again");
     let page = std::fs::read_to_string(place.path("run/report.html")).expect("a page");
     assert!(page.contains("responder: stopped"), "the page says it too");
     true
@@ -89,7 +82,7 @@ fn is_client_named() -> bool {
     let place = Place::new();
     let said = survey(&place, "datagram/epoll", "0", |run| {
         for _ in 0..STOPS {
-            stop(&run.to_string(), STOP);
+            stop(&run.to_string());
             std::thread::sleep(Duration::from_millis(90));
         }
     });

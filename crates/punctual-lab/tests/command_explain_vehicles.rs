@@ -6,54 +6,33 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Place, STOPPED_RUNS_MAX, all_ready, alone, assert_no_other_cause, children, is_root, punctual};
+use common::{
+    Place, STOPPED_RUNS_MAX, Stop, all_ready, alone, assert_no_other_cause, children, is_root, punctual,
+};
 use serde_json::Value;
 
 /// From the barrier on values travel for 3 s.
-const RUN: [&str; 15] = [
-    "run",
-    "vehicles",
-    "--engine",
-    "shared",
-    "--mode",
-    "callback",
-    "--vehicles",
-    "4",
-    "--runs",
-    "1",
-    "--period",
-    "20ms",
-    "--messages",
-    "150",
-    "--quiet",
-];
+const RUN: &str =
+    "run vehicles --engine shared --mode callback --vehicles 4 --runs 1 --period 20ms --messages 150 --quiet";
 
 const STOP: Duration = Duration::from_millis(100);
 
 /// Runs vehicles, the second of which is stopped, if one is.
-fn run(place: &Place, stops: bool, more: &[&str]) -> Value {
+fn run(place: &Place, stops: bool, more: &str) -> Value {
     loop {
-        let mut started = place.start(punctual(&[&RUN[..], &["--out", "run"], more].concat()));
+        let mut started = place.start(punctual(&format!("{RUN} --out run {more}")));
         let parent = started.id();
         started.has("vehicles that are ready", || all_ready(parent));
         let ready = Instant::now();
         std::thread::sleep(Duration::from_millis(1_800));
-        let mut is_told = true;
-        if stops {
-            let stopped = children(parent).into_iter().nth(1).unwrap_or_default();
-            let signal =
-                |name: &str| Command::new("kill").args([name, &stopped]).status().expect("a program");
-            signal("-STOP");
-            std::thread::sleep(STOP);
-            is_told = signal("-CONT").success();
-        }
+        let stopped = children(parent).into_iter().nth(1).unwrap_or_default();
+        let is_told = !stops || Stop::make(&stopped, STOP).is_some();
         let by = ready.elapsed();
         let ended = started.end();
         // A test that was held up for so long that the run may have been over tries again.
         if is_told && by < Duration::from_millis(3_300) {
             assert!(place.path("run/summary.json").exists(), "{}", ended.err);
-            return serde_json::from_str(&place.punctual(&["explain", "run", "--json"]).with(0).out)
-                .expect("JSON");
+            return place.json("explain run --json");
         }
         eprintln!("once more: continued {by:?} after all were ready");
         fs::remove_dir_all(place.path("run")).expect("it was made");
@@ -63,18 +42,17 @@ fn run(place: &Place, stops: bool, more: &[&str]) -> Value {
 /// Lets strace follow the system calls of the second vehicle while values travel, and hold it at each for half a millisecond: on a
 /// quiet machine it would be too quick for anything to be late. Which one that was.
 fn run_traced(place: &Place) -> (String, Value) {
-    let mut started = place.start(punctual(&[&RUN[..], &["--out", "run", "--trace"]].concat()));
+    let mut started = place.start(punctual(&format!("{RUN} --out run --trace")));
     let parent = started.id();
     started.has("vehicles that are ready", || all_ready(parent));
     let traced = children(parent).into_iter().nth(1).unwrap_or_default();
-    let strace =
-        ["strace", "-f", "-qq", "-e", "inject=all:delay_enter=500", "-o", "/dev/null", "-p", &traced];
-    let arguments = [&["-k", "1", "2"][..], &strace].concat();
-    let status = Command::new("timeout").args(arguments).status().expect("a program");
+    let strace = "-k 1 2 strace -f -qq -e inject=all:delay_enter=500 -o /dev/null -p";
+    let mut strace_for_a_while = Command::new("timeout");
+    let status = strace_for_a_while.args(strace.split(' ')).arg(&traced).status().expect("a program");
     eprintln!("strace ended: {status}");
     let ended = started.end();
     assert!(place.path("run/summary.json").exists(), "{}", ended.err);
-    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
+    let said = place.punctual("explain run --json").with(0).out;
     (traced, serde_json::from_str(&said).expect("JSON"))
 }
 
@@ -110,7 +88,7 @@ fn a_traced_vehicle_is_named_with_its_tracer() {
             first["causes"][0]["evidence"].as_str().is_some_and(|who| who.contains("strace (")),
             "{first:#}"
         );
-        let text = place.punctual(&["explain", "run"]).with(0).out;
+        let text = place.punctual("explain run").with(0).out;
         assert!(text.contains("held by a debugger"), "{text}");
         return;
     }
@@ -127,14 +105,14 @@ fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
 #[test]
 fn a_stopped_vehicle_is_told_of_once() {
     let _turn = alone();
-    for more in [&[][..], &["--trace"][..]] {
+    for more in ["", "--trace"] {
         let is_told = (0..STOPPED_RUNS_MAX).any(|_| is_told_of_once(more));
         assert!(is_told, "{more:?}: none of {STOPPED_RUNS_MAX} stops was named");
     }
 }
 
 /// Whether it is told of; if so, once.
-fn is_told_of_once(more: &[&str]) -> bool {
+fn is_told_of_once(more: &str) -> bool {
     let place = Place::new();
     let said = run(&place, true, more);
     let stopped = findings(&said, "stopped");
@@ -163,9 +141,9 @@ fn is_told_of_once(more: &[&str]) -> bool {
         other["owner"] == one["owner"] && span(other).is_some_and(|(begin, end)| begin < to && end > from)
     });
     assert_eq!(same.count(), 1, "{said:#}");
-    let text = place.punctual(&["explain", "run"]).with(0).out;
+    let text = place.punctual("explain run").with(0).out;
     assert!(text.contains("stopped, until a signal continued it"), "{text}");
-    assert_eq!(place.punctual(&["explain", "run"]).with(0).out, text, "the same again");
+    assert_eq!(place.punctual("explain run").with(0).out, text, "the same again");
     let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
     assert!(page.contains("receiver: stopped"), "the page says it too");
     let traced = one["parts"].as_array().is_some_and(|parts| !parts.is_empty());
@@ -180,9 +158,8 @@ fn is_told_of_once(more: &[&str]) -> bool {
 /// Goal: of a clean run nothing is named that was not there: nobody was stopped, frozen or held by a debugger.
 #[test]
 fn of_a_clean_run_nothing_is_made_up() {
-    let _turn = alone();
-    let place = Place::new();
-    let said = run(&place, false, &[]);
+    let place = Place::alone();
+    let said = run(&place, false, "");
     for cause in ["stopped", "frozen", "traced", "real_time_limit", "urgent_neighbour", "faults_major"] {
         assert_eq!(findings(&said, cause).len(), 0, "{said:#}");
     }

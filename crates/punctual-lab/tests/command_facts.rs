@@ -7,14 +7,12 @@ use std::process::Stdio;
 
 use common::{Place, punctual, text};
 use punctual::{Bus, Node, Target};
-use serde_json::Value;
 
 #[test]
 fn help_fits_a_hundred_columns() {
     let place = Place::new();
     for verb in ["", "survey", "compare", "report", "stat", "host"] {
-        let arguments: Vec<&str> = [verb, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
-        let help = place.punctual(&arguments).with(0).out;
+        let help = place.punctual(&format!("{verb} --help")).with(0).out;
         assert!(help.contains("Usage: punctual"), "{help}");
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "{verb}: {} columns: {line}", line.chars().count());
@@ -25,12 +23,12 @@ fn help_fits_a_hundred_columns() {
 #[test]
 fn facts_for_people_and_for_scripts() {
     let place = Place::new();
-    let page = place.punctual(&["host"]).with(0).out;
+    let page = place.punctual("host").with(0).out;
     assert!(
         page.contains("kernel") && page.contains("clock step") && page.contains("packet sockets"),
         "{page}"
     );
-    let facts: Value = serde_json::from_str(&place.punctual(&["host", "--json"]).with(0).out).expect("JSON");
+    let facts = place.json("host --json");
     assert!(facts["host"]["cpus"].as_u64() > Some(0), "{facts}");
     assert!(facts["host"]["cpus_online"].as_u64() >= facts["host"]["cpus"].as_u64(), "{facts}");
     assert_eq!(facts["host"]["load_average"].as_array().map(Vec::len), Some(3), "{facts}");
@@ -54,7 +52,7 @@ fn live_counters_are_those_of_other_processes() -> Result<(), Box<dyn std::error
         sender.send(Target::port("right", 2), b"x")?;
         receiver.receive()?;
     }
-    let page = place.punctual(&["stat", "--once"]).with(0).out;
+    let page = place.punctual("stat --once").with(0).out;
     let line = |node: &str| {
         let is_it = |line: &&str| line.contains(&name) && line.contains(&format!(" {node} "));
         page.lines().find(is_it).unwrap_or_else(|| panic!("no {node}: {page}")).to_owned()
@@ -63,7 +61,7 @@ fn live_counters_are_those_of_other_processes() -> Result<(), Box<dyn std::error
     assert!(line("left").contains("1,234") && line("left").contains(&pid), "{page}");
     assert!(line("right").contains("1,234"), "{page}");
     drop((sender, receiver, left, right));
-    let page = place.punctual(&["stat", "--once"]).with(0).out;
+    let page = place.punctual("stat --once").with(0).out;
     assert!(!page.contains(&name), "{page}");
     Ok(())
 }
@@ -74,7 +72,7 @@ fn live_counters_without_a_pause_end_by_ctrl_c() {
     let place = Place::new();
     let _node =
         Node::open(&Bus::loopback(&format!("pauseless-{}", std::process::id())), "there").expect("a node");
-    let mut started = place.start(punctual(&["stat", "--every", "1ns"]));
+    let mut started = place.start(punctual("stat --every 1ns"));
     let out = started.out_path();
     started.has("it showed something", || text(&out).contains("there"));
     started.signal("-INT");
@@ -86,7 +84,7 @@ fn live_counters_without_a_pause_end_by_ctrl_c() {
 fn a_reader_that_left_is_no_error() {
     // Else it would look until its node closes.
     let _node = punctual::Node::open(&punctual::Bus::loopback("facts"), "facts").expect("a node");
-    for arguments in [&["host"][..], &["host", "--json"], &["stat", "--once"], &["stat", "--every", "1ms"]] {
+    for arguments in ["host", "host --json", "stat --once", "stat --every 1ms"] {
         let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);
         let ended = punctual(arguments).stdout(writer).stderr(Stdio::piped()).output().expect("a program");

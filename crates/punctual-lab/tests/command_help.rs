@@ -4,42 +4,42 @@ mod common;
 
 use std::fs;
 
-use common::{Place, alone, punctual};
+use common::{Place, punctual};
 
 /// The command itself, and every verb with its own.
-const VERBS: [&[&str]; 28] = [
-    &[],
-    &["survey"],
-    &["run"],
-    &["run", "broadcast"],
-    &["run", "causes"],
-    &["run", "groups"],
-    &["run", "oneway"],
-    &["run", "peel"],
-    &["run", "server"],
-    &["run", "response"],
-    &["run", "survey"],
-    &["run", "vehicles"],
-    &["run", "wakeup"],
-    &["sim", "wakeup"],
-    &["echo"],
-    &["node"],
-    &["import", "sockperf"],
-    &["import", "perf"],
-    &["compare"],
-    &["report"],
-    &["explain"],
-    &["watch"],
-    &["record"],
-    &["replay"],
-    &["verify"],
-    &["stat"],
-    &["completions"],
-    &["man"],
+const VERBS: [&str; 28] = [
+    "",
+    "survey",
+    "run",
+    "run broadcast",
+    "run causes",
+    "run groups",
+    "run oneway",
+    "run peel",
+    "run server",
+    "run response",
+    "run survey",
+    "run vehicles",
+    "run wakeup",
+    "sim wakeup",
+    "echo",
+    "node",
+    "import sockperf",
+    "import perf",
+    "compare",
+    "report",
+    "explain",
+    "watch",
+    "record",
+    "replay",
+    "verify",
+    "stat",
+    "completions",
+    "man",
 ];
 
 #[track_caller]
-fn fits(said: &str, what: &[&str]) {
+fn fits(said: &str, what: &str) {
     for line in said.lines() {
         let columns = line.chars().count();
         assert!(columns <= 80, "{what:?}: {columns} columns: {line}");
@@ -53,7 +53,7 @@ fn help_fits_eighty_columns() {
     let place = Place::new();
     for verb in VERBS {
         for help in ["-h", "--help"] {
-            let ended = place.punctual(&[verb, &[help]].concat()).with(0);
+            let ended = place.punctual(&format!("{verb} {help}")).with(0);
             assert!(ended.out.contains("Usage:"), "{verb:?}: {}", ended.out);
             fits(&ended.out, verb);
         }
@@ -64,14 +64,9 @@ fn help_fits_eighty_columns() {
 #[test]
 fn pages_without_a_run_fit_eighty_columns() {
     let place = Place::new();
-    for call in [
-        &["host"][..],
-        &["stat", "--once"],
-        &["sim", "wakeup"],
-        &["sim", "wakeup", "--list"],
-        &["sim", "server"],
-        &["sim", "wakeup", "--variant", "h1"],
-    ] {
+    for call in
+        ["host", "stat --once", "sim wakeup", "sim wakeup --list", "sim server", "sim wakeup --variant h1"]
+    {
         fits(&place.punctual(call).with(0).out, call);
     }
 }
@@ -81,21 +76,21 @@ fn pages_without_a_run_fit_eighty_columns() {
 fn what_is_always_refused_is_not_offered() {
     let place = Place::new();
     let calls = [
-        ("vehicles", &["--count", "--gap", "--load"][..]),
-        ("broadcast", &["--count", "--gap", "--load"]),
-        ("server", &["--count", "--gap"]),
-        ("peel", &["--gap", "--load"]),
+        ("vehicles", "--count --gap --load"),
+        ("broadcast", "--count --gap --load"),
+        ("server", "--count --gap"),
+        ("peel", "--gap --load"),
     ];
     for (verb, options) in calls {
-        let help = place.punctual(&["run", verb, "--help"]).with(0).out;
-        for option in options {
+        let help = place.punctual(&format!("run {verb} --help")).with(0).out;
+        for option in options.split(' ') {
             assert!(!help.contains(&format!("{option} <")), "{verb} {option}: {help}");
-            let value = match *option {
+            let value = match option {
                 "--load" => "closed",
                 "--gap" => "1ms",
                 _ => "1",
             };
-            let refused = place.punctual(&["run", verb, option, value]).with(2).err;
+            let refused = place.punctual(&format!("run {verb} {option} {value}")).with(2).err;
             assert!(refused.contains(option) && refused.contains(':'), "{verb} {option}: {refused}");
         }
     }
@@ -104,8 +99,8 @@ fn what_is_always_refused_is_not_offered() {
 /// Goal: the list of what there is to ask fits a terminal of 24 lines and says what its words mean.
 #[test]
 fn the_list_of_tasks_fits_a_terminal() {
-    let list = Place::new().punctual(&["run"]).with(0).out;
-    fits(&list, &["run"]);
+    let list = Place::new().punctual("run").with(0).out;
+    fits(&list, "run");
     assert!(list.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{list}");
     for experiment in
         ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups", "server", "broadcast"]
@@ -120,13 +115,12 @@ fn the_list_of_tasks_fits_a_terminal() {
 /// Goal: who types nothing but the name learns what else there is to ask, and gets the survey.
 #[test]
 fn alone_it_lists_the_tasks_and_measures() {
-    let _turn = alone();
-    let place = Place::new();
-    let mut started = place.start(punctual(&[]));
+    let place = Place::alone();
+    let mut started = place.start(punctual(""));
     started.has("a run", || place.path("runs").exists());
     started.signal_group("-INT");
     let said = started.end().out;
-    let list = place.punctual(&["run"]).with(0).out;
+    let list = place.punctual("run").with(0).out;
     assert!(said.starts_with(&list), "{said}");
 }
 
@@ -135,14 +129,14 @@ fn alone_it_lists_the_tasks_and_measures() {
 fn an_option_has_one_name() {
     let place = Place::new();
     for (verb, options) in [
-        ("response", &["--wake", "--rounds", "--all", "--quick"][..]),
-        ("wakeup", &["--wake", "--rounds", "--all", "--quick"]),
-        ("vehicles", &["--wake", "--rounds", "--all", "--quick"]),
-        ("peel", &["--wake", "--rounds", "--all", "--quick"]),
-        ("oneway", &["--wake", "--all", "--quick"]),
+        ("response", "--wake --rounds --all --quick"),
+        ("wakeup", "--wake --rounds --all --quick"),
+        ("vehicles", "--wake --rounds --all --quick"),
+        ("peel", "--wake --rounds --all --quick"),
+        ("oneway", "--wake --all --quick"),
     ] {
-        let help = place.punctual(&["run", verb, "--help"]).with(0).out;
-        for option in options {
+        let help = place.punctual(&format!("run {verb} --help")).with(0).out;
+        for option in options.split(' ') {
             assert!(
                 help.contains(&format!("{option} <")) || help.contains(&format!("{option}\n")),
                 "{verb} {option}"
@@ -153,10 +147,10 @@ fn an_option_has_one_name() {
         }
     }
     for (old, word) in [
-        (&["run", "response", "--option", "telepathy"][..], "--wake"),
-        (&["echo", "--option", "telepathy"], "--wake"),
-        (&["run", "vehicles", "--runs", "0"], "--rounds"),
-        (&["run", "wakeup", "--soak", "9", "--mechanism", "telepathy"], "--wake"),
+        ("run response --option telepathy", "--wake"),
+        ("echo --option telepathy", "--wake"),
+        ("run vehicles --runs 0", "--rounds"),
+        ("run wakeup --soak 9 --mechanism telepathy", "--wake"),
     ] {
         let said = place.punctual(old).with(2).err;
         assert!(said.contains(word), "{old:?}: {said}");
@@ -168,7 +162,7 @@ fn an_option_has_one_name() {
 fn completions_and_manuals_are_made() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = place.punctual(&["completions", shell]).with(0).out;
+        let script = place.punctual(&format!("completions {shell}")).with(0).out;
         assert!(script.contains("survey") && script.contains("vehicles"), "{shell}");
         // Of run server there are workers.
         let of_people = ["workers", "worker-sched", "other workers", "clockworker"];
@@ -178,7 +172,7 @@ fn completions_and_manuals_are_made() {
             "{shell} knows what is hidden"
         );
     }
-    place.punctual(&["man", "--out", "man"]).with(0);
+    place.punctual("man --out man").with(0);
     let mut pages: Vec<String> = fs::read_dir(place.path("man"))
         .expect("a directory")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
@@ -195,10 +189,9 @@ fn completions_and_manuals_are_made() {
 #[test]
 fn live_counters_are_json() {
     let place = Place::new();
-    let said = place.punctual(&["stat", "--once", "--json"]).with(0).out;
-    let look: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let look = place.json("stat --once --json");
     assert_eq!(look["schema"], "punctual.stat.v1");
-    assert!(look["nodes"].is_array(), "{said}");
+    assert!(look["nodes"].is_array(), "{look}");
 }
 
 /// Goal: help, documentation and command agree on how a peel may sleep, how urgent threads may be, and what a duration is of.
@@ -206,7 +199,7 @@ fn live_counters_are_json() {
 fn help_says_what_the_command_takes() {
     let place = Place::new();
     let help = |experiment: &str| {
-        let help = place.punctual(&["run", experiment, "--help"]).with(0).out;
+        let help = place.punctual(&format!("run {experiment} --help")).with(0).out;
         help.split_whitespace().collect::<Vec<&str>>().join(" ")
     };
     let peel = help("peel");

@@ -15,14 +15,13 @@ const RUNS_MAX: usize = 5;
 /// Stalls of clean runs that waited for a processor: so many have neighbours who compute all the while.
 const CROWDED: u64 = 100;
 
-fn matrix(place: &Place, run: usize, more: &[&str]) -> Option<Value> {
+fn matrix(place: &Place, run: usize, more: &str) -> Option<Value> {
     matrix_in("response", place, run, more)
 }
 
-fn matrix_in(experiment: &str, place: &Place, run: usize, more: &[&str]) -> Option<Value> {
-    let out = format!("causes-{run}");
-    let arguments = ["run", "causes", "--in", experiment, "--injections", "2", "--json", "-", "--out", &out];
-    let ended = place.punctual(&[&arguments[..], more].concat());
+fn matrix_in(experiment: &str, place: &Place, run: usize, more: &str) -> Option<Value> {
+    let arguments = format!("run causes --in {experiment} --injections 2 --json - --out causes-{run} {more}");
+    let ended = place.punctual(&arguments);
     if ended.code == Some(3) {
         punctual_machine::skipped!("{}", ended.err);
         return None;
@@ -46,7 +45,7 @@ fn injections_are_named() {
     let place = Place::new();
     let mut crowded = 0;
     for run in 0..RUNS_MAX {
-        let Some(said) = matrix(&place, run, &["--cause", "compute,stop"]) else { return };
+        let Some(said) = matrix(&place, run, "--cause compute,stop") else { return };
         assert_eq!(said["schema"], "punctual.causes.v1");
         let rows = said["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 4, "{said:#}");
@@ -93,7 +92,7 @@ fn other_experiments_are_injected_into() {
         let mut missing = BTreeSet::from(sides.map(|side| format!("stop@{side}")));
         for run in 0..RUNS_MAX {
             let run = number * RUNS_MAX + run;
-            let Some(said) = matrix_in(experiment, &place, run, &["--pairs", "0", "--cause", "stop"]) else {
+            let Some(said) = matrix_in(experiment, &place, run, "--pairs 0 --cause stop") else {
                 break;
             };
             let tier = usize::from(said["without_trace"].is_null());
@@ -128,7 +127,7 @@ fn waits_are_told_apart_and_two_at_once() {
     let (mut missing, mut pairs, mut crowded) = (BTreeSet::from(WAITS.map(str::to_owned)), 0, 0);
     let causes = format!("compute,{}", WAITS.join(","));
     for run in 0..RUNS_MAX {
-        let Some(said) = matrix(&place, run, &["--pairs", "8", "--cause", &causes]) else { return };
+        let Some(said) = matrix(&place, run, &format!("--pairs 8 --cause {causes}")) else { return };
         if let Some(reason) = said["without_trace"].as_str() {
             punctual_machine::skipped!("{reason}");
             return;
@@ -183,18 +182,17 @@ const WAITS: [&str; 12] = [
 #[test]
 fn what_is_no_injection_is_said() {
     let place = Place::new();
-    let error = place.punctual(&["run", "causes", "--cause", "gremlins"]).with(2).err;
+    let error = place.punctual("run causes --cause gremlins").with(2).err;
     assert!(error.contains("gremlins") && error.contains("stop"), "{error}");
     std::fs::write(place.path("taken"), "").expect("room");
-    let error = place.punctual(&["run", "causes", "--out", "."]).with(2).err;
+    let error = place.punctual("run causes --out .").with(2).err;
     assert!(error.contains("not empty"), "{error}");
 }
 
 /// Many injections, the first of which are being made: the command, and that run with its own processes. None where there can be none.
 fn injecting(place: &Place) -> Option<(Started, Vec<String>)> {
-    let arguments = ["run", "causes", "--in", "response", "--cause", "hog", "--tier", "0"];
-    let mut started = place
-        .start(common::punctual(&[&arguments[..], &["--injections", "100", "--out", "causes"]].concat()));
+    let arguments = "run causes --in response --cause hog --tier 0 --injections 100 --out causes";
+    let mut started = place.start(common::punctual(arguments));
     let own = started.id();
     let ends = |run: &String| children(run.parse().expect("a number"));
     if started.ends_before(|| has_thread(own, "hog")) {
@@ -231,8 +229,7 @@ fn have_ended(processes: &[String]) {
 /// Goal: the second Ctrl-C leaves no control group behind. The run ends, too. Method: it is stopped, so that it does not end at the first.
 #[test]
 fn whoever_insists_leaves_no_group_behind() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let Some((mut started, runs)) = injecting(&place) else { return };
     let command = started.id();
     if groups(command).is_empty() {
@@ -251,8 +248,7 @@ fn whoever_insists_leaves_no_group_behind() {
 /// run that ends by itself has a summary.
 #[test]
 fn a_run_does_not_outlive_its_command() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let Some((started, runs)) = injecting(&place) else { return };
     let command = started.id();
     started.signal("-KILL");

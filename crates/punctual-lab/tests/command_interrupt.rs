@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Ended, Place, Started, all_ready, alone, children, punctual, summary_of, text};
+use common::{Ended, Place, Started, all_ready, children, interleaved, punctual, summary_of, text};
 
 fn files(folder: &Path) -> usize {
     fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
@@ -23,12 +23,9 @@ fn kept(place: &Place, ended: &Ended) {
 /// Method: else they would go on for ten minutes, which the watchdog does not wait for.
 #[test]
 fn a_signal_for_the_command_alone_ends_its_vehicles() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["run", "vehicles", "--engine", "shared", "--vehicles", "3", "--roadside", "0", "--runs", "1"];
-    let more = ["--components", "2", "--duration", "600s", "--period", "10ms", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let place = Place::alone();
+    let arguments = "run vehicles --engine shared --vehicles 3 --roadside 0 --runs 1 --components 2 --duration 600s --period 10ms --out run";
+    let mut started = place.start(punctual(arguments));
     let parent = started.id();
     started.has("three vehicles", || all_ready(parent));
     // Long enough for values to travel; without any the end is as good.
@@ -43,9 +40,9 @@ fn a_signal_for_the_command_alone_ends_its_vehicles() {
 }
 
 /// A peel that is interrupted once so many trials are stored. None where it cannot run here.
-fn interrupted_peel(place: &Place, more: &[&str], trials: usize, wait: Duration) -> Option<Ended> {
-    let arguments = ["run", "peel", "--engine", "shared", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], more].concat()));
+fn interrupted_peel(place: &Place, more: &str, trials: usize, wait: Duration) -> Option<Ended> {
+    let arguments = "run peel --engine shared --out run";
+    let mut started = place.start(punctual(&format!("{arguments} {more}")));
     let samples = place.path("run/samples");
     if started.ends_before(|| files(&samples) >= trials) {
         let ended = started.end().with(3);
@@ -61,10 +58,9 @@ fn interrupted_peel(place: &Place, more: &[&str], trials: usize, wait: Duration)
 /// Goal: in the midst of the first round no layer has a cost, and none is printed; the trials that are stored are counted.
 #[test]
 fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--duration", "300s", "--rounds", "24", "--count", "10000000"];
-    let Some(ended) = interrupted_peel(&place, &more, 2, Duration::ZERO) else { return };
+    let place = Place::alone();
+    let more = "--duration 300s --rounds 24 --count 10000000";
+    let Some(ended) = interrupted_peel(&place, more, 2, Duration::ZERO) else { return };
     kept(&place, &ended);
     assert!(!ended.out.contains("Layer by layer") && !ended.out.contains("What a start"), "{}", ended.out);
     let summary = summary_of(&text(&place.path("run/summary.json")));
@@ -75,10 +71,9 @@ fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
 /// Goal: whoever reads a peel whose starts were cut short is told so.
 #[test]
 fn a_peel_that_is_interrupted_in_its_starts_says_so() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--duration", "10m", "--rounds", "2", "--count", "200", "--starts", "1000"];
-    let Some(ended) = interrupted_peel(&place, &more, 2 * 7, Duration::from_millis(500)) else { return };
+    let place = Place::alone();
+    let more = "--duration 10m --rounds 2 --count 200 --starts 1000";
+    let Some(ended) = interrupted_peel(&place, more, 2 * 7, Duration::from_millis(500)) else { return };
     kept(&place, &ended);
     assert!(ended.out.contains("Layer by layer") && ended.out.contains("after 14 trials"), "{}", ended.out);
 }
@@ -87,11 +82,9 @@ fn a_peel_that_is_interrupted_in_its_starts_says_so() {
 /// Method: else it would go on for ten minutes, which the watchdog does not wait for.
 #[test]
 fn an_interrupted_group_has_no_half_trial() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["run", "broadcast", "--engine", "shared", "--members", "3", "--faults", "0/0"];
-    let more = ["--message", "100", "--period", "20ms", "--duration", "600s", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let place = Place::alone();
+    let arguments = "run broadcast --engine shared --members 3 --faults 0/0 --message 100 --period 20ms --duration 600s --out run";
+    let mut started = place.start(punctual(arguments));
     let parent = started.id();
     started.has("three members", || children(parent).len() == 3);
     // Long enough for messages to travel; without any the end is as good.
@@ -107,8 +100,7 @@ fn an_interrupted_group_has_no_half_trial() {
 /// Goal: an interrupted scenario says what came of it, and leaves no file behind.
 #[test]
 fn an_interrupted_scenario_leaves_nothing_behind() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     fs::write(place.path("scenario"), "cell 100\nat 0s car 10 10\nat 1s car 20 10\nend 300s\n")
         .expect("room");
     fs::create_dir(place.path("scratch")).expect("room");
@@ -119,7 +111,7 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
         assert_eq!(files(&scratch), 0, "{}", ended.err);
         ended
     };
-    let mut command = punctual(&["run", "groups", "--scenario", "scenario", "--json", "came.json"]);
+    let mut command = punctual("run groups --scenario scenario --json came.json");
     command.env("TMPDIR", &scratch);
     let mut started = place.start(command);
     started.has("a file", || files(&scratch) > 0);
@@ -136,7 +128,7 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
 /// Goal: a comparison that alone is told ends what runs for it, whatever that has started, and starts nothing more.
 #[test]
 fn a_signal_for_a_comparison_ends_its_command() {
-    // Of this test alone, whoever else runs it at the same time.
+    // Of this test whoever else runs it at the same time.
     let sleeper = format!("598.{}", std::process::id());
     let line = format!("sleep\0{sleeper}\0");
     let runs = || {
@@ -147,7 +139,7 @@ fn a_signal_for_a_comparison_ends_its_command() {
     let place = Place::new();
     let sleeping = format!("sleep {sleeper}; true");
     let other = "touch begun; true";
-    let mut started = place.start(punctual(&["compare", "--interleave", &sleeping, other, "--out", "both"]));
+    let mut started = place.start(interleaved(&sleeping, other, "--out both"));
     started.has("a command", || runs() == 1);
     started.signal("-INT");
     let ended = started.end().with(3);
@@ -159,11 +151,9 @@ fn a_signal_for_a_comparison_ends_its_command() {
 /// Goal: a trial of the server that is cut short is as long as it was, so that its rates are true, and the summary says so.
 #[test]
 fn an_interrupted_server_is_as_long_as_it_was() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["run", "server", "--model", "threads-blocking", "--connections", "4", "--matrix", "4"];
-    let more = ["--think", "1ms", "--duration", "600s", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let place = Place::alone();
+    let arguments = "run server --model threads-blocking --connections 4 --matrix 4 --think 1ms --duration 600s --out run";
+    let mut started = place.start(punctual(arguments));
     let parent = started.id();
     let threads = |process: String| files(Path::new(&format!("/proc/{process}/task")));
     started.has("three threads of each connection", || {
@@ -184,10 +174,9 @@ fn an_interrupted_server_is_as_long_as_it_was() {
 /// tells it once more. Method: the run is told again and again while it ends.
 #[test]
 fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let run = "punctual run response --rounds 1 --duration 600s --count 10000000";
-    let mut started = place.start(punctual(&["compare", "--interleave", run, run, "--out", "told-twice"]));
+    let mut started = place.start(interleaved(run, run, "--out told-twice"));
     let runs = || {
         let named = fs::read_dir("/proc").expect("procfs").flatten().filter_map(|process| {
             let line = fs::read(process.path().join("cmdline")).ok()?;

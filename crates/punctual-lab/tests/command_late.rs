@@ -161,7 +161,7 @@ fn nothing_late_is_said() {
     let path = place.path("late.jsonl");
     in_time(&path);
     assert_eq!(text(&path), "");
-    let said = place.punctual(&["explain", "late.jsonl"]).with(0).out;
+    let said = place.punctual("explain late.jsonl").with(0).out;
     assert!(said.contains("No message was late."), "{said}");
 }
 
@@ -182,18 +182,18 @@ fn in_time(path: &Path) {
 fn what_is_no_log_is_refused() {
     let place = Place::new();
     fs::write(place.path("other.txt"), "something else\n").expect("room");
-    let said = place.start(punctual(&["explain", "other.txt"])).end().with(2).err;
+    let said = place.start(punctual("explain other.txt")).end().with(2).err;
     assert!(said.contains("other.txt: line 1: no log of late messages"), "{said}");
     in_time(&place.path("late.jsonl"));
     for (more, words) in [
-        (["--trace", "nowhere"], "--trace nowhere: there is no such file or folder"),
-        (["--threshold", "1ms"], "--threshold goes with"),
-        (["--duration", "1s"], "and not with a log of late messages"),
-        (["--pid", "1"], "--pid goes with"),
+        ("--trace nowhere", "--trace nowhere: there is no such file or folder"),
+        ("--threshold 1ms", "--threshold goes with"),
+        ("--duration 1s", "and not with a log of late messages"),
+        ("--pid 1", "--pid goes with"),
     ] {
-        let said = place.punctual(&[&["explain", "late.jsonl"], &more[..]].concat()).with(2).err;
+        let said = place.punctual(&format!("explain late.jsonl {more}")).with(2).err;
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
     }
-    let said = place.start(punctual(&["explain", "late.jsonl", "--message", "3"])).end().with(2).err;
+    let said = place.start(punctual("explain late.jsonl --message 3")).end().with(2).err;
     assert!(said.contains("--message 3"), "{said}");
 }

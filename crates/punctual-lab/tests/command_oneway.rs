@@ -36,12 +36,11 @@ fn assert_both_ways(summary: &Value) {
 /// Goal: without options both ends are there, and the truth, which is known, lies within every bound.
 #[test]
 fn both_ways_are_within_their_bounds() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = place.punctual(&["run", "oneway", "--count", "300", "--json", "-", "--out", "run"]).with(0);
+    let place = Place::alone();
+    let ended = place.punctual("run oneway --count 300 --json - --out run").with(0);
     assert_both_ways(&summary_of(&ended.out));
     glossary::explains(&place.path("run"));
-    let page = place.punctual(&["report", "run"]).with(0);
+    let page = place.punctual("report run").with(0);
     assert!(page.err.is_empty(), "{}", page.err);
 }
 
@@ -51,7 +50,7 @@ fn far_node() -> (Child, Lines<BufReader<ChildStdout>>, String) {
     let (first, second) = (free(), free());
     let (here, there) = (first.local_addr().expect("bound"), second.local_addr().expect("bound"));
     drop((first, second));
-    let mut node = punctual(&["node", "--bus", &format!("udp:{there},{here}"), "--name", "far"]);
+    let mut node = punctual(&format!("node --bus udp:{there},{here} --name far"));
     let mut node = node.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut prints = BufReader::new(node.stdout.take().expect("a pipe")).lines();
     assert!(prints.next().expect("a line").expect("text").contains("keeps time"));
@@ -64,8 +63,7 @@ fn a_node_elsewhere_is_the_other_end() {
     let _turn = alone();
     let (mut node, _prints, bus) = far_node();
     let place = Place::new();
-    let ended =
-        place.punctual(&["run", "oneway", "--bus", &bus, "--to", "far", "--count", "300", "--json", "-"]);
+    let ended = place.punctual(&format!("run oneway --bus {bus} --to far --count 300 --json -"));
     node.kill().expect("it ran");
     node.wait().expect("it ended");
     assert_both_ways(&summary_of(&ended.with(0).out));
@@ -77,9 +75,9 @@ fn a_late_answer_is_not_lost() {
     let _turn = alone();
     let (mut node, _prints, bus) = far_node();
     let place = Place::new();
-    let arguments = ["run", "oneway", "--bus", &bus, "--to", "far", "--duration", "6s"];
-    let more = ["--count", "1000000", "--json", "-", "--out", "run"];
-    let mut started = place.start(punctual(&[&arguments[..], &more].concat()));
+    let arguments =
+        format!("run oneway --bus {bus} --to far --duration 6s --count 1000000 --json - --out run");
+    let mut started = place.start(punctual(&arguments));
     // On a busy machine it takes seconds until the two have a common time, before which nothing is measured.
     while !started.has_ended() {
         std::thread::sleep(std::time::Duration::from_millis(1_300));
@@ -101,9 +99,9 @@ fn a_far_end_that_goes_leaves_what_was_measured() {
     for seconds in [3, 10, 25] {
         let (mut node, _prints, bus) = far_node();
         let (place, lasts) = (Place::new(), format!("{}s", seconds + 3));
-        let arguments = ["run", "oneway", "--bus", &bus, "--to", "far", "--duration", &lasts];
-        let more = ["--count", "1000000", "--out", "run"];
-        let started = place.start(punctual(&[&arguments[..], &more].concat()));
+        let arguments =
+            format!("run oneway --bus {bus} --to far --duration {lasts} --count 1000000 --out run");
+        let started = place.start(punctual(&arguments));
         std::thread::sleep(std::time::Duration::from_secs(seconds));
         // It leaves the bus, as a node does that ends.
         let told = std::process::Command::new("kill").args(["-INT", &node.id().to_string()]).status();
@@ -128,7 +126,7 @@ fn assert_ended_early(place: &Place, ended: &Ended) {
 #[test]
 fn a_wrong_bus_is_refused_in_a_line() {
     let place = Place::new();
-    let ended = place.punctual(&["run", "oneway", "--bus", "shared:here"]).with(2);
+    let ended = place.punctual("run oneway --bus shared:here").with(2);
     assert!(ended.err.contains("--bus") && ended.err.contains("ethernet:INTERFACE"), "{}", ended.err);
     assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
 }
@@ -137,8 +135,7 @@ fn a_wrong_bus_is_refused_in_a_line() {
 /// Method: the shell's limit of files.
 #[test]
 fn a_run_without_room_leaves_nothing() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let program = env!("CARGO_BIN_EXE_punctual");
     let call = format!("ulimit -f 8; exec {program} run oneway --count 2000 --duration 2s --out run");
     let mut shell = std::process::Command::new("sh");

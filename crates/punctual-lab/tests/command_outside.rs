@@ -116,9 +116,9 @@ fn json(text: &str) -> Value {
 }
 
 /// A recording that has begun: its process has mapped the rings.
-fn recording(place: &Place, target: &Target, more: &[&str]) -> Option<Started> {
-    let pid = target.0.id().to_string();
-    let mut started = place.start(punctual(&[&["explain", "--json", "--pid", &pid][..], more].concat()));
+fn recording(place: &Place, target: &Target, more: &str) -> Option<Started> {
+    let pid = target.0.id();
+    let mut started = place.start(punctual(&format!("explain --json --pid {pid} {more}")));
     let maps = format!("/proc/{}/maps", started.id());
     if started.ends_before(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("[perf_event]"))) {
         punctual_machine::skipped!("{}", started.end().with(3).err);
@@ -140,7 +140,7 @@ fn what_is_done_to_a_process_is_named() {
 /// Whether all that was done was named, or nothing can be recorded here. A busy machine may keep the target from what it does.
 fn is_all_named() -> bool {
     let (place, target) = (Place::new(), Target::start());
-    let Some(started) = recording(&place, &target, &["--duration", "2s", "--out", "kept.trace.json"]) else {
+    let Some(started) = recording(&place, &target, "--duration 2s --out kept.trace.json") else {
         return true;
     };
     target.signal("-STOP");
@@ -179,7 +179,7 @@ fn is_all_named() -> bool {
     // It is never idle: what it did not run it was kept from.
     let [ran_ns, kept_ns] = ["ran_ns", "kept_ns"].map(|name| count(thread(&said, "spinner"), name));
     let is_busy = ran_ns > 0 && ran_ns + kept_ns > 1_000 * MS;
-    let again = json(&place.punctual(&["explain", "kept.trace.json", "--json"]).with(0).out);
+    let again = place.json("explain kept.trace.json --json");
     let spans = |said: &Value| {
         let all = said["findings"].as_array().expect("a list").clone();
         all.iter()
@@ -187,14 +187,14 @@ fn is_all_named() -> bool {
             .collect::<Vec<_>>()
     };
     assert_eq!(spans(&again), spans(&said));
-    let page = place.punctual(&["explain", "kept.trace.json"]).with(0).out;
+    let page = place.punctual("explain kept.trace.json").with(0).out;
     // Who kept it waiting longest is named, which on a busy host is none of ours.
     for words in ["Threads", "What was late", "Waits for other threads", "spinner ("] {
         assert!(page.contains(words), "{words}: {page}");
     }
     let pid = target.0.id().to_string();
-    place.punctual(&["explain", "kept.trace.json", "--pid", &pid]).with(0);
-    let other = place.punctual(&["explain", "kept.trace.json", "--pid", "1"]).with(2).err;
+    place.punctual(&format!("explain kept.trace.json --pid {pid}")).with(0);
+    let other = place.punctual("explain kept.trace.json --pid 1").with(2).err;
     assert!(other.contains("--pid 1"), "{other}");
     let named = [is_stopped, is_crowded, has_waited, is_idle, is_busy];
     if named != [true; 5] {
@@ -208,7 +208,7 @@ fn is_all_named() -> bool {
 fn a_recording_that_is_ended_says_so() {
     let _turn = alone();
     let (place, target) = (Place::new(), Target::start());
-    let Some(started) = recording(&place, &target, &["--duration", "1h"]) else { return };
+    let Some(started) = recording(&place, &target, "--duration 1h") else { return };
     started.signal("-INT");
     let said = json(&started.end().with(0).out);
     let notes = said["notes"].to_string();
@@ -228,7 +228,7 @@ fn a_quota_is_named() {
     for file in group.members() {
         fs::write(file, target.0.id().to_string()).expect("a member");
     }
-    if let Some(started) = recording(&place, &target, &["--duration", "1500ms"]) {
+    if let Some(started) = recording(&place, &target, "--duration 1500ms") {
         group.allow_us(ControlGroup::LEAST_US).expect("a quota");
         std::thread::sleep(Duration::from_millis(400));
         group.allow_us(ControlGroup::PLENTY_US).expect("a quota");
@@ -245,24 +245,24 @@ fn what_cannot_be_seen_is_said() {
     let _turn = alone();
     let (place, target) = (Place::world_writable(), Target::start());
     let pid = target.0.id().to_string();
-    let none = place.punctual(&["explain", "--pid", "4000000000"]).with(2).err;
+    let none = place.punctual("explain --pid 4000000000").with(2).err;
     assert!(none.contains("--pid 4000000000"), "{none}");
     // Found out before anything is recorded: the recording would last longer than the watchdog waits.
-    let into = |file| ["explain", "--pid", &pid, "--duration", "1h", "--out", file];
+    let into = |file| format!("explain --pid {pid} --duration 1h --out {file}");
     let nowhere = place.punctual(&into("no/where")).with(3);
     assert!(nowhere.out.is_empty() && nowhere.err.contains("cannot write no/where"), "{}", nowhere.err);
-    if let Some(command) = unprivileged(&["explain", "--pid", &pid, "--duration", "100ms"]) {
+    if let Some(command) = unprivileged(&format!("explain --pid {pid} --duration 100ms")) {
         let said = place.start(command).end().with(3).err;
         assert!(said.contains("--tier 0"), "{said}");
         let mounts = fs::read_to_string("/proc/mounts").expect("procfs");
         assert!(!mounts.contains(" /sys/kernel/tracing tracefs ") || !said.contains("not mounted"), "{said}");
     }
-    let less = ["explain", "--tier", "0", "--pid", &pid, "--duration", "300ms", "--json"];
+    let less = format!("explain --tier 0 --pid {pid} --duration 300ms --json");
     let Some(command) = unprivileged(&less) else { return };
     let said = json(&place.start(command).end().with(0).out);
     assert_eq!((said["tier"].as_u64(), said["findings"].as_array().map(Vec::len)), (Some(0), Some(0)));
     assert!(count(thread(&said, "spinner"), "ran_ns") > 0, "{said:#}");
-    let page = place.punctual(&["explain", "--tier", "0", "--pid", &pid, "--duration", "50ms"]).with(0).out;
+    let page = place.punctual(&format!("explain --tier 0 --pid {pid} --duration 50ms")).with(0).out;
     assert!(page.contains("spinner (") && page.contains("--tier 1"), "{page}");
 }
 
@@ -272,16 +272,15 @@ fn a_recording_of_perf_is_explained() {
     let place = Place::new();
     let recording = include_bytes!("../../punctual-lab-machine/src/trace_point/perf_data/sched.data");
     fs::write(place.path("perf.data"), recording).expect("room");
-    let said = place.punctual(&["import", "perf", "perf.data"]).with(0).out;
+    let said = place.punctual("import perf perf.data").with(0).out;
     assert!(said.contains("punctual explain perf.data.trace.json"), "{said}");
-    let said = json(&place.punctual(&["explain", "perf.data.trace.json", "--json"]).with(0).out);
+    let said = place.json("explain perf.data.trace.json --json");
     let late = found(&said, "sleep", "run_queue", 6);
     assert_eq!(late.len(), 1, "{said:#}");
     assert_eq!(late[0]["stage"], "wake-up");
-    let again =
-        json(&place.punctual(&["explain", "perf.data.trace.json", "--json", "--pid", "13094"]).with(0).out);
+    let again = place.json("explain perf.data.trace.json --json --pid 13094");
     assert_eq!(again["threads"].as_array().map(Vec::len), Some(1));
     fs::write(place.path("perf.data"), &recording[..20_000]).expect("room");
-    let refused = place.punctual(&["import", "perf", "perf.data"]).with(2).err;
+    let refused = place.punctual("import perf perf.data").with(2).err;
     assert!(refused.contains("perf.data: it is cut off"), "{refused}");
 }

@@ -9,16 +9,13 @@ use punctual_lab::stats::sign_test;
 use serde_json::Value;
 
 /// Five rounds and starts: fewer have no verdict.
-fn peel(place: &Place, more: &[&str]) -> Ended {
-    taken(place, ["5", "5"], more)
+fn peel(place: &Place, more: &str) -> Ended {
+    taken(place, &format!("--rounds 5 --starts 5 {more}"))
 }
 
-fn taken(place: &Place, [rounds, starts]: [&str; 2], more: &[&str]) -> Ended {
-    let mut arguments = vec!["run", "peel", "--json", "-", "--out", "run", "--count", "300"];
+fn taken(place: &Place, more: &str) -> Ended {
     // Trials end by their count; the duration is for a machine that is busy elsewhere.
-    arguments.extend(["--duration", "10m", "--rounds", rounds, "--starts", starts]);
-    arguments.extend(more);
-    let ended = place.punctual(&arguments);
+    let ended = place.punctual(&format!("run peel --json - --out run --count 300 --duration 10m {more}"));
     if ended.code == Some(3) && ended.err.contains("two processors") {
         punctual_machine::skipped!("{}", ended.err);
         return ended;
@@ -37,7 +34,7 @@ fn every_layer_is_peeled() {
             continue;
         }
         let place = Place::new();
-        let ended = peel(&place, &["--engine", engine]);
+        let ended = peel(&place, &format!("--engine {engine}"));
         if ended.code == Some(3) {
             return;
         }
@@ -95,10 +92,9 @@ fn assert_parts_fit(start: &Value) {
 /// Goal: each mistake shows in its own layer, by its ratio to starts of the same run that do not make it.
 #[test]
 fn each_mistake_shows_where_it_belongs() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let with = "pools-in-constructor,cold-crypto";
-    let ended = peel(&place, &["--engine", "datagram", "--with", with]);
+    let ended = peel(&place, &format!("--engine datagram --with {with}"));
     if ended.code == Some(3) {
         return;
     }
@@ -152,7 +148,7 @@ fn a_crowd_shows_where_it_belongs() {
     let _turn = alone();
     let mut added_ns = Vec::new();
     for _ in 0..10 {
-        let ended = peel(&Place::new(), &["--engine", "datagram", "--with", "crowd-at-start"]);
+        let ended = peel(&Place::new(), "--engine datagram --with crowd-at-start");
         if ended.code == Some(3) {
             return;
         }
@@ -172,9 +168,8 @@ fn a_crowd_shows_where_it_belongs() {
 /// Goal: O_ASYNC from the start is seen by what it does: an interruption for nearly every frame, at both ends.
 #[test]
 fn interruptions_are_counted_per_frame() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = peel(&place, &["--engine", "datagram", "--with", "sigio-at-start"]);
+    let place = Place::alone();
+    let ended = peel(&place, "--engine datagram --with sigio-at-start");
     if ended.code == Some(3) {
         return;
     }
@@ -189,10 +184,8 @@ fn interruptions_are_counted_per_frame() {
 /// Goal: what three starts say is shown, and nobody calls it an interval or takes a verdict from it.
 #[test]
 fn few_starts_have_no_verdict() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--engine", "datagram", "--with", "cold-crypto", "--fix", "prime"];
-    let ended = taken(&place, ["4", "3"], &more);
+    let place = Place::alone();
+    let ended = taken(&place, "--rounds 4 --starts 3 --engine datagram --with cold-crypto --fix prime");
     if ended.code == Some(3) {
         return;
     }
@@ -212,9 +205,8 @@ fn few_starts_have_no_verdict() {
 fn a_fix_without_privilege_is_refused_at_once() {
     let _turn = alone();
     let place = Place::world_writable();
-    let arguments =
-        ["run", "peel", "--engine", "shared", "--with", "crowd-at-start", "--fix", "class", "--out", "run"];
-    let Some(command) = common::unprivileged(&arguments) else { return };
+    let arguments = "run peel --engine shared --with crowd-at-start --fix class --out run";
+    let Some(command) = common::unprivileged(arguments) else { return };
     let ended = place.start(command).end().with(3);
     if ended.err.contains("two processors") {
         return punctual_machine::skipped!("{}", ended.err);
@@ -226,11 +218,9 @@ fn a_fix_without_privilege_is_refused_at_once() {
 /// Method: each of its processes is killed.
 #[test]
 fn a_start_that_fails_leaves_the_rest() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["run", "peel", "--engine", "shared", "--rounds", "2", "--starts", "1000"];
-    let more = ["--count", "200", "--duration", "10m", "--out", "run"];
-    let mut started = place.start(common::punctual(&[&arguments[..], &more[..]].concat()));
+    let place = Place::alone();
+    let arguments = "run peel --engine shared --rounds 2 --starts 1000 --count 200 --duration 10m --out run";
+    let mut started = place.start(common::punctual(arguments));
     let (parent, samples) = (started.id(), place.path("run/samples"));
     let are_layers_made = || std::fs::read_dir(&samples).is_ok_and(|files| files.count() == 2 * 7);
     if started.ends_before(are_layers_made) {
@@ -243,7 +233,7 @@ fn a_start_that_fails_leaves_the_rest() {
     };
     while !started.has_ended() {
         for pid in common::children(parent).iter().filter(|pid| is_start(pid)) {
-            let _gone = std::process::Command::new("kill").args(["-KILL", pid]).status();
+            let _gone = common::is_sent("-KILL", pid);
         }
     }
     let ended = started.end().with(0);
@@ -256,9 +246,8 @@ fn a_start_that_fails_leaves_the_rest() {
 /// Goal: what memory cannot do is said, and the rest is done.
 #[test]
 fn memory_raises_no_signals() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = peel(&place, &["--engine", "shared", "--with", "sigio-at-start"]);
+    let place = Place::alone();
+    let ended = peel(&place, "--engine shared --with sigio-at-start");
     if ended.code == Some(3) {
         return;
     }
@@ -271,14 +260,14 @@ fn memory_raises_no_signals() {
 fn misuse_is_told_in_a_line() {
     let place = Place::new();
     for (arguments, word) in [
-        (&["--with", "telepathy"][..], "telepathy"),
-        (&["--rounds", "1"], "--rounds"),
-        (&["--count", "10"], "--count 10: from 100"),
-        (&["--engine", "datagram", "--wake", "futex"], "--wake futex"),
-        (&["--engine", "shared", "--wake", "spin"], "--wake spin"),
-        (&["--gap", "1ms"], "--gap"),
+        ("--with telepathy", "telepathy"),
+        ("--rounds 1", "--rounds"),
+        ("--count 10", "--count 10: from 100"),
+        ("--engine datagram --wake futex", "--wake futex"),
+        ("--engine shared --wake spin", "--wake spin"),
+        ("--gap 1ms", "--gap"),
     ] {
-        let ended = place.punctual(&[&["run", "peel"], arguments].concat()).with(2);
+        let ended = place.punctual(&format!("run peel {arguments}")).with(2);
         assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
     }
 }

@@ -40,12 +40,12 @@ fn held_back() -> PublicationOptions {
 }
 
 /// As urgent as the stream's own threads, which leave it no processor otherwise.
-const AS_OTHERS: [&str; 4] = ["--sched", "other", "--every", "100us"];
+const AS_OTHERS: &str = "--sched other --every 100us";
 
 /// A recorder that has begun.
-fn recorder(place: &Place, bus: &str, file: &str, more: &[&str]) -> Started {
-    let arguments = ["record", bus, "--out", file, "--json", "record.json"];
-    let mut started = place.start(punctual(&[&arguments[..], &AS_OTHERS, more].concat()));
+fn recorder(place: &Place, bus: &str, file: &str, more: &str) -> Started {
+    let arguments = format!("record {bus} --out {file} --json record.json {AS_OTHERS} {more}");
+    let mut started = place.start(punctual(&arguments));
     let err = started.err_path();
     started.has("a recorder", || text(&err).contains("recording"));
     started
@@ -150,7 +150,7 @@ fn beside_a_stream_at_full_rate_everything_is_in_the_file_or_counted() {
     for format in FORMATS {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("stream.{format}");
-        let started = recorder(&place, &stream.bus(), &file, &[]);
+        let started = recorder(&place, &stream.bus(), &file, "");
         stream.run(MESSAGES, 200, |_| ());
         let (ended, said) = end(&place, started);
         let (messages, _) = check(&place.path(&file), 200);
@@ -173,7 +173,7 @@ fn beside_a_stream_at_full_rate_everything_is_in_the_file_or_counted() {
 fn a_recorder_that_is_stopped_holds_nobody_back() {
     const MESSAGES: u64 = 100_000;
     let (place, stream) = (Place::new(), Stream::new());
-    let started = recorder(&place, &stream.bus(), "stopped.pcapng", &[]);
+    let started = recorder(&place, &stream.bus(), "stopped.pcapng", "");
     stream.run(MESSAGES, 100, |number| match number {
         19_999 => started.signal("-STOP"),
         89_999 => started.signal("-CONT"),
@@ -194,7 +194,7 @@ fn a_killed_recorder_leaves_a_file_that_can_be_read() {
     for format in FORMATS {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("killed.{format}");
-        let mut started = recorder(&place, &stream.bus(), &file, &[]);
+        let mut started = recorder(&place, &stream.bus(), &file, "");
         let size = || fs::metadata(place.path(&file)).expect("it is there").len();
         let begun = size();
         stream.run(MESSAGES, 500, |number| {
@@ -216,7 +216,7 @@ fn a_killed_recorder_leaves_a_file_that_can_be_read() {
             while recording.next(&mut bytes).expect("whole up to there").is_some() {}
         }
         let bus = format!("shared:{}", unique("replay"));
-        let ended = place.punctual(&["replay", &file, "--bus", &bus, "--speed", "max"]).with(1);
+        let ended = place.punctual(&format!("replay {file} --bus {bus} --speed max")).with(1);
         assert!(ended.err.contains("unreachable"), "nobody is there: {}", ended.err);
     }
 }
@@ -245,7 +245,7 @@ fn what_is_played_is_what_was_recorded_in_its_order() {
     for format in FORMATS {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("play.{format}");
-        let started = recorder(&place, &stream.bus(), &file, &[]);
+        let started = recorder(&place, &stream.bus(), &file, "");
         let begin = Instant::now();
         stream.run(MESSAGES, 300, |_| std::thread::sleep(Duration::from_millis(60)));
         let took = begin.elapsed();
@@ -261,7 +261,7 @@ fn what_is_played_is_what_was_recorded_in_its_order() {
             let name = unique("replay");
             let listener = listen(&Bus::shared(&name), "there", messages);
             let bus = format!("shared:{name}");
-            let call = ["replay", &file, "--bus", &bus, "--speed", speed, "--hold-back", "--json", "-"];
+            let call = format!("replay {file} --bus {bus} --speed {speed} --hold-back --json -");
             let ended = place.punctual(&call).with(0);
             let played: Value = serde_json::from_str(&ended.out).expect("JSON");
             assert_eq!(count(&played, "sent"), messages, "{played:#}");
@@ -289,7 +289,7 @@ fn what_is_played_is_what_was_recorded_in_its_order() {
 #[test]
 fn a_replay_prints_its_lateness() {
     let (place, stream) = (Place::new(), Stream::new());
-    let started = recorder(&place, &stream.bus(), "table.mcap", &["--count", "100"]);
+    let started = recorder(&place, &stream.bus(), "table.mcap", "--count 100");
     stream.run(1_000, 10, |_| ());
     let ended = started.end();
     assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.err);
@@ -297,7 +297,7 @@ fn a_replay_prints_its_lateness() {
     let name = unique("replay");
     let listener = listen(&Bus::shared(&name), "there", 100);
     let bus = format!("shared:{name}");
-    let ended = place.punctual(&["replay", "table.mcap", "--bus", &bus]).with(0);
+    let ended = place.punctual(&format!("replay table.mcap --bus {bus}")).with(0);
     for word in ["late p50", "p99", "max", "100", &bus] {
         assert!(ended.out.contains(word), "{word}: {}", ended.out);
     }
@@ -313,9 +313,8 @@ fn a_full_disk_ends_it_with_a_valid_file() {
         let (place, stream) = (Place::new(), Stream::new());
         let file = format!("full.{format}");
         let program = env!("CARGO_BIN_EXE_punctual");
-        let (bus, more) = (stream.bus(), AS_OTHERS.join(" "));
-        let call =
-            format!("ulimit -f 4096; exec {program} record {bus} --out {file} --json record.json {more}");
+        let asked = format!("record {} --out {file} --json record.json {AS_OTHERS}", stream.bus());
+        let call = format!("ulimit -f 4096; exec {program} {asked}");
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &call]);
         let mut started = place.start(shell);
@@ -347,13 +346,13 @@ fn a_disk_without_any_room_tells_what_is_missing() {
         let (place, stream) = (Place::new(), Stream::new());
         fs::create_dir(place.path("disk")).unwrap();
         let program = env!("CARGO_BIN_EXE_punctual");
-        let (bus, more) = (stream.bus(), AS_OTHERS.join(" "));
+        let bus = stream.bus();
         let file = format!("disk/full.{format}");
         // A bus belongs to a user: the recorder has to be the one who sends, though another one had to mount.
         let user = rustix::process::geteuid().as_raw();
         let call = format!(
             "mount -t tmpfs -o size=1m none disk || exit 99; \
-             unshare --user --map-user={user} {program} record {bus} --out {file} --json record.json {more}; \
+             unshare --user --map-user={user} {program} record {bus} --out {file} --json record.json {AS_OTHERS}; \
              code=$?; cp {file} out.{format}; exit $code"
         );
         let mut shell = std::process::Command::new("unshare");
@@ -420,7 +419,7 @@ fn large_messages_are_in_the_file_or_counted() {
     {
         let place = Place::new();
         let file = format!("large.{format}");
-        let started = recorder(&place, &shown[0], &file, &[]);
+        let started = recorder(&place, &shown[0], &file, "");
         let (here, there) = (large_node(&buses[0], "here"), large_node(&buses[0], "there"));
         let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
         for number in 0..MESSAGES {
@@ -443,7 +442,7 @@ fn large_messages_are_in_the_file_or_counted() {
 
         let listener = large_node(&buses[1], "there");
         let mut receiver = listener.bind(7).unwrap();
-        let call = ["replay", &file, "--bus", &shown[1], "--json", "-", "--hold-back"];
+        let call = format!("replay {file} --bus {} --json - --hold-back", shown[1]);
         let mut started = place.start(punctual(&call));
         let mut heard = Vec::new();
         let mut listen = |receiver: &mut punctual::Communicator| {
@@ -468,7 +467,7 @@ fn large_messages_are_in_the_file_or_counted() {
 fn a_message_that_is_too_large_to_record_is_counted() {
     let (place, stream) = (Place::new(), unique("huge"));
     let bus = Bus::shared(&stream);
-    let started = recorder(&place, &format!("shared:{stream}"), "huge.pcapng", &[]);
+    let started = recorder(&place, &format!("shared:{stream}"), "huge.pcapng", "");
     let (here, there) = (large_node(&bus, "here"), large_node(&bus, "there"));
     let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
     std::thread::scope(|scope| {
@@ -493,7 +492,7 @@ fn a_multicast_group_is_recorded_and_played() {
     for format in FORMATS {
         let place = Place::new();
         let file = format!("group.{format}");
-        let started = recorder(&place, &shown, &file, &[]);
+        let started = recorder(&place, &shown, &file, "");
         let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
         for number in 0..MESSAGES {
             sender.send(Target::everyone_at(7), &message(number, 50)).unwrap();
@@ -509,7 +508,7 @@ fn a_multicast_group_is_recorded_and_played() {
             let listener = Node::open(&bus, "listener").unwrap();
             let mut receiver = listener.bind(7).unwrap();
             let shown = format!("multicast:{}:{}@127.0.0.1", group.ip(), group.port() ^ 1);
-            let call = ["replay", &file, "--bus", &shown, "--speed", speed, "--json", "-"];
+            let call = format!("replay {file} --bus {shown} --speed {speed} --json -");
             let started = place.start(punctual(&call));
             let (mut received, mut last) = (0, None);
             let start = Instant::now();
@@ -556,18 +555,17 @@ fn on_ethernet(work: impl FnOnce() + Send) {
 fn raw_ethernet_is_recorded_and_played() {
     const MESSAGES: u64 = 2_000;
     on_ethernet(|| {
-        for (format, more) in [("pcapng", &[][..]), ("mcap", &[]), ("pcapng", &["--keys", "keys"])] {
+        for (format, more) in [("pcapng", ""), ("mcap", ""), ("pcapng", "--keys keys --sealed-as segment")] {
             let place = Place::new();
             let keys = keys(&place);
             let bus = |interface| match more {
-                [] => Bus::ethernet(interface),
+                "" => Bus::ethernet(interface),
                 _ => Bus::ethernet(interface).sealed_as(&keys, "segment"),
             };
-            let more = [more, if more.is_empty() { &[] } else { &["--sealed-as", "segment"] }].concat();
             let file = format!("segment.{format}");
             let here = Node::open(&bus("pta"), "here").unwrap();
             let there = Node::open(&bus("ptb"), "there").unwrap();
-            let started = recorder(&place, "ethernet:ptb", &file, &more);
+            let started = recorder(&place, "ethernet:ptb", &file, more);
             let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
             for number in 0..MESSAGES {
                 sender.send(Target::everyone_at(7), &message(number, 1_000)).unwrap();
@@ -589,8 +587,8 @@ fn raw_ethernet_is_recorded_and_played() {
             }
             assert_eq!(in_file, messages);
             drop((sender, here));
-            let call = ["replay", &file, "--bus", "ethernet:pta", "--speed", "4", "--json", "-"];
-            let started = place.start(punctual(&[&call[..], &more].concat()));
+            let call = format!("replay {file} --bus ethernet:pta --speed 4 --json - {more}");
+            let started = place.start(punctual(&call));
             let (mut last, mut received, start) = (None, 0, Instant::now());
             let before = there.ledger().lost();
             while received + there.ledger().lost() - before < messages && start.elapsed() < PATIENCE {
@@ -629,7 +627,7 @@ fn count_sealed(place: &Place, name: &str, [first, second]: [&Bus; 2], shown: &s
     let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
     for format in FORMATS {
         let file = format!("{name}.{format}");
-        let started = recorder(place, shown, &file, &[]);
+        let started = recorder(place, shown, &file, "");
         for number in 0..MESSAGES {
             sender.send(Target::everyone_at(7), &message(number, 50)).unwrap();
             assert_eq!(number, self::number(receiver.receive_timeout(PATIENCE).unwrap().payload));
@@ -640,7 +638,7 @@ fn count_sealed(place: &Place, name: &str, [first, second]: [&Bus; 2], shown: &s
         assert_eq!(count(&said["missed_by"], "lost_refused"), MESSAGES, "{said:#}");
         let mut recording = Recording::open(&place.path(&file)).unwrap();
         assert!(recording.next(&mut Vec::new()).unwrap().is_none());
-        let played = place.punctual(&["replay", &file, "--json", "-"]).with(0);
+        let played = place.punctual(&format!("replay {file} --json -")).with(0);
         let played: Value = serde_json::from_str(&played.out).expect("JSON");
         assert_eq!((count(&played, "messages"), count(&played, "missed")), (0, MESSAGES), "{played:#}");
         fs::remove_file(place.path("record.json")).unwrap();
@@ -666,7 +664,7 @@ fn a_sealed_bus_is_recorded_with_keys_and_without() {
     let name = unique("sealed");
     let sealed = Bus::shared(&name).sealed(&keys);
     let shown = format!("shared:{name}");
-    for (file, more) in [("bare.pcapng", &[][..]), ("bare.mcap", &[]), ("open.mcap", &["--keys", "keys"])] {
+    for (file, more) in [("bare.pcapng", ""), ("bare.mcap", ""), ("open.mcap", "--keys keys")] {
         let started = recorder(&place, &shown, file, more);
         let (here, there) = (Node::open(&sealed, "here").unwrap(), Node::open(&sealed, "there").unwrap());
         let mut receiver = there.bind(7).unwrap();
@@ -690,7 +688,7 @@ fn a_sealed_bus_is_recorded_with_keys_and_without() {
         let bus = if more.is_empty() { Bus::shared(&name) } else { Bus::shared(&name).sealed(&keys) };
         let listener = listen(&bus, "there", MESSAGES);
         let shown = format!("shared:{name}");
-        place.punctual(&[&["replay", file, "--bus", &shown, "--speed", "max"], more].concat()).with(0);
+        place.punctual(&format!("replay {file} --bus {shown} --speed max {more}")).with(0);
         assert_eq!(listener.join().unwrap(), (0..MESSAGES).collect::<Vec<_>>(), "{file}");
     }
 }
@@ -710,11 +708,11 @@ fn a_capture_of_a_node_is_played() {
     assert_eq!(subscription.poll(64, |_| ()), 50);
     drop((publication, here));
     drop(subscription);
-    let refused = place.punctual(&["replay", "capture.pcapng"]).with(2);
+    let refused = place.punctual("replay capture.pcapng").with(2);
     assert!(refused.err.contains("--bus"), "it does not say of which bus: {}", refused.err);
     let name = unique("replay");
     let listener = listen(&Bus::shared(&name), "there", 50);
-    place.punctual(&["replay", "capture.pcapng", "--bus", &format!("shared:{name}")]).with(0);
+    place.punctual(&format!("replay capture.pcapng --bus shared:{name}")).with(0);
     assert_eq!(listener.join().unwrap(), (0..50).collect::<Vec<_>>());
 }
 
@@ -742,7 +740,7 @@ fn play_large(place: &Place, file: &str, size: usize) -> (u64, u64) {
     let name = unique("replay");
     let listener = Node::open(&Bus::shared(&name), "there").unwrap();
     let mut subscription = listener.subscription(7, &SubscriptionOptions::default()).unwrap();
-    let call = ["replay", file, "--bus", &format!("shared:{name}"), "--hold-back", "--json", "-"];
+    let call = format!("replay {file} --bus shared:{name} --hold-back --json -");
     let mut started = place.start(punctual(&call));
     let (mut numbers, mut buffer) = (Vec::new(), vec![0; size + 1]);
     let mut listen = || {
@@ -795,7 +793,7 @@ fn fragments_that_nobody_opened_are_no_messages() {
     for format in FORMATS {
         let (name, file) = (unique("sealed"), format!("fragments.{format}"));
         let bus = Bus::shared(&name).sealed(&keys);
-        let started = recorder(&place, &format!("shared:{name}"), &file, &[]);
+        let started = recorder(&place, &format!("shared:{name}"), &file, "");
         let (here, there) = (large_node(&bus, "here"), large_node(&bus, "there"));
         let (mut sender, mut receiver) = (here.bind(3).unwrap(), there.bind(7).unwrap());
         for number in 0..MESSAGES {
@@ -863,8 +861,7 @@ fn a_clock_that_was_set_while_it_was_recorded_is_left_out() {
     write_recording(&place.path("set.pcapng"), &instants);
     let name = unique("replay");
     let listener = listen(&Bus::shared(&name), "there", 4);
-    let call = ["replay", "set.pcapng", "--bus", &format!("shared:{name}"), "--json", "-"];
-    let played: Value = serde_json::from_str(&place.punctual(&call).with(0).out).expect("JSON");
+    let played = place.json(&format!("replay set.pcapng --bus shared:{name} --json -"));
     assert_eq!(listener.join().unwrap(), [0, 1, 2, 3]);
     assert_eq!(count(&played, "recorded_ns"), 3 * PAUSE_NS, "{played:#}");
     assert_eq!(played["clock_set_ns"], -hour, "{played:#}");
@@ -885,9 +882,8 @@ fn an_interrupted_replay_counts_the_rest() {
         let name = unique("replay");
         let listener = listen(&Bus::shared(&name), "there", 2);
         let bus = format!("shared:{name}");
-        let call = ["replay", "slow.pcapng", "--bus", &bus];
-        let more: &[&str] = if to_stdout { &["--json", "-"] } else { &[] };
-        let started = place.start(punctual(&[&call[..], more].concat()));
+        let json = if to_stdout { "--json -" } else { "" };
+        let started = place.start(punctual(&format!("replay slow.pcapng --bus {bus} {json}")));
         assert_eq!(listener.join().unwrap(), [0, 1]);
         started.signal("-INT");
         let ended = started.end().with(0);
@@ -910,22 +906,24 @@ fn what_is_off_is_refused() {
     fs::write(place.path("there.pcapng"), "dear").unwrap();
     let bus = format!("shared:{}", unique("refused"));
     for (call, word) in [
-        (&["record", "loopback:x", "--out", "a.pcapng"][..], "capture"),
-        (&["record", "nowhere", "--out", "a.pcapng"], "shared:NAME"),
-        (&["record", &bus, "--out", "a.txt"], "--format"),
-        (&["record", &bus, "--out", "there.pcapng"], "another name"),
-        (&["record", &bus, "--out", "a.pcapng", "--keys", "no-keys"], "no-keys"),
-        (&["replay", "there.pcapng", "--bus", &bus], "not a recording"),
-        (&["replay", "absent.mcap", "--bus", &bus], "absent.mcap"),
-        (&["replay", "there.pcapng", "--bus", &bus, "--speed", "fast"], "--speed"),
+        ("record loopback:x --out a.pcapng", "capture"),
+        ("record nowhere --out a.pcapng", "shared:NAME"),
+        (&format!("record {bus} --out a.txt"), "--format"),
+        (&format!("record {bus} --out there.pcapng"), "another name"),
+        (&format!("record {bus} --out a.pcapng --keys no-keys"), "no-keys"),
+        (&format!("replay there.pcapng --bus {bus}"), "not a recording"),
+        (&format!("replay absent.mcap --bus {bus}"), "absent.mcap"),
+        (&format!("replay there.pcapng --bus {bus} --speed fast"), "--speed"),
     ] {
         let ended = place.punctual(call).with(2);
         assert!(ended.err.contains(word) && ended.err.lines().count() == 1, "{call:?}: {}", ended.err);
         assert_eq!(ended.out, "", "{call:?}");
     }
-    let ended = place.punctual(&["record", &bus, "--out", "no/folder.mcap"]).with(3);
+    let ended = place.punctual(&format!("record {bus} --out no/folder.mcap")).with(3);
     assert!(ended.err.contains("no/folder.mcap"), "{}", ended.err);
-    let ended = place.punctual(&["record", "shared:no name", "--out", "bad.mcap"]).with(3);
+    let mut unnamed = punctual("record --out bad.mcap");
+    unnamed.arg("shared:no name");
+    let ended = place.start(unnamed).end().with(3);
     assert!(ended.err.contains("no name"), "{}", ended.err);
     let left: Vec<_> =
         fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();

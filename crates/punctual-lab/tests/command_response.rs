@@ -25,14 +25,13 @@ fn has_sockperf() -> bool {
     found.is_ok()
 }
 
-fn response<'a>(more: &[&'a str]) -> Vec<&'a str> {
+fn response(more: &str) -> String {
     // An answer may be late on a busy machine, and is none the worse here.
-    let patient = ["run", "response", "--json", "-", "--out", "run", "--rounds", "2", "--timeout", "10s"];
-    [&patient[..], more].concat()
+    format!("run response --json - --out run --rounds 2 --timeout 10s {more}")
 }
 
-fn in_one_round<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&["run", "response", "--json", "-", "--rounds", "1"], more].concat()
+fn in_one_round(more: &str) -> String {
+    format!("run response --json - --rounds 1 {more}")
 }
 
 /// Every trip and every packet that arrived stands in one class.
@@ -51,16 +50,15 @@ fn assert_sums(result: &Value) {
 /// Goal: a responder that is a program of the kernel answers every trip, and is refused where it would have to write.
 #[test]
 fn a_program_in_the_kernel_answers() {
-    let _turn = alone();
-    let place = Place::new();
-    let refused = place.punctual(&response(&["--option", "xdp-tx", "--count", "10"])).with(3);
+    let place = Place::alone();
+    let refused = place.punctual(&response("--option xdp-tx --count 10")).with(3);
     assert!(refused.err.contains("--protocol udp") || !has_namespaces(), "{}", refused.err);
     if !has_namespaces() {
         return;
     }
     let place = Place::new();
-    let more = ["--option", "xdp-tx,spin", "--protocol", "udp", "--count", "600"];
-    let summary = summary_of(&place.punctual(&response(&more)).with(0).out);
+    let more = "--option xdp-tx,spin --protocol udp --count 600";
+    let summary = summary_of(&place.punctual(&response(more)).with(0).out);
     for name in ["xdp-tx/round_trip", "spin/round_trip"] {
         let result = result(&summary, name);
         assert_sums(result);
@@ -72,11 +70,10 @@ fn a_program_in_the_kernel_answers() {
 /// Goal: levels of recording are measured side by side, each with what it records and no more, and compared with nothing.
 #[test]
 fn what_recording_costs_is_measured() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let levels = ["nothing", "windows", "trace"];
-    let more = ["--record", "nothing,windows,trace", "--count", "1000"];
-    let summary = summary_of(&place.punctual(&response(&more)).with(0).out);
+    let more = "--record nothing,windows,trace --count 1000";
+    let summary = summary_of(&place.punctual(&response(more)).with(0).out);
     for level in levels {
         assert_sums(result(&summary, &format!("blocking~{level}/round_trip")));
     }
@@ -101,7 +98,7 @@ fn what_recording_costs_is_measured() {
 #[test]
 fn stages_add_up_to_each_trip() {
     let _turn = alone();
-    for more in [&["--count", "600"][..], &["--rate", "1000", "--count", "600", "--ipv6"]] {
+    for more in ["--count 600", "--rate 1000 --count 600 --ipv6"] {
         let place = Place::new();
         let summary = summary_of(&place.punctual(&response(more)).with(0).out);
         let result = result(&summary, "blocking/round_trip");
@@ -130,9 +127,8 @@ fn stages_add_up_to_each_trip() {
 /// Goal: whatever the machine allows is measured, with our own packets whole; what it does not is said with a reason.
 #[test]
 fn every_way_answers_or_says_why_not() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = response(&["--all", "--count", "400", "--duration", "20s"]);
+    let place = Place::alone();
+    let arguments = response("--all --count 400 --duration 20s");
     let ended = place.start(punctual(&arguments)).end();
     let summary = summary_of(&ended.out);
     let skipped = summary["skipped"].as_array().cloned().unwrap_or_default();
@@ -164,13 +160,10 @@ fn faults_are_accounted_for() {
         return;
     }
     let place = Place::new();
-    let faults = ["--lose", "2", "--double", "2", "--reorder", "2", "--corrupt", "2"];
+    let faults = "--lose 2 --double 2 --reorder 2 --corrupt 2";
     // An answer that a busy machine delays for longer than the timeout counts as lost, and no fault took it.
-    for load in [
-        &["--count", "600", "--timeout", "50ms"][..],
-        &["--rate", "2000", "--count", "600", "--flows", "3", "--timeout", "1s"],
-    ] {
-        let arguments = [&in_one_round(&["--seed", "7"])[..], &faults[..], load].concat();
+    for load in ["--count 600 --timeout 50ms", "--rate 2000 --count 600 --flows 3 --timeout 1s"] {
+        let arguments = in_one_round(&format!("--seed 7 {faults} {load}"));
         let summary = summary_of(&place.punctual(&arguments).with(0).out);
         let result = result(&summary, "blocking/round_trip");
         assert_sums(result);
@@ -205,7 +198,7 @@ fn a_stopped_responder_shows_in_the_median() {
 /// was more than the run had left.
 fn stopped(whose: impl Fn(u32) -> String, lasts: Duration) -> Option<Value> {
     let place = Place::new();
-    let arguments = in_one_round(&["--rate", "500", "--count", "2000", "--timeout", "10s"]);
+    let arguments = in_one_round("--rate 500 --count 2000 --timeout 10s");
     let mut started = place.start(punctual(&arguments));
     let run = started.id();
     started.has("a client", || has_thread(run, "client"));
@@ -242,8 +235,8 @@ fn a_full_receive_buffer_is_told() {
     if !has_namespaces() {
         return;
     }
-    let losses = |place: &Place, arguments: &[&str], stops: bool| {
-        let mut started = place.start(punctual(&[&in_one_round(arguments)[..], &["--out", "run"]].concat()));
+    let losses = |place: &Place, arguments: &str, stops: bool| {
+        let mut started = place.start(punctual(&in_one_round(&format!("{arguments} --out run"))));
         let run = started.id();
         started.has("a client", || has_thread(run, "client"));
         let mut stop = None;
@@ -253,15 +246,14 @@ fn a_full_receive_buffer_is_told() {
             stop = Stop::make(&responder, Duration::from_millis(400));
         }
         let summary = summary_of(&started.end().out);
-        let told = place.punctual(&["explain", "run"]).with(0).out;
-        let explained = place.punctual(&["explain", "run", "--json"]).with(0).out;
-        let explained: Value = serde_json::from_str(&explained).expect("JSON");
+        let told = place.punctual("explain run").with(0).out;
+        let explained = place.json("explain run --json");
         let is_within = |stop: Stop| stop.leaves(Duration::ZERO, &summary, Duration::from_millis(1500));
         (explained["losses"][0].clone(), told, stop.is_some_and(is_within))
     };
     // Eight hundred requests in a room for some thirty.
-    let open = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--receive-buffer", "16384"];
-    let mut stopped = (0..STOPPED_RUNS_MAX).map(|_| losses(&Place::new(), &open, true));
+    let open = "--rate 2000 --count 3000 --timeout 1s --receive-buffer 16384";
+    let mut stopped = (0..STOPPED_RUNS_MAX).map(|_| losses(&Place::new(), open, true));
     // A stop before the run begins fills no buffer. On a busy machine the client may not read in time either.
     let responder = |full: &Value| {
         let refused = full["without_room"].as_array()?;
@@ -273,15 +265,15 @@ fn a_full_receive_buffer_is_told() {
     let at_responder = responder(&full).expect("it was found");
     assert!(at_responder[1].as_u64() > Some(100), "{full:#}");
     assert!(told.contains("What was lost") && told.contains("verify RUN --fix buffers"), "{told}");
-    let faulty = ["--rate", "2000", "--count", "3000", "--timeout", "1s", "--lose", "5", "--seed", "3"];
-    let (elsewhere, told, _) = losses(&Place::new(), &faulty, false);
+    let faulty = "--rate 2000 --count 3000 --timeout 1s --lose 5 --seed 3";
+    let (elsewhere, told, _) = losses(&Place::new(), faulty, false);
     assert!(count(&elsewhere, "lost") > 20, "{elsewhere:#}");
     assert_eq!(elsewhere["without_room"], serde_json::json!([]), "{elsewhere:#}");
     assert_eq!(elsewhere["lost"], elsewhere["unexplained"]);
     assert!(told.contains("What was lost") && !told.contains("--fix buffers"), "{told}");
     // A message of six packets loses one of them more often than all.
-    let large = ["--size", "8000", "--rate", "500", "--count", "600", "--timeout", "1s", "--lose", "2"];
-    let (in_part, told, _) = losses(&Place::new(), &large, false);
+    let large = "--size 8000 --rate 500 --count 600 --timeout 1s --lose 2";
+    let (in_part, told, _) = losses(&Place::new(), large, false);
     let of = |place: usize| in_part["incomplete"][place][1].as_u64().unwrap_or(0);
     let (lost, incomplete) = (count(&in_part, "lost"), of(0) + of(1));
     assert!(lost > 20 && incomplete * 10 >= lost * 8, "{in_part:#}");
@@ -296,9 +288,9 @@ fn an_echo_elsewhere_is_measured() {
     for protocol in ["punctual", "udp", "sockperf"] {
         let place = Place::new();
         let address = free_address();
-        let mut echo = place.start(punctual(&["echo", "--listen", &address, "--protocol", protocol]));
+        let mut echo = place.start(punctual(&format!("echo --listen {address} --protocol {protocol}")));
         echo.has("it listens", || listens(&address));
-        let arguments = response(&["--to", &address, "--protocol", protocol, "--count", "400"]);
+        let arguments = response(&format!("--to {address} --protocol {protocol} --count 400"));
         let summary = summary_of(&place.punctual(&arguments).with(0).out);
         assert_sums(result(&summary, "blocking/round_trip"));
         echo.signal_group("-INT");
@@ -329,10 +321,9 @@ fn free_address() -> String {
 /// Goal: nobody there is neither a hang nor an answer, and no broken promise of what is not there.
 #[test]
 fn silence_is_loss() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let address = free_address();
-    let arguments = in_one_round(&["--to", &address, "--count", "40", "--timeout", "5ms"]);
+    let arguments = in_one_round(&format!("--to {address} --count 40 --timeout 5ms"));
     let ended = place.punctual(&arguments).with(3);
     assert!(
         ended.err.contains(&format!("nobody answers at {address}: run punctual echo there")),
@@ -353,7 +344,7 @@ fn sockperf_speaks_with_us() {
     let place = Place::new();
     let address = free_address();
     let (host, port) = address.rsplit_once(':').expect("a port");
-    let mut echo = place.start(punctual(&["echo", "--listen", &address, "--protocol", "sockperf"]));
+    let mut echo = place.start(punctual(&format!("echo --listen {address} --protocol sockperf")));
     echo.has("it listens", || listens(&address));
     for (mode, log) in [("ping-pong", "pp.csv"), ("under-load", "ul.csv")] {
         let log = place.path(log).display().to_string();
@@ -365,7 +356,7 @@ fn sockperf_speaks_with_us() {
         let ended = place.start(client).end().with(0);
         assert!(!ended.out.contains("No messages were received"), "{}", ended.out);
         let load = if mode == "ping-pong" { "closed" } else { "open" };
-        let arguments = ["import", "sockperf", &log, "--load", load, "--json", "-", "--out", mode];
+        let arguments = format!("import sockperf {log} --load {load} --json - --out {mode}");
         let summary = summary_of(&place.punctual(&arguments).with(0).out);
         let result = result(&summary, "sockperf/round_trip");
         assert!(count(result, "count") > 50 && result["size"] == 64, "{result:#}");
@@ -377,7 +368,7 @@ fn sockperf_speaks_with_us() {
     server.args(["server", "-i", host, "-p", port]);
     let mut server = place.start(server);
     server.has("it listens", || listens(&address));
-    let arguments = response(&["--to", &address, "--protocol", "sockperf", "--size", "64", "--count", "400"]);
+    let arguments = response(&format!("--to {address} --protocol sockperf --size 64 --count 400"));
     let summary = summary_of(&place.punctual(&arguments).with(0).out);
     assert_eq!(count(result(&summary, "blocking/round_trip"), "lost"), 0);
     server.signal_group("-KILL");
@@ -388,9 +379,9 @@ fn sockperf_speaks_with_us() {
 #[test]
 fn without_privilege_loopback_is_measured() {
     let _turn = alone();
-    for more in [&["--option", "blocking,spin"][..], &["--flows", "3", "--rate", "1000"], &["--ipv6"]] {
+    for more in ["--option blocking,spin", "--flows 3 --rate 1000", "--ipv6"] {
         let place = Place::world_writable();
-        let Some(command) = unprivileged(&response(&[&["--count", "200"], more].concat())) else { return };
+        let Some(command) = unprivileged(&response(&format!("--count 200 {more}"))) else { return };
         let summary = summary_of(&place.start(command).end().with(0).out);
         assert_eq!(summary["response"]["place"], "the loopback interface of this host", "{summary:#}");
         let result = result(&summary, "blocking/round_trip");
@@ -406,9 +397,7 @@ fn an_imported_log_is_of_no_host() {
     let log = "packet, txTime(sec), rxTime(sec), latency(usec)\n0, 2.000000000, 2.000900000, 450.0\n\
         1, 2.001000000, 2.001100000, 50.0\n2, 2.002000000, 2.002100000, 50.0\n";
     std::fs::write(place.path("log.csv"), log).expect("room");
-    let summary = summary_of(
-        &place.punctual(&["import", "sockperf", "log.csv", "--json", "-", "--out", "run"]).with(0).out,
-    );
+    let summary = summary_of(&place.punctual("import sockperf log.csv --json - --out run").with(0).out);
     let result = result(&summary, "sockperf/round_trip");
     assert_eq!((count(result, "count"), count(result, "max")), (3, 900_000), "{result:#}");
     let host = &summary["host"];
@@ -423,8 +412,7 @@ fn an_imported_log_is_of_no_host() {
 fn an_imported_log_is_not_doubted_for_this_host() {
     use std::fmt::Write as _;
     const PACKETS: u64 = 400_000;
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let mut log = "packet, txTime(sec), rxTime(sec), latency(usec)\n".to_owned();
     for packet in 0..PACKETS {
         let (sent, received) = (packet * 1_000, packet * 1_000 + 900);
@@ -435,7 +423,7 @@ fn an_imported_log_is_not_doubted_for_this_host() {
     let mut hog = Command::new("sh");
     hog.args(["-c", "while :; do :; done"]);
     let hog = place.start(hog);
-    let ended = place.punctual(&["import", "sockperf", "log.csv", "--json", "-", "--out", "run"]).with(0);
+    let ended = place.punctual("import sockperf log.csv --json - --out run").with(0);
     hog.signal_group("-KILL");
     let summary = summary_of(&ended.out);
     assert_eq!(count(result(&summary, "sockperf/round_trip"), "count"), PACKETS);
@@ -449,34 +437,32 @@ fn an_imported_log_is_not_doubted_for_this_host() {
 fn misuse_is_told_in_a_line() {
     let place = Place::new();
     for (arguments, word) in [
-        (&["--size", "20"][..], "--size 20"),
-        (&["--flows", "0"], "--flows 0"),
-        (&["--option", "telepathy"], "telepathy"),
-        (&["--sched", "fifo:100"], "fifo:1"),
-        (&["--lose", "99"], "from 0 to 25"),
-        (&["--rate", "100", "--load", "closed"], "--rate 100"),
-        (&["--dscp", "64"], "64"),
-        (&["--to", "nowhere"], "nowhere"),
-        (&["--against", "sockperf", "--rate", "100"], "sockperf: its ping-pong is a closed load"),
-        (&["--against", "sockperf", "--gap", "1ms"], "sockperf: its ping-pong is a closed load"),
-        (&["--against", "sockperf", "--count", "1000"], "sockperf: it ends by time alone"),
+        ("--size 20", "--size 20"),
+        ("--flows 0", "--flows 0"),
+        ("--option telepathy", "telepathy"),
+        ("--sched fifo:100", "fifo:1"),
+        ("--lose 99", "from 0 to 25"),
+        ("--rate 100 --load closed", "--rate 100"),
+        ("--dscp 64", "64"),
+        ("--to nowhere", "nowhere"),
+        ("--against sockperf --rate 100", "sockperf: its ping-pong is a closed load"),
+        ("--against sockperf --gap 1ms", "sockperf: its ping-pong is a closed load"),
+        ("--against sockperf --count 1000", "sockperf: it ends by time alone"),
     ] {
-        let ended = place.punctual(&[&["run", "response"], arguments].concat()).with(2);
+        let ended = place.punctual(&format!("run response {arguments}")).with(2);
         assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
     }
     std::fs::write(place.path("no.csv"), "nothing").expect("room");
-    let ended = place.punctual(&["import", "sockperf", "no.csv"]).with(2);
+    let ended = place.punctual("import sockperf no.csv").with(2);
     assert!(ended.err.contains("no.csv") && ended.err.contains("--full-log"), "{}", ended.err);
 }
 
 /// Goal: Ctrl-C keeps what was measured.
 #[test]
 fn an_interrupted_run_keeps_what_it_measured() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["run", "response", "--count", "10000000", "--duration", "60s", "--rounds", "30", "--out", "run"];
-    let mut started = place.start(punctual(&arguments));
+    let place = Place::alone();
+    let arguments = "run response --count 10000000 --duration 60s --rounds 30 --out run";
+    let mut started = place.start(punctual(arguments));
     let samples = place.path("run/samples");
     started.has("a trial", || std::fs::read_dir(&samples).is_ok_and(|entries| entries.count() >= 1));
     started.signal_group("-INT");

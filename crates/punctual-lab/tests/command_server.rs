@@ -10,12 +10,11 @@ use serde_json::Value;
 #[test]
 fn every_model_serves() {
     let _turn = alone();
-    for (load, of_load) in [(&["--think", "5ms"][..], "closed"), (&["--poisson", "--rho", "0.2"], "open")] {
+    for (load, of_load) in [("--think 5ms", "closed"), ("--poisson --rho 0.2", "open")] {
         let place = Place::new();
-        let mut arguments = vec!["run", "server", "--quick", "--json", "summary.json", "--out", "run"];
-        arguments.extend(["--duration", "700ms", "--connections", "8", "--matrix", "4", "--classes", "2"]);
-        arguments.extend(load);
-        let ended = place.punctual(&arguments).with(0);
+        let asked = "--quick --duration 700ms --connections 8 --matrix 4 --classes 2";
+        let ended =
+            place.punctual(&format!("run server {asked} {load} --json summary.json --out run")).with(0);
         for words in ["Who serves how many", "Class by class", "As published", "1,538"] {
             assert!(ended.out.contains(words), "{words}: {}", ended.out);
         }
@@ -55,7 +54,7 @@ fn every_model_serves() {
         let capacities = summary["server"]["capacities"].as_array().expect("a list");
         assert_eq!(capacities.len(), if of_load == "open" { 7 } else { 0 });
         assert!(capacities.iter().all(|of| of["per_second"].as_f64() > Some(0.0)), "{capacities:?}");
-        let again = place.punctual(&["report", "run", "--text"]).with(0).out;
+        let again = place.punctual("report run --text").with(0).out;
         assert!(again.contains("Who serves how many"), "{again}");
     }
 }
@@ -73,10 +72,8 @@ fn overload_and_hogs_are_named() {
 /// Whether something was refused in every trial.
 fn is_overload_refused() -> bool {
     let place = Place::new();
-    let mut arguments = vec!["run", "server", "--model", "classes", "--json", "summary.json", "--shed"];
-    arguments.extend(["--duration", "500ms", "--connections", "8", "--matrix", "20", "--classes", "2"]);
-    arguments.extend(["--rho", "5", "--hog", "20ms", "--lanes", "0,1"]);
-    place.punctual(&arguments).with(0);
+    let load = "--duration 500ms --connections 8 --matrix 20 --classes 2 --rho 5 --hog 20ms --lanes 0,1";
+    place.punctual(&format!("run server --model classes --json summary.json --shed {load}")).with(0);
     let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
     let trials = summary["server"]["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 4, "with a lane and without, with a hog and without");
@@ -102,8 +99,7 @@ fn is_overload_refused() -> bool {
 fn explains(place: &Place, load: &str) {
     let evidence = std::fs::read_dir(place.path("run/evidence")).expect("a folder").count();
     assert_eq!(evidence, 14, "of each model and class");
-    let said = place.punctual(&["explain", "run", "--json"]).with(0).out;
-    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let said = place.json("explain run --json");
     for finding in said["findings"].as_array().expect("a list") {
         let (name, side) = (&finding["name"], &finding["side"]);
         assert!(finding["would_help"].as_str().is_none_or(|text| !text.contains("evidence")), "{finding:#}");
@@ -118,18 +114,18 @@ fn explains(place: &Place, load: &str) {
 fn a_load_is_of_one_kind() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["--poisson", "--load", "closed"][..], "--poisson"),
-        (&["--rho", "0.5", "--load", "closed"], "--rho"),
-        (&["--rho", "80"], "0.01 to 5"),
-        (&["--lane-sched", "fifo:1"], "--lane-sched"),
-        (&["--gap", "1ms"], "--gap"),
-        (&["--classes", "9"], "--classes"),
-        (&["--floor", "8=20"], "no class 8"),
-        (&["--floor", "120,7=300"], "1000 are the most"),
-        (&["--floor", "7="], "--floor"),
-        (&["--connections", "0"], "--connections"),
+        ("--poisson --load closed", "--poisson"),
+        ("--rho 0.5 --load closed", "--rho"),
+        ("--rho 80", "0.01 to 5"),
+        ("--lane-sched fifo:1", "--lane-sched"),
+        ("--gap 1ms", "--gap"),
+        ("--classes 9", "--classes"),
+        ("--floor 8=20", "no class 8"),
+        ("--floor 120,7=300", "1000 are the most"),
+        ("--floor 7=", "--floor"),
+        ("--connections 0", "--connections"),
     ] {
-        let said = place.punctual(&[&["run", "server"], arguments].concat()).with(2).err;
+        let said = place.punctual(&format!("run server {arguments}")).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[test]
 fn every_protocol_ends_as_documented_and_is_in_the_document() {
     let place = Place::new();
-    let ended = place.punctual(&["sim", "wakeup", "--json"]).with(0);
+    let ended = place.punctual("sim wakeup --json").with(0);
     let all: Value = serde_json::from_str(&ended.out).expect("JSON");
     let variants = all["variants"].as_array().expect("a list");
     let document = include_str!("../../../docs/wakeup.md");
@@ -25,11 +25,11 @@ fn every_protocol_ends_as_documented_and_is_in_the_document() {
 #[test]
 fn a_trace_leads_to_a_sleeping_receiver() {
     let place = Place::new();
-    let ended = place.punctual(&["sim", "wakeup", "--variant", "epoll-event"]).with(0);
+    let ended = place.punctual("sim wakeup --variant epoll-event").with(0);
     let last: Vec<&str> = ended.out.lines().rev().take(2).collect();
     assert!(last[0].contains("PIR 0b1") && last[0].contains("asleep"), "{}", ended.out);
     assert!(words(&ended.out).contains("nobody is notified"), "{}", ended.out);
-    let safe = place.punctual(&["sim", "wakeup", "--variant", "epoll-event-recheck"]).with(0);
+    let safe = place.punctual("sim wakeup --variant epoll-event-recheck").with(0);
     assert!(words(&safe.out).contains("Nothing is lost in any order"), "{}", safe.out);
 }
 
@@ -41,7 +41,7 @@ fn words(text: &str) -> String {
 #[test]
 fn a_protocol_that_nobody_knows_is_refused() {
     let place = Place::new();
-    let ended = place.punctual(&["sim", "wakeup", "--variant", "rfc-v7"]).with(2);
+    let ended = place.punctual("sim wakeup --variant rfc-v7").with(2);
     assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1));
     assert!(ended.err.contains("rfc-v7") && ended.err.contains("rfc-v1-timeout"), "{}", ended.err);
 }
@@ -51,7 +51,7 @@ fn every_model_has_a_command_and_a_row_in_the_document() {
     let place = Place::new();
     let document = include_str!("../../../docs/simulation.md");
     for model in MODELS {
-        let ended = place.punctual(&["sim", model.name(), "--seeds", "5..8"]).with(0);
+        let ended = place.punctual(&format!("sim {} --seeds 5..8", model.name())).with(0);
         assert!(ended.out.contains("3 seeds") && ended.out.contains("all hold"), "{}", ended.out);
         assert!(document.contains(&format!("| `{}` |", model.name())), "{} is not documented", model.name());
     }
@@ -60,7 +60,7 @@ fn every_model_has_a_command_and_a_row_in_the_document() {
 /// Goal: the table that the document prints is the one that the command computes.
 #[test]
 fn the_policies_are_as_the_document_says() {
-    let said = Place::new().punctual(&["sim", "server"]).with(0).out;
+    let said = Place::new().punctual("sim server").with(0).out;
     let document = include_str!("../../../docs/simulation.md");
     for (row, policy, first, last) in [
         ("strict", "strict", "1,565", " 16 "),
@@ -78,7 +78,7 @@ fn the_policies_are_as_the_document_says() {
 fn a_plan_is_run_and_shown() {
     let place = Place::new();
     std::fs::write(place.path("plan"), "seed 4\n58ms..1s 0->1 cut\n57ms node 1 pause 1ms\n").expect("room");
-    let ended = place.punctual(&["sim", "stream", "--replay", "plan"]).with(0);
+    let ended = place.punctual("sim stream --replay plan").with(0);
     assert!(ended.out.contains(" (lost)") && ended.out.contains("pause 1ms"), "{}", ended.out);
     assert!(ended.out.ends_with("Every check held.\n"), "{}", ended.out);
 }
@@ -88,11 +88,11 @@ fn what_is_no_plan_or_no_seeds_is_refused_in_one_line() {
     let place = Place::new();
     std::fs::write(place.path("plan"), "seed 4\nmessage 7 lose\n").expect("room");
     for (arguments, said) in [
-        (["--replay", "plan"], "line 2: \"message 7 lose\""),
-        (["--replay", "nowhere"], "nowhere"),
-        (["--seeds", "5..5"], "0..1000"),
+        ("--replay plan", "line 2: \"message 7 lose\""),
+        ("--replay nowhere", "nowhere"),
+        ("--seeds 5..5", "0..1000"),
     ] {
-        let ended = place.punctual(&[&["sim", "stream"], &arguments[..]].concat()).with(2);
+        let ended = place.punctual(&format!("sim stream {arguments}")).with(2);
         assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1));
         assert!(ended.err.contains(said), "{}", ended.err);
     }

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{
-    Ended, Place, alone, children, is_root, punctual, punctual_by, short_survey, summary_of, survey, text,
-    unprivileged,
+    Ended, Place, alone, children, is_root, is_sent, punctual, punctual_by, short_survey, summary_of, survey,
+    text, unprivileged,
 };
 use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
@@ -31,9 +31,8 @@ fn skipped(summary: &Value, what: &str) -> Option<String> {
 /// Method: one survey, which takes seconds; each goal has its function.
 #[test]
 fn a_survey_leaves_what_it_should() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = survey(&place, &["--json", "-", "--out", "run"]);
+    let place = Place::alone();
+    let ended = survey(&place, "--json - --out run");
     the_summary_on_standard_output_keeps_the_contract(&place, &ended);
     every_trial_begins_with_a_warm_up_of_its_own(&place);
     the_page_needs_no_network(&place);
@@ -42,10 +41,8 @@ fn a_survey_leaves_what_it_should() {
 /// Goal: a far end that dies breaks the promise, its trial is kept, and whatever comes after is measured with a new one.
 #[test]
 fn a_responder_that_dies_costs_one_trial() {
-    let _turn = alone();
-    let place = Place::new();
-    let asked = ["survey", "--quick", "--only", "shared/futex", "--duration", "20s", "--out", "run"];
-    let mut started = place.start(punctual(&asked));
+    let place = Place::alone();
+    let mut started = place.start(punctual("survey --quick --only shared/futex --duration 20s --out run"));
     let (parent, samples) = (started.id(), place.path("run/samples"));
     let stored = || fs::read_dir(&samples).map_or(0, Iterator::count);
     // Each message lets it sleep once.
@@ -119,11 +116,8 @@ fn the_page_needs_no_network(place: &Place) {
 /// neither stands among the idle rows.
 #[test]
 fn neighbours_and_openings_have_their_rows() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["survey", "--quick", "--load", "closed", "--duration", "20s", "--out", "run", "--json", "j"];
-    let out = place.punctual(&arguments).with(0).out;
+    let place = Place::alone();
+    let out = place.punctual("survey --quick --load closed --duration 20s --out run --json j").with(0).out;
     let summary = summary_of(&text(&place.path("j")));
     glossary::explains(&place.path("run"));
     let row = |name: &str| {
@@ -151,10 +145,8 @@ fn neighbours_and_openings_have_their_rows() {
 /// Goal: a neighbour that starts when the run has begun is doubted. Method: a process that computes is started then.
 #[test]
 fn a_neighbour_that_starts_meanwhile_is_doubted() {
-    let _turn = alone();
-    let place = Place::new();
-    let started =
-        place.start(punctual(&short_survey(&["--quiet", "--json", "summary.json", "--out", "run"])));
+    let place = Place::alone();
+    let started = place.start(punctual(&short_survey("--quiet --json summary.json --out run")));
     // Not its child: what the survey starts itself is not a neighbour.
     let mut hog = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
     let ended = started.end();
@@ -175,9 +167,8 @@ fn a_neighbour_that_starts_meanwhile_is_doubted() {
 
 #[test]
 fn a_summary_in_a_file_leaves_the_table_to_people() {
-    let _turn = alone();
-    let place = Place::new();
-    let ended = survey(&place, &["--json", "summary.json"]);
+    let place = Place::alone();
+    let ended = survey(&place, "--json summary.json");
     summary_of(&text(&place.path("summary.json")));
     assert!(ended.out.contains("shared/backoff") && ended.out.contains("What to use"), "{}", ended.out);
     let (answer, _doubts_and_places) = ended.out.split_once("\nDoubts\n").expect("so short a run has doubts");
@@ -192,21 +183,17 @@ fn a_summary_in_a_file_leaves_the_table_to_people() {
 
 #[test]
 fn quiet_says_nothing() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["survey", "--quick", "--only", "shared/futex", "--gap", "0", "--duration", "200ms", "--out", "run"];
-    let ended = place.punctual(&[&arguments[..], &["--quiet"]].concat()).with(0);
+    let place = Place::alone();
+    let arguments = "survey --quick --only shared/futex --gap 0 --duration 200ms --out run";
+    let ended = place.punctual(&format!("{arguments} --quiet")).with(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", ""));
 }
 
 /// Method: Ctrl-C reaches the whole group as soon as a few trials are stored, long before the survey is over.
 #[test]
 fn an_interrupted_survey_keeps_what_it_measured() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["survey", "--quick", "--only", "shared/", "--duration", "60s", "--out", "run"];
-    let mut started = place.start(punctual(&arguments));
+    let place = Place::alone();
+    let mut started = place.start(punctual("survey --quick --only shared/ --duration 60s --out run"));
     let samples = place.path("run/samples");
     let stored = || fs::read_dir(&samples).map_or(0, |entries| entries.flatten().count());
     started.has("a few trials", || stored() >= 4);
@@ -218,7 +205,7 @@ fn an_interrupted_survey_keeps_what_it_measured() {
     assert!(doubts.iter().any(cut_short), "{}", ended.out);
     assert!(!names(&summary).is_empty());
     fs::remove_file(place.path("run/report.html")).expect("it was made");
-    place.punctual(&["report", "run"]).with(0);
+    place.punctual("report run").with(0);
     assert!(text(&place.path("run/report.html")).contains("cut short"));
     let files = fs::read_dir(&samples).expect("samples").flatten();
     assert!(files.into_iter().all(|file| file.path().extension().is_some_and(|kind| kind == "parquet")));
@@ -229,8 +216,8 @@ fn an_interrupted_survey_keeps_what_it_measured() {
 fn without_privilege_raw_ethernet_is_left_out_and_said() {
     let _turn = alone();
     let place = Place::world_writable();
-    let arguments = ["survey", "--quick", "--gap", "0", "--only", "/spin", "--duration", "2s", "--json", "-"];
-    let Some(command) = unprivileged(&arguments) else { return };
+    let arguments = "survey --quick --gap 0 --only /spin --duration 2s --json -";
+    let Some(command) = unprivileged(arguments) else { return };
     let summary = summary_of(&place.start(command).end().with(0).out);
     let measured = names(&summary);
     assert!(measured.contains(&"shared/spin") && measured.contains(&"datagram/spin"), "{measured:?}");
@@ -244,8 +231,7 @@ fn without_privilege_raw_ethernet_is_left_out_and_said() {
 
 #[test]
 fn on_one_processor_it_says_what_it_left_out() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let status = text("/proc/self/status".as_ref());
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
     let first = list.trim().split(['-', ',']).next().expect("one processor");
@@ -253,7 +239,7 @@ fn on_one_processor_it_says_what_it_left_out() {
         punctual_machine::skipped!("no taskset here (util-linux)");
         return;
     }
-    let arguments = short_survey(&["--json", "-"]);
+    let arguments = short_survey("--json -");
     let summary =
         summary_of(&place.start(punctual_by(&["taskset", "-c", first], &arguments)).end().with(0).out);
     let measured = names(&summary);

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Ended, Place, all_ready, alone, children, count, punctual, result, summary_of, text};
+use common::{
+    Ended, Place, Stop, all_ready, alone, children, count, is_sent, punctual, result, summary_of, text,
+};
 use punctual_lab::sample::Outcome;
 use punctual_lab::store::Run;
 use serde_json::Value;
@@ -26,15 +28,12 @@ fn has_roads() -> bool {
     made.is_ok()
 }
 
-fn vehicles<'a>(runs: u64, more: &[&'a str]) -> Vec<&'a str> {
-    let output = ["--json", "-", "--messages", "12"];
-    [&vehicles_with(if runs == 1 { "1" } else { "2" })[..], &output, more].concat()
+fn vehicles(runs: u64, more: &str) -> String {
+    format!("{FOUR} --runs {runs} --json - --messages 12 {more}")
 }
 
 /// Without a place for the summary, and without a count of messages.
-fn vehicles_with(runs: &str) -> [&str; 10] {
-    ["run", "vehicles", "--out", "run", "--vehicles", "4", "--period", "20ms", "--runs", runs]
-}
+const FOUR: &str = "run vehicles --out run --vehicles 4 --period 20ms";
 
 /// Runs of one kind: two of the first, which are to be added up, and one of each other, as most of a run is waiting.
 fn runs_of(kind: usize) -> u64 {
@@ -72,10 +71,9 @@ fn every_vehicle_hears_every_vehicle() {
             let place = Place::new();
             // With a seal one interface each, without it the one of all; elsewhere there is no choice.
             let interfaces = if seal == "on" && engine == "packet" { "each" } else { "one" };
-            let of_all =
-                ["--mode", mode, "--engine", engine, "--roadside", "1", "--components", "2", "--seal", seal];
-            let more = [&of_all[..], &["--interfaces", interfaces]].concat();
-            let summary = summary_of(&place.punctual(&vehicles(runs, &more)).with(0).out);
+            let more = format!("--mode {mode} --engine {engine} --seal {seal} --interfaces {interfaces}");
+            let more = vehicles(runs, &format!("--roadside 1 --components 2 {more}"));
+            let summary = summary_of(&place.punctual(&more).with(0).out);
             assert_eq!(summary["vehicles"]["seal"], seal == "on", "{summary:#}");
             assert_account(&summary);
             // Of each run four receivers, two components, twelve messages: of three others, and one's own.
@@ -119,10 +117,9 @@ fn first_messages_without_a_barrier_are_explained() {
             continue;
         }
         let place = Place::new();
-        let kind = ["--no-barrier", "--mode", mode, "--engine", engine, "--json", "summary.json"];
+        let kind = format!("--no-barrier --mode {mode} --engine {engine} --json summary.json");
         // Two seconds: the last one to begin hears others, too.
-        let arguments = [&vehicles_with("1")[..], &kind, &["--messages", "100"]].concat();
-        let ended = place.punctual(&arguments).with(0);
+        let ended = place.punctual(&format!("{FOUR} --runs 1 {kind} --messages 100")).with(0);
         let summary = summary_of(&text(&place.path("summary.json")));
         assert_account(&summary);
         let runs = summary["vehicles"]["runs"].as_array().expect("runs");
@@ -168,7 +165,7 @@ fn an_engine_alone_receives_from_all() {
             continue;
         }
         let place = Place::new();
-        let arguments = vehicles(runs_of(kind), &["--mode", "engine", "--engine", engine]);
+        let arguments = vehicles(runs_of(kind), &format!("--mode engine --engine {engine}"));
         let summary = summary_of(&place.punctual(&arguments).with(0).out);
         assert_account(&summary);
         let result = result(&summary, &format!("{row}/engine"));
@@ -184,20 +181,20 @@ fn a_receiver_that_sleeps_is_told_of_every_frame() {
     let _turn = alone();
     let road = has_roads();
     let kinds = [
-        ("shared", "futex", &[][..]),
-        ("shared", "eventfd", &[]),
-        ("datagram", "signal", &[]),
-        ("datagram", "epoll", &[]),
-        ("packet", "signal", &["--interfaces", "each"]),
-        ("packet", "signal", &[]),
-        ("packet", "epoll", &["--pin"]),
+        ("shared", "futex", ""),
+        ("shared", "eventfd", ""),
+        ("datagram", "signal", ""),
+        ("datagram", "epoll", ""),
+        ("packet", "signal", "--interfaces each"),
+        ("packet", "signal", ""),
+        ("packet", "epoll", "--pin"),
     ];
     for (engine, wake, more) in kinds {
         if engine == "packet" && !road {
             continue;
         }
         let place = Place::new();
-        let more = [&["--mode", "async", "--engine", engine, "--wake", wake], more].concat();
+        let more = format!("--mode async --engine {engine} --wake {wake} {more}");
         let summary = summary_of(&place.punctual(&vehicles(1, &more)).with(0).out);
         assert_account(&summary);
         let row = if engine == "shared" { "shared" } else { "socket" };
@@ -211,10 +208,9 @@ fn a_receiver_that_sleeps_is_told_of_every_frame() {
 /// Goal: vehicles that signals tell of messages say how many came.
 #[test]
 fn signals_of_components_are_counted() {
-    let _turn = alone();
-    let place = Place::new();
-    let more = ["--mode", "callback", "--engine", "datagram", "--wake", "signal"];
-    let summary = summary_of(&place.punctual(&vehicles(1, &more)).with(0).out);
+    let place = Place::alone();
+    let more = "--mode callback --engine datagram --wake signal";
+    let summary = summary_of(&place.punctual(&vehicles(1, more)).with(0).out);
     assert!(
         count(&summary["vehicles"]["runs"][0]["facts"], "signals") > 0,
         "{:#}",
@@ -229,19 +225,17 @@ fn what_a_listener_loses_is_in_one_place() {
     let _turn = alone();
     for (mode, engine) in [("async", "shared"), ("async", "datagram"), ("engine", "shared")] {
         let place = Place::new();
-        let arguments = ["run", "vehicles", "--mode", mode, "--engine", engine, "--vehicles", "3"];
-        let more = ["--runs", "1", "--period", "50us", "--messages", "40000", "--out", "run"];
-        let mut started = place.start(punctual(&[&arguments[..], &more].concat()));
+        let arguments = format!(
+            "run vehicles --mode {mode} --engine {engine} --vehicles 3 --runs 1 --period 50us --messages 40000 --out run"
+        );
+        let mut started = place.start(punctual(&arguments));
         let parent = started.id();
         started.has("a listener that is ready", || all_ready(parent));
         // Values travel from 0.84 s on, for two seconds.
         std::thread::sleep(Duration::from_millis(1_300));
         // It was started first.
         let listener = children(parent).into_iter().next().unwrap_or_default();
-        let signal = |name: &str| Command::new("kill").args([name, &listener]).status().expect("a program");
-        signal("-STOP");
-        std::thread::sleep(Duration::from_millis(1_000));
-        signal("-CONT");
+        let _stop = Stop::make(&listener, Duration::from_millis(1_000));
         let ended = started.end();
         // A machine that came too late to stop it loses nothing.
         assert!(matches!(ended.code, Some(0 | 1)) && !ended.err.contains("bug"), "{}", ended.err);
@@ -261,12 +255,12 @@ fn what_a_listener_loses_is_in_one_place() {
 /// Goal: what a night does for ten minutes, for a second: 22 vehicles with 220 components.
 #[test]
 fn many_components_hear_each_other() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let engine = if has_roads() { "packet" } else { "shared" };
-    let arguments = ["run", "vehicles", "--json", "-", "--engine", engine, "--vehicles", "22", "--runs", "1"];
-    let more = ["--components", "10", "--roadside", "2", "--messages", "3", "--period", "400ms"];
-    let summary = summary_of(&place.punctual(&[&arguments[..], &more[..]].concat()).with(0).out);
+    let arguments = format!(
+        "run vehicles --json - --engine {engine} --vehicles 22 --runs 1 --components 10 --roadside 2 --messages 3 --period 400ms"
+    );
+    let summary = summary_of(&place.punctual(&arguments).with(0).out);
     assert_account(&summary);
     let run = &summary["vehicles"]["runs"][0];
     assert!(run["growth_kib_max"].is_number() && run["drift_ppm"].is_number(), "{run:#}");
@@ -280,17 +274,15 @@ fn many_components_hear_each_other() {
 /// Goal: a vehicle that is killed is said to have died; the others go on, each with the number of its own trial, and nothing hangs.
 #[test]
 fn a_vehicle_that_dies_is_told() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["run", "vehicles", "--engine", "shared", "--out", "run", "--vehicles", "4"];
-    let more = ["--runs", "1", "--messages", "60", "--period", "50ms", "--roadside", "0"];
-    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let place = Place::alone();
+    let arguments = "run vehicles --engine shared --out run --vehicles 4 --runs 1 --messages 60 --period 50ms --roadside 0";
+    let mut started = place.start(punctual(arguments));
     let parent = started.id();
     started.has("four vehicles", || children(parent).len() == 4);
     // Behind the barrier; if a slow machine has not come so far, death before it is told too.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let victim = children(parent).into_iter().nth(1).expect("one of four");
-    assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("kill is a program").success());
+    assert!(is_sent("-KILL", &victim));
     let ended = started.end();
     assert!(matches!(ended.code, Some(1 | 3)), "{}", ended.err);
     assert!(ended.err.contains("vehicle-") && ended.err.contains("died"), "{}", ended.err);
@@ -308,12 +300,9 @@ fn a_vehicle_that_dies_is_told() {
 /// Goal: a vehicle that was stopped is named, its values were never sent, and stalls have one name and one count.
 #[test]
 fn a_vehicle_that_stands_still_is_called_so() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments =
-        ["run", "vehicles", "--engine", "shared", "--vehicles", "3", "--runs", "1", "--out", "run"];
-    let more = ["--period", "20ms", "--messages", "120", "--roadside", "0", "--json", "summary.json"];
-    let ended = with_one_stopped(&place, &[&arguments[..], &more].concat()).with(0);
+    let place = Place::alone();
+    let arguments = "run vehicles --engine shared --vehicles 3 --runs 1 --out run --period 20ms --messages 120 --roadside 0 --json summary.json";
+    let ended = with_one_stopped(&place, arguments).with(0);
     let summary = summary_of(&text(&place.path("summary.json")));
     let absences = summary["vehicles"]["runs"][0]["absences"].as_array().expect("absences").clone();
     let stopped: Vec<&Value> = absences.iter().filter(|absence| count(absence, "continued") > 0).collect();
@@ -356,7 +345,7 @@ fn words(text: &str) -> String {
 
 /// Stops one vehicle for half a second, while values travel; returns how the run ended. A test that was itself held up for so
 /// long that the run may have been over tries again.
-fn with_one_stopped(place: &Place, arguments: &[&str]) -> Ended {
+fn with_one_stopped(place: &Place, arguments: &str) -> Ended {
     /// From the barrier on values travel for 2.4 s.
     const STOPPED_BY: Duration = Duration::from_millis(2_600);
     loop {
@@ -366,14 +355,10 @@ fn with_one_stopped(place: &Place, arguments: &[&str]) -> Ended {
         let ready = Instant::now();
         std::thread::sleep(Duration::from_millis(1_200));
         let stopped = children(parent).into_iter().nth(1).unwrap_or_default();
-        let signal =
-            |name: &str| Command::new("kill").args([name, &stopped]).status().expect("kill is a program");
-        signal("-STOP");
-        std::thread::sleep(Duration::from_millis(500));
-        let is_told = signal("-CONT").success();
+        let stop = Stop::make(&stopped, Duration::from_millis(500));
         let by = ready.elapsed();
         let ended = started.end();
-        if is_told && by < STOPPED_BY {
+        if stop.is_some() && by < STOPPED_BY {
             return ended;
         }
         eprintln!("once more: continued {by:?} after all were ready");
@@ -384,12 +369,12 @@ fn with_one_stopped(place: &Place, arguments: &[&str]) -> Ended {
 /// Goal: Ctrl-C keeps what was measured, and leaves no process and no interface behind.
 #[test]
 fn an_interrupted_run_keeps_what_it_measured() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let engine = if has_roads() { "packet" } else { "shared" };
-    let arguments = ["run", "vehicles", "--engine", engine, "--vehicles", "3", "--runs", "3", "--out", "run"];
-    let more = ["--roadside", "0", "--duration", "60s", "--period", "10ms"];
-    let mut started = place.start(punctual(&[&arguments[..], &more[..]].concat()));
+    let arguments = format!(
+        "run vehicles --engine {engine} --vehicles 3 --runs 3 --out run --roadside 0 --duration 60s --period 10ms"
+    );
+    let mut started = place.start(punctual(&arguments));
     let parent = started.id();
     started.has("three vehicles", || all_ready(parent));
     // Values travel from 0.8 s on.
@@ -416,11 +401,10 @@ fn an_interrupted_run_keeps_what_it_measured() {
 /// Goal: a run that was interrupted before its barrier opened is none.
 #[test]
 fn a_run_that_only_began_is_none() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     // Of 240 components the barrier opens after almost four seconds.
-    let arguments = ["run", "vehicles", "--engine", "shared", "--vehicles", "4", "--components", "60"];
-    let mut started = place.start(punctual(&[&arguments[..], &["--roadside", "0", "--out", "run"]].concat()));
+    let arguments = "run vehicles --engine shared --vehicles 4 --components 60";
+    let mut started = place.start(punctual(&format!("{arguments} --roadside 0 --out run")));
     let parent = started.id();
     started.has("vehicles that are ready", || all_ready(parent));
     started.signal_group("-INT");
@@ -433,7 +417,7 @@ fn a_run_that_only_began_is_none() {
 #[test]
 fn a_run_that_cannot_begin_leaves_nothing() {
     let place = Place::new();
-    place.punctual(&["run", "vehicles", "--engine", "packet", "--interface", "nowhere0"]).with(3);
+    place.punctual("run vehicles --engine packet --interface nowhere0").with(3);
     let left = std::fs::read_dir(place.path("runs")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "folders in runs/");
 }
@@ -443,34 +427,34 @@ fn a_run_that_cannot_begin_leaves_nothing() {
 fn misuse_is_told_in_a_line() {
     let place = Place::new();
     for (arguments, word) in [
-        (&["--vehicles", "1"][..], "--vehicles 1: from 2 to 200"),
-        (&["--vehicles", "201"], "from 2 to 200"),
-        (&["--components", "0"], "--components 0"),
-        (&["--period", "1us"], "--period"),
-        (&["--mode", "telepathy"], "telepathy"),
-        (&["--wake", "futex"], "--wake futex"),
-        (&["--wake", "sleepwalk"], "sleepwalk"),
-        (&["--mode", "engine", "--roadside", "2"], "--mode engine"),
-        (&["--mode", "engine", "--seal", "on"], "--seal on"),
-        (&["--messages", "9000000"], "MiB"),
-        (&["--gap", "1ms"], "--gap"),
-        (&["--period", "1500ns"], "--period"),
-        (&["--mode", "engine", "--wake", "eventfd"], "--wake eventfd"),
-        (&["--mode", "async", "--wake", "futex"], "--wake futex"),
-        (&["--mode", "async", "--engine", "shared", "--wake", "signal"], "--wake signal"),
-        (&["--mode", "async", "--wake", "adaptive"], "--wake adaptive"),
-        (&["--sched", "fifo:0"], "fifo:0"),
-        (&["--sched", "deadline:10/100"], "--sched deadline"),
-        (&["--sched", "fifo:1", "--wake", "spin"], "--sched fifo:1"),
-        (&["--interfaces", "two"], "two"),
-        (&["--interfaces", "each", "--engine", "shared"], "--interfaces each"),
-        (&["--interfaces", "each", "--interface", "br0"], "--interface"),
-        (&["--messages", "5", "--duration", "5s"], "--duration"),
-        (&["--runs", "0"], "--rounds"),
+        ("--vehicles 1", "--vehicles 1: from 2 to 200"),
+        ("--vehicles 201", "from 2 to 200"),
+        ("--components 0", "--components 0"),
+        ("--period 1us", "--period"),
+        ("--mode telepathy", "telepathy"),
+        ("--wake futex", "--wake futex"),
+        ("--wake sleepwalk", "sleepwalk"),
+        ("--mode engine --roadside 2", "--mode engine"),
+        ("--mode engine --seal on", "--seal on"),
+        ("--messages 9000000", "MiB"),
+        ("--gap 1ms", "--gap"),
+        ("--period 1500ns", "--period"),
+        ("--mode engine --wake eventfd", "--wake eventfd"),
+        ("--mode async --wake futex", "--wake futex"),
+        ("--mode async --engine shared --wake signal", "--wake signal"),
+        ("--mode async --wake adaptive", "--wake adaptive"),
+        ("--sched fifo:0", "fifo:0"),
+        ("--sched deadline:10/100", "--sched deadline"),
+        ("--sched fifo:1 --wake spin", "--sched fifo:1"),
+        ("--interfaces two", "two"),
+        ("--interfaces each --engine shared", "--interfaces each"),
+        ("--interfaces each --interface br0", "--interface"),
+        ("--messages 5 --duration 5s", "--duration"),
+        ("--runs 0", "--rounds"),
     ] {
-        let ended = place.punctual(&[&["run", "vehicles"], arguments].concat()).with(2);
+        let ended = place.punctual(&format!("run vehicles {arguments}")).with(2);
         assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
     }
-    let ended = place.punctual(&["run", "vehicles", "--interface", "nowhere0"]).with(3);
+    let ended = place.punctual("run vehicles --interface nowhere0").with(3);
     assert!(ended.err.contains("nowhere0") && ended.err.trim().lines().count() == 1, "{}", ended.err);
 }

@@ -12,8 +12,7 @@ use serde_json::Value;
 
 /// A short run to be verified.
 fn run(place: &Place) {
-    let arguments = ["run", "response", "--quiet", "--rounds", "1", "--duration", "300ms", "--out", "run"];
-    let ended = place.punctual(&arguments);
+    let ended = place.punctual("run response --quiet --rounds 1 --duration 300ms --out run");
     // On a busy machine a trip may be lost, which ends it with 1.
     assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
 }
@@ -21,11 +20,10 @@ fn run(place: &Place) {
 /// Goal: five pairs are made, each with the same cell with and without the fix, and the verdict says what of.
 #[test]
 fn a_fix_is_judged_by_pairs_in_turn() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     run(&place);
-    let arguments = ["verify", "run", "--fix", "wake=epoll", "--duration", "200ms", "--json", "verdict"];
-    let text = place.punctual(&[&arguments[..], &["--out", "pairs"]].concat()).with(0).out;
+    let arguments = "verify run --fix wake=epoll --duration 200ms --json verdict";
+    let text = place.punctual(&format!("{arguments} --out pairs")).with(0).out;
     assert!(text.contains("--wake epoll") && text.contains("New with the fix"), "{text}");
     let said = fs::read_to_string(place.path("verdict")).expect("written");
     let said: Value = serde_json::from_str(&said).expect("JSON");
@@ -45,14 +43,12 @@ fn a_fix_is_judged_by_pairs_in_turn() {
 /// Goal: a run of vehicles that is told of frames by signals is made again without them, with the same vehicles.
 #[test]
 fn vehicles_are_made_again_without_signals() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["run", "vehicles", "--engine", "datagram", "--mode", "async", "--vehicles", "3"];
-    let more = ["--rounds", "1", "--period", "20ms", "--duration", "400ms", "--quiet", "--out", "run"];
-    let ended = place.punctual(&[&arguments[..], &more].concat());
+    let place = Place::alone();
+    let arguments = "run vehicles --engine datagram --mode async --vehicles 3";
+    let more = "--rounds 1 --period 20ms --duration 400ms --quiet --out run";
+    let ended = place.punctual(&format!("{arguments} {more}"));
     assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
-    let arguments = ["verify", "run", "--fix", "sigio-off", "--duration", "300ms", "--out", "pairs"];
-    let text = place.punctual(&arguments).with(0).out;
+    let text = place.punctual("verify run --fix sigio-off --duration 300ms --out pairs").with(0).out;
     assert!(text.contains("--wake epoll") && text.contains("New with the fix"), "{text}");
     let plan = |path: &str| {
         let header = fs::read_to_string(place.path(path).join("run.json")).expect("a run");
@@ -63,7 +59,7 @@ fn vehicles_are_made_again_without_signals() {
     for key in ["mode", "engine", "vehicles", "components", "period_us", "sealed", "sched"] {
         assert!(a[key] == before[key] && b[key] == before[key], "{key}: {before:#} {a:#} {b:#}");
     }
-    let error = place.punctual(&["verify", "run", "--fix", "prefault"]).with(2).err;
+    let error = place.punctual("verify run --fix prefault").with(2).err;
     assert!(error.contains("--lock-memory"), "{error}");
 }
 
@@ -71,12 +67,10 @@ fn vehicles_are_made_again_without_signals() {
 /// what a mistake puts onto the first message's way is counted as nothing where the fix is, whatever the machine does meanwhile.
 #[test]
 fn starts_are_primed() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let mistakes = "pools-in-constructor,cold-crypto,sigio-at-start";
-    let arguments =
-        ["run", "peel", "--engine", "datagram", "--with", mistakes, "--rounds", "2", "--starts", "2"];
-    let ended = place.punctual(&[&arguments[..], &["--count", "200", "--quiet", "--out", "run"]].concat());
+    let arguments = format!("run peel --engine datagram --with {mistakes} --rounds 2 --starts 2");
+    let ended = place.punctual(&format!("{arguments} --count 200 --quiet --out run"));
     if ended.code == Some(3) && ended.err.contains("two processors") {
         punctual_machine::skipped!("{}", ended.err);
         return;
@@ -85,7 +79,7 @@ fn starts_are_primed() {
         ("prime", &[("pools-in-constructor", "node_on_path_ns"), ("cold-crypto", "keys_on_path_ns")][..]),
         ("sigio-off", &[("sigio-at-start", "signals_per_mille")][..]),
     ] {
-        let verify = ["verify", "run", "--fix", fix, "--json", "verdict", "--out", fix];
+        let verify = format!("verify run --fix {fix} --json verdict --out {fix}");
         let text = place.punctual(&verify).with(0).out;
         assert!(text.contains("The fix that was tried") && text.contains("improved"), "{text}");
         let json = |path: &str| -> Value {
@@ -122,7 +116,7 @@ fn starts_are_primed() {
         glossary::explains(&place.path(fix));
     }
     for fix in ["awake", "pin", "untrace"] {
-        let error = place.punctual(&["verify", "run", "--fix", fix]).with(2).err;
+        let error = place.punctual(&format!("verify run --fix {fix}")).with(2).err;
         assert!(error.contains("prime, sigio-off"), "{fix}: {error}");
     }
 }
@@ -130,19 +124,18 @@ fn starts_are_primed() {
 /// Goal: vehicles that strace followed are made again, under it and not, and the verdict is of both.
 #[test]
 fn vehicles_are_made_again_without_their_tracer() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     if Command::new("strace").arg("-V").output().is_err() {
         punctual_machine::skipped!("there is no strace here");
         return;
     }
-    let arguments = ["run", "vehicles", "--engine", "shared", "--mode", "callback", "--vehicles", "3"];
-    let more = ["--rounds", "1", "--period", "20ms", "--duration", "800ms", "--quiet", "--out", "run"];
+    let arguments = "run vehicles --engine shared --mode callback --vehicles 3";
+    let more = "--rounds 1 --period 20ms --duration 800ms --quiet --out run";
     let way = ["strace", "-f", "-qq", "-o", "/dev/null"];
-    let ended = place.start(common::punctual_by(&way, &[&arguments[..], &more].concat())).end();
+    let ended = place.start(common::punctual_by(&way, &format!("{arguments} {more}"))).end();
     assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
-    let arguments = ["verify", "run", "--fix", "untrace", "--duration", "500ms", "--out", "pairs"];
-    let text = place.punctual(&[&arguments[..], &["--json", "verdict"]].concat()).with(0).out;
+    let arguments = "verify run --fix untrace --duration 500ms --out pairs";
+    let text = place.punctual(&format!("{arguments} --json verdict")).with(0).out;
     assert!(text.contains("strace -f") && text.contains("New with the fix"), "{text}");
     let is_traced = |run: &str| {
         let folder = fs::read_dir(place.path(run).join("evidence")).expect("evidence");
@@ -152,7 +145,7 @@ fn vehicles_are_made_again_without_their_tracer() {
     let sides = ["a", "b"].map(|side| (1..=5).filter(|n| is_traced(&format!("pairs/{side}/{n:03}"))).count());
     assert_eq!(sides, [5, 0], "{text}");
     fs::rename(place.path("pairs/b/001"), place.path("clean")).expect("it is there");
-    let error = place.punctual(&["verify", "clean", "--fix", "untrace"]).with(2).err;
+    let error = place.punctual("verify clean --fix untrace").with(2).err;
     assert!(error.contains("nobody who traced it"), "{error}");
 }
 
@@ -160,15 +153,13 @@ fn vehicles_are_made_again_without_their_tracer() {
 /// a row beside its floor that the other has not.
 #[test]
 fn a_survey_is_made_again_with_another_way() {
-    let _turn = alone();
-    let place = Place::new();
-    let arguments = ["survey", "--only", "shared/futex", "--gap", "1ms", "--load", "closed"];
-    let ended =
-        place.punctual(&[&arguments[..], &["--duration", "600ms", "--quiet", "--out", "run"]].concat());
+    let place = Place::alone();
+    let arguments = "survey --only shared/futex --gap 1ms --load closed";
+    let ended = place.punctual(&format!("{arguments} --duration 600ms --quiet --out run"));
     // On a busy machine a message may be lost, which ends it with 1.
     assert!(place.path("run/summary.json").is_file(), "{}", ended.err);
-    let arguments = ["verify", "run", "--fix", "wake=eventfd", "--duration", "600ms", "--out", "pairs"];
-    let text = place.punctual(&[&arguments[..], &["--json", "verdict"]].concat()).with(0).out;
+    let arguments = "verify run --fix wake=eventfd --duration 600ms --out pairs";
+    let text = place.punctual(&format!("{arguments} --json verdict")).with(0).out;
     assert!(text.contains("--wake eventfd") && text.contains("New with the fix"), "{text}");
     let json = |path: &str| -> Value {
         serde_json::from_str(&fs::read_to_string(place.path(path)).expect("written")).expect("JSON")
@@ -186,30 +177,29 @@ fn a_survey_is_made_again_with_another_way() {
     };
     assert!(names("a").iter().any(|name| name == "shared/futex+plain"), "{:?}", names("a"));
     assert!(names("b").iter().all(|name| name == "shared/eventfd"), "{:?}", names("b"));
-    let error = place.punctual(&["verify", "run", "--fix", "class"]).with(2).err;
+    let error = place.punctual("verify run --fix class").with(2).err;
     assert!(error.contains("survey has no option"), "{error}");
 }
 
 /// Goal: what cannot be tried is said before anything is measured.
 #[test]
 fn what_cannot_be_tried_is_said() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     run(&place);
     for (fix, said) in [("luck", "pin, class, nice"), ("pin", "already"), ("wake=blocking", "already")] {
-        let error = place.punctual(&["verify", "run", "--fix", fix]).with(2).err;
+        let error = place.punctual(&format!("verify run --fix {fix}")).with(2).err;
         assert!(error.contains(said), "{fix}: {error}");
     }
-    let error = place.punctual(&["verify", "run", "--fix", "prime"]).with(2).err;
+    let error = place.punctual("verify run --fix prime").with(2).err;
     assert!(error.contains("before any counts"), "{error}");
-    let error = place.punctual(&["verify", "run", "--fix", "untrace"]).with(2).err;
+    let error = place.punctual("verify run --fix untrace").with(2).err;
     assert!(error.contains("nobody who traced it"), "{error}");
-    let ended = place.punctual(&["verify", "run", "--fix", "bind-now", "--duration", "100ms"]);
+    let ended = place.punctual("verify run --fix bind-now --duration 100ms");
     // A program that binds later is started so that it does not.
     let is_bound =
         ended.code == Some(2) && ["-z now", "statically"].iter().any(|why| ended.err.contains(why));
     assert!(is_bound || ended.out.contains("LD_BIND_NOW=1"), "{}", ended.err);
-    let error = place.punctual(&["verify", "nowhere", "--fix", "nice"]).with(2).err;
+    let error = place.punctual("verify nowhere --fix nice").with(2).err;
     assert!(error.contains("nowhere"), "{error}");
 }
 
@@ -256,8 +246,8 @@ fn a_quota_is_put_back() {
     run(&place);
     let before = group.quota();
     let way = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.directory.display());
-    let arguments = ["verify", "run", "--fix", "quota", "--duration", "300ms", "--json", "-"];
-    let mut started = place.start(common::punctual_by(&["sh", "-c", &way], &arguments));
+    let arguments = "verify run --fix quota --duration 300ms --json -";
+    let mut started = place.start(common::punctual_by(&["sh", "-c", &way], arguments));
     started.has("a lifted quota", || group.quota() != before);
     started.signal_group("-INT");
     started.end();

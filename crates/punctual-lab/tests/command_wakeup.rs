@@ -18,9 +18,8 @@ fn every_figure_of_a_way_has_its_row() {
 /// Whether a racy protocol lost one in this run; no other did.
 fn is_a_wake_up_lost() -> bool {
     let place = Place::new();
-    let arguments =
-        ["run", "wakeup", "--only", "futex", "--gap", "100us", "--duration", "2s", "--out", "run"];
-    let ended = place.punctual(&[&arguments[..], &["--json", "-"]].concat()).with(0);
+    let arguments = "run wakeup --only futex --gap 100us --duration 2s --out run";
+    let ended = place.punctual(&format!("{arguments} --json -")).with(0);
     let summary: Value = serde_json::from_str(&ended.out).expect("JSON");
     let results = summary["results"].as_array().expect("a list");
     if punctual_machine::cpu::allowed().len() < 2 {
@@ -66,9 +65,8 @@ fn is_a_wake_up_lost() -> bool {
 #[test]
 fn the_doorbell_stands_beside_the_bare_mechanism() {
     let place = Place::new();
-    let arguments =
-        ["run", "wakeup", "--only", "epoll,eventfd", "--gap", "0", "--duration", "2s", "--rounds", "3"];
-    let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
+    let arguments = "run wakeup --only epoll,eventfd --gap 0 --duration 2s --rounds 3";
+    let ended = place.punctual(&format!("{arguments} --json - --out run"));
     if punctual_machine::cpu::allowed().len() < 2 {
         return punctual_machine::skipped!("two processors are needed for a core each");
     }
@@ -102,25 +100,12 @@ fn the_reader_may_be_a_process() {
     if punctual_machine::cpu::allowed().len() < 2 {
         return punctual_machine::skipped!("two processors are needed for a core each");
     }
-    let run = |only: &str, more: &[&str], out: &str| -> Value {
-        let arguments = [
-            "run",
-            "wakeup",
-            "--only",
-            only,
-            "--gap",
-            "100us",
-            "--duration",
-            "3s",
-            "--rounds",
-            "3",
-            "--out",
-            out,
-        ];
-        let ended = place.punctual(&[&arguments[..], more, &["--json", "-"]].concat());
+    let run = |only: &str, more: &str, out: &str| -> Value {
+        let arguments = format!("run wakeup --only {only} --gap 100us --duration 3s --rounds 3 --out {out}");
+        let ended = place.punctual(&format!("{arguments} {more} --json -"));
         serde_json::from_str(&ended.with(0).out).expect("JSON")
     };
-    let summary = run("epoll,futex", &[], "run");
+    let summary = run("epoll,futex", "", "run");
     let results = summary["results"].as_array().expect("a list");
     for way in ["floor-futex", "floor-epoll", "futex", "epoll"] {
         let name = format!("{way}+processes/w2r_any");
@@ -135,8 +120,7 @@ fn the_reader_may_be_a_process() {
         published.iter().any(|row| row["name"] == "floor-epoll+processes/reader_bracket"),
         "{published:?}"
     );
-    let summary =
-        run("floor-epoll-64+processes,sigio+processes", &["--all-conditions", "--count", "50"], "more");
+    let summary = run("floor-epoll-64+processes,sigio+processes", "--all-conditions --count 50", "more");
     for name in ["floor-epoll-64+processes/w2r_any", "sigio+processes/w2r_any"] {
         let row = summary["results"].as_array().expect("a list").iter().find(|row| row["name"] == name);
         assert!(row.is_some_and(|row| row["lost"] == 0), "{name}: {:?}", summary["skipped"]);
@@ -146,8 +130,8 @@ fn the_reader_may_be_a_process() {
 #[test]
 fn an_awake_reader_is_not_notified() {
     let place = Place::new();
-    let arguments = ["run", "wakeup", "--only", "spin", "--gap", "0", "--count", "200", "--duration", "1s"];
-    let ended = place.punctual(&[&arguments[..], &["--json", "-", "--out", "run"]].concat());
+    let arguments = "run wakeup --only spin --gap 0 --count 200 --duration 1s";
+    let ended = place.punctual(&format!("{arguments} --json - --out run"));
     if punctual_machine::cpu::allowed().len() < 2 {
         return punctual_machine::skipped!("two processors are needed to spin");
     }
@@ -165,8 +149,7 @@ fn a_soak_counts_every_message() {
     if punctual_machine::cpu::allowed().len() < 2 {
         return punctual_machine::skipped!("two processors are needed");
     }
-    let ended =
-        place.punctual(&["run", "wakeup", "--soak", "20000", "--mechanism", "epoll", "--quiet"]).with(0);
+    let ended = place.punctual("run wakeup --soak 20000 --mechanism epoll --quiet").with(0);
     let result: Value = serde_json::from_str(&ended.out).expect("JSON");
     assert_eq!((&result["noticed"], &result["lost"]), (&Value::from(40_000), &Value::from(0)), "{result}");
     assert!(result["parks"].as_u64() > Some(0), "{result}");
@@ -176,16 +159,16 @@ fn a_soak_counts_every_message() {
 fn what_is_off_is_said_in_a_line() {
     let place = Place::new();
     for (arguments, word) in [
-        (&["--load", "open"][..], "--load open"),
-        (&["--only", "telepathy"], "--only"),
-        (&["--gap", "7us"], "10us"),
-        (&["--soak", "0"], "--soak"),
-        (&["--soak", "9", "--mechanism", "telepathy"], "telepathy"),
-        (&["--soak", "9", "--wake", "spin"], "--wake spin"),
-        (&["--soak", "9", "--mechanism", "spin"], "--wake spin"),
-        (&["--soak", "9", "--spoil", "look"], "labelled_stores"),
+        ("--load open", "--load open"),
+        ("--only telepathy", "--only"),
+        ("--gap 7us", "10us"),
+        ("--soak 0", "--soak"),
+        ("--soak 9 --mechanism telepathy", "telepathy"),
+        ("--soak 9 --wake spin", "--wake spin"),
+        ("--soak 9 --mechanism spin", "--wake spin"),
+        ("--soak 9 --spoil look", "labelled_stores"),
     ] {
-        let ended = place.punctual(&[&["run", "wakeup"], arguments].concat()).with(2);
+        let ended = place.punctual(&format!("run wakeup {arguments}")).with(2);
         assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{}", ended.err);
         assert!(ended.err.contains(word), "{}", ended.err);
     }

@@ -23,8 +23,8 @@ fn role() {
 }
 
 /// A watcher that has begun; `None`, and the reason printed, where it may not.
-fn watcher(place: &Place, more: &[&str]) -> Option<Started> {
-    let mut started = place.start(punctual(&[&["watch"][..], more].concat()));
+fn watcher(place: &Place, more: &str) -> Option<Started> {
+    let mut started = place.start(punctual(&format!("watch {more}")));
     let is_recording = {
         let out = started.out_path();
         move || text(&out).contains("recording")
@@ -44,9 +44,8 @@ fn said_by(watcher: Started) -> String {
     watcher.end().with(0).out
 }
 
-fn explained(place: &Place, more: &[&str]) -> Value {
-    let arguments = [&["explain", "late.jsonl", "--json"][..], more].concat();
-    serde_json::from_str(&place.punctual(&arguments).with(0).out).expect("JSON")
+fn explained(place: &Place, more: &str) -> Value {
+    place.json(&format!("explain late.jsonl --json {more}"))
 }
 
 /// The findings of half of the harm or more.
@@ -69,7 +68,7 @@ fn who_holds_a_lock_is_named() {
     for _ in 0..RUNS_MAX {
         let mut receiver = Receiver::start(Wake::Futex);
         let place = Place::new();
-        let Some(watcher) = watcher(&place, &[]) else { return };
+        let Some(watcher) = watcher(&place, "") else { return };
         receiver.send(b"mlmm", Duration::from_millis(5), |_| {});
         receiver.end();
         let said = said_by(watcher);
@@ -79,7 +78,7 @@ fn who_holds_a_lock_is_named() {
             continue;
         }
         assert!(said.contains("late.jsonl.traces/"), "{said}");
-        let found = explained(&receiver.place, &[]);
+        let found = explained(&receiver.place, "");
         assert_eq!(found["tier"], 1);
         let waited_for_holder = |one: &&Value| {
             let evidence = one["causes"][0]["evidence"].as_str();
@@ -99,9 +98,9 @@ const RUNS_MAX: usize = 5;
 /// What is drawn of a wait that is named, and what is said where there is no trace, or half of one.
 fn assert_less_says_less(place: &Place, found: &Value, named: &Value) {
     let number = count(&named["stall"], "first_index").to_string();
-    let drawn = place.punctual(&["explain", "late.jsonl", "--message", &number]).with(0).out;
+    let drawn = place.punctual(&format!("explain late.jsonl --message {number}")).with(0).out;
     assert!(drawn.contains("waited for holder"), "{drawn}");
-    let less = explained(place, &["--tier", "0"]);
+    let less = explained(place, "--tier 0");
     assert_eq!(less["tier"], 0);
     // Who waited for the CPU as well knows that by itself.
     let by_itself = ["handler_blocked", "unexplained", "run_queue", "steal"];
@@ -109,14 +108,14 @@ fn assert_less_says_less(place: &Place, found: &Value, named: &Value) {
     assert!(long(&less).iter().all(is_by_itself), "{less:#}");
     let files = traces(place);
     fs::rename(place.path("late.jsonl.traces"), place.path("elsewhere")).expect("ours");
-    assert_eq!(explained(place, &["--trace", "elsewhere"]), *found);
-    assert_eq!(explained(place, &[]), less);
+    assert_eq!(explained(place, "--trace elsewhere"), *found);
+    assert_eq!(explained(place, ""), less);
     for file in files {
         let file = place.path("elsewhere").join(file.file_name().expect("a name"));
         let whole = text(&file);
         fs::write(&file, &whole[..whole.len() / 2]).expect("room");
     }
-    let damaged = explained(place, &["--trace", "elsewhere"]);
+    let damaged = explained(place, "--trace elsewhere");
     assert_eq!(damaged["findings"], less["findings"]);
     assert!(damaged["notes"].as_array().is_some_and(|notes| !notes.is_empty()), "{damaged:#}");
 }
@@ -136,7 +135,7 @@ fn a_neighbour_is_named() {
     for (urgency, cause) in [(Urgency::Other, "run_queue"), (Urgency::Fifo(50), "urgent_neighbour")] {
         let mut receiver = Receiver::start(Wake::Spin);
         let place = Place::new();
-        let Some(watcher) = watcher(&place, &[]) else { return };
+        let Some(watcher) = watcher(&place, "") else { return };
         receiver.send(b"mm", Duration::from_millis(5), |_| {});
         let hogs = if urgency == Urgency::Other { 12 } else { 1 };
         let send_beside_hogs = || {
@@ -154,14 +153,14 @@ fn a_neighbour_is_named() {
         std::thread::scope(|scope| scope.spawn(send_beside_hogs).join()).expect("all are answered");
         receiver.end();
         said_by(watcher);
-        let found = explained(&receiver.place, &[]);
+        let found = explained(&receiver.place, "");
         let is_it = |one: &Value| {
             one["cause"] == cause
                 && one["causes"][0]["evidence"].as_str().is_some_and(|text| text.contains("hog ("))
         };
         let all = found["findings"].as_array().expect("a list").clone();
         assert!(all.iter().any(is_it), "{cause}: {found:#}");
-        let less = explained(&receiver.place, &["--tier", "0"]);
+        let less = explained(&receiver.place, "--tier 0");
         assert!(
             less["findings"].as_array().expect("a list").iter().all(|one| one["cause"] != "urgent_neighbour"),
             "{less:#}"
@@ -195,24 +194,24 @@ fn hogs_on(cpu: usize, urgency: Urgency, hogs: u64) -> Job<()> {
 fn traces_go_where_they_are_asked_for() {
     let _turn = alone();
     let place = Place::world_writable();
-    if let Some(command) = unprivileged(&["watch"]) {
+    if let Some(command) = unprivileged("watch") {
         let said = place.start(command).end().with(3).err;
         assert!(said.contains("root"), "{said}");
     }
     fs::write(place.path("file"), "").expect("room");
-    let said = place.punctual(&["watch", "--out", "file", "--duration", "10ms"]).with(2).err;
+    let said = place.punctual("watch --out file --duration 10ms").with(2).err;
     assert!(said.contains("file"), "{said}");
     // Where others have the CPU meanwhile, that may be the longer part.
     for _ in 0..RUNS_MAX {
         let place = Place::new();
         let mut receiver = Receiver::start(Wake::Futex);
-        let Some(watcher) = watcher(&place, &["--out", "traces"]) else { return };
+        let Some(watcher) = watcher(&place, "--out traces") else { return };
         receiver.send(b"msm", Duration::from_millis(5), |_| {});
         receiver.end();
         let said = said_by(watcher);
         assert!(!receiver.place.path("late.jsonl.traces").exists(), "{said}");
         let folder = place.path("traces").display().to_string();
-        let found = explained(&receiver.place, &["--trace", &folder]);
+        let found = explained(&receiver.place, &format!("--trace {folder}"));
         if long(&found).iter().any(|one| one["cause"] == "slept") {
             return;
         }

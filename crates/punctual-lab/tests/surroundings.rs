@@ -7,19 +7,8 @@ use std::process::Command;
 
 use common::{Ended, Place, alone, is_root, punctual_by, summary_of, text};
 
-/// A survey of one cell, with its run in `run`.
-const SURVEY: &[&str] = &[
-    "survey",
-    "--only",
-    "shared/backoff",
-    "--duration",
-    "500ms",
-    "--gap",
-    "0",
-    "--load",
-    "closed",
-    "--quiet",
-];
+/// A survey of one cell.
+const SURVEY: &str = "survey --only shared/backoff --duration 500ms --gap 0 --load closed --quiet";
 
 /// A processor on which this process may run.
 fn own_cpu() -> String {
@@ -27,12 +16,12 @@ fn own_cpu() -> String {
 }
 
 /// Runs the survey of one cell; see [`in_own_mounts_with`].
-fn in_own_mounts(place: &Place, prepare: &str, more: &[&str]) -> Option<Ended> {
-    in_own_mounts_with(place, prepare, &[SURVEY, more].concat(), "true")
+fn in_own_mounts(place: &Place, prepare: &str, more: &str) -> Option<Ended> {
+    in_own_mounts_with(place, prepare, &format!("{SURVEY} {more}"), "true")
 }
 
 /// Runs a survey by way of a shell in a mount namespace of its own, after `prepare`; nothing if that is not allowed here.
-fn in_own_mounts_with(place: &Place, prepare: &str, arguments: &[&str], afterwards: &str) -> Option<Ended> {
+fn in_own_mounts_with(place: &Place, prepare: &str, arguments: &str, afterwards: &str) -> Option<Ended> {
     let may = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !may {
         punctual_machine::skipped!("needs root and unshare: {prepare}");
@@ -66,23 +55,21 @@ fn works(place: &Place, ended: Ended) {
 fn few_descriptors_little_locked_memory_and_one_cpu_are_enough() {
     let _turn = alone();
     let cpu = own_cpu();
-    let sleeps =
-        ["survey", "--quick", "--only", "shared/futex", "--quiet", "--duration", "500ms", "--out", "run"];
+    let sleeps = "survey --quick --only shared/futex --quiet --duration 500ms --out run";
     let place = Place::new();
-    works(&place, place.start(punctual_by(&["taskset", "-c", &cpu], &sleeps)).end());
+    works(&place, place.start(punctual_by(&["taskset", "-c", &cpu], sleeps)).end());
     for way in [
         &["sh", "-c", "ulimit -n 64; exec \"$0\" \"$@\""][..],
         &["sh", "-c", "ulimit -l 64; exec \"$0\" \"$@\""],
         &["taskset", "-c", &cpu],
     ] {
         let place = Place::new();
-        let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
-        works(&place, place.start(punctual_by(way, &arguments)).end());
+        works(&place, place.start(punctual_by(way, &format!("{SURVEY} --out run"))).end());
     }
 }
 
 /// The command under limits of the shell.
-fn limited(place: &Place, limits: &str, arguments: &[&str]) -> Ended {
+fn limited(place: &Place, limits: &str, arguments: &str) -> Ended {
     let script = format!("{limits}; exec \"$0\" \"$@\"");
     place.start(punctual_by(&["sh", "-c", &script], arguments)).end()
 }
@@ -93,7 +80,7 @@ fn too_few_descriptors_are_named() {
     let _turn = alone();
     for few in [12, 15, 20, 63] {
         let place = Place::new();
-        let arguments: Vec<&str> = SURVEY.iter().chain(&["--out", "run"]).copied().collect();
+        let arguments = format!("{SURVEY} --out run");
         cannot(limited(&place, &format!("ulimit -n {few}"), &arguments), &["files", "ulimit -n"]);
     }
 }
@@ -104,15 +91,15 @@ fn an_endless_file_is_refused() {
     const MEMORY: &str = "ulimit -v 4000000";
     let place = Place::new();
     for (arguments, words) in [
-        (&["run", "groups", "--scenario", "/dev/zero"][..], ["--scenario /dev/zero", "1048576 bytes"]),
-        (&["import", "sockperf", "/dev/zero"], ["/dev/zero", "268435456 bytes"]),
+        ("run groups --scenario /dev/zero", ["--scenario /dev/zero", "1048576 bytes"]),
+        ("import sockperf /dev/zero", ["/dev/zero", "268435456 bytes"]),
     ] {
         let ended = limited(&place, MEMORY, arguments).with(2);
         assert!(words.iter().all(|word| ended.err.contains(word)), "{}", ended.err);
     }
     std::fs::create_dir(place.path("run")).expect("room");
     std::os::unix::fs::symlink("/dev/zero", place.path("run/run.json")).expect("room");
-    for verb in [&["report", "run"][..], &["compare", "run", "run"]] {
+    for verb in ["report run", "compare run run"] {
         cannot(limited(&place, MEMORY, verb), &["run.json", "268435456 bytes"]);
     }
 }
@@ -121,31 +108,27 @@ fn an_endless_file_is_refused() {
 /// Method: the run's own files fit, and no trial does.
 #[test]
 fn a_limit_of_file_sizes_is_told_and_costs_nothing_stored() {
-    let _turn = alone();
-    let place = Place::new();
-    let survey = ["survey", "--quick", "--only", "floor/udp-block", "--duration", "2s", "--count", "20000"];
+    let place = Place::alone();
+    let survey = "survey --quick --only floor/udp-block --duration 2s --count 20000 --quiet --out run";
     // Blocks of 512 or 1,024 bytes, as the shell has it.
-    let ended = limited(&place, "ulimit -f 8", &[&survey[..], &["--quiet", "--out", "run"]].concat());
+    let ended = limited(&place, "ulimit -f 8", survey);
     cannot(ended, &[".parquet", "ulimit -f", "--out"]);
     // Of a run that measured nothing nothing is left.
     let left = std::fs::read_dir(place.path("run/samples")).into_iter().flatten().flatten().count();
     assert_eq!(left, 0, "half a trial was left");
-    let ring =
-        ["survey", "--quick", "--only", "shared/futex", "--duration", "500ms", "--quiet", "--out", "ring"];
-    cannot(limited(&place, "ulimit -f 800", &ring), &["shared memory", "ulimit -f"]);
+    let ring = "survey --quick --only shared/futex --duration 500ms --quiet --out ring";
+    cannot(limited(&place, "ulimit -f 800", ring), &["shared memory", "ulimit -f"]);
 }
 
 #[test]
 fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let prepare = "mkdir small && mount -t tmpfs -o size=200k none small && echo whole > small/page.html";
     let report = "\"$0\" report small/run --out report.html > reported; \
                   \"$0\" report small/run --out small/page.html 2> not-reported; cp small/page.html page.html";
     // As many trials as fill the disk, each small enough for some to fit.
-    let more = ["--out", "small/run", "--quick", "--count", "200"];
-    let survey = ["survey", "--only", "shared/", "--duration", "2s", "--quiet"];
-    if let Some(ended) = in_own_mounts_with(&place, prepare, &[&survey[..], &more[..]].concat(), report) {
+    let survey = "survey --only shared/ --duration 2s --quiet --out small/run --quick --count 200";
+    if let Some(ended) = in_own_mounts_with(&place, prepare, survey, report) {
         cannot(ended, &["no room for small/run", "--out"]);
         assert_eq!(text(&place.path("reported")), "report.html\n", "what was stored is readable");
         assert!(text(&place.path("report.html")).contains("shared/spin"));
@@ -164,7 +147,7 @@ fn without_shared_memory_it_says_so() {
         ("mount -t tmpfs none /dev && mount -t proc proc /proc", &["/dev/shm", "mount tmpfs"]),
     ] {
         let place = Place::new();
-        if let Some(ended) = in_own_mounts(&place, prepare, &["--out", "run"]) {
+        if let Some(ended) = in_own_mounts(&place, prepare, "--out run") {
             cannot(ended, words);
         }
     }
@@ -172,10 +155,9 @@ fn without_shared_memory_it_says_so() {
 
 #[test]
 fn a_directory_that_cannot_be_written_to_is_named() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let prepare = "mkdir closed && mount -t tmpfs -o ro none closed && cd closed";
-    if let Some(ended) = in_own_mounts(&place, prepare, &[]) {
+    if let Some(ended) = in_own_mounts(&place, prepare, "") {
         cannot(ended, &["runs", "--out"]);
     }
     assert!(!Path::new(&place.path("closed/runs")).exists());
@@ -184,19 +166,18 @@ fn a_directory_that_cannot_be_written_to_is_named() {
 /// Goal: a port that another program has, an interface that is not there, and a want of privilege are named, each in one line.
 #[test]
 fn what_a_long_running_role_needs_is_named() {
-    let _turn = alone();
-    let place = Place::new();
+    let place = Place::alone();
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    cannot(place.punctual(&["echo", "--listen", &address]), &["bind udp", &address, "in use"]);
+    cannot(place.punctual(&format!("echo --listen {address}")), &["bind udp", &address, "in use"]);
     drop(taken);
-    let segment = ["echo", "--listen", &address, "--option", "packet", "--interface", "nosuch0"];
+    let segment = format!("echo --listen {address} --option packet --interface nosuch0");
     // The kernel asks for the privilege first.
     let reason = if is_root() { "interface" } else { "CAP_NET_RAW" };
     cannot(place.punctual(&segment), &["nosuch0", reason]);
-    let urgent = ["echo", "--listen", &address, "--sched", "fifo:50"];
+    let urgent = format!("echo --listen {address} --sched fifo:50");
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
-    let may = punctual_by(&nobody, &["--version"]).output().is_ok_and(|output| output.status.success());
+    let may = punctual_by(&nobody, "--version").output().is_ok_and(|output| output.status.success());
     if !may {
         punctual_machine::skipped!("needs root and setpriv: a role without privilege");
         return;
@@ -208,9 +189,8 @@ fn what_a_long_running_role_needs_is_named() {
 /// Goal: on one processor, who asks for what polls learns why it is not measured and what can be.
 #[test]
 fn what_one_cpu_cannot_measure_is_said_with_what_it_can() {
-    let _turn = alone();
-    let (place, cpu) = (Place::new(), own_cpu());
-    let arguments = ["survey", "--quick", "--only", "shared/spin", "--quiet", "--out", "run"];
-    let ended = place.start(punctual_by(&["taskset", "-c", &cpu], &arguments)).end();
+    let (place, cpu) = (Place::alone(), own_cpu());
+    let arguments = "survey --quick --only shared/spin --quiet --out run";
+    let ended = place.start(punctual_by(&["taskset", "-c", &cpu], arguments)).end();
     cannot(ended, &["two processors are needed to poll", "--only shared/futex"]);
 }

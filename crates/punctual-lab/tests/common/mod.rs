@@ -19,15 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by);
+    let _ = (schema::faults, summary_of, text, alone, survey, short_survey, punctual_by, interleaved);
     let _ = (
         Started::id,
         Started::out_path,
         Started::err_path,
         Started::signal,
         Started::signal_group,
-        Place::world_writable,
+        Place::alone,
+        Place::json,
         Place::path,
+        Place::world_writable,
     );
     let _ =
         |started: &mut Started| (started.has("", || true), started.ends_before(|| true), started.has_ended());
@@ -39,11 +41,17 @@ const _: () = {
 /// A directory of one test, where its command runs.
 pub(crate) struct Place {
     directory: TempDir,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+        Self { directory: tempfile::tempdir().expect("a temporary directory"), _turn: None }
+    }
+
+    /// One whose test is [`alone`] meanwhile.
+    pub(crate) fn alone() -> Self {
+        Self { _turn: Some(alone()), ..Self::new() }
     }
 
     /// One that another user may write to.
@@ -59,8 +67,13 @@ impl Place {
     }
 
     /// Runs `punctual` here to its end.
-    pub(crate) fn punctual(&self, arguments: &[&str]) -> Ended {
-        self.start(punctual(arguments)).end()
+    pub(crate) fn punctual(&self, line: &str) -> Ended {
+        self.start(punctual(line)).end()
+    }
+
+    /// What it prints as JSON when it ends well.
+    pub(crate) fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.punctual(line).with(0).out).expect("JSON")
     }
 
     /// Starts a command here, in a process group of its own, as a shell does.
@@ -75,16 +88,24 @@ impl Place {
     }
 }
 
-pub(crate) fn punctual(arguments: &[&str]) -> Command {
+/// `punctual` with arguments that have no blanks, as people type them.
+pub(crate) fn punctual(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    command.args(arguments);
+    command.args(line.split_whitespace());
+    command
+}
+
+/// The comparison of two commands in turn, each of which is one argument.
+pub(crate) fn interleaved(one: &str, other: &str, more: &str) -> Command {
+    let mut command = punctual("compare --interleave");
+    command.args([one, other]).args(more.split_whitespace());
     command
 }
 
 /// `punctual` by way of another program, such as `taskset -c 0`.
-pub(crate) fn punctual_by(way: &[&str], arguments: &[&str]) -> Command {
+pub(crate) fn punctual_by(way: &[&str], line: &str) -> Command {
     let mut command = Command::new(way[0]);
-    command.args(&way[1..]).arg(env!("CARGO_BIN_EXE_punctual")).args(arguments);
+    command.args(&way[1..]).arg(env!("CARGO_BIN_EXE_punctual")).args(line.split_whitespace());
     command
 }
 
@@ -95,9 +116,9 @@ pub(crate) fn is_root() -> bool {
 
 /// `punctual` as the user that owns nothing, without any capability; as that user already, as we are. Its place is
 /// [`Place::world_writable`]. None, and a word, where that cannot be.
-pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Command> {
+pub(crate) fn unprivileged(line: &str) -> Option<Command> {
     if !is_root() {
-        return Some(punctual(arguments));
+        return Some(punctual(line));
     }
     let way = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let way = [&way[..], &["--inh-caps=-all", "--bounding-set=-all", "--"]].concat();
@@ -110,7 +131,7 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Command> {
         );
         return None;
     }
-    Some(punctual_by(&way, arguments))
+    Some(punctual_by(&way, line))
 }
 
 /// Whether this process may make network namespaces; says so if not.
@@ -241,7 +262,7 @@ fn send(signal: &str, to: &str) {
 }
 
 /// Whether there was somebody to send it to.
-fn is_sent(signal: &str, to: &str) -> bool {
+pub(crate) fn is_sent(signal: &str, to: &str) -> bool {
     Command::new("kill").args([signal, "--", to]).status().expect("kill is a program").success()
 }
 
@@ -346,12 +367,10 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A survey of shared memory in about two seconds.
-pub(crate) fn short_survey<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["survey", "--quick", "--only", "shared/", "--duration", "2s"];
-    arguments.extend(more);
-    arguments
+pub(crate) fn short_survey(more: &str) -> String {
+    format!("survey --quick --only shared/ --duration 2s {more}")
 }
 
-pub(crate) fn survey(place: &Place, more: &[&str]) -> Ended {
+pub(crate) fn survey(place: &Place, more: &str) -> Ended {
     place.punctual(&short_survey(more)).with(0)
 }

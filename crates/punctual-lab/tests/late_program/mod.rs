@@ -137,15 +137,15 @@ impl Receiver {
     /// Lets it end, and asks what was late; whether its thread was ever taken off the CPU around that.
     pub(crate) fn explained(mut self) -> (Value, bool) {
         self.end();
-        let said = self.place.punctual(&["explain", "late.jsonl", "--json"]).with(0).out;
+        let said = self.place.punctual("explain late.jsonl --json").with(0).out;
         // What a user sees says the same, and every message can be drawn.
-        let page = self.place.punctual(&["explain", "late.jsonl"]).with(0).out;
+        let page = self.place.punctual("explain late.jsonl").with(0).out;
         let said: Value = serde_json::from_str(&said).expect("JSON");
         let finding = &said["findings"][0];
         if !finding.is_null() {
             assert!(page.contains("Why") && page.contains("receiver:1"), "{page}");
             let number = count(&finding["stall"], "first_index").to_string();
-            self.place.punctual(&["explain", "late.jsonl", "--message", &number]).with(0);
+            self.place.punctual(&format!("explain late.jsonl --message {number}")).with(0);
         }
         (said, text(&self.place.path("late.jsonl")).contains("\"switches_involuntary\""))
     }
