@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, alone, is_root, summary_of, text};
+use common::{Place, alone, is_root, result, result_where};
 use serde_json::Value;
 
 /// Three members and few messages on these engines.
@@ -24,10 +24,6 @@ fn has_all(trial: &Value) {
     assert!(!has_faults || count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
 }
 
-fn summary(place: &Place) -> Value {
-    summary_of(&text(&place.path("summary.json")))
-}
-
 /// Goal: every member delivers all that was sent, in one order, also where receivers lose and alter much of it; and that is in
 /// the summary, in the store and in words.
 #[test]
@@ -37,7 +33,7 @@ fn all_members_deliver_the_same() {
     for words in ["How fast a group delivers", "What it took", "altered"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     if is_root() && summary["skipped"].is_null() {
         assert!(ended.out.contains("Multicast without a group"), "{}", ended.out);
         has_floors(&summary);
@@ -47,10 +43,8 @@ fn all_members_deliver_the_same() {
     let trials = trials(&summary);
     assert!([2, 4].contains(&trials.len()), "{trials:#?}");
     trials.iter().for_each(has_all);
-    let results = summary["results"].as_array().expect("results");
     for (kind, unit) in [("one_way", "ns"), ("throughput", "B/s")] {
-        let row = |row: &&Value| row["name"] == "shared/ab/n3/5-5" && row["kind"] == kind;
-        let row = results.iter().find(row).expect("a result");
+        let row = result_where(&summary, "shared/ab/n3/5-5", |row| row["kind"] == kind);
         assert_eq!((&row["unit"], &row["mismatched"]), (&unit.into(), &0.into()), "{row:#}");
         assert!(row["p50"].as_u64() > Some(0), "{row:#}");
     }
@@ -61,12 +55,11 @@ fn all_members_deliver_the_same() {
 /// Bare datagrams and messages of the library arrived without a group, and each kind has a speed.
 fn has_floors(summary: &Value) {
     let floors = summary["broadcast"]["floors"].as_array().expect("floors");
-    let results = summary["results"].as_array().expect("results");
     for (datagrams, name) in [("bare", "floor/multicast/n3"), ("library", "multicast/messages/n3")] {
         let floor = floors.iter().find(|floor| floor["datagrams"] == datagrams).expect("a floor");
         let count = |field: &str| floor[field].as_u64().expect("a count");
         assert!((1..=count("sent")).contains(&count("received")), "{floor:#}");
-        let row = results.iter().find(|row| row["name"] == name).expect("a result");
+        let row = result(summary, name);
         assert!(row["unit"] == "B/s" && row["p50"].as_u64() > Some(0), "{row:#}");
     }
 }
@@ -83,7 +76,7 @@ fn the_kernel_alters_nothing_that_is_delivered() {
         return punctual_machine::skipped!("programs in the kernel need root");
     }
     place.punctual(&arguments("multicast,udp,ethernet")).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let trials = trials(&summary);
     if !summary["skipped"].is_null() {
         return punctual_machine::skipped!("{}", summary["skipped"]);
@@ -96,9 +89,7 @@ fn the_kernel_alters_nothing_that_is_delivered() {
         assert!(packets(1) > 0 && packets(2) > 0 && packets(0) > packets(1) + packets(2), "{trial:#}");
         assert!(count("frames_lost") > 0 && count("repaired") > 0, "{trial:#}");
     }
-    let results = summary["results"].as_array().expect("results");
-    let name = "multicast/ab/n3/5-5-kernel";
-    assert!(results.iter().any(|row| row["name"] == name), "{results:#?}");
+    result(&summary, "multicast/ab/n3/5-5-kernel");
 }
 
 /// Goal: frames of several sizes are cells of their own, a whole message in one of them, and all is delivered with each.
@@ -106,16 +97,15 @@ fn the_kernel_alters_nothing_that_is_delivered() {
 fn frames_are_an_axis() {
     let place = Place::alone();
     place.punctual(&short("shared,multicast", "--faults 1/1 --frame 512,max")).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let trials = trials(&summary);
     assert!([2, 4].contains(&trials.len()), "{trials:#?}");
     for (trial, frame) in trials.iter().zip([512, 5_000].into_iter().cycle()) {
         assert_eq!((&trial["frame"], &trial["messages"]), (&frame.into(), &120.into()), "{trial:#}");
         assert_eq!((&trial["altered"], &trial["misordered"]), (&0.into(), &0.into()), "{trial:#}");
     }
-    let results = summary["results"].as_array().expect("results");
     for name in ["shared/ab/n3/1-1/frame-512", "shared/ab/n3/1-1/frame-max"] {
-        assert!(results.iter().any(|row| row["name"] == name), "{name}: {results:#?}");
+        result(&summary, name);
     }
 }
 
@@ -126,17 +116,15 @@ fn kinds_are_an_axis() {
     let place = Place::alone();
     let arguments = short("shared,multicast", "--kind ab,urb,beb --senders all --faults 0/0,5/5");
     let ended = place.punctual(&arguments).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let trials = trials(&summary);
     assert!([6, 12].contains(&trials.len()), "{trials:#?}");
     trials.iter().for_each(has_all);
-    let results = summary["results"].as_array().expect("results");
     for kind in ["ab", "urb", "beb"] {
         assert!(trials.iter().any(|trial| trial["kind"] == kind), "{trials:#?}");
         assert!(ended.out.contains(&format!(" {kind} ")), "{kind}: {}", ended.out);
         let name = format!("shared/{kind}/n3/5-5");
-        let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
-        let row = results.iter().find(row).unwrap_or_else(|| panic!("{name}: {results:#?}"));
+        let row = result_where(&summary, &name, |row| row["kind"] == "one_way");
         assert_eq!(row["mismatched"], 0, "{row:#}");
     }
 }
@@ -150,15 +138,13 @@ fn paced_messages_have_stages() {
     let more = "all --message 200 --period 3ms --duration 300ms --json summary.json";
     let kinds = "--kind ab,urb --out run";
     place.punctual(&format!("{arguments} {more} {kinds}")).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let messages: Vec<Value> = trials(&summary).iter().map(|trial| trial["messages"].clone()).collect();
     assert_eq!(messages, [300, 300], "{summary:#}");
-    let results = summary["results"].as_array().expect("results");
     let members = ["", "/member-0", "/member-1", "/member-2"];
     for (kind, member) in members.iter().flat_map(|member| [("ab", member), ("urb", member)]) {
         let name = format!("shared/{kind}/n3/0-0{member}");
-        let row = |row: &&Value| row["name"] == name.as_str() && row["kind"] == "one_way";
-        let row = results.iter().find(row).unwrap_or_else(|| panic!("{name}: {results:#?}"));
+        let row = result_where(&summary, &name, |row| row["kind"] == "one_way");
         let stages = row["stages"].as_array().into_iter().flatten();
         let stages: Vec<&str> = stages.filter_map(|stage| stage["name"].as_str()).collect();
         let expected = if member.is_empty() { &[][..] } else { &["sent", "medium", "woken"] };
@@ -187,7 +173,7 @@ fn what_differs_is_reported() {
         let arguments = format!("--faults 0/0 --kind {kind} --plant {planted}");
         let said = place.punctual(&short("shared", &arguments)).with(1).err;
         assert!(said.contains("in one order"), "{said}");
-        let summary = summary(&place);
+        let summary = place.summary("summary.json");
         let trial = &trials(&summary)[0];
         assert_eq!(
             (&trial["altered"], &trial["misordered"]),
@@ -211,7 +197,7 @@ fn without_privileges_the_network_is_skipped() {
     // Behind the kernel's words, after any of which the line may break.
     let words: Vec<&str> = ended.out.split_whitespace().collect();
     assert!(words.join(" ").contains("--engine shared"), "{}", ended.out);
-    assert_eq!(trials(&summary(&place)).len(), 1);
+    assert_eq!(trials(&place.summary("summary.json")).len(), 1);
 }
 
 #[test]

@@ -4,15 +4,11 @@
 mod common;
 mod glossary;
 
-use common::{Place, alone, count, is_root, summary_of, text};
+use common::{Place, alone, count, is_root, result_where};
 use serde_json::Value;
 
 fn short(engines: &str, more: &str) -> String {
     format!("run broadcast --app kv --engine {engines} --keys 16 --json summary.json --out run {more}")
-}
-
-fn summary(place: &Place) -> Value {
-    summary_of(&text(&place.path("summary.json")))
 }
 
 fn trials(summary: &Value) -> &[Value] {
@@ -42,16 +38,14 @@ fn histories_are_linearizable() {
     for words in ["How many operations a store does", "Operations every second", "What the histories say"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     if !is_root() || !summary["skipped"].is_null() {
         punctual_machine::skipped!("{}", summary["skipped"]);
     }
     assert!([2, 4].contains(&trials(&summary).len()), "{summary:#}");
     trials(&summary).iter().for_each(check);
-    let results = summary["results"].as_array().expect("results");
     let named = |name: &str, unit: &str| {
-        let is_it = |row: &&Value| row["name"] == name && row["unit"] == unit;
-        let row = results.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {results:#?}"));
+        let row = result_where(&summary, name, |row| row["unit"] == unit);
         assert!(row["p50"].as_u64() > Some(0), "{row:#}");
     };
     for reads in ["linearizable", "local"] {
@@ -70,7 +64,7 @@ fn clients_are_raised() {
     let place = Place::alone();
     let more = "--members 2 --duration 100ms --reads linearizable --puts 100";
     place.punctual(&short("shared", more)).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let [trial] = trials(&summary) else { panic!("{summary:#}") };
     check(trial);
     let steps = trial["steps"].as_array().expect("steps");
@@ -87,7 +81,7 @@ fn clients_are_raised() {
 fn killed_members_lose_nothing() {
     let place = Place::alone();
     place.punctual(&short("shared", "--kills 3 --stops 1 --suspect 1s --faults 1/0")).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let trials = trials(&summary);
     assert_eq!(trials.len(), 4, "{summary:#}");
     for trial in trials {
@@ -110,7 +104,7 @@ fn wrong_answers_are_found() {
         let more = format!("--clients 8 --duration 1s --reads linearizable --plant {planted}");
         let said = place.punctual(&short("shared", &more)).with(1).err;
         assert!(said.contains("a promise did not hold: the get of key"), "{planted}: {said}");
-        assert_eq!(count(&trials(&summary(&place))[0], "violation_count"), 1, "{planted}");
+        assert_eq!(count(&trials(&place.summary("summary.json"))[0], "violation_count"), 1, "{planted}");
     }
 }
 

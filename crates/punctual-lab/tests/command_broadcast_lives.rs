@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, alone, children, count, is_root, punctual, summary_of, text};
+use common::{Place, alone, children, count, is_root, punctual, result_where};
 use serde_json::Value;
 
 /// Four members, so that one may be away while another one is suspected wrongly. Such machines may be busy with other work: a
@@ -10,10 +10,6 @@ use serde_json::Value;
 fn short(engines: &str, more: &str) -> String {
     let asked = "--members 4 --suspect 1s --message 20000 --json summary.json --out run";
     format!("run broadcast {asked} --engine {engines} {more}")
-}
-
-fn summary(place: &Place) -> Value {
-    summary_of(&text(&place.path("summary.json")))
 }
 
 fn trials(summary: &Value) -> &[Value] {
@@ -73,16 +69,14 @@ fn killed_members_come_back() {
     for words in ["when a member goes and comes", "kills", "What was delivered meanwhile"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     if !is_root() || !summary["skipped"].is_null() {
         punctual_machine::skipped!("{}", summary["skipped"]);
     }
     assert!([1, 2].contains(&trials(&summary).len()), "{summary:#}");
     trials(&summary).iter().for_each(|trial| check(trial, "kill", 3));
-    let results = summary["results"].as_array().expect("results");
     for kind in ["one_way", "throughput"] {
-        let is_it = |row: &&Value| row["name"] == "shared/ab/n4/1-0/kills" && row["kind"] == kind;
-        let row = results.iter().find(is_it).expect("a result");
+        let row = result_where(&summary, "shared/ab/n4/1-0/kills", |row| row["kind"] == kind);
         assert!(row["p50"].as_u64() > Some(0) && row["lost"] == 0, "{row:#}");
     }
     let again = place.punctual("report run --text").with(0).out;
@@ -94,7 +88,7 @@ fn killed_members_come_back() {
 fn stopped_members_come_back() {
     let place = Place::alone();
     place.punctual(&short("shared", "--stops 2 --kills 1 --kind agreed")).with(0);
-    let summary = summary(&place);
+    let summary = place.summary("summary.json");
     let [kills, stops] = trials(&summary) else { panic!("{summary:#}") };
     check(kills, "kill", 1);
     check(stops, "stop", 2);
@@ -109,7 +103,7 @@ fn what_differs_is_reported() {
         let place = Place::new();
         let said = place.punctual(&short("shared", &format!("--kills 1 --plant {planted}"))).with(1).err;
         assert!(said.contains("a promise did not hold: m"), "{said}");
-        assert!(count(&trials(&summary(&place))[0], "violation_count") > 0);
+        assert!(count(&trials(&place.summary("summary.json"))[0], "violation_count") > 0);
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Place, alone, is_root, summary_of, text};
+use common::{Place, alone, is_root};
 use serde_json::Value;
 
 const SYSTEMS: [&str; 4] = ["corosync", "corosync-udp", "jgroups", "jgroups-mtu"];
@@ -39,7 +39,7 @@ fn other_systems_deliver_the_same() {
     for words in ["How fast a group delivers", "Beside other systems"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
-    let summary = summary_of(&text(&place.path("summary.json")));
+    let summary = place.summary("summary.json");
     let trials = summary["broadcast"]["trials"].as_array().expect("trials");
     let mut missing = 0;
     for engine in ["multicast", "corosync", "corosync-udp", "jgroups-mtu"] {
@@ -76,7 +76,7 @@ fn all_members_of_other_systems_broadcast() {
     let more = "--faults 0/0 --bytes 400k --message 5000 --senders all";
     let ended = place.punctual(&short(&SYSTEMS.join(","), &program, more)).with(0);
     assert!(ended.out.contains("All members broadcast, of theirs as of ours."), "{}", ended.out);
-    let summary = summary_of(&text(&place.path("summary.json")));
+    let summary = place.summary("summary.json");
     let trials = summary["broadcast"]["trials"].as_array().expect("trials");
     for trial in trials {
         let count = |field: &str| trial[field].as_u64().expect("a count");
@@ -101,7 +101,7 @@ fn other_systems_are_paced() {
     let place = Place::new();
     let more = "--faults 0/0 --period 5ms --duration 500ms --message 200 --senders all";
     place.punctual(&short(&SYSTEMS.join(","), &program, more)).with(0);
-    let summary = summary_of(&text(&place.path("summary.json")));
+    let summary = place.summary("summary.json");
     let results = summary["results"].as_array().expect("results");
     let mut found = 0;
     for system in SYSTEMS {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Ended, Place, Started, all_ready, children, interleaved, punctual, summary_of, text};
+use common::{Ended, Place, Started, all_ready, children, interleaved, punctual, text};
 
 fn files(folder: &Path) -> usize {
     fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
@@ -16,7 +16,7 @@ fn files(folder: &Path) -> usize {
 #[track_caller]
 fn kept(place: &Place, ended: &Ended) {
     assert!(matches!(ended.code, Some(0 | 1)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
-    assert!(summary_of(&text(&place.path("run/summary.json"))).to_string().contains("cut short"));
+    assert!(place.summary("run/summary.json").to_string().contains("cut short"));
 }
 
 /// Goal: one process is told, as by `kill` or a service manager, and those that it started end too.
@@ -63,7 +63,7 @@ fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
     let Some(ended) = interrupted_peel(&place, more, 2, Duration::ZERO) else { return };
     kept(&place, &ended);
     assert!(!ended.out.contains("Layer by layer") && !ended.out.contains("What a start"), "{}", ended.out);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert!(!summary.to_string().contains("after 0 trials"), "{summary:#}");
     assert_eq!(summary["peel"]["peeled"]["costs"].as_array().map(Vec::len), Some(0), "{summary:#}");
 }
@@ -92,7 +92,7 @@ fn an_interrupted_group_has_no_half_trial() {
     started.signal("-INT");
     let ended = started.end().with(3);
     assert!(ended.err.contains("interrupted after"), "{}", ended.err);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert_eq!(summary["broadcast"]["trials"].as_array().map(Vec::len), Some(0), "{summary:#}");
     assert!(summary.to_string().contains("cut short"), "{summary:#}");
 }
@@ -164,7 +164,7 @@ fn an_interrupted_server_is_as_long_as_it_was() {
     started.signal_group("-INT");
     let ended = started.end();
     kept(&place, &ended);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     let trials = summary["server"]["trials"].as_array().expect("a list");
     let lasted_ns = trials[0]["duration_ns"].as_u64().expect("a number");
     assert!(trials.len() == 1 && (1..300_000_000_000).contains(&lasted_ns), "{lasted_ns} ns of {trials:?}");
@@ -197,7 +197,7 @@ fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
     }
     let ended = started.end().with(3);
     assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);
-    let summary = summary_of(&text(&place.path("told-twice/a/001/summary.json")));
+    let summary = place.summary("told-twice/a/001/summary.json");
     assert!(summary.to_string().contains("cut short"), "{summary:#}");
     assert_eq!(summary["results"].as_array().map(Vec::len), Some(1), "{summary:#}");
 }

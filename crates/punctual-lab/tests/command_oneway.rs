@@ -7,16 +7,8 @@ use std::io::{BufRead, BufReader, Lines};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Stdio};
 
-use common::{Ended, Place, Stop, alone, own_address, punctual, summary_of};
+use common::{Ended, Place, Stop, alone, own_address, punctual, result, summary_of};
 use serde_json::Value;
-
-fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
-    let results = summary["results"].as_array().expect("results");
-    results
-        .iter()
-        .find(|result| result["name"] == name)
-        .unwrap_or_else(|| panic!("no {name} in {results:#?}"))
-}
 
 fn assert_both_ways(summary: &Value) {
     for name in ["udp/there", "udp/back", "udp/there_bound", "udp/back_bound"] {
@@ -117,7 +109,7 @@ fn a_far_end_that_goes_leaves_what_was_measured() {
 }
 
 fn assert_ended_early(place: &Place, ended: &Ended) {
-    let summary = summary_of(&common::text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert!(result(&summary, "udp/there")["p50"].as_u64().is_some(), "{}", ended.err);
     let said = summary["doubts"].to_string();
     assert!(said.contains("ended early") || said.contains("lost"), "{said}");

@@ -4,7 +4,7 @@
 mod common;
 mod glossary;
 
-use common::{Ended, Place, alone, has_namespaces, summary_of, text};
+use common::{Ended, Place, alone, has_namespaces, result, summary_of, text};
 use punctual_lab::stats::sign_test;
 use serde_json::Value;
 
@@ -39,10 +39,8 @@ fn every_layer_is_peeled() {
             return;
         }
         let summary = summary_of(&ended.out);
-        let results = summary["results"].as_array().expect("results");
         for layer in LAYERS.iter().chain(&["whole"]) {
-            let name = format!("{engine}/{layer}");
-            let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
+            let result = result(&summary, &format!("{engine}/{layer}"));
             assert_eq!((&result["trials"], &result["lost"]), (&5.into(), &0.into()), "{result:#}");
             assert!(result["count"].as_u64() > Some(100), "{result:#}");
             // Taken with what else happened during its trials.
@@ -238,7 +236,7 @@ fn a_start_that_fails_leaves_the_rest() {
     }
     let ended = started.end().with(0);
     assert!(ended.out.contains("Layer by layer"), "{}", ended.out);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     let what = summary["skipped"][0]["what"].as_str().unwrap_or_default();
     assert!(what.starts_with("starts of fresh processes"), "{:#}", summary["skipped"]);
 }

@@ -468,7 +468,7 @@ fn an_interrupted_run_keeps_what_it_measured() {
     started.signal_group("-INT");
     let ended = started.end();
     assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.err);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert_sums(result(&summary, "blocking/round_trip"));
     assert!(summary.to_string().contains("cut short"));
 }

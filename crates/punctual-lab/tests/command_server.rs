@@ -3,7 +3,7 @@
 mod common;
 mod glossary;
 
-use common::{Place, alone, summary_of};
+use common::{Place, alone, result};
 use serde_json::Value;
 
 /// Goal: every model serves both kinds of load, and what it did is in the summary, in the store and in words.
@@ -18,7 +18,7 @@ fn every_model_serves() {
         for words in ["Who serves how many", "Class by class", "As published", "1,538"] {
             assert!(ended.out.contains(words), "{words}: {}", ended.out);
         }
-        let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
+        let summary = place.summary("summary.json");
         for model in [
             "threads-blocking",
             "threads-yield",
@@ -30,9 +30,7 @@ fn every_model_serves() {
         ] {
             for class in 0..2 {
                 let rho = if of_load == "open" { "/rho0.2" } else { "" };
-                let name = format!("{model}/c8/m4{rho}/class{class}");
-                let results = summary["results"].as_array().expect("results");
-                let result = results.iter().find(|result| result["name"] == name.as_str()).expect("a result");
+                let result = result(&summary, &format!("{model}/c8/m4{rho}/class{class}"));
                 assert_eq!(
                     (&result["load"], &result["mismatched"]),
                     (&of_load.into(), &0.into()),
@@ -74,7 +72,7 @@ fn is_overload_refused() -> bool {
     let place = Place::new();
     let load = "--duration 500ms --connections 8 --matrix 20 --classes 2 --rho 5 --hog 20ms --lanes 0,1";
     place.punctual(&format!("run server --model classes --json summary.json --shed {load}")).with(0);
-    let summary = summary_of(&std::fs::read_to_string(place.path("summary.json")).expect("a file"));
+    let summary = place.summary("summary.json");
     let trials = summary["server"]["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 4, "with a lane and without, with a hog and without");
     for trial in trials {
@@ -83,9 +81,7 @@ fn is_overload_refused() -> bool {
         let is_named = verdicts.contains("long polls") && verdicts.contains("hog");
         assert_eq!(is_named, is_hogged, "{trial:#}");
     }
-    let results = summary["results"].as_array().expect("results");
-    let last = results.iter().find(|result| result["name"] == "classes/c8/m20/rho5/lanes1/hog/class1");
-    let last = last.expect("a result");
+    let last = result(&summary, "classes/c8/m20/rho5/lanes1/hog/class1");
     assert_eq!(last["mismatched"], 0, "{last:#}");
     let refused = |trial: &Value| (0..2).filter_map(|class| trial["refused"][class].as_u64()).sum::<u64>();
     let is_refused = trials.iter().all(|trial| refused(trial) > 0) && last["refused"].as_u64() > Some(0);

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{
-    Ended, Place, alone, children, is_root, is_sent, punctual, punctual_by, short_survey, summary_of, survey,
-    text, unprivileged,
+    Ended, Place, alone, children, is_root, is_sent, punctual, punctual_by, result, short_survey, summary_of,
+    survey, text, unprivileged,
 };
 use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
@@ -62,7 +62,7 @@ fn a_responder_that_dies_costs_one_trial() {
     });
     let before = stored();
     let ended = started.end().with(1);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     let doubts = summary["doubts"].to_string();
     assert!(doubts.contains("the responder ended by signal 9"), "{doubts}\n{}", ended.err);
     assert!(stored() > before + 1, "{before} trials, then {}", stored());
@@ -118,12 +118,9 @@ fn the_page_needs_no_network(place: &Place) {
 fn neighbours_and_openings_have_their_rows() {
     let place = Place::alone();
     let out = place.punctual("survey --quick --load closed --duration 20s --out run --json j").with(0).out;
-    let summary = summary_of(&text(&place.path("j")));
+    let summary = place.summary("j");
     glossary::explains(&place.path("run"));
-    let row = |name: &str| {
-        let results = summary["results"].as_array().expect("results");
-        results.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
-    };
+    let row = |name: &str| result(&summary, name);
     for way in ["spin", "backoff", "adaptive", "futex", "eventfd", "epoll"] {
         assert_eq!(row(&format!("shared/{way}")).get("neighbour"), None);
         assert_eq!(row(&format!("shared/{way}+busy"))["neighbour"], true);
@@ -153,7 +150,7 @@ fn a_neighbour_that_starts_meanwhile_is_doubted() {
     hog.kill().expect("ours");
     hog.wait().expect("ours");
     ended.with(0);
-    let summary = summary_of(&text(&place.path("summary.json")));
+    let summary = place.summary("summary.json");
     let doubts = summary["doubts"].as_array().expect("doubts");
     let about =
         |doubt: &&Value| doubt["what"].as_str().is_some_and(|what| what.contains("other programs used"));
@@ -169,7 +166,7 @@ fn a_neighbour_that_starts_meanwhile_is_doubted() {
 fn a_summary_in_a_file_leaves_the_table_to_people() {
     let place = Place::alone();
     let ended = survey(&place, "--json summary.json");
-    summary_of(&text(&place.path("summary.json")));
+    place.summary("summary.json");
     assert!(ended.out.contains("shared/backoff") && ended.out.contains("What to use"), "{}", ended.out);
     let (answer, _doubts_and_places) = ended.out.split_once("\nDoubts\n").expect("so short a run has doubts");
     assert!(answer.contains("let bus = Bus::shared("), "no code to write: {answer}");
@@ -199,7 +196,7 @@ fn an_interrupted_survey_keeps_what_it_measured() {
     started.has("a few trials", || stored() >= 4);
     started.signal_group("-INT");
     let ended = started.end().with(0);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     let doubts = summary["doubts"].as_array().expect("doubts");
     let cut_short = |doubt: &Value| doubt["what"].as_str().is_some_and(|what| what.contains("cut short"));
     assert!(doubts.iter().any(cut_short), "{}", ended.out);

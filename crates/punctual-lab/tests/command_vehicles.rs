@@ -120,7 +120,7 @@ fn first_messages_without_a_barrier_are_explained() {
         let kind = format!("--no-barrier --mode {mode} --engine {engine} --json summary.json");
         // Two seconds: the last one to begin hears others, too.
         let ended = place.punctual(&format!("{FOUR} --runs 1 {kind} --messages 100")).with(0);
-        let summary = summary_of(&text(&place.path("summary.json")));
+        let summary = place.summary("summary.json");
         assert_account(&summary);
         let runs = summary["vehicles"]["runs"].as_array().expect("runs");
         for run in runs {
@@ -239,7 +239,7 @@ fn what_a_listener_loses_is_in_one_place() {
         let ended = started.end();
         // A machine that came too late to stop it loses nothing.
         assert!(matches!(ended.code, Some(0 | 1)) && !ended.err.contains("bug"), "{}", ended.err);
-        let summary = summary_of(&text(&place.path("run/summary.json")));
+        let summary = place.summary("run/summary.json");
         assert_account(&summary);
         let lost = summary["results"][0]["lost"].as_u64();
         // One that was stopped before it had anything is told as one that was not there yet.
@@ -287,7 +287,7 @@ fn a_vehicle_that_dies_is_told() {
     assert!(matches!(ended.code, Some(1 | 3)), "{}", ended.err);
     assert!(ended.err.contains("vehicle-") && ended.err.contains("died"), "{}", ended.err);
     if ended.code == Some(1) {
-        let summary = summary_of(&text(&place.path("run/summary.json")));
+        let summary = place.summary("run/summary.json");
         let died = summary["vehicles"]["runs"][0]["died"][0].as_str().expect("one died");
         let died =
             died.strip_prefix("vehicle-").and_then(|number| number.parse::<u32>().ok()).expect("its number");
@@ -303,7 +303,7 @@ fn a_vehicle_that_stands_still_is_called_so() {
     let place = Place::alone();
     let arguments = "run vehicles --engine shared --vehicles 3 --runs 1 --out run --period 20ms --messages 120 --roadside 0 --json summary.json";
     let ended = with_one_stopped(&place, arguments).with(0);
-    let summary = summary_of(&text(&place.path("summary.json")));
+    let summary = place.summary("summary.json");
     let absences = summary["vehicles"]["runs"][0]["absences"].as_array().expect("absences").clone();
     let stopped: Vec<&Value> = absences.iter().filter(|absence| count(absence, "continued") > 0).collect();
     assert!(stopped.len() == 1 && count(stopped[0], "skipped") >= 10, "{absences:#?}");
@@ -383,7 +383,7 @@ fn an_interrupted_run_keeps_what_it_measured() {
     started.signal_group("-INT");
     let ended = started.end();
     assert!(matches!(ended.code, Some(0 | 1)), "{}\n{}", ended.out, ended.err);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert_account(&summary);
     assert!(summary.to_string().contains("cut short"));
     assert_eq!(summary["vehicles"]["runs"][0]["is_cut"], true);

@@ -5,7 +5,7 @@ mod glossary;
 
 use std::fs;
 
-use common::Place;
+use common::{Place, result};
 use serde_json::Value;
 
 #[test]
@@ -21,17 +21,15 @@ fn is_a_wake_up_lost() -> bool {
     let arguments = "run wakeup --only futex --gap 100us --duration 2s --out run";
     let ended = place.punctual(&format!("{arguments} --json -")).with(0);
     let summary: Value = serde_json::from_str(&ended.out).expect("JSON");
-    let results = summary["results"].as_array().expect("a list");
     if punctual_machine::cpu::allowed().len() < 2 {
         punctual_machine::skipped!("two processors are needed for a core each");
         return true;
     }
     for measurement in ["w2r_any", "w2r_blocked", "reader_bracket", "ipcbench_loop", "notify"] {
-        let name = format!("futex/{measurement}");
-        let row = results.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("no {name}"));
+        let row = result(&summary, &format!("futex/{measurement}"));
         assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0 && row["gap_us"] == 100, "{row}");
     }
-    let any = results.iter().find(|row| row["name"] == "futex/w2r_any").expect("there");
+    let any = result(&summary, "futex/w2r_any");
     // With a gap of 100 µs the reader sleeps nearly every time, and is notified then.
     assert!(any["parked_share"].as_f64() > Some(0.3), "{any}");
     assert!(any["notify_calls_per_message"].as_f64() > Some(0.3), "{any}");
@@ -82,10 +80,8 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
         assert_eq!(bare["notify_calls"].as_f64(), Some(1.0), "a write for every message: {row}");
         assert!(bare["wait_calls"].as_f64() >= Some(calls), "{row}");
     }
-    let results = summary["results"].as_array().expect("a list");
     for name in ["floor-epoll", "floor-epoll-8", "floor-epoll-64"] {
-        let row = results.iter().find(|row| row["name"] == format!("{name}/w2r_any"));
-        let row = row.unwrap_or_else(|| panic!("no {name}"));
+        let row = result(&summary, &format!("{name}/w2r_any"));
         assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0, "{row}");
     }
     let page = fs::read_to_string(place.path("run/report.html")).expect("a page");
@@ -106,10 +102,8 @@ fn the_reader_may_be_a_process() {
         serde_json::from_str(&ended.with(0).out).expect("JSON")
     };
     let summary = run("epoll,futex", "", "run");
-    let results = summary["results"].as_array().expect("a list");
     for way in ["floor-futex", "floor-epoll", "futex", "epoll"] {
-        let name = format!("{way}+processes/w2r_any");
-        let row = results.iter().find(|row| row["name"] == *name).unwrap_or_else(|| panic!("no {name}"));
+        let row = result(&summary, &format!("{way}+processes/w2r_any"));
         assert!(row["count"].as_u64() > Some(10) && row["lost"] == 0, "{row}");
         assert!(row["parked_share"].as_f64() > Some(0.3), "the kernel's word that it slept: {row}");
         let beside = summary["against_threads"].as_array().expect("a list");

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Ended, Place, alone, is_root, punctual_by, summary_of, text};
+use common::{Ended, Place, alone, is_root, punctual_by, text};
 
 /// A survey of one cell.
 const SURVEY: &str = "survey --only shared/backoff --duration 500ms --gap 0 --load closed --quiet";
@@ -47,7 +47,7 @@ fn cannot(ended: Ended, words: &[&str]) {
 #[track_caller]
 fn works(place: &Place, ended: Ended) {
     ended.with(0);
-    let summary = summary_of(&text(&place.path("run/summary.json")));
+    let summary = place.summary("run/summary.json");
     assert!(summary["results"].as_array().is_some_and(|results| !results.is_empty()), "{summary}");
 }
 

@@ -29,6 +29,7 @@ const _: () = {
         Place::alone,
         Place::json,
         Place::path,
+        Place::summary,
         Place::world_writable,
     );
     let _ =
@@ -74,6 +75,11 @@ impl Place {
     /// What it prints as JSON when it ends well.
     pub(crate) fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.punctual(line).with(0).out).expect("JSON")
+    }
+
+    /// A summary in a file here, once it is known to keep the contract.
+    pub(crate) fn summary(&self, file: &str) -> Value {
+        summary_of(&text(&self.path(file)))
     }
 
     /// Starts a command here, in a process group of its own, as a shell does.
@@ -144,10 +150,17 @@ pub(crate) fn has_namespaces() -> bool {
     probe.is_ok()
 }
 
-/// The one result of that name.
+/// The first result of that name.
+#[track_caller]
 pub(crate) fn result<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    result_where(summary, name, |_| true)
+}
+
+/// Of results of one name the first that is so.
+#[track_caller]
+pub(crate) fn result_where<'a>(summary: &'a Value, name: &str, is_so: impl Fn(&Value) -> bool) -> &'a Value {
     let results = summary["results"].as_array().expect("results");
-    let found = results.iter().find(|result| result["name"] == name);
+    let found = results.iter().find(|result| result["name"] == name && is_so(result));
     found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
 }
 
