@@ -6,10 +6,9 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Place, Started, alone, has_thread, punctual, summary_of};
+use common::{Place, Started, alone, children, has_thread, punctual, summary_of, way_into, with_quota};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,12 +106,7 @@ fn start(place: &Place, seconds: f64, more: &str, way: &[&str]) -> Started {
 
 /// The only child of a run.
 fn responder_of(run: u32) -> Option<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{run}/task")).ok()?;
-    let children =
-        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    children
-        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .next()
+    children(run).pop()?.parse().ok()
 }
 
 /// Sends it, if the process is still there.
@@ -229,57 +223,13 @@ fn beside_a_hog(cpu: usize) -> Vec<Named> {
     named(&summary_of(&started.end().with(0).out), &spans)
 }
 
-/// A control group with a quota of so much of each 100 ms. It is removed when dropped.
-struct Quota {
-    directory: PathBuf,
-}
-
-impl Quota {
-    /// `None` where none can be made, with the reason printed.
-    fn new(part_ms: u64) -> Option<Self> {
-        let name = format!("punctual-causes-{}", std::process::id());
-        let second = PathBuf::from("/sys/fs/cgroup").join(&name);
-        let first = PathBuf::from("/sys/fs/cgroup/cpu").join(&name);
-        let is_second = Path::new("/sys/fs/cgroup/cgroup.subtree_control").exists();
-        let directory = if is_second { second } else { first };
-        if let Err(error) = std::fs::create_dir(&directory) {
-            punctual_machine::skipped!("no control group can be made here: {}: {error}", directory.display());
-            return None;
-        }
-        let group = Self { directory };
-        let write = |file: &str, text: String| std::fs::write(group.directory.join(file), text);
-        let written = if is_second {
-            write("cpu.max", format!("{} 100000", part_ms * 1000))
-        } else {
-            write("cpu.cfs_period_us", "100000".to_owned())
-                .and_then(|()| write("cpu.cfs_quota_us", (part_ms * 1000).to_string()))
-        };
-        if let Err(error) = written {
-            punctual_machine::skipped!("no quota can be set here: {error}");
-            return None;
-        }
-        Some(group)
-    }
-
-    /// A shell's way into it.
-    fn way(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.directory.display())
-    }
-}
-
-impl Drop for Quota {
-    fn drop(&mut self) {
-        let _emptied = std::fs::remove_dir(&self.directory);
-    }
-}
-
 /// Goal: a quota that ran out is no neighbour, its advice is not to isolate, and it is a doubt.
 #[test]
 fn a_quota_is_called_a_quota() {
     let _turn = alone();
-    let Some(quota) = Quota::new(20) else { return };
+    let Some(group) = with_quota("quota-test", Duration::from_millis(20)) else { return };
     let place = Place::new();
-    let way = quota.way();
+    let way = way_into(&group);
     let seconds = 1.0 + 0.2 * injections() as f64;
     let from = monotonic_ns();
     let started = start(&place, seconds, "", &["sh", "-c", &way]);

@@ -5,7 +5,10 @@ mod common;
 use std::fs;
 use std::time::Duration;
 
-use common::{Place, STOPPED_RUNS_MAX, Stop, alone, children, has_thread, is_stop_named, punctual, result};
+use common::{
+    Place, STOPPED_RUNS_MAX, Stop, alone, assert_findings_sum, children, has_thread, is_stop_named, punctual,
+    result,
+};
 use serde_json::Value;
 
 /// A run of a second, with evidence.
@@ -27,12 +30,7 @@ fn a_run_is_explained_from_its_store() {
     run(&place, "--trace");
     let said = explained(&place, "");
     assert_eq!(said["schema"], "punctual.explain.v1");
-    for finding in said["findings"].as_array().expect("a list") {
-        let ns = |value: &Value| value.as_u64().expect("a count");
-        let causes = finding["causes"].as_array().expect("a list");
-        let named: u64 = causes.iter().map(|cause| ns(&cause["ns"])).sum();
-        assert_eq!(named + ns(&finding["unexplained_ns"]), ns(&finding["excess_ns"]), "{finding:#}");
-    }
+    assert_findings_sum(&said);
     let text = place.punctual("explain run").with(0).out;
     assert_eq!(place.punctual("explain run").with(0).out, text);
     assert!(text.contains("by the rule of each trial"), "{text}");

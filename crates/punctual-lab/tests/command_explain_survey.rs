@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, STOPPED_RUNS_MAX, Stop, alone, assert_no_other_cause, children, punctual};
+use common::{Place, STOPPED_RUNS_MAX, Stop, alone, assert_no_other_cause, children, findings, punctual};
 use punctual_machine::clock::monotonic_ns;
 use serde_json::Value;
 
@@ -28,11 +28,6 @@ fn survey(place: &Place, only: &str, gap: &str, happens: impl FnOnce(u32)) -> Va
 /// Stops a process for a while.
 fn stop(process: &str) {
     Stop::make(process, STOP).unwrap_or_else(|| panic!("{process} is gone"));
-}
-
-fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
-    let all = said["findings"].as_array().expect("a list");
-    all.iter().filter(|finding| finding["cause"] == cause).collect()
 }
 
 const STOP: Duration = Duration::from_millis(150);

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{
-    Place, STOPPED_RUNS_MAX, Stop, all_ready, alone, assert_no_other_cause, children, is_root, punctual,
+    Place, STOPPED_RUNS_MAX, Stop, all_ready, alone, assert_findings_sum, assert_no_other_cause, children,
+    findings, is_root, punctual,
 };
 use serde_json::Value;
 
@@ -95,11 +96,6 @@ fn a_traced_vehicle_is_named_with_its_tracer() {
     panic!("{seen:#?}");
 }
 
-fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
-    let all = said["findings"].as_array().expect("a list");
-    all.iter().filter(|finding| finding["cause"] == cause).collect()
-}
-
 /// Goal: one process stopped is one finding, of its own receiver, that counts what waited elsewhere; with and without the kernel's
 /// trace. The page says it too.
 #[test]
@@ -163,10 +159,5 @@ fn of_a_clean_run_nothing_is_made_up() {
     for cause in ["stopped", "frozen", "traced", "real_time_limit", "urgent_neighbour", "faults_major"] {
         assert_eq!(findings(&said, cause).len(), 0, "{said:#}");
     }
-    for finding in said["findings"].as_array().expect("a list") {
-        let ns = |value: &Value| value.as_u64().expect("a count");
-        let causes = finding["causes"].as_array().expect("a list");
-        let named: u64 = causes.iter().map(|cause| ns(&cause["ns"])).sum();
-        assert_eq!(named + ns(&finding["unexplained_ns"]), ns(&finding["excess_ns"]), "{finding:#}");
-    }
+    assert_findings_sum(&said);
 }

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Place, STOPPED_RUNS_MAX, Started, alone, count, has_thread, punctual, unprivileged};
+use common::{
+    Place, STOPPED_RUNS_MAX, Started, alone, count, has_thread, punctual, unprivileged, with_quota,
+};
 use punctual_lab::scheduling::{ControlGroup, Job};
 use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{allowed, pin_to};
@@ -219,11 +221,8 @@ fn a_recording_that_is_ended_says_so() {
 #[test]
 fn a_quota_is_named() {
     let _turn = alone();
-    let group = ControlGroup::new("outside-test");
-    if let Err(reason) = group.has_quota() {
-        punctual_machine::skipped!("{reason}");
-        return;
-    }
+    let plenty = Duration::from_micros(ControlGroup::PLENTY_US);
+    let Some(group) = with_quota("outside-test", plenty) else { return };
     let (place, target) = (Place::new(), Target::start());
     for file in group.members() {
         fs::write(file, target.0.id().to_string()).expect("a member");

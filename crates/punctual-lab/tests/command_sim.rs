@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Place;
+use common::{Place, words};
 use punctual_proto::sim::MODELS;
 use serde_json::Value;
 
@@ -31,11 +31,6 @@ fn a_trace_leads_to_a_sleeping_receiver() {
     assert!(words(&ended.out).contains("nobody is notified"), "{}", ended.out);
     let safe = place.punctual("sim wakeup --variant epoll-event-recheck").with(0);
     assert!(words(&safe.out).contains("Nothing is lost in any order"), "{}", safe.out);
-}
-
-/// The text, wherever its lines break.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{
-    Ended, Place, Stop, all_ready, alone, children, count, is_sent, punctual, result, summary_of, text,
+    Ended, Place, Stop, all_ready, alone, children, count, is_sent, punctual, result, summary_of, text, words,
 };
 use punctual_lab::sample::Outcome;
 use punctual_lab::store::Run;
@@ -336,11 +336,6 @@ fn assert_stages_sum(run: &std::path::Path) {
             assert!(rest >= -20, "{}, row {row}: {rest} ns of {}", trial.cell, samples.total_ns[row]);
         }
     }
-}
-
-/// The text, wherever its lines break.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Stops one vehicle for half a second, while values travel; returns how the run ended. A test that was itself held up for so

@@ -4,10 +4,11 @@ mod common;
 mod glossary;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use common::{Place, alone};
+use common::{Place, alone, way_into, with_quota};
+use punctual_lab::scheduling::ControlGroup;
 use serde_json::Value;
 
 /// A short run to be verified.
@@ -203,53 +204,24 @@ fn what_cannot_be_tried_is_said() {
     assert!(error.contains("nowhere"), "{error}");
 }
 
-/// A control group with a quota, removed when dropped.
-struct Group {
-    directory: PathBuf,
-    file: &'static str,
-}
-
-impl Group {
-    fn new() -> Option<Self> {
-        let is_second = Path::new("/sys/fs/cgroup/cgroup.subtree_control").exists();
-        let (parent, file, quota) = match is_second {
-            true => ("/sys/fs/cgroup", "cpu.max", "900000 100000"),
-            false => ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "900000"),
-        };
-        let directory = Path::new(parent).join(format!("punctual-verify-{}", std::process::id()));
-        let made = fs::create_dir(&directory).and_then(|()| fs::write(directory.join(file), quota));
-        if let Err(error) = made {
-            punctual_machine::skipped!("no control group with a quota can be made here: {error}");
-            let _none = fs::remove_dir(&directory);
-            return None;
-        }
-        Some(Self { directory, file })
-    }
-
-    fn quota(&self) -> String {
-        fs::read_to_string(self.directory.join(self.file)).expect("a quota").trim().to_owned()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _emptied = fs::remove_dir(&self.directory);
-    }
+/// What a control group allows.
+fn quota_of(group: &ControlGroup) -> String {
+    let files = ["cpu.max", "cpu.cfs_quota_us"].map(|file| group.members()[0].with_file_name(file));
+    files.iter().find_map(|file| fs::read_to_string(file).ok()).expect("a quota")
 }
 
 /// Goal: a quota that is lifted for the runs with the fix stands again as it was, also after Ctrl-C in the midst of them.
 #[test]
 fn a_quota_is_put_back() {
     let _turn = alone();
-    let Some(group) = Group::new() else { return };
+    let Some(group) = with_quota("verify-test", Duration::from_millis(900)) else { return };
     let place = Place::new();
     run(&place);
-    let before = group.quota();
-    let way = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.directory.display());
+    let (before, way) = (quota_of(&group), way_into(&group));
     let arguments = "verify run --fix quota --duration 300ms --json -";
     let mut started = place.start(common::punctual_by(&["sh", "-c", &way], arguments));
-    started.has("a lifted quota", || group.quota() != before);
+    started.has("a lifted quota", || quota_of(&group) != before);
     started.signal_group("-INT");
     started.end();
-    assert_eq!(group.quota(), before);
+    assert_eq!(quota_of(&group), before);
 }

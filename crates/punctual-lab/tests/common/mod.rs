@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use punctual_lab::scheduling::ControlGroup;
 use punctual_machine::clock::monotonic_ns;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -34,6 +35,7 @@ const _: () = {
     );
     let _ =
         |started: &mut Started| (started.has("", || true), started.ends_before(|| true), started.has_ended());
+    let _ = (findings, assert_findings_sum, words, way_into, with_quota);
     let _ = (children, is_root, unprivileged, has_namespaces, result, count);
     let _ = |process: u32| (has_thread(process, ""), all_ready(process));
     let _ = (Stop::make, Stop::leaves, is_stop_named, assert_no_other_cause, own_address, STOPPED_RUNS_MAX);
@@ -162,6 +164,39 @@ pub(crate) fn result_where<'a>(summary: &'a Value, name: &str, is_so: impl Fn(&V
     let results = summary["results"].as_array().expect("results");
     let found = results.iter().find(|result| result["name"] == name && is_so(result));
     found.unwrap_or_else(|| panic!("no result {name} in {results:#?}"))
+}
+
+/// Findings of that cause in what `explain` says.
+pub(crate) fn findings<'a>(said: &'a Value, cause: &str) -> Vec<&'a Value> {
+    let all = said["findings"].as_array().expect("a list");
+    all.iter().filter(|finding| finding["cause"] == cause).collect()
+}
+
+/// Each finding accounts for its whole excess.
+#[track_caller]
+pub(crate) fn assert_findings_sum(said: &Value) {
+    for finding in said["findings"].as_array().expect("a list") {
+        let causes = finding["causes"].as_array().expect("a list");
+        let named: u64 = causes.iter().map(|cause| count(cause, "ns")).sum();
+        assert_eq!(named + count(finding, "unexplained_ns"), count(finding, "excess_ns"), "{finding:#}");
+    }
+}
+
+/// The text, wherever its lines break.
+pub(crate) fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A shell's way into a control group with a quota, for [`punctual_by`].
+pub(crate) fn way_into(group: &ControlGroup) -> String {
+    format!("echo $$ > {} && exec \"$0\" \"$@\"", group.members()[0].display())
+}
+
+/// A control group whose members have so much of each 100 ms. None, and a word, where there can be none.
+pub(crate) fn with_quota(name: &str, quota: Duration) -> Option<ControlGroup> {
+    let group = ControlGroup::new(name);
+    let allowed = group.allow_us(quota.as_micros() as u64);
+    allowed.inspect_err(|reason| punctual_machine::skipped!("{reason}")).ok().map(|()| group)
 }
 
 pub(crate) fn count(value: &Value, field: &str) -> u64 {
