@@ -9,7 +9,7 @@ use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
 use crate::explain::of_run::{evidence, is_part};
-use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::report::section::{Section, TableOf};
 use crate::sample::{Load, Samples};
 use crate::stats::{ERROR, chances};
 use crate::store::{Run, StoreError};
@@ -172,19 +172,14 @@ fn longest(ns: u64) -> String {
 
 /// As tables: what is new, and all.
 pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
-    let mut columns = vec![Column::name("late"), Column::prose("cause")];
-    columns.extend(numbers(["a minute", "with it", "longest, µs", "with it, µs"]));
-    let mut table = Table::new(columns);
-    for one in outliers {
-        table.row([
-            Cell::from(&one.role),
-            Cell::from(one.cause.to_string()),
-            rate(one.per_minute[0]).into(),
-            rate(one.per_minute[1]).into(),
-            longest(one.longest_ns[0]).into(),
-            longest(one.longest_ns[1]).into(),
-        ]);
-    }
+    let table = TableOf::new(outliers)
+        .name("late", |one| &one.role)
+        .prose("cause", |one| one.cause.to_string())
+        .number("a minute", |one| rate(one.per_minute[0]))
+        .number("with it", |one| rate(one.per_minute[1]))
+        .number("longest, µs", |one| longest(one.longest_ns[0]))
+        .number("with it, µs", |one| longest(one.longest_ns[1]))
+        .keyed(1);
     let all = Section::new("Who was late and why, without the fix and with it");
     let all = if outliers.is_empty() { all.words("Nobody.") } else { all.table(table) };
     let new: Vec<&Outlier> = outliers.iter().filter(|one| one.is_new).collect();

@@ -2,7 +2,7 @@
 
 use super::trial::DisruptedTrial;
 use crate::broadcast::overview::mega;
-use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
+use crate::report::section::{Cell, Section, TableOf};
 use crate::summary::Figures;
 use crate::units::{count, dash, fixed};
 
@@ -23,22 +23,13 @@ pub(in crate::broadcast) fn sections(trials: &[DisruptedTrial]) -> Vec<Section> 
     sections
 }
 
-fn keys() -> Vec<Column> {
-    vec![
-        Column::name("engine"),
-        Column::name("what"),
-        Column::number("members"),
-        Column::number("loss/flips %"),
-    ]
-}
-
-fn key(trial: &DisruptedTrial) -> [Cell; 4] {
-    [
-        trial.engine.name().into(),
-        trial.disruption.plural().into(),
-        trial.members.to_string().into(),
-        trial.faults.to_string().into(),
-    ]
+/// A row for each trial, with the columns that say which it is.
+fn table(trials: &[DisruptedTrial]) -> TableOf<&DisruptedTrial> {
+    TableOf::new(trials)
+        .name("engine", |trial| trial.engine.name())
+        .name("what", |trial| trial.disruption.plural())
+        .number("members", |trial| trial.members.to_string())
+        .number("loss/flips %", |trial| trial.faults.to_string())
 }
 
 /// Milliseconds.
@@ -46,28 +37,23 @@ fn millis(ns: u64) -> String {
     fixed(ns as f64 / 1e6, 1)
 }
 
-/// Least, p50, p90 and most: a dash where the sample is too small.
-fn spread(figures: &Figures) -> [Cell; 4] {
+/// With least, p50, p90 and most of some figures: a dash where the sample is too small.
+fn spread<'a>(
+    table: TableOf<&'a DisruptedTrial>,
+    over: &str,
+    of: fn(&DisruptedTrial) -> &Figures,
+) -> TableOf<&'a DisruptedTrial> {
     let text = |ns: Option<u64>| ns.map_or_else(dash, millis);
-    let [min, p50, p90] = [figures.min, figures.p50, figures.p90].map(|ns| text(ns).into());
-    [min, p50, p90, Cell::toned(text(figures.max), Tone::Strong)]
+    let table = table.over(over).number("min", |trial| text(of(trial).min));
+    let table = table.number("p50", |trial| text(of(trial).p50)).number("p90", |trial| text(of(trial).p90));
+    table.number("max", |trial| Cell::strong(text(of(trial).max)))
 }
 
 fn gaps(trials: &[DisruptedTrial]) -> Section {
-    let mut columns = keys();
-    columns.push(Column::number("count"));
-    for over in ["gap", "gap at return", "rejoin"] {
-        columns.extend(["min", "p50", "p90", "max"].map(|head| Column::number(head).over(over)));
-    }
-    let mut table = Table::new(columns).keyed(4);
-    for trial in trials {
-        let mut row: Vec<Cell> = key(trial).into();
-        row.push(count(trial.events.len() as u64).into());
-        for figures in [&trial.gaps, &trial.return_gaps, &trial.rejoins] {
-            row.extend(spread(figures));
-        }
-        table.row(row);
-    }
+    let table = table(trials).number("count", |trial| count(trial.events.len() as u64));
+    let table = spread(table, "gap", |trial| &trial.gaps);
+    let table = spread(table, "gap at return", |trial| &trial.return_gaps);
+    let table = spread(table, "rejoin", |trial| &trial.rejoins);
     let suspicion = trials.iter().map(|trial| trial.suspect_after_ns).max().unwrap_or(0);
     let suspicion = fixed(suspicion as f64 / 1e6, 0);
     let about = format!("ms; all members broadcast; suspected after {suspicion} ms of silence");
@@ -76,22 +62,20 @@ fn gaps(trials: &[DisruptedTrial]) -> Section {
                 the new process, or the end of the stop, until the new life delivered. –: fewer than ten samples lie beyond.";
     Section::new("How long a group stands still when a member goes and comes")
         .about(about)
-        .table(table.without_empty())
+        .table(table.keyed(4).without_empty())
         .note(note)
 }
 
 fn load(trials: &[DisruptedTrial]) -> Section {
-    let mut columns = keys();
-    columns.extend(numbers(["views", "lives", "expelled", "seconds", "messages", "MB/s", "violations"]));
-    let mut table = Table::new(columns).keyed(4);
-    for trial in trials {
-        let mut row: Vec<Cell> = key(trial).into();
-        row.extend([trial.views, trial.lives, trial.expelled].map(|number| Cell::from(count(number))));
-        row.push(fixed(trial.duration_ns as f64 / 1e9, 1).into());
-        row.extend([count(trial.messages).into(), mega(trial.speed()).into()]);
-        row.push(Cell::broken(trial.violation_count));
-        table.row(row);
-    }
+    let table = table(trials)
+        .number("views", |trial| count(trial.views))
+        .number("lives", |trial| count(trial.lives))
+        .number("expelled", |trial| count(trial.expelled))
+        .number("seconds", |trial| fixed(trial.duration_ns as f64 / 1e9, 1))
+        .number("messages", |trial| count(trial.messages))
+        .number("MB/s", |trial| mega(trial.speed()))
+        .number("violations", |trial| Cell::broken(trial.violation_count))
+        .keyed(4);
     let note = "Checked over all lives: survivors delivered one sequence; each other life a piece of it that begins with its first \
                 view; what a survivor broadcast stands in it once, as it was. Views: that began meanwhile. Expelled: lives that \
                 found that the others had gone on. MB/s: of the sequence, over the whole time.";
