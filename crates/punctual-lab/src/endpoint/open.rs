@@ -26,9 +26,10 @@ pub const PORT: u16 = 1;
 const RECORDED: usize = 1024;
 
 /// How much of the library is around the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stack {
     /// Nothing: the bare mechanism, polled or asleep in it.
+    #[default]
     Bare,
     /// The engine alone, polled.
     Engine,
@@ -39,7 +40,7 @@ pub enum Stack {
 }
 
 /// What both ends are told of one trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPlan {
     /// What carries messages; `None`: memory of one process.
     pub medium: Option<Medium>,
@@ -69,19 +70,7 @@ pub struct EndpointPlan {
 impl EndpointPlan {
     /// Without stamps, tags and anything special.
     pub fn new(medium: Option<Medium>, stack: Stack, wake: Wake, size: usize) -> Self {
-        Self {
-            medium,
-            stack,
-            wake,
-            size,
-            stamped: false,
-            sealed: false,
-            due_counts: false,
-            kept: false,
-            interrupted: false,
-            windows: 0,
-            number: 0,
-        }
+        Self { medium, stack, wake, size, ..Self::default() }
     }
 }
 

@@ -12,7 +12,7 @@ use super::waker::Chain;
 use crate::units::micros;
 
 /// A cause, and what it took.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamedCause {
     /// Which.
     pub name: Cause,

@@ -381,17 +381,12 @@ fn take(
             bytes.clear();
             bytes.extend_from_slice(&data);
             Ok(Some(Entry {
-                source,
-                target,
                 sequence: header.sequence.into(),
-                missed: 0,
                 sent_ns: Some(header.publish_time),
                 seen_ns: header.log_time,
-                stamps: None,
                 is_unopened,
                 is_fragment,
-                clock_set_ns: 0,
-                size: bytes.len(),
+                ..Entry::new(source, target, bytes.len())
             }))
         }
         _ => Ok(None),

@@ -59,6 +59,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The first of so many bytes, of which nothing else is known.
+    pub fn new(source: Address, target: Target, size: usize) -> Self {
+        Self {
+            source,
+            target,
+            sequence: 0,
+            missed: 0,
+            sent_ns: None,
+            seen_ns: 0,
+            stamps: None,
+            is_unopened: false,
+            is_fragment: false,
+            clock_set_ns: 0,
+            size,
+        }
+    }
+
     /// The instant that counts: when it was sent, where that is known, else when it was seen.
     pub fn instant_ns(&self) -> u64 {
         self.sent_ns.unwrap_or(self.seen_ns)

@@ -469,19 +469,7 @@ mod tests {
     #[test]
     fn what_was_not_sent_was_not_late() {
         let source = Address { node: NodeId::named("nobody"), port: Port::from(1) };
-        let entry = RecordedEntry {
-            source,
-            target: Target::EVERYONE,
-            sequence: 0,
-            missed: 0,
-            sent_ns: None,
-            seen_ns: 0,
-            stamps: None,
-            is_unopened: false,
-            is_fragment: false,
-            clock_set_ns: 0,
-            size: 0,
-        };
+        let entry = RecordedEntry::new(source, Target::EVERYONE, 0);
         let (to_player, batches) = sync_channel(1);
         let mut batch = Batch::default();
         (0..3).for_each(|sequence| batch.push(RecordedEntry { sequence, ..entry }));

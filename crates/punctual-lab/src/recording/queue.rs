@@ -162,21 +162,7 @@ mod tests {
 
     fn entry(size: usize) -> Entry {
         let source = Address { node: NodeId::named("a"), port: Port::from(1) };
-        let target = Target::EVERYONE;
-        let (sequence, missed, sent_ns, seen_ns, stamps) = (0, 0, None, 0, None);
-        Entry {
-            source,
-            target,
-            sequence,
-            missed,
-            sent_ns,
-            seen_ns,
-            stamps,
-            is_unopened: false,
-            is_fragment: false,
-            clock_set_ns: 0,
-            size,
-        }
+        Entry::new(source, Target::EVERYONE, size)
     }
 
     /// Goal: a writer that does nothing costs memory up to a limit, and one that goes on makes room.

@@ -91,20 +91,10 @@ mod tests {
 
     fn entry(sequence: u64, is_fragment: bool, is_unopened: bool, size: usize) -> Entry {
         let source = Address { node: NodeId::named("camera"), port: 1.into() };
-        Entry {
-            source,
-            target: Target::EVERYONE,
-            sequence,
-            missed: 1,
-            sent_ns: None,
-            // Clocks may be set back.
-            seen_ns: 1_000 - sequence,
-            stamps: None,
-            is_unopened,
-            is_fragment,
-            clock_set_ns: 0,
-            size,
-        }
+        // Clocks may be set back.
+        let seen_ns = 1_000 - sequence;
+        let entry = Entry::new(source, Target::EVERYONE, size);
+        Entry { sequence, missed: 1, seen_ns, is_unopened, is_fragment, ..entry }
     }
 
     fn message(number: u32, size: usize) -> Vec<u8> {

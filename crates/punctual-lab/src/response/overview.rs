@@ -359,14 +359,7 @@ mod tests {
         assert!(lateness(&summary).is_empty());
         let stall =
             |first_index: u64| Stall { release_ns: 9, first_index, messages: 2, longest_ns: 2_600_000_000 };
-        let cause = NamedCause {
-            name: Cause::named("stopped"),
-            ns: 1,
-            share: 0.98,
-            evidence: String::new(),
-            fix: String::new(),
-            verify: String::new(),
-        };
+        let cause = NamedCause { name: Cause::named("stopped"), ns: 1, share: 0.98, ..NamedCause::default() };
         let ahead = Explained {
             side: Some(Side::Responder),
             stage: Some("request.woken".to_owned()),

@@ -73,14 +73,8 @@ mod tests {
     fn found(first_index: u64, stage: &str, cause: &str, behind: Option<u64>) -> Explained {
         let excess_ns = 900_000;
         let stall = Stall { release_ns: 0, first_index, messages: 1, longest_ns: excess_ns };
-        let named = NamedCause {
-            name: Cause::named(cause),
-            ns: excess_ns,
-            share: 1.0,
-            evidence: String::new(),
-            fix: String::new(),
-            verify: String::new(),
-        };
+        let named =
+            NamedCause { name: Cause::named(cause), ns: excess_ns, share: 1.0, ..NamedCause::default() };
         Explained {
             stage: Some(stage.to_owned()),
             side: Some(Side::Responder),

@@ -401,29 +401,21 @@ impl Experiment for ServerSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::setup::tests::settings as of_combinations;
     use super::*;
 
     fn settings() -> ServerSettings {
         ServerSettings {
             models: ServerModel::ALL.into(),
-            connections: vec![4],
             matrices: vec![3],
-            classes: 2,
             workers: vec![1],
-            processors: vec![1],
             lanes: vec![0],
             locks: vec![LineLock::Mutex, LineLock::Ticket, LineLock::Try],
-            tasks: TaskSettings::default(),
-            peer_server: PathBuf::new(),
             hog_ns: 0,
             wanted: Wanted::Closed { think_ns: 1_000_000, is_original: false },
             duration: Duration::from_millis(400),
-            rounds: 1,
             dilates: false,
-            seed: 1,
-            cpus: [None; 2],
-            available: Vec::new(),
-            trace: false,
+            ..of_combinations()
         }
     }
 

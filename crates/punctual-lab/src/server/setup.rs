@@ -181,10 +181,10 @@ pub(super) fn period_ns(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn settings() -> ServerSettings {
+    pub(in crate::server) fn settings() -> ServerSettings {
         ServerSettings {
             models: vec![
                 ServerModel::ThreadsBlocking,

@@ -16,14 +16,7 @@ fn row(name: &str, side: usize) -> Row {
 }
 
 fn explained(name: &str, role: &str, excess_ns: u64) -> Explained {
-    let named = NamedCause {
-        name: Cause::named(name),
-        ns: excess_ns,
-        share: 1.0,
-        evidence: String::new(),
-        fix: String::new(),
-        verify: String::new(),
-    };
+    let named = NamedCause { name: Cause::named(name), ns: excess_ns, share: 1.0, ..NamedCause::default() };
     let stall = Stall { release_ns: 0, first_index: 0, messages: 1, longest_ns: excess_ns };
     Explained {
         side: Some(Side::Responder),

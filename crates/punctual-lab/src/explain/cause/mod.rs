@@ -121,7 +121,7 @@ pub struct Traits {
 }
 
 /// Why. Unexplained if nothing that is known accounts for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Cause(Option<&'static Definition>);
 
 /// The name of what nothing accounts for.

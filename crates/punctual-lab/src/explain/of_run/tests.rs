@@ -11,14 +11,7 @@ use crate::store::{Header, Store};
 fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained {
     let ns = during.1 - during.0;
     let share = if cause.is_empty() { 0.0 } else { 1.0 };
-    let named = NamedCause {
-        name: Cause::named(cause),
-        ns,
-        share,
-        evidence: String::new(),
-        fix: String::new(),
-        verify: String::new(),
-    };
+    let named = NamedCause { name: Cause::named(cause), ns, share, ..NamedCause::default() };
     let stall = Stall { release_ns: during.1, first_index: 0, messages: 2, longest_ns: ns };
     Explained {
         side: Some(side),
