@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{
-    Ended, Place, alone, children, is_root, is_sent, punctual, punctual_by, result, short_survey, summary_of,
-    survey, text, unprivileged,
+    Ended, Place, alone, children, is_root, punctual, punctual_by, result, short_survey, summary_of, survey,
+    text, unprivileged,
 };
 use punctual_lab::sample::Phase;
 use punctual_lab::store::Run;
