@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
 use crate::clock::monotonic_ns;
 use crate::cpu::ThreadUsage;
 
@@ -21,12 +23,22 @@ const ROUNDS: usize = 8;
 /// What a minor fault takes, nanoseconds: a page touched first, less one touched again.
 pub fn fault_ns() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();
-    *COST.get_or_init(|| {
-        let mut memory = vec![0_u8; FRESH_SIZE];
-        let mut rounds = memory.chunks_exact_mut(PAGES * PAGE_SIZE);
-        let costs = (0..ROUNDS).filter_map(|_| round_ns(rounds.next()?));
-        costs.min().unwrap_or(FAULT_NS_MIN).max(FAULT_NS_MIN)
-    })
+    *COST.get_or_init(|| measure().unwrap_or(FAULT_NS_MIN).max(FAULT_NS_MIN))
+}
+
+/// `None` where the kernel gives no memory for it, or none that faults.
+fn measure() -> Option<u64> {
+    // Of a limit on memory, locked memory or address space this takes little; who is at the limit is not measured.
+    let size = ROUNDS * PAGES * PAGE_SIZE;
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+    let start = unsafe { mmap_anonymous(core::ptr::null_mut(), size, protection, flags) }.ok()?;
+    // SAFETY: the whole range was just mapped for reading and writing, is zeroed, and nobody else knows of it.
+    let memory = unsafe { core::slice::from_raw_parts_mut(start.cast::<u8>(), size) };
+    let cost = memory.chunks_exact_mut(PAGES * PAGE_SIZE).filter_map(round_ns).min();
+    // SAFETY: the range is the one from above, and nothing points into it any more.
+    let _ours = unsafe { munmap(start, size) };
+    cost
 }
 
 /// `None` where the pages were there already, or came many at once.

@@ -12,8 +12,8 @@ use punctual::node::BindError;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, StreamError, TakeError};
 use punctual::trace::Stage;
 use punctual::{
-    Bus, Clock, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target,
-    Ticks, Wake,
+    Bus, Clock, Keys, LateLog, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions,
+    Target, Ticks, Wake,
 };
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::event_fd::wait_readable;
@@ -697,6 +697,11 @@ fn role() {
             let refused = node.subscription(PORT, &SubscriptionOptions::default()).unwrap_err().to_string();
             assert!(refused.contains("ulimit -l"), "{refused}");
         }
+        "locked log" => {
+            lock_memory_within_limit();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            LateLog::create(file.path(), Duration::from_millis(1)).unwrap();
+        }
         "writer" => {
             let mut publication =
                 node.publication(Target::port("here", PORT), &ring(4096, WhenFull::HoldBack)).unwrap();
@@ -842,7 +847,7 @@ fn a_message_that_did_not_fit_is_the_next() {
 }
 
 /// The limit of memory that a process locks, bytes.
-const LOCKED_SIZE: u64 = 4 << 20;
+const LOCKED_SIZE: u64 = 8 << 20;
 
 /// Locks what memory it maps from now on, up to the limit.
 fn lock_memory_within_limit() {
@@ -864,6 +869,13 @@ fn a_limit_of_locked_memory_is_an_error() {
     let large = PublicationOptions { ring_size: 2 * LOCKED_SIZE as usize, ..PublicationOptions::default() };
     let _publication = node.publication(Target::port("other", PORT), &large).unwrap();
     Role::start("locked", &name).end();
+}
+
+/// Goal: a program that locks its memory, as far as an ordinary user may, can keep a log of late messages.
+#[test]
+fn a_log_needs_little_locked_memory() {
+    let _alive = watchdog(60);
+    Role::start("locked log", &unique("locked-log")).end();
 }
 
 /// Goal: a reader that is killed inside of a run holds its writer back no longer than until its death is noticed; the next
