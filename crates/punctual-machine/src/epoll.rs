@@ -9,12 +9,16 @@ use rustix::event::epoll;
 
 use crate::SystemError;
 use crate::slept::Slept;
+use crate::sync::{AtomicBool, Ordering};
 
 /// Descriptors reported by one wait. More are reported by the next.
 const EVENTS_MAX: usize = 16;
 
 /// Descriptors reported by one wait that says which.
 const REPORTS_MAX: usize = 64;
+
+/// This process has no `epoll_pwait2`: later waits make one system call each.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// What can be done with a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,10 +131,17 @@ impl EpollSet {
     }
 
     fn wait_into(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> Option<usize> {
-        let ready = match self.wait_precisely(events, timeout) {
-            // Linux before 5.11.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => self.wait_coarsely(events, timeout),
-            ready => ready,
+        // Relaxed: a thread that does not see it yet finds out by itself.
+        let ready = match IS_REFUSED.load(Ordering::Relaxed) {
+            true => self.wait_coarsely(events, timeout),
+            false => self.wait_precisely(events, timeout).or_else(|error| {
+                // Linux before 5.11, or a filter of system calls that refuses those that are younger than itself.
+                if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
+                    return Err(error);
+                }
+                IS_REFUSED.store(true, Ordering::Relaxed);
+                self.wait_coarsely(events, timeout)
+            }),
         };
         // The only errors left are EINTR (look again) and misuse that the types exclude.
         ready.inspect_err(|error| debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted)).ok()
@@ -210,6 +221,54 @@ mod tests {
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0, "not watched");
         set.watch(one.as_fd(), true).unwrap();
         assert_eq!(set.wait(None), 1, "what it had counts");
+    }
+
+    /// From now on the calling thread's calls of this number end so.
+    fn end_calls(number: libc::c_long, how: u32) {
+        let op = |code: u32, jump_true, k| libc::sock_filter { code: code as u16, jt: jump_true, jf: 0, k };
+        let mut program = [
+            // The number stands first in what a filter sees.
+            op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, number as u32),
+            op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+            op(libc::BPF_RET | libc::BPF_K, 0, how),
+        ];
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the kernel copies the program, which is live and as long as stated; the other call takes numbers.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+        }
+    }
+
+    /// Goal: where a filter of system calls refuses the precise wait, waits sleep, and the call is tried once.
+    /// Method: a child refuses it, and after the first wait would be killed by it.
+    #[test]
+    fn a_wait_that_a_filter_refuses_still_sleeps() {
+        let set = EpollSet::new().unwrap();
+        let sleep = || {
+            let before = crate::clock::monotonic_ns();
+            assert_eq!(set.sleep(Some(Duration::from_millis(50))), Slept::ToTheLimit);
+            assert!(crate::clock::monotonic_ns() - before >= 50_000_000);
+        };
+        // SAFETY: the child waits and ends; the alarm ends one that hangs.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes a number.
+            unsafe { libc::alarm(60) };
+            let slept = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+                sleep();
+                end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_KILL_PROCESS);
+                sleep();
+            }));
+            // SAFETY: ends the child, and runs nothing of its parent's.
+            unsafe { libc::_exit(slept.is_err().into()) };
+        }
+        let mut status = -1;
+        // SAFETY: reaps the child from above; the status is live.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     /// Goal: a wait says which descriptor, what can be done with it, and each change once.
