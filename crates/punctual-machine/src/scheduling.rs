@@ -73,20 +73,36 @@ pub fn set_deadline(reservation: Reservation) -> Result<(), SystemError> {
     }
 }
 
+/// `SCHED_FLAG_RESET_ON_FORK` of the kernel's interface.
+const RESET_ON_FORK: u64 = 1;
+
+/// Those of a thread of this process; 0 is the calling one.
+fn attributes_of(thread: u32) -> Option<Attributes> {
+    let mut found = Attributes::default();
+    let size = size_of::<Attributes>() as u32;
+    // SAFETY: the pointer is to a live structure of the size that is stated.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut found, size, 0) };
+    (answer != -1).then_some(found)
+}
+
 /// Slices that the kernel takes for threads of the ordinary class: it moves others to the nearest of these.
 pub const SLICE_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(100);
 
 /// Sets how long the calling thread, of the ordinary class, wants to run at once (Linux 6.12): who asks for a shorter slice than its
-/// neighbours gets the CPU sooner, and has it for less long. No privilege is needed.
+/// neighbours gets the CPU sooner, and has it for less long. Its nice value stays. No privilege is needed.
 pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
     let refused = |source: io::Error| SystemError::new("set slice", format!("{slice:?}"), source);
     if !SLICE_RANGE.contains(&slice) {
         return Err(refused(io::ErrorKind::InvalidInput.into()));
     }
+    // What the call is not told it sets to 0, which takes a privilege if it is less than there was.
+    let now = attributes_of(0).ok_or_else(|| refused(io::Error::last_os_error()))?;
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         policy: libc::SCHED_OTHER as u32,
+        nice: now.nice,
+        flags: now.flags & RESET_ON_FORK,
         runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
         ..Attributes::default()
     };
@@ -100,12 +116,8 @@ pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
 /// How urgent a thread of this process is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all
 /// else. `unknown` if it has ended.
 pub fn urgency_of(thread: u32) -> String {
-    let mut found = Attributes::default();
-    let size = size_of::<Attributes>() as u32;
-    // SAFETY: the pointer is to a live structure of the size that is stated.
-    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut found, size, 0) };
+    let Some(found) = attributes_of(thread) else { return "unknown".to_owned() };
     match i32::try_from(found.policy) {
-        _ if answer == -1 => "unknown".to_owned(),
         Ok(libc::SCHED_FIFO) => format!("fifo:{}", found.priority),
         Ok(libc::SCHED_RR) => format!("rr:{}", found.priority),
         _ if found.policy == POLICY_DEADLINE => {
@@ -188,18 +200,34 @@ mod tests {
         assert!(crate::clock::monotonic_ns() >= instant);
     }
 
+    /// Goal: a thread that is less urgent than others stays so with a slice, and needs no privilege for it.
+    #[test]
+    fn a_slice_leaves_the_nice_value() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        for is_privileged in [true, false] {
+            let set = std::thread::spawn(move || {
+                set_nice(19).expect("less urgent than any");
+                if !is_privileged {
+                    let mut ours = capabilities(None).expect("of this thread");
+                    ours.effective -= CapabilitySet::SYS_NICE;
+                    set_capabilities(None, ours).expect("they may be given up");
+                }
+                let set = set_slice(Duration::from_millis(1));
+                let id = rustix::thread::gettid().as_raw_pid();
+                set.map(|()| urgency_of(id.cast_unsigned()))
+            });
+            let urgency = set.join().expect("the thread ends");
+            assert_eq!(urgency.expect("it needs no privilege"), "nice:19");
+        }
+    }
+
     /// Goal: the kernel keeps the slice that was asked for, where it knows of slices.
     #[test]
     fn a_slice_is_kept() {
         let slice = Duration::from_millis(1);
         let kept = std::thread::spawn(move || {
             set_slice(slice)?;
-            let mut found = Attributes::default();
-            let size = size_of::<Attributes>() as u32;
-            // SAFETY: the pointer is to a live structure of the size that is stated; pid 0 is the calling thread.
-            let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, size, 0) };
-            assert_eq!(answer, 0);
-            Ok::<u64, SystemError>(found.runtime)
+            Ok::<u64, SystemError>(attributes_of(0).expect("it is there").runtime)
         });
         match kept.join().expect("the thread ends").expect("it needs no privilege") {
             0 => crate::skipped!("this kernel has no slices (Linux 6.12)"),
