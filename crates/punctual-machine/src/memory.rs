@@ -556,6 +556,27 @@ mod tests {
         assert_eq!(word(&again, 0), 0);
     }
 
+    /// Goal: that holds for a thread that has closed all signals before it maps, as a program's workers do.
+    #[test]
+    fn a_truncated_file_does_not_end_a_thread_without_signals() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("closed");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        let read = std::thread::spawn(move || {
+            let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            // SAFETY: `sigfillset` initialises the set, which the other call reads; the mask is this thread's, which ends below.
+            let refused = unsafe {
+                libc::sigfillset(all.as_mut_ptr());
+                libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), core::ptr::null_mut())
+            };
+            assert_eq!(refused, 0);
+            let theirs = Mapping::open(&path, Access::Read).unwrap();
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+            theirs.object::<AtomicU64>(4096).unwrap().load(Ordering::Relaxed)
+        });
+        assert_eq!(read.join().unwrap(), 0);
+    }
+
     #[test]
     fn a_slice_keeps_its_mapping() {
         let memory = Arc::new(Mapping::anonymous(4096).unwrap());

@@ -4,6 +4,7 @@
 //! sealed against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by
 //! private zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory
 //! no longer changes. libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to who handled it before.
+//! A thread that has closed the signal would be killed all the same: who maps a file opens it for itself.
 //!
 //! Rules, cited by the SAFETY comments:
 //! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.
@@ -66,8 +67,9 @@ impl Entries {
 /// Who handled the signal before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on a truncation of what is mapped there does no harm.
+/// From now on a truncation of what is mapped there does no harm to the calling thread, nor to others that have not closed SIGBUS.
 pub(crate) fn guard(start: *const u8, size: usize) -> Result<(), SystemError> {
+    open_signal()?;
     let mut entries = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if BEFORE.get().is_none() {
         install()?;
@@ -84,6 +86,22 @@ pub(crate) fn forget(start: *const u8) {
     if let Some(range) = entries.used.remove(&(start as u64)) {
         range.leave();
         entries.free.push(range);
+    }
+}
+
+/// Opens SIGBUS for the calling thread. A program's workers often close all signals, and the kernel kills a thread that touches what is
+/// gone while the signal is closed.
+fn open_signal() -> Result<(), SystemError> {
+    let mut bus = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the set, `sigaddset` changes it, and `pthread_sigmask` reads it.
+    let refused = unsafe {
+        libc::sigemptyset(bus.as_mut_ptr());
+        libc::sigaddset(bus.as_mut_ptr(), libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, bus.as_ptr(), core::ptr::null_mut())
+    };
+    match refused {
+        0 => Ok(()),
+        error => Err(SystemError::new("open signal", "SIGBUS", std::io::Error::from_raw_os_error(error))),
     }
 }
 
