@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::SystemError;
+use crate::process::Maker;
 use crate::slept::Slept;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -123,6 +124,7 @@ pub struct AsyncIo {
     watched: Vec<OwnedFd>,
     /// The thread that claimed them last.
     owner: Option<Owner>,
+    maker: Maker,
 }
 
 /// As many as a medium has: the first wait allocates nothing then.
@@ -130,7 +132,8 @@ const DESCRIPTORS_USUAL: usize = 2;
 
 impl Default for AsyncIo {
     fn default() -> Self {
-        Self { watched: Vec::with_capacity(DESCRIPTORS_USUAL), owner: None }
+        let watched = Vec::with_capacity(DESCRIPTORS_USUAL);
+        Self { watched, owner: None, maker: Maker::this_process() }
     }
 }
 
@@ -219,6 +222,10 @@ fn set_async(descriptor: BorrowedFd<'_>, signal: Option<i32>) -> Result<(), Syst
 
 impl Drop for AsyncIo {
     fn drop(&mut self) {
+        // The open files of a forked child are its parent's, which goes on to wait for them.
+        if !self.maker.is_this_process() {
+            return;
+        }
         // Another component of the node may sleep until these descriptors wake it. A thread that has ended has no number.
         let is_ours = |descriptor: &&OwnedFd| {
             Owner::of(descriptor.as_fd()).is_none_or(|owner| owner.id == 0 || Some(owner) == self.owner)

@@ -6,6 +6,7 @@
 //!    outside of the compiler's sight: a peer may write at any instant, and nothing here assumes that it does not.
 //! 3. Only types for which every bit pattern is a value may stand in shared memory ([`SharedObject`]).
 //! 4. A mapping that was opened for reading is never stored to: the processor would refuse (SIGSEGV).
+//! 5. Only the process that made a mapping takes it away. A child may not have it (`MADV_DONTFORK`), or something else there.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
@@ -24,6 +25,7 @@ use crate::SystemError;
 use crate::life::LifeLock;
 pub use crate::memory_traits::SharedObject;
 use crate::own_file::FileIdentity;
+use crate::process::Maker;
 
 /// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
 pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
@@ -51,6 +53,7 @@ pub enum Access {
 pub struct Mapping {
     start: NonNull<u8>,
     size: usize,
+    maker: Maker,
 }
 
 // SAFETY: a `Mapping` is an address range; all access goes through atomics (rule 2).
@@ -258,7 +261,7 @@ impl Mapping {
         let start = start.map_err(|error| SystemError::new(SystemError::MAP, object(), error))?;
         let start =
             NonNull::new(start.cast()).ok_or_else(|| SystemError::last(SystemError::MAP, object()))?;
-        Ok(Self { start, size })
+        Ok(Self { start, size, maker: Maker::this_process() })
     }
 
     /// Size, bytes.
@@ -459,9 +462,13 @@ fn allow_size(size: usize) -> rustix::io::Result<()> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Rule 5. Another thread of the parent may have been changing the table of ranges when it forked, too.
+        if !self.maker.is_this_process() {
+            return;
+        }
         crate::label!("memory.unmap");
         crate::truncation::forget(self.start.as_ptr());
-        // SAFETY: the range is the one that was mapped, and no reference into it outlives `self` (rule 1).
+        // SAFETY: the range is the one that this process mapped (rule 5), and no reference into it outlives `self` (rule 1).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
         crate::label!("memory.unmap.done");
         debug_assert!(unmapped.is_ok(), "the range is our own");
@@ -554,6 +561,35 @@ mod tests {
         drop((ours, theirs));
         let again = Mapping::anonymous(4096).unwrap();
         assert_eq!(word(&again, 0), 0);
+    }
+
+    /// Goal: a child that drops what its parent mapped takes away nothing: what the child does not inherit may be another mapping
+    /// by now. Method: it maps something of its own there.
+    #[test]
+    fn a_child_unmaps_nothing_of_its_parent() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("forked");
+        std::fs::write(&path, [0; PAGE_SIZE]).unwrap();
+        let page = Mapping::placeholder(&File::open(&path).unwrap(), &path).unwrap();
+        let start = page.start.as_ptr();
+        // SAFETY: the child maps, drops, looks and ends; the alarm ends one that hangs.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: nothing is there in the child, or this fails; what is read is mapped then, or the child dies of it.
+            let code = unsafe {
+                libc::alarm(60);
+                let own = libc::mmap(start.cast(), PAGE_SIZE, libc::PROT_READ, flags, -1, 0);
+                drop(page);
+                i32::from(own != start.cast() || start.read_volatile() != 0)
+            };
+            // SAFETY: ends the child, and runs nothing of its parent's.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = -1;
+        // SAFETY: reaps the child from above; the status is live.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     /// Goal: that holds for a thread that has closed all signals before it maps, as a program's workers do.

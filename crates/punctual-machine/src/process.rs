@@ -3,6 +3,29 @@
 //! Whether a process lives is not asked by its pid, which means nothing in another namespace and is used again: see
 //! [`crate::life`].
 
+use crate::handles::{forks, watch_forks};
+
+/// The process that made something. A child that it forks later is another one: it has a copy of the value, and what that
+/// shares with others stays its parent's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maker {
+    forks: u32,
+}
+
+impl Maker {
+    /// The calling process.
+    pub fn this_process() -> Self {
+        watch_forks();
+        Self { forks: forks() }
+    }
+
+    /// Whether the calling process is the one.
+    #[inline]
+    pub fn is_this_process(self) -> bool {
+        self.forks == forks()
+    }
+}
+
 /// A process, as people name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity {

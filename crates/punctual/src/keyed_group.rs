@@ -260,6 +260,9 @@ impl GroupMember {
 
 impl Drop for GroupMember {
     fn drop(&mut self) {
+        if !self.carrier.is_of_this_process() {
+            return;
+        }
         self.leave();
         // Once only: nobody repeats it. If it is lost, the leader's lease ends.
         self.transmit(monotonic_ns());

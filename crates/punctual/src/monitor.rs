@@ -271,6 +271,9 @@ impl Drop for Shown<'_> {
 
 impl Drop for MemoryEnd {
     fn drop(&mut self) {
+        if !self.subscription.streams().about.maker.is_this_process() {
+            return;
+        }
         self.subscription.streams().about.page.close_row(self.row, 0);
     }
 }

@@ -12,7 +12,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_machine::life::{self, Life, LifeLock};
 use punctual_machine::memory::{Access, MappedSlice, Mapping};
-use punctual_machine::process::{ProcessIdentity, random, user};
+use punctual_machine::process::{Maker, ProcessIdentity, random, user};
 use punctual_proto::Nanos;
 use punctual_proto::limits::NAME_SIZE_MAX;
 
@@ -71,6 +71,7 @@ pub(crate) struct Counters {
     words: MappedSlice<Counter>,
     /// Its file, and what says that we live.
     file: Option<(PathBuf, LifeLock)>,
+    maker: Maker,
 }
 
 impl Counters {
@@ -122,7 +123,7 @@ impl Counters {
     }
 
     fn of(memory: Mapping) -> Option<Self> {
-        Some(Self { words: all_words(memory)?, file: None })
+        Some(Self { words: all_words(memory)?, file: None, maker: Maker::this_process() })
     }
 }
 
@@ -137,7 +138,9 @@ impl Deref for Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        if let Some((path, _)) = &self.file {
+        if let Some((path, _)) = &self.file
+            && self.maker.is_this_process()
+        {
             punctual_machine::label!("page.remove");
             let _swept_meanwhile = std::fs::remove_file(path);
             punctual_machine::label!("page.folder");

@@ -75,15 +75,20 @@ mod current {
 
         #[cold]
         fn first_seen() -> Option<Self> {
-            // SAFETY: the handler stores two numbers: it allocates nothing, takes no lock, and may run in any child.
-            WATCH_FORKS.call_once(|| unsafe {
-                libc::pthread_atfork(None, None, Some(handle_child));
-            });
+            watch_forks();
             let next = |last: u32| (last < THREADS_MAX).then(|| last + 1);
             let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
             NUMBER.set(last + 1);
             Some(Self { number: last + 1, here: PhantomData })
         }
+    }
+
+    /// From now on [`forks`] counts.
+    pub(crate) fn watch_forks() {
+        // SAFETY: the handler stores two numbers: it allocates nothing, takes no lock, and may run in any child.
+        WATCH_FORKS.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(handle_child));
+        });
     }
 
     /// In a child of this process, whose only thread this is.
@@ -100,6 +105,8 @@ mod current {
 
 #[cfg(not(loom))]
 pub use current::forks;
+#[cfg(not(loom))]
+pub(crate) use current::watch_forks;
 
 #[cfg(loom)]
 fn forks() -> u32 {

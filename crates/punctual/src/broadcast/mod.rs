@@ -399,6 +399,11 @@ impl AsFd for Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        // A forked child has not got the thread, and the node is its parent's.
+        if !self.sender.is_of_this_process() {
+            std::mem::forget(self.caretaker.take());
+            return;
+        }
         self.shared.stop();
         self.sender.nudge();
         if let Some(caretaker) = self.caretaker.take() {

@@ -5,7 +5,7 @@ use super::{Communicator, End};
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.kept {
+        if self.kept && self.is_of_this_process() {
             // It is in no inbox and in no ring any more: its account says delivered.
             let _nobody_has_it = self.message();
         }

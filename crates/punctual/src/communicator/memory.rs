@@ -214,6 +214,9 @@ impl AsFd for MemoryEnd {
 
 impl Drop for MemoryEnd {
     fn drop(&mut self) {
+        if !self.subscription.streams().about.maker.is_this_process() {
+            return;
+        }
         self.outlet.flush();
         let unread = self.subscription.close();
         let page = &self.subscription.streams().about.page;

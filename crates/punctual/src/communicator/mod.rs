@@ -158,6 +158,11 @@ impl Communicator {
         new
     }
 
+    /// Not in a child that was forked since: what it has is a copy, and the node is its parent's.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.about().maker.is_this_process()
+    }
+
     fn about(&self) -> &About {
         match &self.end {
             End::Wire(end) => &end.core().about,

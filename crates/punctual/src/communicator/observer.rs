@@ -139,6 +139,11 @@ impl Observer {
 
 impl Drop for Observer {
     fn drop(&mut self) {
+        // A forked child has not got the thread, and the node is its parent's.
+        if !self.sender.is_of_this_process() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let _panicked_or_done = self.end();
     }
 }

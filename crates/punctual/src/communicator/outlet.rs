@@ -245,6 +245,9 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
+        if !self.streams.about.maker.is_this_process() {
+            return;
+        }
         // What was queued goes before its sender does.
         self.flush();
     }

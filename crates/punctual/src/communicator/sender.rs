@@ -68,6 +68,15 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
+    /// As [`super::Communicator::is_of_this_process`].
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        let about = match &self.0 {
+            End::Wire(sender) => &sender.core.about,
+            End::Memory(sender) => sender.outlet.about(),
+        };
+        about.maker.is_this_process()
+    }
+
     pub(super) fn wire(sender: WireSender) -> Self {
         Self(End::Wire(sender))
     }

@@ -364,6 +364,9 @@ impl AsFd for WireEnd {
 
 impl Drop for WireEnd {
     fn drop(&mut self) {
+        if !self.core.about.maker.is_this_process() {
+            return;
+        }
         self.disarm();
         // What was queued goes before its sender does.
         self.core.sending().flush();

@@ -466,7 +466,7 @@ impl Traffic {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if self.communicator.is_there() {
+        if self.communicator.is_there() && self.communicator.is_of_this_process() {
             self.withdraw();
         }
     }

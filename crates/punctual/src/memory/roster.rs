@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Doorbell, Notification, sender_fence};
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::process::Maker;
 use punctual_proto::limits::NODES_MAX;
 
 use super::segment::{Bells, Owner, READERS_BELL, Segment, State, WATCHER};
@@ -118,6 +119,7 @@ pub(super) struct Roster {
     pub(super) came: Counter,
     pub(super) went: Counter,
     pub(super) died: Counter,
+    maker: Maker,
 }
 
 impl Roster {
@@ -133,6 +135,7 @@ impl Roster {
             came: Counter::default(),
             went: Counter::default(),
             died: Counter::default(),
+            maker: Maker::this_process(),
         };
         punctual_machine::label!("roster.scan");
         if let Err(error) = roster.enter() {
@@ -396,6 +399,10 @@ impl Roster {
 
 impl Drop for Roster {
     fn drop(&mut self) {
+        // In a forked child: the node is its parent's, and stays.
+        if !self.maker.is_this_process() {
+            return;
+        }
         punctual_machine::label!("roster.close");
         self.own.set_state(State::Closed);
         punctual_machine::label!("roster.farewell");

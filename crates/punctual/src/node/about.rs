@@ -2,7 +2,7 @@
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
-use punctual_machine::process::{ProcessIdentity, random};
+use punctual_machine::process::{Maker, ProcessIdentity, random};
 use punctual_proto::NodeId;
 use punctual_proto::seal::SEAL_SIZE;
 
@@ -36,6 +36,8 @@ pub(crate) struct About {
     pub(crate) page: Page,
     /// Whose page that is.
     pub(crate) owner: PageOwner,
+    /// A child that is forked drops what the node has, and tells nobody of it: the node is its parent's.
+    pub(crate) maker: Maker,
     /// Largest message that goes in one frame, bytes.
     pub(crate) payload_size_max: usize,
     /// For larger ones.
@@ -78,6 +80,7 @@ impl About {
             clock: Clock::get(),
             page,
             owner,
+            maker: Maker::this_process(),
             payload_size_max,
             large,
             seals,

@@ -519,7 +519,9 @@ impl AsFd for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.disarm();
+        if self.streams().about.maker.is_this_process() {
+            self.disarm();
+        }
     }
 }
 

@@ -247,6 +247,11 @@ impl TimeKeeper {
 
 impl Drop for TimeKeeper {
     fn drop(&mut self) {
+        // A forked child has not got the thread, and the node is its parent's.
+        if !self.sender.is_of_this_process() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stop.raise();
         self.sender.nudge();
         if let Some(thread) = self.thread.take() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Pace, Ticks};
+use punctual_machine::process::Maker;
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
@@ -41,6 +42,7 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     last: usize,
     announcements: Pace,
     sealer: Option<NodeSealer>,
+    maker: Maker,
 }
 
 /// The frames to one node.
@@ -78,6 +80,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
             sealer,
+            maker: Maker::this_process(),
         }
     }
 
@@ -275,6 +278,10 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
 
 impl<T: MediumTransmit> Drop for WireTransmit<T> {
     fn drop(&mut self) {
+        // A forked child does not say goodbye in its parent's name.
+        if !self.maker.is_this_process() {
+            return;
+        }
         self.announce_to_each(Kind::Goodbye);
         self.announce(Kind::Goodbye, None, 0);
     }

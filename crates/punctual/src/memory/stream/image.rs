@@ -470,6 +470,9 @@ impl Drop for Told<'_> {
 
 impl Drop for Image {
     fn drop(&mut self) {
+        if !self.streams.about.maker.is_this_process() {
+            return;
+        }
         self.streams.give_back_row(&self.row, &self.peer);
         self.peer.segment.bell(READERS_BELL).announce_visit(true);
     }

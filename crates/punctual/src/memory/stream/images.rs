@@ -471,6 +471,9 @@ impl Images {
 
 impl Drop for Images {
     fn drop(&mut self) {
+        if !self.streams.about.maker.is_this_process() {
+            return;
+        }
         if !self.has_ended {
             self.end();
         }

@@ -454,6 +454,9 @@ impl Publication {
 
 impl Drop for Publication {
     fn drop(&mut self) {
+        if !self.streams.about.maker.is_this_process() {
+            return;
+        }
         // Of a run that was forgotten something may be left.
         self.writer.publish_tail();
         self.file.close();
