@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -54,6 +54,8 @@ pub struct Mapping {
     start: NonNull<u8>,
     size: usize,
     maker: Maker,
+    /// Addresses in it that writers of rings have to themselves.
+    written: Mutex<Vec<Range<usize>>>,
 }
 
 // SAFETY: a `Mapping` is an address range; all access goes through atomics (rule 2).
@@ -261,12 +263,24 @@ impl Mapping {
         let start = start.map_err(|error| SystemError::new(SystemError::MAP, object(), error))?;
         let start =
             NonNull::new(start.cast()).ok_or_else(|| SystemError::last(SystemError::MAP, object()))?;
-        Ok(Self { start, size, maker: Maker::this_process() })
+        Ok(Self { start, size, maker: Maker::this_process(), written: Mutex::default() })
     }
 
     /// Size, bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Takes these addresses for the writer of a ring; `false` if another one has some of them.
+    pub(crate) fn take_for_writing(&self, ranges: [Range<usize>; 2]) -> bool {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlaps =
+            |one: &Range<usize>| written.iter().any(|other| one.start < other.end && other.start < one.end);
+        let is_free = !ranges.iter().any(overlaps);
+        if is_free {
+            written.extend(ranges);
+        }
+        is_free
     }
 
     /// The object at `offset`, if it lies inside and is aligned.

@@ -1,7 +1,7 @@
 //! Where a ring lies: in a shared mapping, or in memory of this process.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::memory_traits::SharedObject;
 use crate::mutant::{fence, ordering};
@@ -47,15 +47,24 @@ impl Default for RingControl {
     }
 }
 
+/// A ring of this process.
+#[derive(Debug)]
+struct Heap {
+    control: RingControl,
+    words: Box<[AtomicU64]>,
+    /// Set by its writer.
+    writer: OnceLock<()>,
+}
+
 /// What keeps the memory of a ring alive.
 #[derive(Clone, Debug)]
 enum Keeper {
     Heap {
-        _heap: Arc<(RingControl, Box<[AtomicU64]>)>,
+        heap: Arc<Heap>,
     },
     #[cfg(not(loom))]
     Mapping {
-        _mapping: Arc<crate::memory::Mapping>,
+        mapping: Arc<crate::memory::Mapping>,
     },
 }
 
@@ -66,10 +75,10 @@ pub struct RingMemory {
     words: NonNull<[AtomicU64]>,
     /// The mask that leaves of a position the offset of its word, bytes.
     offset_mask: usize,
-    _keeper: Keeper,
+    keeper: Keeper,
 }
 
-// SAFETY: the pointers point to what `_keeper` keeps alive and in place, and to atomics only.
+// SAFETY: the pointers point to what `keeper` keeps alive and in place, and to atomics only.
 unsafe impl Send for RingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RingMemory {}
@@ -92,9 +101,9 @@ impl RingMemory {
     pub fn on_heap(capacity: usize) -> Self {
         assert!(is_capacity(capacity), "a ring of {capacity} bytes");
         let words: Box<[AtomicU64]> = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
-        let heap = Arc::new((RingControl::default(), words));
-        let (control, words) = (NonNull::from(&heap.0), NonNull::from(&*heap.1));
-        Self { control, words, offset_mask: offset_mask(capacity), _keeper: Keeper::Heap { _heap: heap } }
+        let heap = Arc::new(Heap { control: RingControl::default(), words, writer: OnceLock::new() });
+        let (control, words) = (NonNull::from(&heap.control), NonNull::from(&*heap.words));
+        Self { control, words, offset_mask: offset_mask(capacity), keeper: Keeper::Heap { heap } }
     }
 
     /// A ring in a mapping: its control words at `control_at`, its records at `records_at`. None if that
@@ -111,8 +120,21 @@ impl RingMemory {
         }
         let control = NonNull::from(mapping.object::<RingControl>(control_at)?);
         let words = NonNull::from(mapping.objects::<AtomicU64>(records_at, capacity / 8)?);
-        let _keeper = Keeper::Mapping { _mapping: mapping };
-        Some(Self { control, words, offset_mask: offset_mask(capacity), _keeper })
+        Some(Self { control, words, offset_mask: offset_mask(capacity), keeper: Keeper::Mapping { mapping } })
+    }
+
+    /// Whether its one writer is to be made now, and was not before: a writer gives out its records as bytes of its own.
+    pub(super) fn take_for_writing(&self) -> bool {
+        match &self.keeper {
+            Keeper::Heap { heap } => heap.writer.set(()).is_ok(),
+            #[cfg(not(loom))]
+            Keeper::Mapping { mapping } => {
+                let range = |start: usize, size| start..start + size;
+                let control = range(self.control.addr().get(), RING_CONTROL_SIZE);
+                let records = range(self.words.cast::<u8>().addr().get(), self.capacity());
+                mapping.take_for_writing([control, records])
+            }
+        }
     }
 
     /// Size of the ring, bytes.
@@ -123,7 +145,7 @@ impl RingMemory {
 
     #[inline]
     pub(super) fn control(&self) -> &RingControl {
-        // SAFETY: the pointer is to a live object that `_keeper` keeps alive and in place.
+        // SAFETY: the pointer is to a live object that `keeper` keeps alive and in place.
         unsafe { self.control.as_ref() }
     }
 

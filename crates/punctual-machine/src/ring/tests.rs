@@ -493,3 +493,31 @@ fn numbers_account_for_every_record() {
     assert_eq!(writer.sequence(), number);
     assert!(read > 10_000 && reader.lost() > 10_000, "{read} read, {} lost", reader.lost());
 }
+
+/// Goal: safe code cannot have two writers of one ring, whose claims would be the same bytes.
+#[test]
+#[should_panic(expected = "a ring has one writer")]
+fn a_ring_on_the_heap_has_one_writer() {
+    let memory = RingMemory::on_heap(4096);
+    let _first = RingWriter::new(memory.clone());
+    RingWriter::new(memory);
+}
+
+/// Goal: nor of two that overlap in one mapping, while those that do not have a writer each.
+#[test]
+fn rings_that_overlap_have_one_writer() {
+    const PAGE: usize = 4096;
+    let mapping = Arc::new(crate::memory::Mapping::anonymous(8 * PAGE).unwrap());
+    let take = |control_at, records_at| {
+        let memory = RingMemory::in_mapping(Arc::clone(&mapping), control_at, records_at, PAGE).unwrap();
+        std::panic::catch_unwind(|| RingWriter::new(memory)).is_ok()
+    };
+    assert!(take(0, PAGE));
+    assert!(take(2 * PAGE, 3 * PAGE));
+    for (control_at, records_at) in
+        [(0, PAGE), (0, 5 * PAGE), (4 * PAGE, PAGE + 2048), (PAGE + 128, 5 * PAGE)]
+    {
+        assert!(!take(control_at, records_at), "{control_at} {records_at}");
+    }
+    assert!(take(4 * PAGE, 5 * PAGE));
+}

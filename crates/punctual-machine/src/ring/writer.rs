@@ -79,7 +79,11 @@ pub struct RingWriter {
 
 impl RingWriter {
     /// The writer of a ring that nothing was written to.
+    ///
+    /// # Panics
+    /// If it has had a writer: two would give out the same bytes.
     pub fn new(memory: RingMemory) -> Self {
+        assert!(memory.take_for_writing(), "a ring has one writer");
         let (held_at, frame_size_max) = (memory.capacity() as u64, frame_size_max(memory.capacity()));
         let is_aligned = memory.is_aligned();
         Self {
