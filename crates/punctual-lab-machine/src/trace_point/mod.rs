@@ -23,7 +23,7 @@ use deferred::DeferredWork;
 pub use event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
 pub use perf_data::{PerfData, PerfThread, read_perf_data};
 use record::Layouts;
-use ring::Ring;
+use ring::{Ring, RingError};
 
 use crate::host::cpus_online;
 use punctual_machine::SystemError;
@@ -91,10 +91,11 @@ impl TraceRecorder {
             .ok_or_else(|| SystemError::new("list", "the CPUs", io::Error::from(io::ErrorKind::NotFound)))?;
         let ids = layouts.ids(!filters_deferred);
         let mut rings = Vec::with_capacity(cpus.len());
+        let locked = (cpus.len(), cpus.len() * ring_size);
         for cpu in cpus {
             let number = u32::try_from(cpu).unwrap_or(u32::MAX);
             let ring = Ring::open(number, &ids, calls.len(), ring_size)
-                .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise(error)))?;
+                .map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), advise_on(error, locked)))?;
             if let Some(filter) = filter {
                 ring.filter(filter)
                     .map_err(|error| SystemError::new("filter", format!("CPU {cpu}"), error))?;
@@ -191,6 +192,22 @@ fn check_process_ids() -> Result<(), SystemError> {
     }
     let text = "threads have other numbers in this container than in the kernel: run it with the host's process namespace (--pid=host)";
     Err(SystemError::new("trace", "this host", io::Error::new(io::ErrorKind::Unsupported, text)))
+}
+
+/// What to do about a ring that is not to be had, where those of so many CPUs lock so many bytes.
+fn advise_on(error: RingError, (cpus, size): (usize, usize)) -> io::Error {
+    match error {
+        RingError::Event(error) => advise(error),
+        // Beyond half a megabyte for each CPU the kernel asks the limit of locked memory, and answers as it does to who may not trace.
+        RingError::Memory(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            let size = size >> 20;
+            let text = format!(
+                "the rings of {cpus} CPUs lock {size} MiB: that needs CAP_IPC_LOCK, or a higher limit (ulimit -l)"
+            );
+            io::Error::new(error.kind(), text)
+        }
+        RingError::Memory(error) => error,
+    }
 }
 
 fn advise(error: io::Error) -> io::Error {

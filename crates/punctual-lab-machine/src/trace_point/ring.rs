@@ -60,6 +60,21 @@ const PAUSE: libc::c_ulong = 0x4004_2409;
 /// `PERF_EVENT_IOC_SET_FILTER`.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
+/// What a ring could not get.
+#[derive(Debug)]
+pub(super) enum RingError {
+    /// An event.
+    Event(io::Error),
+    /// Its memory, which the kernel locks.
+    Memory(io::Error),
+}
+
+impl From<io::Error> for RingError {
+    fn from(error: io::Error) -> Self {
+        Self::Event(error)
+    }
+}
+
 /// Events of one CPU that write one ring.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -89,17 +104,19 @@ pub(super) struct RingCopy {
 impl Ring {
     /// The ring of one CPU, of `size` bytes, for tracepoints by their numbers. They are not enabled yet. So many of the
     /// last are `filtered` by [`Self::filter`].
-    pub(super) fn open(cpu: u32, ids: &[u16], filtered: usize, size: usize) -> io::Result<Self> {
+    pub(super) fn open(cpu: u32, ids: &[u16], filtered: usize, size: usize) -> Result<Self, RingError> {
         let open = |&id: &u16| open_event(cpu, TRACEPOINT, id.into());
         let events = ids.iter().map(open).collect::<io::Result<Vec<_>>>()?;
-        let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let first = events.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let page_size = rustix::param::page_size();
         // SAFETY: a new mapping at an address of the kernel's choice replaces none. Mapped without the right to write, the
         // ring overwrites its oldest records.
         let start = unsafe {
             rustix::mm::mmap(ptr::null_mut(), page_size + size, ProtFlags::READ, MapFlags::SHARED, first, 0)
-        }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        };
+        let start = start.map_err(|error| RingError::Memory(error.into()))?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
         let ring = Self { events, filtered, output: None, start, page_size, size };
         for event in &ring.events[1..] {
             control(event, SET_OUTPUT, ring.events[0].as_raw_fd().cast_unsigned().into())?;

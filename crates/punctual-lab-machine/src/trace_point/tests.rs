@@ -193,3 +193,32 @@ fn deferred_work_is_recorded_where_it_interrupts() {
     let is_right = |&[sum, whole_sum, took]: &[u64; 3]| sum * 4 > whole_sum * 3 && sum <= took;
     assert!(tries.iter().any(is_right), "recorded, whole, and the time it took: {tries:?}");
 }
+
+/// Goal: who may trace and may not lock the rings is told that, and not to get the right that it has.
+#[test]
+fn a_limit_of_locked_memory_is_named() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    if recorder().is_none() {
+        return;
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if paranoid.trim() == "-1" {
+        punctual_machine::skipped!("this host lets everybody lock as much (perf_event_paranoid)");
+        return;
+    }
+    let before = getrlimit(Resource::Memlock);
+    setrlimit(Resource::Memlock, Rlimit { current: Some(0), ..before }).unwrap();
+    let refused = std::thread::spawn(|| {
+        let mut ours = capabilities(None).unwrap();
+        ours.effective -= CapabilitySet::IPC_LOCK;
+        set_capabilities(None, ours).unwrap();
+        TraceRecorder::start_with(RING_SIZE).map(drop)
+    });
+    let refused = refused.join();
+    setrlimit(Resource::Memlock, before).unwrap();
+    let error = refused.unwrap().unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("CAP_IPC_LOCK") && said.contains("ulimit -l"), "{said}");
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}
