@@ -27,6 +27,34 @@ const MATCH_ANY: u64 = 0xffff_ffff;
 const WAIT: u64 = 1;
 const CANCEL: u64 = 2;
 
+/// What a mechanism needs of io_uring. Where the kernel lacks it, its wake-ups would seem to be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    TimeLimit,
+    LastingPoll,
+    QuietSuccess,
+    Message,
+    FutexWait,
+}
+
+const FOR_MESSAGE: &[Need] = &[Need::TimeLimit, Need::QuietSuccess, Need::Message];
+const FOR_FUTEX: &[Need] = &[Need::TimeLimit, Need::FutexWait];
+const FOR_POLL: &[Need] = &[Need::TimeLimit, Need::LastingPoll];
+
+/// An error that says what is lacking first.
+fn check(needs: &[Need], has: impl Fn(Need) -> bool) -> std::io::Result<()> {
+    let Some(lacking) = needs.iter().find(|&&need| !has(need)) else { return Ok(()) };
+    let (what, first) = match lacking {
+        Need::TimeLimit => ("waits with a time limit", "5.11"),
+        Need::LastingPoll => ("polls that last", "5.13"),
+        Need::QuietSuccess => ("operations without a completion", "5.17"),
+        Need::Message => ("MSG_RING", "5.18"),
+        Need::FutexWait => ("FUTEX_WAIT", "6.7"),
+    };
+    let text = format!("the kernel has no {what} in io_uring (Linux {first} is the first)");
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text))
+}
+
 /// A ring of one thread.
 struct Ring(IoUring);
 
@@ -37,8 +65,25 @@ impl fmt::Debug for Ring {
 }
 
 impl Ring {
-    fn new() -> Result<Self, SystemError> {
-        IoUring::new(ENTRIES).map(Self).map_err(|error| SystemError::new("create", "io_uring", error))
+    /// A ring that can do this.
+    fn new(needs: &[Need]) -> Result<Self, SystemError> {
+        let failed = |error| SystemError::new("create", "io_uring", error);
+        let ring = IoUring::new(ENTRIES).map_err(failed)?;
+        let mut operations = io_uring::Probe::new();
+        ring.submitter()
+            .register_probe(&mut operations)
+            .map_err(|error| SystemError::new("ask", "io_uring for its operations", error))?;
+        let parameters = ring.params();
+        let has = |need| match need {
+            Need::TimeLimit => parameters.is_feature_ext_arg(),
+            // Both came with one release, and only one has a flag.
+            Need::LastingPoll => parameters.is_feature_resource_tagging(),
+            Need::QuietSuccess => parameters.is_feature_skip_cqe_on_success(),
+            Need::Message => operations.is_supported(opcode::MsgRingData::CODE),
+            Need::FutexWait => operations.is_supported(opcode::FutexWait::CODE),
+        };
+        check(needs, has).map_err(failed)?;
+        Ok(Self(ring))
     }
 
     /// Sleeps until something has completed or `timeout` passed.
@@ -113,9 +158,10 @@ impl Park for ParkMessage {
 }
 
 pub(super) fn open_message() -> Result<Ends, SystemError> {
-    let sleeper = Arc::new(Ring::new()?);
+    let sleeper = Arc::new(Ring::new(FOR_MESSAGE)?);
     let target = sleeper.0.as_raw_fd();
-    let notify = NotifyMessage { ring: Mutex::new(Ring::new()?), target, _sleeper: Arc::clone(&sleeper) };
+    let notify =
+        NotifyMessage { ring: Mutex::new(Ring::new(FOR_MESSAGE)?), target, _sleeper: Arc::clone(&sleeper) };
     Ok(Ends::new(ParkMessage(sleeper), notify))
 }
 
@@ -166,18 +212,7 @@ impl ParkUringFutex {
 }
 
 pub(super) fn open_futex() -> Result<Ends, SystemError> {
-    let ring = Ring::new()?;
-    let mut probe = io_uring::Probe::new();
-    ring.0
-        .submitter()
-        .register_probe(&mut probe)
-        .map_err(|error| SystemError::new("ask", "io_uring for its operations", error))?;
-    if !probe.is_supported(opcode::FutexWait::CODE) {
-        let lacks =
-            std::io::Error::other("the kernel has no FUTEX_WAIT in io_uring (Linux 6.7 is the first)");
-        return Err(SystemError::new("create", "io_uring", lacks));
-    }
-    Ok(Ends::new(ParkUringFutex(ring), NotifyFutex))
+    Ok(Ends::new(ParkUringFutex(Ring::new(FOR_FUTEX)?), NotifyFutex))
 }
 
 #[derive(Debug)]
@@ -222,6 +257,32 @@ impl Park for ParkPoll {
 
 pub(super) fn open_poll() -> Result<Ends, SystemError> {
     let event = Arc::new(EventFd::new()?);
-    let park = ParkPoll { ring: Ring::new()?, event: Arc::clone(&event), polls: false };
+    let park = ParkPoll { ring: Ring::new(FOR_POLL)?, event: Arc::clone(&event), polls: false };
     Ok(Ends::new(park, NotifyEvent(event)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a kernel that lacks what a mechanism needs is told from one that loses wake-ups, whichever it lacks.
+    #[test]
+    fn what_a_kernel_lacks_is_said() {
+        let lacking = |needs, lacking| check(needs, |need| need != lacking).unwrap_err().to_string();
+        for (needs, lack, first) in [
+            (FOR_MESSAGE, Need::TimeLimit, "5.11"),
+            (FOR_MESSAGE, Need::QuietSuccess, "5.17"),
+            (FOR_MESSAGE, Need::Message, "5.18"),
+            (FOR_FUTEX, Need::TimeLimit, "5.11"),
+            (FOR_FUTEX, Need::FutexWait, "6.7"),
+            (FOR_POLL, Need::TimeLimit, "5.11"),
+            (FOR_POLL, Need::LastingPoll, "5.13"),
+        ] {
+            let said = lacking(needs, lack);
+            assert!(said.contains(&format!("Linux {first} is")), "{lack:?}: {said}");
+        }
+        for needs in [FOR_MESSAGE, FOR_FUTEX, FOR_POLL] {
+            assert!(check(needs, |_| true).is_ok());
+        }
+    }
 }
