@@ -10,6 +10,8 @@ pub(crate) const MAP_CREATE: libc::c_int = 0;
 pub(crate) const MAP_UPDATE: libc::c_int = 2;
 pub(crate) const PROGRAM_LOAD: libc::c_int = 5;
 pub(crate) const LINK_CREATE: libc::c_int = 28;
+/// What loads without any right to attach it.
+const PROGRAM_TYPE_SOCKET_FILTER: u32 = 1;
 pub(crate) const MAP_TYPE_XSKMAP: u32 = 17;
 pub(crate) const MAP_LOOKUP: libc::c_int = 1;
 pub(crate) const MAP_TYPE_ARRAY: u32 = 2;
@@ -65,7 +67,37 @@ struct LoadAttributes {
 
 /// A map from the kernel.
 pub(crate) fn map(kind: u32, value_size: u32, entries_max: u32) -> io::Result<OwnedFd> {
-    bpf(MAP_CREATE, &MapAttributes { kind, key_size: 4, value_size, entries_max }).map(owned)
+    let make = || bpf(MAP_CREATE, &MapAttributes { kind, key_size: 4, value_size, entries_max }).map(owned);
+    or_with_more_memory(make, raise_lock_limit)
+}
+
+/// Before Linux 5.11 maps count as memory that their maker locks: beyond its limit they are refused as to who has no right to them.
+fn or_with_more_memory<T>(make: impl Fn() -> io::Result<T>, raise: impl FnOnce() -> bool) -> io::Result<T> {
+    match make() {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && raise() => make(),
+        made => made,
+    }
+}
+
+/// Lets this process lock as much memory as it may allow itself; whether that is more than before.
+fn raise_lock_limit() -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Memlock);
+    let limits = [None, before.maximum].map(|most| Rlimit { current: most, maximum: most });
+    before.current.is_some() && limits.into_iter().any(|limit| setrlimit(Resource::Memlock, limit).is_ok())
+}
+
+/// Whether a program may add, and learn what was there before, in one instruction.
+pub(crate) fn can_fetch() -> bool {
+    let program = [
+        op(MOVE_IMMEDIATE, 1, 0, 0, 1),
+        op(STORE_IMMEDIATE64, 10, 0, -8, 0),
+        op(ATOMIC_ADD64, 10, 1, -8, ATOMIC_FETCH),
+        op(MOVE_IMMEDIATE, 0, 0, 0, 0),
+        op(EXIT, 0, 0, 0, 0),
+    ];
+    let loaded = load(PROGRAM_TYPE_SOCKET_FILTER, 0, &program);
+    !loaded.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
 /// Has the kernel verify a program of a kind, to be attached in a certain way where its kind has several.
@@ -94,4 +126,34 @@ pub(crate) fn access<T>(command: libc::c_int, map: &OwnedFd, key: u32, value: &m
         flags: 0,
     };
     bpf(command, &attributes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Goal: a map that is refused for want of memory to lock is asked for once more, with more of it, and no other one.
+    #[test]
+    fn a_map_is_asked_for_again_with_more_memory() {
+        let refusals = |code, raised| {
+            let made = Cell::new(0);
+            let make = || {
+                made.set(made.get() + 1);
+                if made.get() == 1 { Err(io::Error::from_raw_os_error(code)) } else { Ok(()) }
+            };
+            (or_with_more_memory(make, || raised).is_ok(), made.get())
+        };
+        assert_eq!(refusals(libc::EPERM, true), (true, 2));
+        assert_eq!(refusals(libc::EPERM, false), (false, 1));
+        assert_eq!(refusals(libc::EINVAL, true), (false, 1));
+    }
+
+    #[test]
+    fn this_kernel_can_be_asked_what_programs_can() {
+        match map(MAP_TYPE_ARRAY, 8, 1) {
+            Ok(_) => assert!(can_fetch(), "every kernel that this is tried on is younger than 5.12"),
+            Err(error) => punctual_machine::skipped!("no map: {error}"),
+        }
+    }
 }

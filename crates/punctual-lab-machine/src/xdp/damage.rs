@@ -197,6 +197,15 @@ fn fates(program: &mut Assembler, plan: &DamagePlan) {
     program.count(FLIPPED_AT);
 }
 
+/// An older kernel's verifier says of the packet's number only that the program is none.
+fn explain(error: io::Error, can_fetch: impl FnOnce() -> bool) -> io::Error {
+    if error.raw_os_error() != Some(libc::EINVAL) || can_fetch() {
+        return error;
+    }
+    let text = "this kernel's programs cannot number packets (Linux 5.12 is the first)";
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
 /// Loses and damages packets where they arrive, until it is dropped: below every check but that of the wire itself.
 ///
 /// What the kernel has as one packet is one: a run that a sender of this host left to be cut ([`punctual_machine::namespace::set_offload`] ends that).
@@ -210,7 +219,7 @@ impl Damage {
     /// Puts the program at `interface`.
     ///
     /// # Errors
-    /// Needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON, and an interface that has no other XDP program.
+    /// Needs CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON, Linux 5.12, and an interface that has no other XDP program.
     pub fn attach(interface: &str, plan: &DamagePlan) -> Result<Self, SystemError> {
         let found = find(interface)?;
         let attach = || -> io::Result<Self> {
@@ -219,7 +228,8 @@ impl Damage {
             let attached = Attached::load(&program, found.index.cast_unsigned(), Mode::Generic)?;
             Ok(Self { map, _attached: attached })
         };
-        attach().map_err(named("put an XDP program at", interface))
+        let explained = attach().map_err(|error| explain(error, can_fetch));
+        explained.map_err(named("put an XDP program at", interface))
     }
 
     /// What became of the packets of both classes so far.
@@ -242,6 +252,16 @@ mod tests {
     use punctual_machine::packet::{BROADCAST, PacketOptions, PacketSocket};
 
     const ETHERTYPE: u16 = 0x88B6;
+
+    /// Goal: a kernel that is too old is named, where it is that, and nothing else is taken for it.
+    #[test]
+    fn a_kernel_that_is_too_old_is_named() {
+        let said = |code, can_fetch| explain(io::Error::from_raw_os_error(code), || can_fetch).to_string();
+        assert!(said(libc::EINVAL, false).contains("Linux 5.12"));
+        for (code, can_fetch) in [(libc::EINVAL, true), (libc::EBUSY, false)] {
+            assert!(!said(code, can_fetch).contains("Linux"));
+        }
+    }
 
     /// Goal: the program does to each packet what its number and the seed say, to the bit, and counts it.
     #[test]

@@ -200,7 +200,7 @@ fn named(operation: &'static str, interface: &str) -> impl Fn(io::Error) -> Syst
     move |error| {
         let error = match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                let text = "AF_XDP and XDP programs need CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root";
+                let text = "AF_XDP and XDP programs need CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root (before Linux 5.11 with memory to lock: ulimit -l)";
                 io::Error::new(io::ErrorKind::PermissionDenied, text)
             }
             _ => error,
