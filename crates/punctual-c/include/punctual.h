@@ -16,7 +16,7 @@
  * So one thread can open what another is to use. A signal handler that may interrupt the library calls none of its functions;
  * PUNCTUAL_BUSY is the answer for the handle whose function it interrupted, if that is no bus and no node. No
  * thread may be cancelled, or leave by longjmp(), inside a function. After fork() the child can use none of its parent's handles,
- * and may open its own, unless another thread of its parent was inside a function for a bus or a node: then it may only start
+ * and may open its own, unless another thread of its parent was inside any function of the library: then it may only start
  * another program.
  *
  * Pointers. None may be null unless it says so (PUNCTUAL_NULL). A text is UTF-8 and ends with a zero byte. The library reads and

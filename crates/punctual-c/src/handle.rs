@@ -2,6 +2,7 @@
 
 use punctual::interest::{Subscriber, Untyped};
 use punctual::{Bus, Communicator, Node, Publication, Subscription};
+use punctual_machine::thread_end::ThreadEnd;
 
 use crate::entry::{Owned, Shared};
 use crate::publisher::Publishing;
@@ -75,20 +76,29 @@ struct AtEnd;
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
-        COMMUNICATORS.give_up_all();
-        PUBLICATIONS.give_up_all();
-        SUBSCRIPTIONS.give_up_all();
-        PUBLISHERS.give_up_all();
-        SUBSCRIBERS.give_up_all();
+        give_up_all();
     }
+}
+
+fn give_up_all() {
+    COMMUNICATORS.give_up_all();
+    PUBLICATIONS.give_up_all();
+    SUBSCRIPTIONS.give_up_all();
+    PUBLISHERS.give_up_all();
+    SUBSCRIBERS.give_up_all();
 }
 
 thread_local! {
     static AT_END: AtEnd = const { AtEnd };
 }
 
+/// The same, behind all destructors of a thread's values.
+static BEHIND_ALL: ThreadEnd = ThreadEnd::new(give_up_all);
+
 /// Sees to it that this thread gives up what it owns when it ends.
 fn note_end() {
-    // A thread that is ending already keeps what it takes now.
-    let _noted = AT_END.try_with(|_| ());
+    if AT_END.try_with(|_| ()).is_err() {
+        // It is ending already: a destructor of the program's uses the library. Without a key it keeps what it takes now.
+        let _noted = BEHIND_ALL.note();
+    }
 }

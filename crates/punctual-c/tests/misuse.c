@@ -388,6 +388,21 @@ static void run(void *(*body)(void *)) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static void exchange_at_end(void *unused) {
+    (void)unused;
+    exchange();
+}
+
+static pthread_key_t at_end;
+
+/* It uses them, and once more when all that it had was given up: as C++ destroys what is thread_local. */
+static void *as_late_owner(void *unused) {
+    (void)unused;
+    CHECK(pthread_setspecific(at_end, &at_end) == 0);
+    exchange();
+    return NULL;
+}
+
 static void threads(void) {
     open_all("misuse-threads");
     run(as_stranger);
@@ -395,6 +410,11 @@ static void threads(void) {
     EXPECT(PUNCTUAL_OK, punctual_communicator_detach(sender));
     EXPECT(PUNCTUAL_OK, punctual_communicator_detach(receiver));
     run(as_owner); /* and it ends without detaching */
+    exchange();
+    EXPECT(PUNCTUAL_OK, punctual_communicator_detach(sender));
+    EXPECT(PUNCTUAL_OK, punctual_communicator_detach(receiver));
+    CHECK(pthread_key_create(&at_end, exchange_at_end) == 0);
+    run(as_late_owner);
     exchange();
     run(as_stranger);
     close_all();

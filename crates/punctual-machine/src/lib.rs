@@ -66,6 +66,8 @@ pub mod slot;
 pub mod socket;
 pub mod sync;
 #[cfg(not(loom))]
+pub mod thread_end;
+#[cfg(not(loom))]
 pub mod timer_fd;
 #[cfg(not(loom))]
 mod truncation;
