@@ -9,8 +9,9 @@ use crate::explain::evidence::TrialEvidence;
 use crate::explain::finding::explain;
 use crate::explain::loss::Loss;
 use crate::explain::of_run::{evidence, is_part};
+use crate::explain::stage::rule_for;
 use crate::report::section::{Section, TableOf};
-use crate::sample::{Load, Samples};
+use crate::sample::{CellId, Samples};
 use crate::stats::{ERROR, chances};
 use crate::store::{Run, StoreError};
 use crate::units::{count, micros, rate};
@@ -61,44 +62,77 @@ impl Sum {
     }
 }
 
+/// One stall.
+struct Late {
+    cell: CellId,
+    whose: Whose,
+    longest_ns: u64,
+    excess_ns: u64,
+}
+
+/// From which time on a message of a cell is late in every trial of both sides. A fix that makes the body faster would else make stalls of
+/// what was as late before.
+type Thresholds = BTreeMap<CellId, u64>;
+
 /// One run: how long it lasted, and what was late in it.
 #[derive(Default)]
 struct OfRun {
     minutes: f64,
+    /// Stalls that are not yet in the sums.
+    late: Vec<Late>,
     sums: BTreeMap<Whose, Sum>,
 }
 
 impl OfRun {
-    fn of(run: &Run, notes: &mut Vec<String>) -> Result<Self, StoreError> {
+    fn of(run: &Run, thresholds: &mut Thresholds, notes: &mut Vec<String>) -> Result<Self, StoreError> {
         let mut of_run = Self::default();
         for trial in &run.trials {
             // Evidence that is damaged explains nothing, and the stalls are there.
             let evidence = evidence(trial, 1, notes)?;
             // What was late on a part of the way counts with the whole way.
             if !is_part(run, trial, evidence.as_ref()) {
-                of_run.add(&trial.load()?, trial.cell.load, evidence.as_ref());
+                of_run.add(&trial.load()?, &trial.cell, evidence.as_ref(), thresholds);
             }
         }
         Ok(of_run)
     }
 
-    fn add(&mut self, samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) {
+    fn add(
+        &mut self,
+        samples: &Samples,
+        cell: &CellId,
+        evidence: Option<&TrialEvidence>,
+        thresholds: &mut Thresholds,
+    ) {
         self.minutes += lasted_ns(samples) as f64 / 60e9;
-        let mut add = |role: &str, cause: Cause, events: u64, longest_ns: u64| {
-            self.sums.entry((role.to_owned(), cause)).or_default().add(Sum { events, longest_ns });
-        };
-        for one in explain(samples, load, evidence) {
-            if one.behind.is_none() {
-                add(one.role.as_deref().unwrap_or(NOBODY), one.cause(), 1, one.excess_ns);
-            }
+        let threshold_ns = rule_for(samples).threshold_ns;
+        let highest_ns = thresholds.entry(cell.clone()).or_default();
+        *highest_ns = threshold_ns.max(*highest_ns);
+        for one in explain(samples, cell.load, evidence).into_iter().filter(|one| one.behind.is_none()) {
+            let whose = (one.role.as_deref().unwrap_or(NOBODY).to_owned(), one.cause());
+            let (longest_ns, excess_ns) = (one.stall.longest_ns, one.excess_ns);
+            self.late.push(Late { cell: cell.clone(), whose, longest_ns, excess_ns });
         }
         let lost = Loss::of(samples, evidence).unwrap_or_default();
         for (cause, parts) in lost.causes() {
-            parts.iter().for_each(|(role, some)| add(role, cause, *some, 0));
+            parts.iter().for_each(|(role, some)| self.count((role.clone(), cause), *some, 0));
         }
         if lost.unexplained > 0 {
-            add(LOST, Cause::UNEXPLAINED, lost.unexplained, 0);
+            self.count((LOST.to_owned(), Cause::UNEXPLAINED), lost.unexplained, 0);
         }
+    }
+
+    fn count(&mut self, whose: Whose, events: u64, longest_ns: u64) {
+        self.sums.entry(whose).or_default().add(Sum { events, longest_ns });
+    }
+
+    /// With the stalls in the sums that are some by these thresholds.
+    fn counted(mut self, thresholds: &Thresholds) -> Self {
+        let is_late = |late: &Late| thresholds.get(&late.cell).is_none_or(|&ns| late.longest_ns > ns);
+        for late in std::mem::take(&mut self.late).into_iter().filter(is_late) {
+            self.count(late.whose, 1, late.excess_ns);
+        }
+        self
     }
 
     fn get(&self, whose: &Whose) -> Sum {
@@ -111,8 +145,14 @@ impl OfRun {
 /// # Errors
 /// Samples or evidence cannot be read.
 pub fn outliers(without: &[Run], with: &[Run], notes: &mut Vec<String>) -> Result<Vec<Outlier>, StoreError> {
-    let mut of = |runs: &[Run]| runs.iter().map(|run| OfRun::of(run, notes)).collect::<Result<Vec<_>, _>>();
-    Ok(judge([&of(without)?, &of(with)?]))
+    let mut thresholds = Thresholds::default();
+    let mut of = |runs: &[Run]| {
+        runs.iter().map(|run| OfRun::of(run, &mut thresholds, notes)).collect::<Result<Vec<_>, _>>()
+    };
+    let sides = [of(without)?, of(with)?];
+    let [without, with] =
+        sides.map(|side| side.into_iter().map(|run| run.counted(&thresholds)).collect::<Vec<_>>());
+    Ok(judge([&without, &with]))
 }
 
 fn judge(sides: [&[OfRun]; 2]) -> Vec<Outlier> {
@@ -216,7 +256,7 @@ mod tests {
     use punctual_proto::sim::Rng;
 
     use super::*;
-    use crate::sample::{CellId, Kind, Outcome};
+    use crate::sample::{Kind, Load, Outcome};
     use crate::stats::Floats;
     use crate::store::{Header, Store};
 
@@ -238,7 +278,7 @@ mod tests {
         let whose = |number| (format!("thread {number}"), Cause::UNEXPLAINED);
         let sums = causes.iter().enumerate();
         let sums = sums.map(|(number, &(events, longest_ns))| (whose(number), Sum { events, longest_ns }));
-        OfRun { minutes: 1.0, sums: sums.collect() }
+        OfRun { minutes: 1.0, late: Vec::new(), sums: sums.collect() }
     }
 
     fn is_new<const N: usize>(without: [(u64, u64); N], with: [(u64, u64); N]) -> bool {
@@ -332,7 +372,8 @@ mod tests {
                 samples.push(number, number * 1_000_000, number * 1_000_000, 1_000, outcome);
             }
             let mut of_run = OfRun::default();
-            of_run.add(&samples, Load::Open, None);
+            let cell = CellId { load: Load::Open, ..CellId::new("shared", "futex") };
+            of_run.add(&samples, &cell, None, &mut Thresholds::default());
             of_run
         };
         let [without, with] = [[0; 5], [7, 9, 8, 7, 9]].map(|side| side.map(run));
@@ -340,6 +381,37 @@ mod tests {
         let told: Vec<_> =
             all.iter().map(|one| (one.role.as_str(), one.cause, one.runs, one.is_new)).collect();
         assert_eq!(told, [(LOST, Cause::UNEXPLAINED, 5, true)]);
+    }
+
+    /// Five runs of messages that take `body_ns`, but for five that take `late_ns`.
+    fn runs(place: &std::path::Path, side: &str, body_ns: u64, late_ns: u64) -> Vec<Run> {
+        let made = |number: u64| {
+            let out = place.join(side).join(number.to_string());
+            let mut store = Store::import(Some(&out), &Header::new("response")).expect("room");
+            let mut samples = Samples::default();
+            for row in 0..1_000 {
+                let total_ns = if row % 200 == 100 + number { late_ns } else { body_ns + row };
+                samples.push(row, row * 1_000_000, row * 1_000_000, total_ns, Outcome::Answered);
+            }
+            store.append(&CellId::new("udp", "blocking"), 0, &samples).expect("room");
+            Run::open(&out).expect("a run")
+        };
+        (0..5).map(made).collect()
+    }
+
+    /// Goal: stalls that were there before are not new where the body is faster, so that a threshold of its own has them late; those that
+    /// are late by the slower body's, too, are.
+    #[test]
+    fn a_faster_body_makes_nothing_new() {
+        let place = tempfile::tempdir().expect("room");
+        let slow = runs(place.path(), "slow", 60_000, 300_000);
+        let new = |name: &str, late_ns: u64| {
+            let fast = runs(place.path(), name, 12_000, late_ns);
+            let all = outliers(&slow, &fast, &mut Vec::new()).expect("readable");
+            all.iter().filter(|one| one.is_new).map(|one| one.runs).collect::<Vec<_>>()
+        };
+        assert_eq!(new("as late", 300_000), [0; 0]);
+        assert_eq!(new("later", 900_000), [5]);
     }
 
     /// Goal: messages that are stored a second time, as a part of their way, count once.
@@ -361,7 +433,8 @@ mod tests {
         }
         let counts_once = || {
             let mut notes = Vec::new();
-            let of_run = OfRun::of(&Run::open(&out).expect("a run"), &mut notes).expect("readable");
+            let run = Run::open(&out).expect("a run");
+            let of_run = OfRun::of(&run, &mut Thresholds::default(), &mut notes).expect("readable");
             let lasted_ns = lasted_ns(&samples) as f64;
             assert!((of_run.minutes * 60e9 - lasted_ns).abs() < 1.0, "{} minutes", of_run.minutes);
             assert_eq!(of_run.get(&(LOST.to_owned(), Cause::UNEXPLAINED)).events, 7);
