@@ -126,6 +126,15 @@ pub fn written(time: Duration) -> String {
     }
 }
 
+/// A word as a shell takes it, whatever stands in it.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./,:=+@%".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// A time between messages, which may be nothing.
 pub fn gap(text: &str) -> Result<Duration, String> {
     let gap = time(text)?;

@@ -178,6 +178,31 @@ mod tests {
     use super::*;
     use crate::scheduling::lift;
 
+    /// Goal: what stands in a run's plan is no command, whoever wrote it.
+    #[test]
+    fn a_plan_commands_nothing() {
+        let place = tempfile::tempdir().expect("room");
+        let made = place.path().join("made");
+        let evil = format!("lo; touch {} #'\"", made.display());
+        let plan = serde_json::json!({
+            "mode": "callback", "engine": evil, "interfaces": "each", "wake": evil, "sched": "other",
+            "vehicles": 3, "roadside": 0, "components": 1, "period_us": 1e5, "awake_us": 0.0,
+            "interface": evil, "sealed": false, "spread": false, "barrier": true, "pinned": false,
+            "with": [evil],
+        });
+        let again =
+            crate::verify::again::tests::again("vehicles", plan.clone(), 1).expect("its plan is whole");
+        let fix = "prime".parse().expect("a fix");
+        let start = crate::verify::again::tests::planned("peel", plan, 1, |run| {
+            crate::verify::start::command(run, &fix, 8)
+        });
+        for (number, command) in [again.command(), start.expect("its plan is whole")].iter().enumerate() {
+            // It is refused, or there is no such program here.
+            let _failed = once(command, Some(&place.path().join(number.to_string())), "test");
+            assert!(!made.exists(), "{command}");
+        }
+    }
+
     const CHILD: &str = "PUNCTUAL_TEST_INTERLEAVE";
     const QUOTA: &str = "5000 100000";
 

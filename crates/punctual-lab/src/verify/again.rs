@@ -10,7 +10,7 @@ use crate::explain::of_run::explain_run;
 use crate::sample::Load;
 use crate::scheduling::Urgency;
 use crate::store::Run;
-use crate::units::written;
+use crate::units::{quoted, written};
 
 /// The experiments that can be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Again {
     pub gap: Duration,
     /// Other options, as they are written.
     pub more: Vec<String>,
+    /// Most trips of a trial, of `run response`: the room for them is touched before.
+    pub count: u64,
     /// Of one run.
     pub lasts: Duration,
     /// With the kernel's trace.
@@ -89,6 +91,7 @@ impl Default for Again {
             load: Load::Closed,
             gap: Duration::ZERO,
             more: Vec::new(),
+            count: COUNT_MAX,
             lasts: Duration::from_secs(4),
             trace: false,
             launcher: None,
@@ -234,6 +237,7 @@ impl Again {
         again.load = serde_json::from_value(load).map_err(|_| Planned::lacks("load"))?;
         again.gap = Duration::from_nanos(plan.number("gap_ns")? as u64);
         again.more = more_of_response(plan)?;
+        again.count = count_of(run, lasts)?;
         Ok(again)
     }
 
@@ -249,13 +253,13 @@ impl Again {
         self.ways.len() * self.urgencies.len()
     }
 
-    /// As a shell takes it.
+    /// As a shell takes it. What stands in a plan is quoted: it may be anybody's, and is no command.
     pub fn command(&self) -> String {
         let mut words: Vec<String> = self.launcher.map(str::to_owned).into_iter().collect();
         words.push(format!("punctual {}", self.experiment.name()));
         if self.experiment != Remade::Survey {
             let urgencies: Vec<String> = self.urgencies.iter().map(ToString::to_string).collect();
-            let (ways, urgencies) = (self.ways.join(","), urgencies.join(","));
+            let (ways, urgencies) = (quoted(&self.ways.join(",")), urgencies.join(","));
             words.push(format!("--rounds 1 --wake {ways} --sched {urgencies}"));
         }
         words.push(format!("--duration {}", written(self.lasts)));
@@ -264,17 +268,20 @@ impl Again {
             Remade::Response => words.extend(self.of_response_alone()),
             Remade::Vehicles => words.extend(self.is_pinned.then(|| "--pin".to_owned())),
             Remade::Survey => words.extend(
-                self.engine.iter().zip(&self.ways).map(|(engine, way)| format!("--only {engine}/{way}")),
+                self.engine
+                    .iter()
+                    .zip(&self.ways)
+                    .map(|(engine, way)| format!("--only {}", quoted(&format!("{engine}/{way}")))),
             ),
         }
-        words.extend(self.more.iter().cloned());
+        words.extend(self.more.iter().map(|word| quoted(word)));
         words.join(" ")
     }
 
     /// Options that `run response` alone has.
     fn of_response_alone(&self) -> Vec<String> {
         let load = if self.load == Load::Open { "open" } else { "closed" };
-        let mut words = vec![format!("--count 10000000 --load {load} --gap {}", written(self.gap))];
+        let mut words = vec![format!("--count {} --load {load} --gap {}", self.count, written(self.gap))];
         let flags = [
             (self.is_one_urgent, "--urgent responder"),
             (!self.is_pinned, "--unpinned"),
@@ -284,6 +291,30 @@ impl Again {
         words.extend(self.receive_buffer.map(|bytes| format!("--receive-buffer {bytes}")));
         words
     }
+}
+
+/// The most trips of a trial that `run response` takes, and the least that it is given room for.
+const COUNT_MAX: u64 = 10_000_000;
+const COUNT_MIN: u64 = 10_000;
+
+/// A fix may make a trial so much faster than the fastest of the run before its trips end it: one that spins where the run slept over loopback
+/// makes it five times as fast.
+const FASTER_MAX: f64 = 8.0;
+
+/// Room for all trips that a trial of this length may make, by what the run's trials did.
+fn count_of(run: &Run, lasts: Duration) -> Result<u64, String> {
+    let mut fastest: Option<f64> = None;
+    for trial in &run.trials {
+        let samples = trial.load().map_err(|error| error.to_string())?;
+        let sent = || samples.sent_ns.iter();
+        let Some((first, last)) = sent().min().zip(sent().max()).filter(|(first, last)| first < last) else {
+            continue;
+        };
+        let per_second = samples.len() as f64 * 1e9 / (last - first) as f64;
+        fastest = Some(fastest.map_or(per_second, |fastest| fastest.max(per_second)));
+    }
+    let count = fastest.map(|per_second| (per_second * FASTER_MAX * lasts.as_secs_f64()) as u64);
+    Ok(count.map_or(COUNT_MAX, |count| count.clamp(COUNT_MIN, COUNT_MAX)))
 }
 
 /// Options that stand in a plan as they are written.
@@ -367,6 +398,38 @@ pub(crate) mod tests {
         let command = |lasts| Again { lasts, ..Again::default() }.command();
         assert!(command(Duration::from_micros(500)).contains("--duration 500000ns "));
         assert!(command(Duration::from_secs(4)).contains("--duration 4000ms "));
+    }
+
+    /// Goal: a trial has room for what it may do and not for what no way could: all of it is touched before. Method: runs of a trip each
+    /// 100 µs, and each µs.
+    #[test]
+    fn room_is_for_what_the_run_did() {
+        use crate::sample::{CellId, Outcome, Samples};
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let count = |name: &str, period_ns: u64| {
+            let path = place.path().join(name);
+            let plan = serde_json::json!({
+                "against_sockperf": false, "faults": null, "mishaps": 0, "options": ["blocking"],
+                "client_cpu": 0, "responder_cpu": 1, "lock_memory": false, "receive_buffer": null,
+                "load": "closed", "gap_ns": 0, "size": 64, "flows": 1, "dscp": 0, "priority": 0,
+                "busy_poll_us": 0, "protocol": "punctual", "stamps": "software", "timeout_ms": 300,
+                "limit_us": 900, "to": null, "interface": null, "delay": null, "ipv6": false,
+                "clocks_apart": false,
+            });
+            let header = Header { plan, ..Header::new("response") };
+            let mut store = Store::import(Some(&path), &header).expect("a new run");
+            let mut samples = Samples::default();
+            for row in 0..101 {
+                samples.push(row, row * period_ns, row * period_ns, 9, Outcome::Answered);
+            }
+            store.append(&CellId::new("udp", "blocking"), 0, &samples).expect("room");
+            let run = Run::open(&path).expect("a run");
+            Again::of(&run, Duration::from_secs(4), false).expect("its plan is whole").command()
+        };
+        let usual = count("usual", 100_000);
+        assert!(usual.contains("--count 323200 "), "{usual}");
+        let fast = count("fast", 1_000);
+        assert!(fast.contains("--count 10000000 "), "{fast}");
     }
 
     /// Goal: an engine that polls is made again as one that polls, and interfaces are asked for where there is a choice, whatever a plan

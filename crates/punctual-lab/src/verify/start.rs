@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::fix::Fix;
 use crate::store::Run;
-use crate::units::OptionName;
+use crate::units::{OptionName, quoted};
 
 /// Rounds of the layers, which are not what is asked for here, and messages of each.
 const ROUNDS: u32 = 2;
@@ -25,9 +25,9 @@ pub fn command(run: &Run, fix: &Fix, starts: usize) -> Result<String, String> {
     let text = |key: &str| plan[key].as_str().ok_or_else(|| format!("its plan has no {key}"));
     Ok(format!(
         "punctual run peel --engine {} --wake {} --with {} --fix {} --starts {starts} --rounds {ROUNDS} --count {COUNT} --duration 1m --seed {}",
-        text("engine")?,
-        text("wake")?,
-        mistakes.join(","),
+        quoted(text("engine")?),
+        quoted(text("wake")?),
+        quoted(&mistakes.join(",")),
         fix.name(),
         run.header.seed,
     ))
