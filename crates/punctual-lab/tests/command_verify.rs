@@ -120,6 +120,10 @@ fn starts_are_primed() {
         let error = place.punctual(&format!("verify run --fix {fix}")).with(2).err;
         assert!(error.contains("prime, sigio-off"), "{fix}: {error}");
     }
+    for option in ["--trace", "--duration 9s"] {
+        let error = place.punctual(&format!("verify run --fix prime {option}")).with(2).err;
+        assert!(error.contains("not of a run of peel"), "{option}: {error}");
+    }
 }
 
 /// Goal: vehicles that strace followed are made again, under it and not, and the verdict is of both.

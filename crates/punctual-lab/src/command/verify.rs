@@ -34,9 +34,9 @@ pub struct VerifyArguments {
     /// Pairs of runs, without it and with it, 5 to 1000 [default: 5; of starts 8]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(5..=1_000))]
     pairs: Option<usize>,
-    /// Time of each run
-    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
-    duration: Duration,
+    /// Time of each run [default: 4s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
     /// Record who ran on each processor, so that more causes are named (root)
     #[arg(long)]
     trace: bool,
@@ -48,6 +48,9 @@ pub struct VerifyArguments {
     json: Option<PathBuf>,
 }
 
+/// Of each run, if nothing else was asked for.
+const DURATION: Duration = Duration::from_secs(4);
+
 /// The value of `schema` in what `--json` writes.
 const SCHEMA: &str = "punctual.verify.v1";
 
@@ -58,12 +61,17 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let unusable = |reason: String| Failure::Usage(format!("{shown}: {reason}"));
     let fix = &arguments.fix;
     if run.header.experiment == "peel" {
+        if arguments.trace || arguments.duration.is_some() {
+            let text = "--trace, --duration: not of a run of peel, whose starts last as long as they do and are not traced";
+            return Err(unusable(text.to_owned()));
+        }
         // Fewer do not tell what the fix makes worse.
         let starts = arguments.pairs.unwrap_or(GROWN_MIN);
         return of_starts(&start::command(&run, fix, starts).map_err(unusable)?, arguments);
     }
     let pairs = arguments.pairs.unwrap_or(PAIRS_MIN);
-    let again = Again::of(&run, arguments.duration, arguments.trace).map_err(unusable)?;
+    let lasts = arguments.duration.unwrap_or(DURATION);
+    let again = Again::of(&run, lasts, arguments.trace).map_err(unusable)?;
     let again = fix.missing(again).map_err(unusable)?;
     let with = fix.applied(&again).map_err(|reason| Failure::Usage(format!("--fix: {reason}")))?;
     // Whether the host can be changed is found out now, and taken back.
