@@ -74,9 +74,9 @@ pub struct ServerArguments {
     /// Classes refuse what they cannot serve in time
     #[arg(long)]
     shed: bool,
-    /// Time between reply and next request (closed load)
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
-    think: Duration,
+    /// Time between reply and next request (closed load) [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    think: Option<Duration>,
     /// Closed load as the original's: all connections begin at once, a latency ends with the first bytes of the reply, and what is
     /// open at the end is waited for and counts
     #[arg(long, conflicts_with_all = ["rho", "poisson"])]
@@ -158,6 +158,9 @@ fn floors(asked: &[Floor]) -> Result<Vec<u32>, Failure> {
 /// Hundredths of what the server can do, if nothing else was asked for.
 const RHO: u32 = 80;
 
+/// Between reply and next request, if nothing else was asked for.
+const THINK: Duration = Duration::from_millis(100);
+
 /// Of one trial, if nothing else was asked for.
 const DURATION: Duration = Duration::from_secs(5);
 const DURATION_QUICK: Duration = Duration::from_secs(1);
@@ -194,6 +197,10 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         return Err(Failure::Usage("--poisson, --rho: an open load, not --load closed".to_owned()));
     }
     let is_open = says_open || matches!(common.load, Some(LoadArgument::Open));
+    if is_open && (arguments.original || arguments.think.is_some()) {
+        let text = "--original, --think: a closed load, not --load open, --rho or --poisson";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     for (option, urgency) in
         [("--lane-sched", arguments.lane_sched), ("--worker-sched", arguments.worker_sched)]
     {
@@ -206,7 +213,8 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
         let text = format!("--processors {most}: this process may use {}", allowed().len());
         return Err(Failure::Usage(text));
     }
-    let think_ns = u64::try_from(arguments.think.as_nanos()).unwrap_or(u64::MAX / 4);
+    let think = arguments.think.unwrap_or(THINK);
+    let think_ns = u64::try_from(think.as_nanos()).unwrap_or(u64::MAX / 4);
     let percents = if arguments.rho.is_empty() { vec![RHO] } else { arguments.rho.clone() };
     let open = Wanted::Open { percents, is_random: arguments.poisson };
     let models = models(arguments)?;
