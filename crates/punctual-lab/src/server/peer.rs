@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,8 @@ pub(super) fn serve(
         .args(["--hog-ns", &serving.setup.hog_ns.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // Its own: a Ctrl-C in a terminal would end it in the midst of a trial, which ends by its input.
+        .process_group(0)
         .spawn()
         .map_err(words)?;
     let mut running = Program(child);
@@ -48,4 +51,36 @@ pub(super) fn serve(
     let cpu_ns = line().map_err(words)?;
     let cpu_ns = cpu_ns.parse().map_err(|_| format!("{}: {cpu_ns:?} is no time", program.display()))?;
     Ok(Served { cpu_ns, ..Served::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Goal: a Ctrl-C in a terminal, which all processes of its group are told, does not come to the program of a trial.
+    #[test]
+    fn a_terminal_tells_it_nothing() {
+        let place = tempfile::tempdir().expect("room");
+        let path = place.path().join("server");
+        let script =
+            "#!/bin/sh\necho 127.0.0.1:$(cut -d ' ' -f 5 /proc/$$/stat | tail -c 5)\nread end\necho $$\n";
+        std::fs::write(&path, script).expect("room");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let serving = Serving { peer_server: path, ..Serving::default() };
+        let mut group = 0;
+        // Another thread that starts a program may hold the script open for writing for an instant.
+        let served = loop {
+            let served = serve(&serving, |address| {
+                group = u64::from(address.port());
+                Ok(())
+            });
+            if !served.as_ref().is_err_and(|reason| reason.contains("busy")) {
+                break served;
+            }
+        };
+        let process = served.expect("it says its process in the end").cpu_ns;
+        assert_eq!(group, process % 10_000, "it leads a group of its own");
+    }
 }
