@@ -29,7 +29,7 @@ fn every_model_serves() {
             "pollers",
         ] {
             for class in 0..2 {
-                let rho = if of_load == "open" { "/rho0.2" } else { "" };
+                let rho = if of_load == "open" { "/rho0.2/poisson" } else { "" };
                 let result = result(&summary, &format!("{model}/c8/m4{rho}/class{class}"));
                 assert_eq!(
                     (&result["load"], &result["mismatched"]),
@@ -112,6 +112,9 @@ fn a_load_is_of_one_kind() {
     for (arguments, words) in [
         ("--poisson --load closed", "--poisson"),
         ("--rho 0.5 --load closed", "--rho"),
+        ("--original --load open", "--original"),
+        ("--think 5ms --load open", "--think"),
+        ("--think 5ms --rho 0.5", "--think"),
         ("--rho 80", "0.01 to 5"),
         ("--lane-sched fifo:1", "--lane-sched"),
         ("--gap 1ms", "--gap"),
@@ -124,4 +127,20 @@ fn a_load_is_of_one_kind() {
         let said = place.punctual(&format!("run server {arguments}")).with(2).err;
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
+}
+
+/// Goal: a trial that the machine cannot make takes nothing away from those that it can. Method: a hundred connections do not fit into 64
+/// descriptors.
+#[test]
+fn what_cannot_be_made_is_skipped() {
+    let place = Place::alone();
+    let way = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"];
+    let arguments = "run server --model threads-blocking --connections 100,2 --matrix 1 --native --think 1ms";
+    let command = common::punctual_by(&way, &format!("{arguments} --duration 500ms --quiet --out run"));
+    place.start(command).end().with(0);
+    let summary = place.summary("run/summary.json");
+    assert!(result(&summary, "threads-blocking/c2/m1")["count"].as_u64() > Some(0), "{summary:#}");
+    let skipped = summary["skipped"].as_array().expect("a list");
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!(skipped[0]["what"].as_str().is_some_and(|what| what.contains("c 100")), "{skipped:?}");
 }

@@ -20,10 +20,10 @@ use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
 use crate::load::watch::SLOW;
 use crate::run::{Experiment, RunError, RunPlan, Worker, cut_short};
-use crate::sample::{CellId, Outcome, Samples};
+use crate::sample::{CellId, Outcome, Phase, Samples};
 use crate::stall::StallRule;
 use crate::store::{Run, Store, StoreError};
-use crate::summary::Summary;
+use crate::summary::{Skipped, Summary};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -104,9 +104,9 @@ pub struct ServerTrial {
     /// Requests that were refused, by class.
     #[serde(default)]
     pub refused: Vec<u64>,
-    /// Of those that were answered, the mean latency, by class, ns; null if none was answered.
+    /// Of those that were answered, but for the first of each connection, the mean latency, by class, ns; null if there is none.
     pub mean_ns: Vec<Option<u64>>,
-    /// Their median, by class, ns; null if none was answered.
+    /// Their median, by class, ns; null if there is none.
     #[serde(default)]
     pub p50_ns: Vec<Option<u64>>,
     /// Their 99th percentile, by class, ns; null if they are too few.
@@ -134,12 +134,21 @@ pub struct ServerOverall {
     pub capacities: Vec<Capacity>,
     /// In the order in which they were made.
     pub trials: Vec<ServerTrial>,
+    /// What was not measured, and why: it stands elsewhere in the summary.
+    #[serde(skip)]
+    pub skipped: Vec<Skipped>,
 }
 
 /// The cell of a trial, or of one of its classes.
 pub(super) fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     let of_class = class.map_or(String::new(), |class| format!("/class{class}"));
-    let wake = format!("{}{of_class}", trial.setup.name());
+    // At the same instants or at random ones, or as the original's: not the same load.
+    let of_arrivals = match trial.arrivals {
+        Arrivals::Closed { .. } | Arrivals::Open { .. } => "",
+        Arrivals::Original { .. } => "/original",
+        Arrivals::Random { .. } => "/poisson",
+    };
+    let wake = format!("{}{of_arrivals}{of_class}", trial.setup.name());
     let load = trial.arrivals.load();
     let gap_us = match trial.arrivals {
         Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => think_ns / 1_000,
@@ -183,6 +192,9 @@ fn windows(setup: &Setup, load: &ServerLoad) -> usize {
 
 /// The requests of each class, and what explains the late ones.
 type OfClasses = Vec<(Samples, TrialEvidence)>;
+
+/// Requests of each connection that count as its warm-up: the first, which pays for all that is opened anew.
+const WARMUP: u64 = 1;
 
 /// How often a model's capacity is measured, and how long at most.
 const CAPACITY_TRIES: usize = 3;
@@ -276,6 +288,48 @@ impl Trials<'_> {
     }
 }
 
+impl Trials<'_> {
+    /// All rounds of these. One that fails is left out from then on, and why is noted: what others measured stands.
+    fn all(
+        &mut self,
+        setups: &[Setup],
+        overall: &mut ServerOverall,
+        store: &mut Store,
+        bar: &ProgressBar,
+    ) -> Result<(), RunError> {
+        let mut failed: Vec<&Setup> = Vec::new();
+        for round in 0..self.settings.rounds {
+            for setup in setups.iter() {
+                if failed.contains(&setup) {
+                    continue;
+                }
+                if interrupted() {
+                    return Ok(());
+                }
+                bar.set_message(setup.model.name());
+                bar.inc(u64::from(!overall.trials.is_empty()));
+                let load = self.load(setup, self.arrivals(setup, &overall.capacities), round);
+                match self.make(setup, &load) {
+                    Ok((trial, kept)) => {
+                        keep(store, round, &trial, &kept)?;
+                        overall.trials.push(trial);
+                    }
+                    // What had only begun is no trial: a process of it may have ended before it could catch the signal.
+                    Err(_) if interrupted() => return Ok(()),
+                    Err(RunError::Machine(reason)) => {
+                        failed.push(setup);
+                        let since =
+                            if round > 0 { format!(", from round {} on", round + 1) } else { String::new() };
+                        overall.skipped.push(Skipped { what: format!("{}{since}", setup.words()), reason });
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 fn describe(
     setup: &Setup,
     load: &ServerLoad,
@@ -284,9 +338,9 @@ fn describe(
     served: Served,
 ) -> ServerTrial {
     let answered = |samples: &&Samples| {
-        let rows = samples.total_ns.iter().zip(&samples.outcome);
-        let answered = rows.filter(|(_, outcome)| **outcome == Outcome::Answered).map(|(&ns, _)| ns);
-        let mut answered: Vec<u64> = answered.collect();
+        let rows = samples.rows(Phase::Steady, WARMUP);
+        let answered = rows.filter(|&row| samples.outcome[row] == Outcome::Answered);
+        let mut answered: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
         answered.sort_unstable();
         answered
     };
@@ -303,7 +357,7 @@ fn describe(
         setup: *setup,
         duration_ns,
         arrivals: load.arrivals,
-        requests: all.iter().map(|ns| ns.len() as u64).collect(),
+        requests: samples.iter().map(|samples| samples.count_of(Outcome::Answered)).collect(),
         refused: samples.iter().map(|samples| samples.count_of(Outcome::Refused)).collect(),
         mean_ns: all.iter().map(|ns| mean(ns)).collect(),
         p50_ns: all.iter().map(|ns| ns.get(ns.len() / 2).copied()).collect(),
@@ -351,8 +405,7 @@ impl Experiment for ServerSettings {
             "dilated": self.dilates,
             "order": "models in turn, then hogs, loads, connections, matrices, round by round",
         });
-        // The first request of each cell is its connection's first; what comes after it is steady.
-        RunPlan { name: "server", warmup: 1, cpus: self.cpus.into_iter().flatten().collect(), described }
+        RunPlan { name: "server", warmup: WARMUP, cpus: self.cpus.into_iter().flatten().collect(), described }
     }
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ServerOverall, RunError> {
@@ -373,26 +426,16 @@ impl Experiment for ServerSettings {
         let tries = CAPACITY_TRIES * capacities.len();
         bar.set_length(u64::from(self.rounds) * setups.len() as u64 + tries as u64);
         overall.capacities = trials.capacities(&capacities, bar)?;
-        for round in 0..self.rounds {
-            for setup in &setups {
-                if interrupted() {
-                    return Ok(overall);
-                }
-                bar.set_message(setup.model.name());
-                let arrivals = trials.arrivals(setup, &overall.capacities);
-                let load = trials.load(setup, arrivals, round);
-                let (trial, kept) = trials.make(setup, &load)?;
-                keep(store, round, &trial, &kept)?;
-                overall.trials.push(trial);
-                bar.inc(1);
-            }
-        }
+        trials.all(&setups, &mut overall, store, bar)?;
         Ok(overall)
     }
 
     fn summarise(&self, made: &ServerOverall, store: &Store) -> Result<Summary, StoreError> {
         let mut summary = store.summary()?;
         cut_short(&mut summary, made.trials.len());
+        summary.skipped.extend(made.skipped.iter().cloned());
+        // One of each connection would be a long list.
+        summary.results.iter_mut().for_each(|result| result.first_ns.clear());
         add_findings(&mut summary, &Run::open(store.path())?)?;
         summary.more.insert("server".to_owned(), json!(made));
         Ok(summary)
@@ -468,6 +511,61 @@ mod tests {
         }
         let closed = |think_ns| of(Setup::default(), Arrivals::Closed { think_ns });
         assert_ne!(closed(1_000_000), closed(2_000_000));
+        // Nor are requests at random instants those at equal ones, nor the original's load ours.
+        let period_ns = 1_234_567;
+        assert_ne!(of(half, Arrivals::Open { period_ns }), of(half, Arrivals::Random { period_ns }));
+        let original = Arrivals::Original { think_ns: 1_000_000 };
+        assert_ne!(closed(1_000_000), of(Setup::default(), original));
+    }
+
+    /// Goal: what a connection's first request pays for its set-up is in no figure of the steady state.
+    #[test]
+    fn the_first_request_of_each_connection_is_apart() {
+        let (setup, start) = (Setup { connections: 8, ..Setup::default() }, Clock::get().now());
+        let row = |place: usize| {
+            let (connection, number) = (place % 8, place / 8);
+            let sent = Clock::get().nanos(start) + place as u64 * 30_000_000;
+            let until = sent + if number == 0 { 20_000_000 } else { 1_000_000 };
+            client::RequestRow {
+                connection,
+                number,
+                due: sent,
+                sent,
+                posted: None,
+                until,
+                outcome: Outcome::Answered,
+            }
+        };
+        let clocks = [crate::explain::kept::ClockPair::now(); 2];
+        let loaded = client::Loaded {
+            rows: (0..80).map(row).collect(),
+            ports: (0..8).collect(),
+            lags_ns: Vec::new(),
+            passed: Duration::from_secs(3),
+            windows: crate::explain::kept::ThreadWindows::default(),
+            recorder: None,
+            clocks,
+        };
+        let load = ServerLoad {
+            connections: 8,
+            classes: 1,
+            matrix: 1,
+            arrivals: Arrivals::Closed { think_ns: 0 },
+            duration: Duration::from_secs(3),
+            seed: 1,
+            slow: SLOW,
+            trace: false,
+        };
+        let journal = super::super::journal::JournalEnd::default();
+        let made = TrialMade { cpus: [None; 2], setup, load: &load, start, passed: Vec::new(), journal };
+        let kept = made.keep(loaded);
+        let samples = &kept[0].0;
+        let result =
+            crate::summary::CellResult::of(&CellId::new("classes", "c8"), &[samples.clone()], WARMUP);
+        assert_eq!((result.figures.count, result.figures.max), (72, Some(1_000_000)));
+        let trial = describe(&setup, &load, &[samples], &[], Served::default());
+        assert_eq!((&trial.requests, &trial.mean_ns), (&vec![80], &vec![Some(1_000_000)]));
+        assert_eq!(trial.p50_ns, [Some(1_000_000)]);
     }
 
     /// Goal: the original's load waits for what is open at its end, and counts it. Method: nobody thinks, so that every connection

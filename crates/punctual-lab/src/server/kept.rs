@@ -128,9 +128,10 @@ impl TrialMade<'_> {
         let start_ns = Clock::get().nanos(self.start);
         let since = |ns: u64| ns.saturating_sub(start_ns);
         let mut samples = Samples::with_capacity(known.len());
-        for (index, Known { row, .. }) in known.iter().enumerate() {
+        for Known { row, .. } in known {
             let total_ns = row.until.saturating_sub(row.from(load));
-            samples.push(index as u64, since(row.due), since(row.sent), total_ns, row.outcome);
+            // By its number on its connection: every connection is opened anew, and its first request pays for that.
+            samples.push(row.number as u64, since(row.due), since(row.sent), total_ns, row.outcome);
             samples.sender.push(row.connection as u64);
         }
         // Under closed load a latency counts from when the request was sent.
