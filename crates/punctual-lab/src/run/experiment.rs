@@ -49,7 +49,7 @@ pub trait Experiment: Sync {
     /// The store cannot be read.
     fn summarise(&self, made: &Self::Made, store: &Store) -> Result<Summary, StoreError>;
 
-    /// Why nothing was measured, though trials were made: nobody was there to answer.
+    /// Why nothing was measured, or not all of it, though trials were made: nobody was there to answer.
     fn in_vain(&self, _made: &Self::Made) -> Option<String> {
         None
     }

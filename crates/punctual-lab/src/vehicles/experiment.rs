@@ -75,6 +75,8 @@ pub(super) struct RunReport {
 #[derive(Debug)]
 pub(crate) struct MadeRuns {
     pub(super) runs: Vec<RunReport>,
+    /// Why a later one could not be made.
+    pub(super) ended: Option<String>,
     pub(super) place: VehiclesPlace,
 }
 
@@ -171,6 +173,23 @@ fn one_run<'a>(
     Ok((run, samples, report))
 }
 
+/// Makes runs until one is none. What fails after others were made ends them, and the reason is with those that were.
+fn in_turn(
+    turns: Turns<'_>,
+    mut make: impl FnMut(u32) -> Result<Option<RunReport>, RunError>,
+) -> Result<(Vec<RunReport>, Option<String>), RunError> {
+    let mut runs = Vec::new();
+    for (number, _) in turns {
+        match make(number) {
+            Ok(Some(run)) => runs.push(run),
+            Ok(None) => break,
+            Err(RunError::Machine(reason)) if !runs.is_empty() => return Ok((runs, Some(reason))),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((runs, None))
+}
+
 /// A thread on each processor that only looks how late it is, as urgent as those that it stands for.
 fn controls(settings: &VehiclesSettings) -> Vec<Control> {
     let cpus = punctual_machine::cpu::allowed();
@@ -261,22 +280,22 @@ impl Experiment for VehiclesSettings {
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
         let place = VehiclesPlace::choose(self)?;
-        let (began, mut runs) = (Clock::get().now(), Vec::new());
-        for (number, _) in Turns::new(self.asked.rounds, 1, bar) {
+        let began = Clock::get().now();
+        let (runs, ended) = in_turn(Turns::new(self.asked.rounds, 1, bar), |number| {
             bar.set_message(format!("{} × {} messages", self.asked.vehicles, self.count));
             let made = one_run(self, &place, began);
             // One that had only begun is none; a process may have ended before it could catch the signal.
             if interrupted() && made.as_ref().map_or(true, |(run, ..)| run.is_empty()) {
-                if runs.is_empty() {
-                    return Err("interrupted before anything was measured".to_owned().into());
-                }
-                break;
+                return Ok(None);
             }
             let (run, samples, report) = made?;
             store_samples(&run, number, samples, store)?;
-            runs.push(report);
+            Ok(Some(report))
+        })?;
+        if runs.is_empty() && interrupted() {
+            return Err("interrupted before anything was measured".to_owned().into());
         }
-        Ok(MadeRuns { runs, place })
+        Ok(MadeRuns { runs, ended, place })
     }
 
     fn summarise(&self, made: &MadeRuns, store: &Store) -> Result<Summary, StoreError> {
@@ -286,6 +305,9 @@ impl Experiment for VehiclesSettings {
             summary.skipped.push(Skipped { what, reason: reason.clone() });
         }
         cut_short(&mut summary, made.runs.len());
+        if let Some(reason) = made.ended.clone() {
+            summary.doubt(Cause::Ended { reason });
+        }
         let run = Run::open(store.path())?;
         for result in &mut summary.results {
             // The steady state leaves first messages out.
@@ -302,7 +324,7 @@ impl Experiment for VehiclesSettings {
                 counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
             });
         }
-        doubt_circumstances(&mut summary, made);
+        doubt_circumstances(&mut summary, made, !self.asked.no_barrier);
         add_findings(&mut summary, &run)?;
         let mut stalls = stalls::longest(&run, self.receivers())?;
         stalls::add_causes(&mut stalls, &summary, self.receivers());
@@ -331,6 +353,11 @@ impl Experiment for VehiclesSettings {
         Ok(summary)
     }
 
+    fn in_vain(&self, made: &MadeRuns) -> Option<String> {
+        let of = |reason| format!("run {} of {}: {reason}", made.runs.len() + 1, self.asked.rounds);
+        made.ended.as_ref().map(of)
+    }
+
     fn promise(&self, summary: &Summary, made: &MadeRuns) -> Result<(), String> {
         let died: Vec<&str> = made.runs.iter().flat_map(|run| &run.died).map(String::as_str).collect();
         if !died.is_empty() {
@@ -357,7 +384,7 @@ fn all_sums(made: &MadeRuns) -> Sums {
     account
 }
 
-fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
+fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool) {
     let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
     let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
     let rescued = made.runs.iter().filter_map(|run| run.account.causes.get("missed_wakeups")).sum();
@@ -372,6 +399,22 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns) {
     if unheard > 0 {
         summary.doubt(Cause::Unheard { subject: subject.to_owned(), times: unheard });
     }
+    if has_barrier {
+        let count = made.runs.iter().map(lost_before).sum();
+        if count > 0 {
+            summary.doubt(Cause::Lost {
+                subject: "before a sender's first value that arrived".to_owned(),
+                count,
+            });
+        }
+    }
+}
+
+/// Frames that nodes count as lost and no row does: what was sent before the first value that a receiver has of a sender looks there like a
+/// value that was never sent. Who had not heard of another when all began may have missed what came then.
+fn lost_before(run: &RunReport) -> u64 {
+    let rows: u64 = run.figures.rows.iter().map(|row| row.lost).sum();
+    if run.facts.unheard == 0 { run.account.lost.saturating_sub(rows) } else { 0 }
 }
 
 #[cfg(test)]
@@ -385,11 +428,11 @@ mod tests {
         let account = Sums { causes: [("missed_wakeups".to_owned(), 2)].into(), ..Sums::default() };
         let facts = Facts { unheard: 3, refused: 4, ..Facts::default() };
         let run = RunReport { account, facts, ..RunReport::default() };
-        let made = |runs| MadeRuns { runs, place: VehiclesPlace::Memory };
+        let made = |runs| MadeRuns { runs, ended: None, place: VehiclesPlace::Memory };
         let doubts = |runs| {
             let mut summary = Summary::new(&Header::new("vehicles"));
             summary.doubts.clear();
-            doubt_circumstances(&mut summary, &made(runs));
+            doubt_circumstances(&mut summary, &made(runs), true);
             summary.doubts.iter().map(|doubt| doubt.what.clone()).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(doubts(vec![RunReport::default()]), "");
@@ -397,5 +440,43 @@ mod tests {
         for words in ["2 wake-ups were lost", "3 times a process had not heard", "4 messages found no room"] {
             assert!(said.contains(words), "{words}: {said}");
         }
+    }
+    /// Goal: a frame that the account has as lost, and no row, is a doubt; one that a row has as lost is not said twice.
+    #[test]
+    fn what_was_lost_before_the_first_value_is_said() {
+        let lost = |account: u64, row: u64, unheard: u64, has_barrier: bool| {
+            let run = RunReport {
+                account: Sums { lost: account, ..Sums::default() },
+                facts: Facts { unheard, ..Facts::default() },
+                figures: RunFigures {
+                    rows: vec![Row { lost: row, ..Row::default() }],
+                    ..RunFigures::default()
+                },
+                ..RunReport::default()
+            };
+            let made = MadeRuns { runs: vec![run], ended: None, place: VehiclesPlace::Memory };
+            let mut summary = Summary::new(&Header::new("vehicles"));
+            summary.doubts.clear();
+            doubt_circumstances(&mut summary, &made, has_barrier);
+            summary.doubts.iter().any(|doubt| doubt.what.contains("3 messages were lost"))
+        };
+        assert!(lost(3, 0, 0, true) && lost(5, 2, 0, true));
+        assert!(!lost(3, 3, 0, true) && !lost(3, 0, 1, true) && !lost(3, 0, 0, false));
+    }
+
+    /// Goal: a run that cannot be made takes none of those before it away.
+    #[test]
+    fn what_was_made_stands() {
+        let bar = ProgressBar::hidden();
+        let until = |failed: u32| {
+            in_turn(Turns::new(5, 1, &bar), |number| {
+                let fails = number == failed;
+                if fails { Err("vehicle-7 died".to_owned().into()) } else { Ok(Some(RunReport::default())) }
+            })
+        };
+        let (runs, ended) = until(3).expect("three were made");
+        assert_eq!((runs.len(), ended.as_deref()), (3, Some("vehicle-7 died")));
+        assert_eq!(until(9).expect("all were made").0.len(), 5);
+        assert!(until(0).is_err());
     }
 }
