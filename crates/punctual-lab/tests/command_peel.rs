@@ -4,7 +4,7 @@
 mod common;
 mod glossary;
 
-use common::{Ended, Place, alone, has_namespaces, result, summary_of, text};
+use common::{Ended, Place, alone, children, has_namespaces, is_sent, punctual, result, summary_of, text};
 use punctual_lab::stats::sign_test;
 use serde_json::Value;
 
@@ -268,4 +268,27 @@ fn misuse_is_told_in_a_line() {
         let ended = place.punctual(&format!("run peel {arguments}")).with(2);
         assert!(ended.err.contains(word) && ended.err.trim().lines().count() == 1, "{}", ended.err);
     }
+}
+
+/// Goal: whoever ends the responder amid a run takes nothing away of the rounds that were whole before.
+#[test]
+fn whole_rounds_stand_without_a_responder() {
+    let place = Place::alone();
+    let arguments = "run peel --engine datagram --rounds 100 --starts 2 --count 2000 --duration 10m --quiet";
+    let mut started = place.start(punctual(&format!("{arguments} --out run")));
+    let samples = place.path("run/samples");
+    let stored = || std::fs::read_dir(&samples).map_or(0, Iterator::count);
+    if started.ends_before(|| stored() > 2 * LAYERS.len() + 2) {
+        let ended = started.end().with(3);
+        assert!(ended.err.contains("two processors"), "{}", ended.err);
+        return punctual_machine::skipped!("{}", ended.err);
+    }
+    children(started.id()).iter().for_each(|child| assert!(is_sent("-KILL", child), "{child}"));
+    started.end();
+    let summary = place.summary("run/summary.json");
+    let skipped = summary["skipped"].as_array().expect("a list");
+    let is_said =
+        |one: &Value| one["what"].as_str().is_some_and(|what| what.starts_with("layers, from round"));
+    assert!(skipped.iter().any(is_said), "{skipped:#?}");
+    assert!(result(&summary, "datagram/whole")["trials"].as_u64() >= Some(1), "{summary:#}");
 }

@@ -114,7 +114,16 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
         PeelSession { settings, testbed, store, began, medians, signals: Vec::new(), trials: 0 };
     for (round, place) in Turns::new(settings.rounds, kinds.len(), bar) {
         bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
-        session.one_trial(kinds[place], round, kinds.len())?;
+        match session.one_trial(kinds[place], round, kinds.len()) {
+            Ok(()) => {}
+            // Who was interrupted may have no responder any more.
+            Err(RunError::Machine(_)) if interrupted() => break,
+            Err(RunError::Machine(reason)) if !session.whole_rounds().is_empty() => {
+                skipped.push(Skipped { what: format!("layers, from round {} on", round + 1), reason });
+                break;
+            }
+            Err(error) => return Err(error),
+        }
     }
     let rounds = session.whole_rounds().len();
     let unanswered = session.unanswered();
