@@ -1,5 +1,7 @@
 //! What every command does that measures: find out early what fails, measure into a store, conclude, show.
 
+use std::path::Path;
+
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_lab_machine::host::HostFacts;
@@ -47,10 +49,23 @@ pub(super) fn measure<T: Send>(
     let mut store = Store::create(common.out.as_deref(), header)?;
     let made = in_a_thread("experiment", || work(&mut store, bar));
     bar.finish_and_clear();
-    if !matches!(made, Ok(Ok(_))) {
-        store.discard_if_empty();
+    match made.map_err(Failure::from).and_then(|made| made.map_err(Failure::from)) {
+        Ok(made) => Ok((made, store)),
+        Err(failure) => {
+            store.discard_if_empty();
+            Err(with_place(failure, store.path()))
+        }
     }
-    Ok((made??, store))
+}
+
+/// Where what was measured before is, if something was.
+fn with_place(failure: Failure, path: &Path) -> Failure {
+    match failure {
+        Failure::Machine(reason) if path.exists() => {
+            Failure::Machine(format!("{reason}; what was measured before is in {}", path.display()))
+        }
+        other => other,
+    }
 }
 
 /// Finishes the store, writes the page, and the summary where that is asked for; prints what came out, and where it is.
@@ -131,6 +146,18 @@ pub fn worker(role: Role) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: who measured something before a failure is told where it is; who did not, is told of no folder.
+    #[test]
+    fn what_was_measured_has_a_place() {
+        let folder = tempfile::tempdir().expect("room");
+        let words = |path: &Path| match with_place(Failure::Machine("no room".to_owned()), path) {
+            Failure::Machine(reason) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(words(folder.path()).contains(&*folder.path().to_string_lossy()));
+        assert_eq!(words(&folder.path().join("gone")), "no room");
+    }
 
     /// Goal: who measured nothing is told why, also where nothing was skipped.
     #[test]
