@@ -161,6 +161,14 @@ fn what_is_off_is_said_in_a_line() {
         ("--soak 9 --wake spin", "--wake spin"),
         ("--soak 9 --mechanism spin", "--wake spin"),
         ("--soak 9 --spoil look", "labelled_stores"),
+        ("--soak 9 --out run", "--out"),
+        ("--soak 9 --duration 1s", "--duration"),
+        ("--soak 9 --count 9", "--count"),
+        ("--soak 9 --gap 1ms", "--gap"),
+        ("--soak 9 --rounds 2", "--rounds"),
+        ("--soak 9 --only futex", "--only"),
+        ("--soak 9 --quick", "--quick"),
+        ("--soak 9 --all-conditions", "--all-conditions"),
     ] {
         let ended = place.punctual(&format!("run wakeup {arguments}")).with(2);
         assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{}", ended.err);

@@ -24,7 +24,7 @@ pub struct WakeupArguments {
     #[command(flatten)]
     pub options: WakeupOptions,
     /// Instead: N messages there and back between two processes, with random delays, counting wake-ups that are lost
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000), conflicts_with_all = ["out", "duration", "count", "gap", "load", "all", "rounds", "only", "quick", "all_conditions"])]
     pub soak: Option<u64>,
     /// How both ends of --soak wait: futex, eventfd, epoll, backoff, adaptive
     #[arg(long, alias = "mechanism", value_name = "WAY", default_value = "futex", requires = "soak")]
