@@ -21,7 +21,8 @@ pub struct CallFigures {
     wall_ns: u64,
     /// How long the writer took for each message: without a notification, and with one.
     notify_ns: [Vec<u64>; 2],
-    /// Sum and sum of squares of the loop's durations, nanoseconds.
+    /// Loops of the steady state, sum and sum of squares of their durations, nanoseconds.
+    loops: u64,
     loop_sums: [f64; 2],
     /// Median of `w2r_any` and of `w2r_blocked` in each trial, nanoseconds; none without a message.
     medians_ns: [Vec<Option<u64>>; 2],
@@ -47,14 +48,18 @@ impl CallFigures {
             let mut durations: Vec<u64> = of.map(|(from, to)| clock.nanos(to.since(from))).collect();
             medians.push(upper_median(&mut durations));
         }
+        // As the figures that stand beside the deviation: of the steady state, without what was lost.
+        for row in record.rows.iter().skip(WARMUP as usize).filter(|row| !row.is_lost()) {
+            let around = clock.nanos(row.sent.acknowledged.since(row.sent.before)) as f64;
+            figures.loops += 1;
+            figures.loop_sums[0] += around;
+            figures.loop_sums[1] += around * around;
+        }
         for row in &record.rows {
-            let Sent { before, after, acknowledged, calls, .. } = row.sent;
+            let Sent { before, after, calls, .. } = row.sent;
             figures.notify_calls += u64::from(calls);
             figures.notified += u64::from(calls > 0);
             figures.notify_ns[usize::from(calls > 0)].push(clock.nanos(after.since(before)));
-            let around = clock.nanos(acknowledged.since(before)) as f64;
-            figures.loop_sums[0] += around;
-            figures.loop_sums[1] += around * around;
             figures.park_calls += u64::from(row.seen.wait.parks) * u64::from(record.calls_per_park);
             figures.parked += u64::from(row.is_parked());
             figures.awake += u64::from(row.is_awake());
@@ -90,7 +95,7 @@ impl CallFigures {
             "awake_share": share(self.awake),
         });
         add(Measurement::Any, any);
-        let [mean, square] = self.loop_sums.map(|sum| sum / messages);
+        let [mean, square] = self.loop_sums.map(|sum| sum / self.loops.max(1) as f64);
         let deviation_ns = (square - mean * mean).max(0.0).sqrt().round();
         let around =
             json!({ "wall_ns": self.wall_ns, "messages": self.messages, "deviation_ns": deviation_ns });
@@ -153,5 +158,38 @@ impl Policy {
             cpu_ratio: ratio(adaptive[1], spin[1].min(park[1])),
             latency_ratio_to_chosen: ratio(adaptive[0], chosen[0]),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::{Clock, Ticks};
+
+    use super::*;
+    use crate::load::wake::{Conditions, Row, Seen};
+
+    /// Goal: the deviation is of the messages whose mean, least and most stand beside it: without the warm-up and what was lost.
+    #[test]
+    fn a_deviation_is_of_the_steady_state() {
+        let tick = |us: u64| Clock::get().ticks(std::time::Duration::from_micros(us));
+        let row = |us: u64| {
+            let mut row = Row { sent: Sent::default(), seen: Seen::default() };
+            row.sent.acknowledged = tick(us);
+            row
+        };
+        let mut rows: Vec<Row> = (0..WARMUP).map(|_| row(20_000)).collect();
+        rows.extend((0..50).flat_map(|_| [row(100), row(104)]));
+        let mut lost = row(300_000);
+        lost.seen.wait.limit_at = Some(tick(600_000));
+        rows.push(lost);
+        let record = Record { rows, stuck: false, lasted: Ticks(1), reader_cpu_ns: 0, calls_per_park: 1 };
+        let cell = WakeupCell { route: Route::Spin, conditions: Conditions::default(), gap_us: 0 };
+        let mut all = Vec::new();
+        CallFigures::add(&mut all, &cell, &record);
+        let mut results = vec![CellResult::of(&cell.id(Measurement::Loop), &[], 0)];
+        all[0].1.enrich(cell, &mut results);
+        let deviation_ns = results[0].number("deviation_ns").expect("it has one");
+        assert!((deviation_ns - 2_000.0).abs() < 50.0, "{deviation_ns}");
+        assert_eq!(results[0].number("messages"), Some(105.0));
     }
 }
