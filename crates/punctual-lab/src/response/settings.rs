@@ -59,7 +59,7 @@ pub struct ResponseArguments {
     /// IPv6 between the two namespaces
     #[arg(long)]
     pub(super) ipv6: bool,
-    /// How long an answer is waited for; then the trip is lost
+    /// How long an answer is waited for before the next request leaves. A trip without one at the end, so long after, is lost
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
     pub(super) timeout: Duration,
     /// Count answers slower than this
