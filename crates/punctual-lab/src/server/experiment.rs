@@ -299,7 +299,7 @@ impl Trials<'_> {
     ) -> Result<(), RunError> {
         let mut failed: Vec<&Setup> = Vec::new();
         for round in 0..self.settings.rounds {
-            for setup in setups.iter() {
+            for setup in setups {
                 if failed.contains(&setup) {
                     continue;
                 }
@@ -560,8 +560,11 @@ mod tests {
         let made = TrialMade { cpus: [None; 2], setup, load: &load, start, passed: Vec::new(), journal };
         let kept = made.keep(loaded);
         let samples = &kept[0].0;
-        let result =
-            crate::summary::CellResult::of(&CellId::new("classes", "c8"), &[samples.clone()], WARMUP);
+        let result = crate::summary::CellResult::of(
+            &CellId::new("classes", "c8"),
+            std::slice::from_ref(samples),
+            WARMUP,
+        );
         assert_eq!((result.figures.count, result.figures.max), (72, Some(1_000_000)));
         let trial = describe(&setup, &load, &[samples], &[], Served::default());
         assert_eq!((&trial.requests, &trial.mean_ns), (&vec![80], &vec![Some(1_000_000)]));
