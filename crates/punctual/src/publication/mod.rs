@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod news;
 mod received;
 mod subscription;
 
@@ -38,6 +39,7 @@ pub use crate::memory::stream::{
     ImageAccount, OfferError, Overrun, Publication, PublicationClaim, PublicationOptions, Run, StampChoice,
     StreamError, StreamHead, StreamMessage,
 };
+pub(crate) use news::Nudges;
 pub use received::{Received, TakeError};
-pub(crate) use subscription::{Nudges, Wait};
+pub(crate) use subscription::Wait;
 pub use subscription::{Subscription, SubscriptionOptions};

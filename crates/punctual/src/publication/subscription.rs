@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, LastLook, Ticks};
-use punctual_machine::counter::Counter;
-use punctual_machine::doorbell::{Notification, sender_fence};
+use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::sync::spin_hint;
 use punctual_proto::{Address, NodeId, Target};
 
+use super::news::{News, Nudges};
 use super::received::{Received, TakeError, Taken};
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
 use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
-use crate::wake::{Alarm, Bed, Condition, Manners, Waiter, Wake, epoll_set, waiter};
+use crate::wake::{Alarm, Bed, Manners, Waiter, Wake, epoll_set, waiter};
 
 /// Looks between two looks at the clock, for who polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
@@ -65,61 +65,12 @@ pub struct Subscription {
     ignored: Option<Address>,
 }
 
-/// Ends a subscription's waits, from any thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Nudges {
-    count: Arc<Counter>,
-    streams: Arc<Streams>,
-    bell: usize,
-}
-
-impl Nudges {
-    /// Ends the wait, or the next one.
-    pub(crate) fn nudge(&self) {
-        // What its sender did before is seen by whoever sees the nudge.
-        sender_fence();
-        self.count.add(1);
-        Images::ring(&self.streams, self.bell);
-    }
-}
-
 /// What a wait came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait<T> {
     Found(T),
     Nudged,
     Late,
-}
-
-/// Whether there may be something, for who is about to sleep.
-struct News<'a> {
-    images: &'a Images,
-    nudges: &'a Nudges,
-    nudges_seen: u64,
-    limit: Duration,
-    is_deadline: bool,
-    /// Where the next glance begins.
-    glance_from: usize,
-}
-
-impl Condition for News<'_> {
-    #[inline]
-    fn is_ready(&mut self) -> bool {
-        self.images.is_ready() || self.nudges.count.get_published() != self.nudges_seen
-    }
-
-    #[inline]
-    fn glance(&mut self) -> bool {
-        self.images.glance(&mut self.glance_from)
-    }
-
-    fn timeout(&mut self) -> Option<Duration> {
-        Some(self.limit)
-    }
-
-    fn is_overslept(&self) -> bool {
-        !self.is_deadline && self.images.has_news()
-    }
 }
 
 impl Subscription {
@@ -142,7 +93,7 @@ impl Subscription {
         let source = images.address();
         Ok(Self {
             taken: Taken::nothing(source),
-            nudges: Nudges { count: Arc::default(), streams, bell },
+            nudges: Nudges::new(streams, bell),
             nudges_seen: 0,
             takes: 0,
             pause_at: Ticks::NEVER,
@@ -253,7 +204,7 @@ impl Subscription {
     /// Whether it was nudged since this was last asked.
     #[inline]
     pub(crate) fn take_nudge(&mut self) -> bool {
-        let count = self.nudges.count.get_published();
+        let count = self.nudges.count();
         std::mem::replace(&mut self.nudges_seen, count) != count
     }
 
@@ -306,7 +257,7 @@ impl Subscription {
 
     /// Whether there may be a message, or something else to look after.
     pub(crate) fn is_ready(&self) -> bool {
-        self.images.is_ready() || self.nudges.count.get_published() != self.nudges_seen
+        self.images.is_ready() || self.nudges.count() != self.nudges_seen
     }
 
     /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns `false`, and
@@ -321,7 +272,7 @@ impl Subscription {
         self.images.housekeep(self.clock.now());
         self.armed = true;
         let (images, nudges, seen) = (&self.images, &self.nudges, self.nudges_seen);
-        let is_ready = || images.is_ready() || nudges.count.get_published() != seen;
+        let is_ready = || images.is_ready() || nudges.count() != seen;
         let arms = images.bell().arm(Notification::Descriptor, is_ready);
         if !arms {
             self.disarm();
