@@ -386,7 +386,7 @@ mod tests {
     /// Five runs of messages that take `body_ns`, but for five that take `late_ns`.
     fn runs(place: &std::path::Path, side: &str, body_ns: u64, late_ns: u64) -> Vec<Run> {
         let made = |number: u64| {
-            let out = place.join(side).join(number.to_string());
+            let out = place.join(format!("{side} {number}"));
             let mut store = Store::import(Some(&out), &Header::new("response")).expect("room");
             let mut samples = Samples::default();
             for row in 0..1_000 {
