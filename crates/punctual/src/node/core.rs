@@ -208,7 +208,8 @@ impl Core {
         if let Some(mut receiving) = self.try_receiving() {
             self.housekeep(&mut receiving, self.about.clock.now());
             drop(receiving);
-            self.hand_over();
+            // As in [`Self::settle`].
+            self.hand_over_to_next();
         }
     }
 
