@@ -21,7 +21,7 @@ const STREAM_TERM: &str = "64m";
 const WARMUP: usize = 400_000;
 const WARMUP_TURNS: usize = 20;
 
-/// What Aeron needs of the Java machine, and what its own low-latency scripts ask for.
+/// Options that Aeron needs of the Java machine, and options that its own low-latency scripts ask for.
 const JAVA_OPTIONS: [&str; 6] = [
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -41,7 +41,7 @@ pub(crate) struct Aeron {
 #[derive(Debug)]
 pub(crate) struct Unbuilt {
     pub(crate) reason: String,
-    /// Whether Java and Maven are.
+    /// True if Java and Maven are there.
     pub(crate) broken: bool,
 }
 
@@ -154,7 +154,7 @@ impl Drop for Running {
     }
 }
 
-/// What a session leaves in the memory file system.
+/// Files that a session leaves in the memory file system.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -180,7 +180,7 @@ impl Outcomes {
     }
 }
 
-/// What is in every latency, ns: from one look at the clock to the next.
+/// Time that is in every latency, ns: from one look at the clock to the next.
 pub(crate) fn clock_cost() -> u64 {
     let clock = Clock::get();
     let mut steps: Vec<u64> = (0..10_001)

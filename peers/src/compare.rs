@@ -14,12 +14,12 @@ use crate::report::{Figures, print};
 use crate::rounds::{AERON, Game, KINDS, Kind, ZMQ};
 use crate::session::Session;
 
-/// What to compare.
+/// Options of a comparison.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Of all openings together.
     rounds: usize,
-    /// How often everything is opened anew: new processes, files, pages.
+    /// Number of times that everything is opened anew: new processes, files, pages.
     openings: usize,
     games: Vec<Game>,
     sizes: Vec<usize>,
@@ -74,7 +74,7 @@ fn kind(text: &str) -> Outcome<Kind> {
     found.ok_or_else(|| format!("no kind {text:?}; there are: {}", names()).into())
 }
 
-/// What this machine can do, and in words what it cannot.
+/// Abilities of this machine, and in words its limits.
 struct Machine {
     cpus: [usize; 2],
     aeron: Option<Aeron>,
@@ -85,7 +85,7 @@ struct Machine {
 struct Skip {
     kind: &'static str,
     reason: String,
-    /// Whether it should: what it needs is here.
+    /// True if it should play: everything that it needs is here.
     broken: bool,
 }
 
@@ -124,7 +124,7 @@ impl Machine {
     }
 }
 
-/// Whether a program that builds others is installed.
+/// True if a program that builds others is installed.
 fn is_here(tool: &str) -> bool {
     Command::new(tool).arg("--version").output().is_ok_and(|ended| ended.status.success())
 }

@@ -11,7 +11,7 @@ use crate::Outcome;
 pub(crate) struct Meeting {
     pub(crate) name: String,
     ports: [u16; 2],
-    /// Whether this is the end that is opened first, and that counts.
+    /// True if this is the end that is opened first, and that counts.
     pub(crate) here: bool,
 }
 

@@ -11,7 +11,7 @@ const WHOLE_EVERY: u64 = 1024;
 /// Messages of a run, for mechanisms that have runs.
 const RUN: u64 = 64;
 
-/// What is sent how often.
+/// Size and numbers of the messages to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Payload, bytes.
@@ -32,7 +32,7 @@ pub(crate) fn ask<P: Pair + ?Sized>(pair: &mut P, plan: Plan) -> Outcome<Vec<u64
         message.fill(fill);
         let start = clock.now();
         pair.send(&message)?;
-        // What is not received must not look like the answer.
+        // A message that is not received must not look like the answer.
         message[plan.size - 1] = !fill;
         pair.receive(&mut message)?;
         *latency = clock.nanos(clock.now().since(start));

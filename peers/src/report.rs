@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::rounds::{Game, Kind, Outcomes};
 
-/// What everything is compared with where it was measured, in this order.
+/// Mechanisms with which everything is compared where they were measured, in this order.
 const REFERENCES: [&str; 2] = ["floor/slot", "punctual shared/spin"];
 
 /// One turn of one mechanism.

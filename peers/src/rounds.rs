@@ -1,9 +1,9 @@
-//! What is compared: games, mechanisms, and how much of a game makes a turn.
+//! Subjects of the comparison: games, mechanisms, and how much of a game makes a turn.
 
 use crate::Outcome;
 use crate::play::Plan;
 
-/// What is played.
+/// A game that is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Game {
     /// One message at a time, there and back.
@@ -28,7 +28,7 @@ impl Game {
     }
 }
 
-/// What a turn gives.
+/// Results of a turn.
 #[derive(Debug)]
 pub(crate) enum Outcomes {
     /// Of every message, as they came, ns.
@@ -45,7 +45,7 @@ pub(crate) struct Kind {
     pub(crate) sizes: &'static [usize],
     /// Payloads of its stream.
     pub(crate) stream_sizes: &'static [usize],
-    /// Whether no system call stands between the two.
+    /// True if no system call stands between the two.
     fast: bool,
 }
 
@@ -60,8 +60,8 @@ const SLOT_SIZES: &[usize] = &[64, 1024];
 pub(crate) const AERON: &str = "aeron ipc";
 pub(crate) const ZMQ: &str = "zmq ipc";
 
-/// What is compared, in the order of a round. Who is compared stands close: the less time lies between two, the less the
-/// machine has changed.
+/// The compared mechanisms, in the order of a round. Mechanisms that are compared stand close: the less time lies between two, the less
+/// the machine has changed.
 pub(crate) const KINDS: [Kind; 28] = [
     Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
@@ -105,7 +105,7 @@ impl Kind {
         Plan { size, warmup: messages / 20, messages }
     }
 
-    /// Whether it takes part.
+    /// True if it takes part.
     pub(crate) fn plays(self, game: Game, size: usize) -> bool {
         match game {
             Game::PingPong => self.sizes.contains(&size),

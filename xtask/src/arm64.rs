@@ -22,7 +22,7 @@ const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 /// One test program: proto's takes a minute under emulation.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What is tested.
+/// The tests to run.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// Packages with all of their test programs.
@@ -33,9 +33,9 @@ pub(crate) struct Wanted {
     left_out: &'static [&'static str],
 }
 
-/// What CI can spare.
+/// The tests that CI has time for.
 pub(crate) const SHORT: &Wanted = &Wanted { whole: BELOW, programs: QUICK, left_out: SLOW };
-/// What a night can.
+/// The tests that a night has time for.
 pub(crate) const LONG: &Wanted = &Wanted {
     whole: &["punctual-proto", "punctual-machine", "punctual-lab-machine", "punctual"],
     programs: &[],
@@ -45,7 +45,7 @@ pub(crate) const LONG: &Wanted = &Wanted {
 /// Of the library: programs of tests that need a feature are not built without it, and cargo says nothing.
 const FEATURES: &str = "punctual/tokio,punctual/group-file";
 
-/// What lies below the library.
+/// Packages below the library.
 const BELOW: &[&str] = &["punctual-proto", "punctual-machine", "punctual-lab-machine"];
 
 /// Tests of seconds that take minutes under emulation, and in which nothing depends on the processor. They wait for the night.
@@ -118,7 +118,7 @@ struct Exception {
     tests: &'static [(&'static str, &'static str)],
 }
 
-/// Seen with QEMU 7.2. What passes again is said, so that the list grows no older than it must.
+/// Seen with QEMU 7.2. A test that passes again is reported, so that the list grows no older than it must.
 const EXCEPTIONS: &[Exception] = &[
     Exception {
         reason: "the kernel does not start what the emulator runs, so a test cannot start its own program again",
@@ -225,7 +225,7 @@ fn listed() -> impl Iterator<Item = &'static str> {
     NIGHTLY.iter().flat_map(|(_, programs)| *programs).chain(QUICK).copied()
 }
 
-/// What is in a list is tested, or the list says too much.
+/// Checks that every program in a list is built: otherwise the list says too much.
 fn all_built(listed: impl Iterator<Item = &'static str>, built: &[Program]) -> Result<(), String> {
     let missing: Vec<&str> =
         listed.filter(|&listed| !built.iter().any(|program| program.name == listed)).collect();
@@ -235,7 +235,7 @@ fn all_built(listed: impl Iterator<Item = &'static str>, built: &[Program]) -> R
     Err(format!("cargo builds no test program {}: which feature does it need?", missing.join(", ")))
 }
 
-/// What is missing, and how it is had.
+/// Checks for the tools; the error says what is missing, and how it is had.
 fn tools() -> Result<(), String> {
     let log = workspace::target("arm64").join("tools.txt");
     for (tool, package) in [(LINKER, "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"), (EMULATOR, "qemu-user")]
@@ -326,7 +326,7 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
     }
 }
 
-/// What tests say that they leave out, but for the media that the emulator lacks.
+/// Skips that tests report, but for the media that the emulator lacks.
 fn skips(output: &str) -> impl Iterator<Item = &str> {
     let said = output.lines().filter_map(|line| line.find("SKIPPED ").map(|at| &line[at..]));
     said.filter(|skip| !skip.contains("PUNCTUAL_TEST_WITHOUT"))
@@ -351,7 +351,7 @@ fn exceptions(program: &str) -> Vec<(&'static str, &'static str)> {
     EXCEPTIONS.iter().flat_map(of).collect()
 }
 
-/// Which tests passed and which failed. What a test's children print may stand between its name and its outcome.
+/// The tests that passed, and the tests that failed. Output of a test's children may stand between its name and its outcome.
 fn outcomes(output: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let all = || output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
     let of = |outcome| all().filter(|(_, end)| *end == outcome).map(|(name, _)| name).collect();

@@ -72,7 +72,7 @@ fn installed(options: &Options) -> Result<Vec<PathBuf>, String> {
     ])
 }
 
-/// What went wrong with a file.
+/// Describes an error with a file.
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }

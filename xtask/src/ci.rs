@@ -10,19 +10,19 @@ use crate::{
     release, smoke, soak, tidy, tutorial, vehicles, zenoh,
 };
 
-/// What to run, and how long.
+/// The steps to run, and how long.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// Per target.
     pub(crate) fuzz_time: Duration,
-    /// How often the model checker may take the CPU away.
+    /// Number of times that the model checker may take the CPU away.
     pub(crate) preemptions: &'static str,
-    /// How many processes to kill.
+    /// Number of processes to kill.
     pub(crate) kills: kill::Extent,
     /// Messages with delays at every step of the handshake.
     pub(crate) soak: u64,
-    /// What to test under emulation.
+    /// The tests to run under emulation.
     pub(crate) arm64: &'static arm64::Wanted,
     /// Empty: all targets.
     pub(crate) fuzz_only: Vec<String>,
@@ -73,9 +73,9 @@ const IN_TURN: &[&str] = &["tutorial", "c", "arm64", "fuzz", "python"];
 /// When all steps should have ended, in seconds since 1970: `.ci/run` says so.
 const ENDS: &str = "PUNCTUAL_CI_ENDS";
 
-/// How many seconds `cargo test` took, with all that it had to build: `.ci/run` says so.
+/// Seconds that `cargo test` took, with all that it had to build: `.ci/run` says so.
 const TESTS_TOOK: &str = "PUNCTUAL_CI_TESTS_TOOK";
-/// How many it takes on the processors on which the steps take as long as their table says.
+/// Seconds that it takes on the processors on which the steps take as long as their table says.
 const TESTS_TAKE: u64 = 15 * 60;
 
 /// Steps that only a night has time for.
@@ -142,7 +142,7 @@ fn run_all(plan: &Plan) -> ExitCode {
     if is_success(&outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether something was checked, and nothing failed.
+/// True if something was checked, and nothing failed.
 fn is_success(outcomes: &[&Outcome]) -> bool {
     let has_failed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)));
     outcomes.iter().any(|outcome| matches!(outcome, Outcome::Passed | Outcome::Partly(_))) && !has_failed
@@ -184,7 +184,7 @@ fn clippy(_: &Plan) -> Outcome {
 }
 
 fn docs(_: &Plan) -> Outcome {
-    // What the command leaves out is documented too.
+    // Parts that the command leaves out are documented too.
     let doc =
         Run::cargo(&["doc", "--no-deps", "--workspace", "--quiet", "--features", "punctual/group-file"]);
     Outcome::of(doc.env("RUSTDOCFLAGS", "-D warnings").status())

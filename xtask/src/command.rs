@@ -98,7 +98,7 @@ impl Run {
     }
 }
 
-/// How a program ended, for a message.
+/// Describes how a program ended, for a message.
 pub(crate) fn how(ended: Option<i32>, deadline: Duration) -> String {
     match ended {
         Some(code) => format!("ended with {code}"),
@@ -106,7 +106,7 @@ pub(crate) fn how(ended: Option<i32>, deadline: Duration) -> String {
     }
 }
 
-/// Does it for each, two at a time: so many processors CI has. What came of them stands in the order of the cases.
+/// Does it for each, two at a time: so many processors CI has. The results stand in the order of the cases.
 pub(crate) fn two_at_a_time<T: Sync, R: Send>(cases: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (waiting, ended) = (Mutex::new(cases.iter().enumerate()), Mutex::new(Vec::new()));
     let next = || waiting.lock().expect("nobody panics with it").next();
@@ -158,7 +158,7 @@ fn wait(mut child: Child, deadline: Duration) -> Option<i32> {
     }
 }
 
-/// What a program began does not end with it: cargo waits for the tests that it runs, and they would go on beside later steps.
+/// Processes that a program began do not end with it: cargo waits for the tests that it runs, and they would go on beside later steps.
 fn kill_descendants(process: u32) {
     for child in children(process) {
         // Its own children are asked for before it goes, and end after it: else it would begin the next one.

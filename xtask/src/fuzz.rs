@@ -9,7 +9,7 @@ use crate::command::{Run, how, tail, two_at_a_time};
 use crate::step::Outcome;
 use crate::workspace;
 
-/// What cargo-fuzz would pass: coverage counters, a table of their places, and the operands of comparisons.
+/// Flags that cargo-fuzz would pass: coverage counters, a table of their places, and the operands of comparisons.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -75,7 +75,7 @@ fn host(folder: &Path) -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc names no host".into())
 }
 
-/// What is wrong with a target.
+/// A fault of a target.
 #[derive(Debug)]
 struct Finding {
     target: String,
@@ -140,13 +140,13 @@ fn hang(output: &str) -> Option<PathBuf> {
     path.file_name()?.to_str()?.starts_with("timeout-").then_some(path)
 }
 
-/// Whether libFuzzer gave the target an input. A program that ends well without one shows nothing.
+/// True if libFuzzer gave the target an input. A program that ends well without one shows nothing.
 fn has_run(output: &str) -> bool {
     let runs = |line: &str| line.strip_prefix("Done ")?.split_whitespace().next()?.parse().ok();
     output.lines().rev().find_map(runs).is_some_and(|runs: u64| runs > 0)
 }
 
-/// What libFuzzer says of the work it did.
+/// libFuzzer's account of the work it did.
 fn done(output: &str) -> String {
     let executed = output.lines().rev().find(|line| line.starts_with("Done "));
     let covered = output.lines().rev().find_map(|line| line.split_once("cov: "));

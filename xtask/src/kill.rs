@@ -9,7 +9,7 @@ use crate::command::{Run, how};
 use crate::step::Outcome;
 use crate::workspace;
 
-/// How much of it to do.
+/// Extent of the kills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Kills at random instants.
@@ -18,7 +18,7 @@ pub(crate) struct Extent {
     pub(crate) passings: u32,
 }
 
-/// What CI can spare, and what a night can.
+/// The extent that CI has time for, and the extent that a night has time for.
 pub(crate) const SHORT: Extent = Extent { random: 60, passings: 0 };
 pub(crate) const LONG: Extent = Extent { random: 1_000, passings: 8 };
 
@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(1_200);
 /// Faults planted in the protocol (`punctual_machine::label`), with which the tests must fail.
 const FAULTS: &[&str] = &["claim_uncleared"];
 
-/// How cargo ends after a test that failed.
+/// Exit code of cargo after a test that failed.
 const TEST_FAILED: i32 = 101;
 
 pub(crate) fn run(extent: Extent) -> Outcome {

@@ -14,8 +14,8 @@ use crate::step::Outcome;
 use crate::tidy::source::Source;
 use crate::workspace;
 
-/// How often the checker may take the CPU from a thread that could go on. Without a bound a test of three
-/// threads takes hours. So often notices whatever is taken away.
+/// Number of times that the checker may take the CPU from a thread that could go on. Without a bound a test of three threads takes
+/// hours. So often notices whatever is taken away.
 pub(crate) const SHORT: &str = "3";
 
 /// Once more than is needed, at three times the time.
@@ -27,10 +27,10 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// Where the checker sees atomics.
 const CHECKED: &str = "crates/punctual-machine/src";
 
-/// What gives a name to something that can be taken away.
+/// Macros that give a name to something that can be taken away.
 const NAMING: &[&str] = &["ordering!(", "fence!(", "without!("];
 
-/// How a test program ends of which a test failed.
+/// Exit code of a test program of which a test failed.
 const TEST_FAILED: i32 = 101;
 
 /// Checks everything with so many preemptions, and what is taken away with [`SHORT`].

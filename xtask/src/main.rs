@@ -1,4 +1,4 @@
-//! What CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
+//! The checks that CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
 
 mod apart;
 mod arm64;
@@ -48,7 +48,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// What CI runs
+    /// The steps that CI runs
     Ci(Chosen),
     /// The same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, 220 components, bench --quick, Miri
     Nightly(Chosen),
@@ -58,13 +58,13 @@ enum Task {
     Loom,
     /// A kill at every labelled store, and some at random instants
     Kill {
-        /// How many at random instants
+        /// Number of kills at random instants
         #[arg(long, value_name = "N", value_parser = count())]
         random: Option<u32>,
     },
     /// Wake-ups with delays at every step of the handshake
     Soak {
-        /// How many wake-ups
+        /// Number of wake-ups
         #[arg(long, value_name = "N", value_parser = count())]
         messages: Option<u32>,
     },
@@ -85,7 +85,7 @@ enum Task {
     InstallC(c_library::Options),
 }
 
-/// Which steps, and how long.
+/// The steps to run, and how long.
 #[derive(Args, Debug)]
 struct Chosen {
     /// These steps only
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a task runs.
+/// Plan of a task.
 fn plan(task: Task) -> Plan {
     let mut plan = Plan {
         steps: ci::usual(),

@@ -9,7 +9,8 @@ use crate::workspace;
 /// Miri is some hundred times slower than the machine.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// What can run without a kernel that Miri does not have: memory, and what is built on it. Counters have tests of loom alone.
+/// Modules whose tests can run without a kernel, which Miri does not have: memory, and what is built on it. Counters have tests of loom
+/// alone.
 const MODULES: &[&str] = &["ring::tests", "ring::words", "doorbell::tests", "block::", "handles::tests"];
 
 /// Of all but the first two the method is many tries, which take hours here. loom tries everything on the same handshakes.

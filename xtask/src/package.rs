@@ -1,4 +1,4 @@
-//! What users depend on: each library crate builds from its archive alone.
+//! Archives that users depend on: each library crate builds from its archive alone.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::workspace;
 /// In the order in which they would be published.
 const CRATES: &[&str] = &["punctual-proto", "punctual-machine", "punctual"];
 
-/// What every archive has beside its sources.
+/// Files that every archive has beside its sources.
 const FILES: &[&str] = &["LICENSE-MIT", "LICENSE-APACHE", "README.md"];
 
 /// The workspace's own settings of debug builds.

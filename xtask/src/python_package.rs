@@ -36,7 +36,7 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// What was skipped, and why.
+/// Returns what was skipped, and why.
 fn built_and_tested(folder: &Path) -> Result<String, String> {
     let build = folder.join("build");
     let lints = Run::cargo(&["clippy", "--locked", "--quiet", "--release", "--manifest-path", MANIFEST]);

@@ -34,7 +34,7 @@ fn survey() -> Result<(), String> {
     Ok(())
 }
 
-/// How many results a summary has: none is an error.
+/// Number of results that a summary has: none is an error.
 fn results(output: &str) -> Result<usize, String> {
     let summary: Value =
         serde_json::from_str(output).map_err(|error| format!("standard output is not JSON: {error}"))?;

@@ -25,7 +25,8 @@ const MECHANISMS: [&str; 5] = ["futex", "eventfd", "epoll", "backoff", "adaptive
 /// Test programs, and the test of each that loses no wake-up.
 const SUITES: [(&str, &str); 2] = [("wakes", "no_wake_up_is_lost"), ("runtime", "no_wake_is_lost")];
 
-/// What a night has much of: the test program, its test, the variable that says how much, and that. A group goes on for an hour.
+/// Crowds that a night has time for: the test program, its test, the variable that says how much, and that amount. A group goes on for
+/// an hour.
 const CROWDS: [(&str, &str, &str, &str); 4] = [
     ("runtime", "many_tasks_live_at_once", "PUNCTUAL_TASKS", "1000000"),
     ("runtime_net", "many_timers_go_off_once", "PUNCTUAL_TIMERS", "100000"),
@@ -40,7 +41,7 @@ const WITHOUT_NOTIFY: u64 = 100;
 /// Of so many some twelve halts meet one who spins first, and fifty the others.
 const HALTED: u64 = 2_000;
 
-/// What `punctual run wakeup --soak` says.
+/// Counts that `punctual run wakeup --soak` prints.
 #[derive(Debug)]
 struct Tally {
     /// Wake-ups that were missed although their send was complete.
@@ -63,7 +64,7 @@ struct Soak {
     messages: u64,
     /// The exit code.
     ends: i32,
-    /// Whether its counts show that.
+    /// True if its counts show that.
     shows: fn(&Tally) -> bool,
 }
 
@@ -79,7 +80,7 @@ impl Soak {
         ]
     }
 
-    /// What is wrong with how it ended, and with what it said.
+    /// Says what is wrong with how it ended, and with what it said.
     fn judge(&self, ended: Option<i32>, output: &str) -> Result<(), String> {
         if ended != Some(self.ends) {
             return Err(format!("it {}, where {} was due", how(ended, DEADLINE), self.ends));
@@ -149,15 +150,15 @@ fn crowd(&(program, test, variable, count): &(&str, &str, &str, &str)) -> Result
     if has_run { Ok(cut_down(&output)) } else { Err(format!("{test} with {count}:\n{}", tail(&output, 20))) }
 }
 
-/// What a test says that it left out.
+/// Parts that a test says it left out.
 fn cut_down(output: &str) -> Vec<String> {
     // Without capture it may stand behind the test's name in one line.
     let skips = output.lines().filter_map(|line| line.split_once("SKIPPED "));
     skips.map(|(_, reason)| reason.to_owned()).collect()
 }
 
-/// Whether a wake-up falls into the fault is chance: beside other work a short test may pass with it. Each run is twice as long as the one
-/// before, with sixty times as many messages in all.
+/// Chance decides whether a wake-up falls into the fault: beside other work a short test may pass with it. Each run is twice as long as
+/// the one before, with sixty times as many messages in all.
 const FAULTY_RUNS_MAX: u32 = 6;
 
 /// A suite's own test; with a fault it must fail, in some run of a few.

@@ -11,7 +11,7 @@ pub(crate) struct Step {
     pub(crate) run: fn(&Plan) -> Outcome,
 }
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,

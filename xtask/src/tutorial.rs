@@ -16,7 +16,7 @@ const PAGE: &str = include_str!("../../docs/tutorial.md");
 /// The page's own small programs are built, and talk for some twenty seconds. All else is built before ([`build`]).
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
+/// Texts that a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
 const SEEN: &[&str] = &["1001 messages", "most of it elsewhere"];
 
 /// The page has one bus: two readers of it at the same time would hear each other. A lock of this folder, where buses are,

@@ -9,7 +9,7 @@ use crate::release;
 use crate::step::Outcome;
 use crate::workspace;
 
-/// How long values travel.
+/// Time for which values travel.
 const LASTS: &str = "600s";
 /// Start-up of 22 processes, and reading three million records back.
 const DEADLINE: Duration = Duration::from_secs(1_800);

@@ -14,11 +14,11 @@ use crate::error::{not_sent, not_taken};
 use crate::held::{Deadline, Held, timeout_of, wait};
 use crate::message::{Known, Message, Target};
 
-/// How long a frame of a message waits for room where the message may take as long as it will: after that signals are looked after, and
-/// all of it is sent again.
+/// Longest time that a frame of a message without a timeout waits for room. After that, signals are checked and the whole message is
+/// sent again.
 const FRAME_WAIT: Duration = Duration::from_secs(5);
 
-/// How often is looked whether something may be sent.
+/// Interval between checks whether something may be sent.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// An endpoint at a port of a node. Any thread may use it, one at a time.
@@ -54,7 +54,7 @@ fn size_of(data: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// What an object holds now: others could change it while nobody holds the interpreter's lock.
+/// Copy of the bytes that an object holds now: others could change them while nobody holds the interpreter's lock.
 fn copied(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
@@ -108,7 +108,7 @@ fn try_receive(py: Python<'_>, endpoint: &mut Endpoint) -> PyResult<Option<Messa
     Message::take(py, |bytes| endpoint.try_receive_into(bytes).map(Known::from))
 }
 
-/// Waits until there is a message. Whether there is.
+/// Waits until there is a message. `None` if there is none.
 fn await_message(
     py: Python<'_>,
     endpoint: &mut Endpoint,

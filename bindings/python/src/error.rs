@@ -1,4 +1,4 @@
-//! What can go wrong, as exceptions.
+//! Errors, as exceptions.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! What one thread at a time uses, until it is closed.
+//! Values that one thread at a time uses, until they are closed.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Busy, Closed, invalid};
 
-/// How long a wait may hold up a signal, such as Ctrl-C.
+/// Longest time that a wait may delay a signal, such as Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// A value that may be closed, of this process alone.
@@ -89,7 +89,7 @@ impl Deadline {
         Self { begun: Instant::now(), timeout }
     }
 
-    /// What is left of it; `None` is for ever.
+    /// The time that remains; `None` is for ever.
     pub(crate) fn left(self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.saturating_sub(self.begun.elapsed()))
     }

@@ -18,7 +18,7 @@ use crate::error::{Empty, Error, TooLong, invalid};
 use crate::held::{Held, timeout_of, wait};
 use crate::message::Target;
 
-/// What is published: a name or number, and what the values are made of.
+/// A topic: a name or number, and the composition of its values.
 #[pyclass(frozen, eq, hash, from_py_object, module = "punctual")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Topic(TopicKey);
@@ -160,7 +160,7 @@ pub(crate) struct Due(Instant);
 
 #[pymethods]
 impl Due {
-    /// Which one, microseconds since the publisher's schedule began.
+    /// The instant, microseconds since the publisher's schedule began.
     #[getter]
     fn offset_us(&self) -> u64 {
         self.0.instant.offset_us
@@ -220,8 +220,8 @@ impl Publisher {
         self.held.with(|publishing| Ok(Target(publishing.publisher.address().into())))
     }
 
-    /// When the next value is wanted; waits for `timeout` seconds, or for as long as it takes, without the interpreter's lock, and takes
-    /// care of interests meanwhile. `None` if nothing is due. What was due before and was not published is passed over.
+    /// When the next value is wanted; waits for `timeout` seconds, or for as long as it takes, without the interpreter's lock, and
+    /// takes care of interests meanwhile. `None` if nothing is due. An earlier value that was due and was not published is passed over.
     #[pyo3(signature = (timeout=None))]
     fn next_due(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Due>> {
         let timeout = timeout_of(timeout)?;
@@ -247,7 +247,7 @@ impl Publisher {
         })
     }
 
-    /// What became of interests, and of its messages: a dictionary of counters.
+    /// Outcomes of interests, and of its messages: a dictionary of counters.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (interests, counts, traffic) = self.held.with(|publishing| {
             let publisher = &publishing.publisher;
@@ -314,7 +314,7 @@ impl Response {
         self.value.clone_ref(py)
     }
 
-    /// Who published it.
+    /// Its publisher.
     #[getter]
     fn source(&self) -> Target {
         self.source
@@ -332,7 +332,8 @@ impl Response {
         self.missed_before
     }
 
-    /// How long after its instant it was here, nanoseconds; `None` where that is not known: its publisher has no stamps, or another clock.
+    /// Delay of its arrival after its instant, nanoseconds; `None` where that is not known: its publisher has no stamps, or another
+    /// clock.
     #[getter]
     fn late_ns(&self) -> Option<u64> {
         self.late_ns
@@ -371,7 +372,7 @@ impl Subscriber {
     }
 }
 
-/// What is told of a value, apart from its bytes.
+/// Metadata of a value, without its bytes.
 type Known = Received<()>;
 
 fn told(received: Received<&[u8]>, bytes: &mut Vec<u8>) -> (Known, Option<u64>) {
@@ -422,7 +423,7 @@ impl Subscriber {
         })
     }
 
-    /// What became of responses, and of its messages: a dictionary of counters.
+    /// Outcomes of responses, and of its messages: a dictionary of counters.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (counts, traffic) =
             self.held.with(|subscribing| Ok((subscribing.counts(), subscribing.traffic())))?;

@@ -1,7 +1,7 @@
 //! Punctual for Python: the module `punctual._punctual`, which `python/punctual/__init__.py` shows.
 //!
-//! What a node opens may be used by every thread, by one at a time: a second one is told so. Whoever waits
-//! releases the interpreter's lock, and looks after signals ten times a second.
+//! Every thread may use an object that a node opens, one thread at a time: a second one gets an error. A waiting thread releases the
+//! interpreter's lock, and checks for signals ten times a second.
 
 mod buffer;
 mod bus;

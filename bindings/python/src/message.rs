@@ -1,4 +1,4 @@
-//! Whom a message is for, and what is known of one that was received.
+//! Target of a message, and metadata of a received one.
 
 use punctual::communicator::Delivery;
 use punctual::publication::{Received, TakeError};
@@ -62,7 +62,7 @@ pub(crate) struct Message {
     known: Known,
 }
 
-/// What is known of a message, of a communicator's or a subscription's.
+/// Metadata of a message from a communicator or a subscription.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     source: Meant,
@@ -114,8 +114,8 @@ impl Message {
 
     /// The oldest message as an object of Python's, into which it is copied once. `None` if there is none.
     ///
-    /// `take` copies it into a buffer, or says how large it is. What a writer writes over meanwhile is lost, and counted: then the next
-    /// one is asked for its size.
+    /// `take` copies it into a buffer, or says how large it is. A message that a writer overwrites meanwhile is lost, and counted: then
+    /// the next one is asked for its size.
     pub(crate) fn take(
         py: Python<'_>,
         mut take: impl FnMut(&mut [u8]) -> Result<Known, TakeError>,
@@ -154,13 +154,13 @@ impl Message {
         self.known.size
     }
 
-    /// Who sent it: the target of an answer.
+    /// The sender: the target of an answer.
     #[getter]
     fn source(&self) -> Target {
         Target(self.known.source)
     }
 
-    /// Whom it was for.
+    /// Its target.
     #[getter]
     fn target(&self) -> Target {
         Target(self.known.target)

@@ -136,7 +136,7 @@ impl Node {
         })
     }
 
-    /// What became of every message, as of now: a dictionary of counters.
+    /// Ledger of all messages, as of now: a dictionary of counters.
     fn ledger<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         dictionary(py, &self.0.with(|node| Ok(node.ledger()))?)
     }
@@ -175,7 +175,7 @@ impl Node {
         Ok(())
     }
 
-    /// Closes it. What was made with it goes on, and keeps the node on the bus.
+    /// Closes it. Objects that were made with it remain open, and keep the node on the bus.
     fn close(&self) -> PyResult<()> {
         self.0.close()
     }

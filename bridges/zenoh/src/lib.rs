@@ -13,7 +13,7 @@ pub use medium::ZenohBus;
 
 use zenoh::Wait;
 
-/// What Zenoh says of an error, and of what.
+/// An error of Zenoh as text, with its subject.
 pub(crate) fn words(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("Zenoh: {what}: {error}")
 }
@@ -21,7 +21,7 @@ pub(crate) fn words(what: &str, error: &dyn std::fmt::Display) -> String {
 /// A session as a router that listens there and connects to others.
 ///
 /// # Errors
-/// What Zenoh says, in words.
+/// Zenoh's error, in words.
 pub fn router(listen: &[String], connect: &[String]) -> Result<zenoh::Session, String> {
     let mut config = zenoh::Config::default();
     let mut set = |key: &str, value: String| {

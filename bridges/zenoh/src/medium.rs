@@ -18,7 +18,7 @@ use zenoh::{Session, Wait};
 
 use crate::words;
 
-/// How long the routers have to say who is there, when a node opens.
+/// Time that the routers have to report the nodes that are there, when a node opens.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// A bus over Zenoh's routers.
@@ -43,8 +43,8 @@ impl ZenohBus {
         }
     }
 
-    /// Whether sending waits for as long as the way to the router is congested. Otherwise it waits for a millisecond at most, then the
-    /// frame is lost, and counted at its receiver.
+    /// Sets whether sending waits for as long as the way to the router is congested. Otherwise it waits for a millisecond at most, then
+    /// the frame is lost, and counted at its receiver.
     #[must_use]
     pub fn blocks(mut self, blocks: bool) -> Self {
         self.blocks = blocks;
@@ -174,7 +174,7 @@ impl Adapter for ZenohBus {
     }
 }
 
-/// Whose token that is: the last two parts of its key.
+/// Owner of a token: the last two parts of its key.
 fn presence_of(key: &str) -> Option<Presence> {
     let mut parts = key.rsplit('/');
     let incarnation = u16::from_str_radix(parts.next()?, 16).ok()?;
@@ -182,7 +182,7 @@ fn presence_of(key: &str) -> Option<Presence> {
     Some(Presence { node, incarnation })
 }
 
-/// Who can be reached: those whose tokens are there.
+/// Nodes that can be reached: those whose tokens are there.
 #[derive(Clone, Debug)]
 struct There(Arc<Mutex<Tokens>>);
 

@@ -12,7 +12,7 @@ use punctual_machine::namespace::{add_address, bring_up, unshare_network};
 
 use crate::rig::later;
 
-/// What the interface of a site to the other is called.
+/// Name of the interface of a site to the other.
 const WIRE: &str = "wire";
 /// IPv4 in Ethernet.
 const IPV4: u16 = 0x0800;
@@ -55,7 +55,7 @@ impl Place {
     /// Packets that came by the wire, and those of them that were lost.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn came(&self) -> Result<Damaged, SystemError> {
         self.damage.counts().map(|counts| counts[0])
     }
@@ -75,7 +75,8 @@ fn furnish(address: &str, seed: u64, loss_ppm: u32) -> Result<(Tap, Damage), Sys
     Ok((tap, damage))
 }
 
-/// Whether that is what keeps an ordinary user from two sites: the kernel refuses it, or has no such call. For root it is an error.
+/// Returns true if this error keeps an ordinary user from two sites: the kernel refuses it, or has no such call. For root it is an
+/// error.
 pub fn is_refused(error: &SystemError, user: u32) -> bool {
     let refusals = [ErrorKind::PermissionDenied, ErrorKind::Unsupported];
     user != 0 && refusals.contains(&error.kind())

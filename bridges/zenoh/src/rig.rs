@@ -1,4 +1,4 @@
-//! What demonstrations and tests are made of: routers as processes, and a link between them that is slow and loses.
+//! Parts of demonstrations and tests: routers as processes, and a slow, lossy link between them.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -50,7 +50,7 @@ pub fn free_port() -> u16 {
     std::iter::repeat_with(random).take(1_000).find(is_free).expect("a free port")
 }
 
-/// What a link has done to the datagrams of both directions.
+/// Counts of the datagrams of a link, in both directions.
 #[derive(Debug, Default)]
 pub struct LinkCount {
     /// Those that came to it.

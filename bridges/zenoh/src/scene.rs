@@ -11,7 +11,7 @@ use crate::told::Told;
 /// The port of every component.
 const PORT: u16 = 1;
 
-/// What a member is asked to do.
+/// A request to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// To send to everybody else by name, and once to all, so many times, with so many milliseconds between, and to take what has come.
@@ -20,14 +20,14 @@ pub enum Ask {
     Keep,
 }
 
-/// What it says then.
+/// Its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What it said meanwhile.
+    /// Its messages meanwhile.
     pub said: Said,
     /// Its part of everybody's accounts.
     pub sum: Sum,
-    /// How many others are there, as far as it knows.
+    /// Number of others that are there, as far as it knows.
     pub present: u64,
     /// Members whose ledger is not balanced.
     pub unbalanced: u64,
@@ -55,7 +55,7 @@ impl AddAssign for Answer {
     }
 }
 
-/// What was said between members.
+/// Messages between members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Messages that were taken, times those they are for.
@@ -66,7 +66,7 @@ pub struct Said {
     pub refused: u64,
 }
 
-/// What members sent each other, as far as they may know it: arrived, lost, missing still, and what there was.
+/// Frames that members sent each other, as far as they may know it: arrived, lost, still missing, and all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Frames that arrived.
@@ -80,12 +80,12 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Whether every frame is in one place.
+    /// Returns true if every frame is in one place.
     pub fn is_whole(&self) -> bool {
         self.arrived + self.lost + self.missing == self.sent
     }
 
-    /// What it has grown by. What was missing then and is lost by now is lost of then.
+    /// Its growth. A frame that was missing then and is lost by now counts as lost then.
     fn since(self, before: Self) -> Self {
         let lost = self.lost - before.lost;
         let lost_since = lost.saturating_sub(before.missing);
@@ -121,7 +121,7 @@ impl Own {
     /// Opens one, once its router answers.
     ///
     /// # Errors
-    /// What [`punctual::Bus`] says after `patience`.
+    /// The error of [`punctual::Bus`] after `patience`.
     ///
     /// # Panics
     /// Never: the port is free.
@@ -220,7 +220,7 @@ impl Member for Own {
 pub struct Elsewhere(pub Told);
 
 impl Elsewhere {
-    /// How many frames arrived from the other site, and its ledger, as text.
+    /// Number of frames that arrived from the other site, and the member's ledger, as text.
     ///
     /// # Errors
     /// If it has ended.
@@ -244,7 +244,7 @@ impl Member for Elsewhere {
     }
 }
 
-/// What a member answers to a line.
+/// A member's answer to a line.
 ///
 /// # Errors
 /// If the line is none of those that are said to members.
@@ -281,7 +281,7 @@ pub fn each<M: Member>(members: &mut [M], ask: Ask) -> Result<Answer, String> {
     })
 }
 
-/// Whether everybody reaches everybody else by name and hears of it, within `patience`.
+/// Returns true if everybody reaches everybody else by name and hears of it, within `patience`.
 ///
 /// # Errors
 /// If one has ended.
@@ -312,7 +312,7 @@ pub fn quiet<M: Member>(members: &mut [M]) -> Result<Sum, String> {
     }
 }
 
-/// How long nothing may have come before what is missing is taken to stay so: a stream knows its loss when more of it comes.
+/// Time without an arrival after which missing frames are taken to stay missing: a stream knows its loss when more of it comes.
 const COMES_NO_MORE: Duration = Duration::from_secs(2);
 
 /// The growth of the sum since `before`, once every frame is in one place, every ledger balanced, and none missing that comes yet; or

@@ -68,7 +68,7 @@ impl Drop for Told {
 /// Answers each line of this process's input, until that ends.
 ///
 /// # Errors
-/// What an answer says, or if nobody reads them.
+/// If an answer is an error, or nobody reads the answers.
 pub fn answer_lines(mut answer: impl FnMut(&str) -> Result<String, String>) -> Result<(), String> {
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! What a round trip from C costs beside one from Rust: 64 bytes there and back over shared memory, both ends spinning, each process
-//! on a CPU of its own. Run: `cargo run --release -p punctual-c --example c_cost`
+//! Cost of a round trip from C beside one from Rust: 64 bytes there and back over shared memory, both ends spinning, each process on a
+//! CPU of its own. Run: `cargo run --release -p punctual-c --example c_cost`
 //!
 //! Both languages are built with one profile, and measured in turn: each opening is two new processes. Prints the median round trip
 //! of each, and how many times as long C takes: the median of the openings, and the least and largest.
@@ -107,7 +107,7 @@ fn compare() -> Outcome<()> {
     let (c, rust) = (compiled(&place)?, std::env::current_exe()?);
     let mut trips: [Vec<f64>; 2] = Default::default();
     for opening in 0..OPENINGS {
-        // Which comes first changes, so that neither has always the warmer machine.
+        // The order changes, so that neither always has the warmer machine.
         let order = if opening % 2 == 0 { [0, 1] } else { [1, 0] };
         for language in order {
             let bus = format!("c-cost-{}-{opening}-{language}", std::process::id());

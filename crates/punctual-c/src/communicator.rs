@@ -17,13 +17,13 @@ use crate::pointer::{Buffer, Out, bytes, sized};
 /// A timeout that never passes.
 const FOREVER: u64 = u64::MAX;
 
-/// How a communicator is bound.
+/// Options with which a communicator is bound.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_communicator_options {
     /// The size of this struct, so that a program and a library of different versions notice.
     pub struct_size: usize,
-    /// How it waits.
+    /// Its way of waiting.
     pub wake: u32,
     /// 1: its messages carry stamps, so that receivers know how long they took.
     pub stamps: u32,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn punctual_communicator_receive(
             unsafe { (Buffer::new(buffer, capacity)?, Out::new(message, "message")?) };
         let mut communicator = COMMUNICATORS.enter(communicator.value)?;
         let place = buffer.as_mut();
-        // What is known of a message is written where it is to be in each case by itself: moving it first costs more than the call.
+        // Each case by itself writes the message's metadata to its final place: moving it first costs more than the call.
         let mut tell = |delivery| out.write(punctual_message::from(delivery));
         let received = match timeout_ns {
             0 => communicator.try_receive_into(place).map(&mut tell),
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn punctual_communicator_receive(
     })
 }
 
-/// What an event loop of the caller waits for.
+/// Descriptor that an event loop of the caller waits for.
 ///
 /// # Safety
 /// The crate's rule 1.

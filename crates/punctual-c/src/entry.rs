@@ -1,4 +1,4 @@
-//! How every function begins and ends: no panic leaves it, and what its handle names is looked up first.
+//! Beginning and end of every function: no panic leaves it, and the object of its handle is looked up first.
 
 use std::any::Any;
 use std::borrow::Borrow;
@@ -27,7 +27,7 @@ fn bug(panic: Box<dyn Any + Send>) -> punctual_error {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
     let code = fail(Code::Bug, format_args!("a mistake in the library, please report it: {said}"));
-    // Whatever it is may panic when it is dropped.
+    // The payload of the panic may itself panic when it is dropped.
     std::mem::forget(panic);
     code as punctual_error
 }
@@ -69,7 +69,7 @@ fn no_number() -> Code {
 pub(crate) struct Owned<T> {
     table: Table<T, OPEN_MAX>,
     what: &'static str,
-    /// What a thread does that has one for the first time.
+    /// Called by a thread that has one for the first time.
     at_end: fn(),
 }
 
@@ -84,7 +84,7 @@ impl<T: Send> Owned<T> {
         self.table.insert(value).ok_or_else(|| too_many(self.what))
     }
 
-    /// What has this handle, for this thread.
+    /// The object with this handle, for this thread.
     #[inline]
     pub(crate) fn enter(&self, handle: u64) -> Result<Entered<'_, T>, Code> {
         let me = current()?;
@@ -116,7 +116,7 @@ fn too_many(what: &str) -> Code {
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     open: Mutex<Vec<Option<Opened<T>>>>,
-    /// What the numbers of its handles have in their highest bits.
+    /// The highest bits of the numbers of its handles.
     kind: u16,
     what: &'static str,
 }
@@ -164,7 +164,7 @@ impl<T: Clone> Shared<T> {
         refused(self.what, Refusal::Unknown)
     }
 
-    /// What has this handle.
+    /// The object with this handle.
     pub(crate) fn get(&self, handle: u64) -> Result<T, Code> {
         let open = self.lock();
         let found = open.iter().flatten().find(|opened| opened.handle == handle);

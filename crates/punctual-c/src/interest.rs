@@ -19,7 +19,7 @@ const EVERY_PORT: u32 = 65535;
 /// A wait that does not end.
 const FOREVER: u64 = u64::MAX;
 
-/// What is published.
+/// A topic: the name or number, and the form, of published values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_topic {
@@ -27,25 +27,25 @@ pub struct punctual_topic {
     pub struct_size: usize,
     /// Its name; null = `number` says which topic it is.
     pub name: *const c_char,
-    /// What its numbers are in, such as "m/s"; null = no unit, or bytes.
+    /// Unit of its numbers, such as "m/s"; null = no unit, or bytes.
     pub unit: *const c_char,
-    /// Which topic it is, if it has no name.
+    /// Number of the topic, if it has no name.
     pub number: u32,
-    /// How its numbers are represented.
+    /// Representation of its numbers.
     pub format: u32,
-    /// How many numbers a value has.
+    /// Count of numbers in a value.
     pub count: u32,
     /// 0.
     pub reserved: u32,
 }
 
-/// How a publisher or subscriber is opened.
+/// Options with which a publisher or subscriber is opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_interest_options {
     /// The size of this struct, so that a program and a library of different versions notice.
     pub struct_size: usize,
-    /// How it waits.
+    /// Its way of waiting.
     pub wake: u32,
     /// 1: its messages carry stamps.
     pub stamps: u32,

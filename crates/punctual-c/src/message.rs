@@ -23,13 +23,13 @@ pub struct punctual_address {
     pub reserved: u32,
 }
 
-/// What is known of a message that was received.
+/// Metadata of a received message.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct punctual_message {
-    /// Who sent it.
+    /// Its sender.
     pub source: punctual_address,
-    /// Whom it was for: a port, all ports, everybody.
+    /// Its target: a port, all ports, everybody.
     pub target: punctual_address,
     /// Its number in its stream.
     pub sequence: u64,
@@ -47,7 +47,7 @@ pub struct punctual_message {
     pub is_sealed: u32,
 }
 
-/// Whom a message is for, by the numbers of an address.
+/// Target of a message, by the numbers of an address.
 #[inline]
 pub(crate) fn target_of(target: punctual_address) -> Result<Target, Code> {
     let node = match target.node {
@@ -113,7 +113,7 @@ impl From<Delivery> for punctual_message {
     }
 }
 
-/// What a subscription at `target` received.
+/// Metadata of a message that a subscription at `target` received.
 #[inline]
 pub(crate) fn of_received(received: &Received, target: punctual_address) -> punctual_message {
     let latency = received.sent.zip(received.delivered).map(|(sent, delivered)| delivered.since(sent));

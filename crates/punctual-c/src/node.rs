@@ -9,7 +9,7 @@ use crate::handle::{BUSES, NODES, punctual_bus, punctual_node};
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, OutList, sized, text, text_if_any};
 
-/// How a node is opened.
+/// Options with which a node is opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_node_options {
@@ -23,10 +23,10 @@ pub struct punctual_node_options {
     pub message_size_max: usize,
 }
 
-/// What became of a node's messages: the library's own ledger, which has C's layout.
+/// Ledger of a node's messages: the library's own, which has C's layout.
 pub type punctual_ledger = Ledger;
 
-/// What a node knows of the frames that one life of one peer sent to it and to everybody.
+/// A node's account of the frames that one life of one peer sent to it and to everybody.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct punctual_peer {
@@ -38,7 +38,7 @@ pub struct punctual_peer {
     pub lost: u64,
     /// Frames that did not arrive but still may.
     pub missing: u64,
-    /// Which life of it.
+    /// Number of this life of the peer.
     pub incarnation: u32,
     /// 1 while it is there.
     pub present: u32,
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn punctual_node_message_size_max(
     })
 }
 
-/// What became of every message, as of now.
+/// Ledger of all messages, as of now.
 ///
 /// # Safety
 /// The crate's rule 1.

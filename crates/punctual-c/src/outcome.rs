@@ -1,4 +1,4 @@
-//! What became of a call: a code, and the text of the last error of each thread.
+//! Outcome of a call: a code, and the text of the last error of each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
@@ -57,7 +57,7 @@ thread_local! {
     static LAST: RefCell<Text> = const { RefCell::new(Text([0; TEXT_SIZE_MAX])) };
 }
 
-/// Notes what went wrong, and names it. What is too long is cut.
+/// Notes what went wrong, and names it. Text that is too long is cut.
 #[cold]
 pub(crate) fn fail(code: Code, what: impl fmt::Display) -> Code {
     // A signal handler that fails while its thread notes something leaves no text.
@@ -98,7 +98,7 @@ pub extern "C" fn punctual_error_name(error: punctual_error) -> *const c_char {
     known(error).map_or(c"no code of this library", |(_, name, _)| name).as_ptr()
 }
 
-/// What a code means, in a few words.
+/// Meaning of a code, in a few words.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_error_text(error: punctual_error) -> *const c_char {
     known(error).map_or(c"no code of this library", |(.., text)| text).as_ptr()

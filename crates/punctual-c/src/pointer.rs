@@ -1,4 +1,4 @@
-//! What a foreign program's pointers lead to, looked at once and never kept.
+//! Data behind a foreign program's pointers, looked at once and never kept.
 //!
 //! Rules: see the crate's.
 

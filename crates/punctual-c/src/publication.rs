@@ -14,7 +14,7 @@ use crate::message::{punctual_address, target_of};
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, bytes, sized};
 
-/// How a publication is opened.
+/// Options with which a publication is opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_publication_options {
@@ -22,7 +22,7 @@ pub struct punctual_publication_options {
     pub struct_size: usize,
     /// Bytes of its ring: a power of two, 4 KiB to 1 GiB; 0 = 256 KiB.
     pub ring_size: usize,
-    /// What happens when a reader is slow.
+    /// Behaviour when a reader is slow.
     pub when_full: u32,
     /// The port that its messages say they come from.
     pub source: u32,

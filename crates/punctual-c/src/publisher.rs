@@ -19,7 +19,7 @@ use crate::pointer::{Out, bytes, sized};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_due {
-    /// Which one, µs since the publisher's schedule began.
+    /// The instant, µs since the publisher's schedule began.
     pub offset_us: u64,
     /// The same on `CLOCK_MONOTONIC`, nanoseconds.
     pub due_ns: u64,
@@ -29,7 +29,7 @@ pub struct punctual_due {
     pub reserved: u32,
 }
 
-/// What became of interests, and of a publisher's messages.
+/// Counters of interests, and of a publisher's messages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_published {
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn punctual_publisher_address(
     })
 }
 
-/// What became of interests, and of its messages.
+/// Counters of interests, and of the publisher's messages.
 ///
 /// # Safety
 /// The crate's rule 1.
@@ -193,7 +193,7 @@ fn published(interests: usize, counts: PublicationCounts, traffic: Traffic) -> p
     }
 }
 
-/// What an event loop of the caller waits for.
+/// Descriptor that an event loop of the caller waits for.
 ///
 /// # Safety
 /// The crate's rule 1.

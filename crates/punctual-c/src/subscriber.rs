@@ -16,17 +16,17 @@ use crate::message::punctual_address;
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Buffer, Out, sized};
 
-/// What is known of a value that was received.
+/// Metadata of a received value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct punctual_response {
-    /// Who published it.
+    /// Its publisher.
     pub source: punctual_address,
     /// For which instant, µs since its publisher's schedule began.
     pub offset_us: u64,
     /// Instants before it for which no value came from this publisher.
     pub missed_before: u64,
-    /// How long after its instant it was here, nanoseconds; 0 = not known.
+    /// Delay of its arrival after its instant, nanoseconds; 0 = not known.
     pub late_ns: u64,
     /// Its size, bytes.
     pub size: usize,
@@ -36,7 +36,7 @@ pub struct punctual_response {
     pub reserved: u32,
 }
 
-/// What became of responses, and of a subscriber's messages.
+/// Counters of responses, and of a subscriber's messages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct punctual_subscribed {
@@ -54,7 +54,7 @@ pub struct punctual_subscribed {
     pub displaced: u64,
     /// Refusals by publishers.
     pub refused: u64,
-    /// How often the interest was announced.
+    /// Announcements of the interest.
     pub announced: u64,
     /// Messages that the node took.
     pub sent: u64,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn punctual_subscriber_address(
     })
 }
 
-/// What became of responses, and of its messages.
+/// Counters of responses, and of the subscriber's messages.
 ///
 /// # Safety
 /// The crate's rule 1.
@@ -186,7 +186,7 @@ fn subscribed(counts: SubscriptionCounts, traffic: Traffic) -> punctual_subscrib
     }
 }
 
-/// What an event loop of the caller waits for.
+/// Descriptor that an event loop of the caller waits for.
 ///
 /// # Safety
 /// The crate's rule 1.

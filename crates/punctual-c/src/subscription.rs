@@ -72,7 +72,7 @@ pub unsafe extern "C" fn punctual_subscription_receive(
     })
 }
 
-/// What an event loop of the caller waits for.
+/// Descriptor that an event loop of the caller waits for.
 ///
 /// # Safety
 /// The crate's rule 1.

@@ -95,7 +95,7 @@ fn size_of_field<S, F>(_: impl Fn(&S) -> *const F) -> usize {
     size_of::<F>()
 }
 
-/// How many fields a struct of the header has.
+/// Number of fields of a struct of the header.
 fn fields_of(name: &str) -> usize {
     let body = HEADER
         .split(&format!("typedef struct {name} {{"))

@@ -100,7 +100,7 @@ fn a_pong_in_c_answers_rust() {
 type Speeds = [Quantity<MetrePerSecond, f32>; 2];
 const SPEED: Topic<Speeds> = Topic::named("speed");
 
-/// What a publisher has: a speed, and the instant for which it is.
+/// Values of a publisher: a speed, and the instant for which it is.
 fn speeds(due: &Due) -> Speeds {
     [Quantity::new(13.5), Quantity::new(due.instant.offset_us as f32)]
 }
@@ -203,7 +203,7 @@ fn python() -> Option<String> {
     python
 }
 
-/// What one that was told to report has printed.
+/// Output of a process that was told to report.
 #[derive(Debug, Default)]
 struct Report {
     numbers: BTreeMap<String, u64>,
@@ -300,7 +300,7 @@ impl Member {
     }
 }
 
-/// What a life is that is to be killed: in C, and in Python where `PUNCTUAL_PYTHON` names an interpreter that has the package.
+/// Programs of the lives that are to be killed: in C, and in Python where `PUNCTUAL_PYTHON` names an interpreter that has the package.
 struct Victims<'a> {
     program: &'a Path,
     arguments: [String; 2],
@@ -358,7 +358,7 @@ fn a_ledger_sums_across_languages_under_load_and_kills() {
         let arguments = ["steady", "steady", &name, &ring_size.to_string()].map(str::to_owned);
         Process::start(Command::new(&program).args(arguments))
     };
-    // Who subscribes later has no account of what was sent before.
+    // A later subscriber has no account of what was sent before.
     rust.until("steady sends", |rust| rust.heard_steady);
     for life in 1..=LIVES {
         let victim = victims.start(life);
@@ -373,7 +373,7 @@ fn a_ledger_sums_across_languages_under_load_and_kills() {
         rust.until("it stops", |_| true);
         rust.load_for(Duration::from_millis(5));
     }
-    // What it says now is the last that is sent to it before it reports.
+    // This message is the last that is sent to it before it reports.
     let sent = |node: &Node| node.sent_to(None) + node.sent_to(Some(NodeId::named("steady")));
     let report = format!("report {}", sent(&rust.node) + 1);
     rust.communicator.send_timeout(to_steady, report.as_bytes(), PATIENCE).unwrap();
@@ -418,7 +418,7 @@ fn check_sums(rust: &Member, steady: &Report, sent: u64, lives: u64) {
     // Of the dead both know of each life, and no message of it is left open.
     let victims: Vec<_> = peers.iter().filter(|peer| peer.node == NodeId::named("victim")).collect();
     assert_eq!(victims.len() as u64, lives);
-    // Which account is of which pid is in none of them: in order of size, each is at least as large as what arrived.
+    // No account tells its pid: in order of size, each is at least as large as what arrived.
     let mut sums: Vec<u64> = victims.iter().map(|victim| victim.arrived + victim.lost).collect();
     let mut highest: Vec<u64> = rust.highest.values().copied().collect();
     sums.sort_unstable();

@@ -17,7 +17,7 @@ fn wrong_use_is_an_error() {
         }
         let place = folder();
         let program = compiler.build(place.path(), &crate_file("tests/misuse.c"));
-        // What leaks at the end is the process's, and not every container lets a sanitizer look for it.
+        // Leaks at the end are the process's, and not every container lets a sanitizer look for them.
         let said = ended(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0:handle_abort=1"));
         assert_eq!(said, "refused\n");
     }

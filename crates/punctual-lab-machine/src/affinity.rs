@@ -3,7 +3,7 @@
 use punctual_machine::SystemError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What the thread could have before it was bound. It can have that again when this is dropped.
+/// The CPU set that the thread could have before it was bound. It can have that again when this is dropped.
 #[derive(Debug)]
 pub struct Bound {
     before: CpuSet,

@@ -16,7 +16,7 @@ const FILE_SIZE: usize = 512 << 10;
 #[derive(Debug)]
 pub struct ColdPages {
     files: Vec<ColdFile>,
-    /// Which is touched next.
+    /// The file that is touched next.
     next: usize,
 }
 
@@ -79,7 +79,7 @@ impl ColdFile {
     }
 }
 
-/// Whether files of this directory are on a disk: those of a file system in memory are never out of it.
+/// Returns true if files of this directory are on a disk: those of a file system in memory are never out of it.
 pub fn is_on_disk(directory: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;

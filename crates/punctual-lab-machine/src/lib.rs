@@ -1,5 +1,5 @@
-//! What the machine can do for the laboratory, and no user of the library needs: facts about the host, AF_XDP, io_uring, user
-//! interrupts, tracepoints, every way of sleeping that this kernel has, and troubles that are made on purpose.
+//! Machine features for the laboratory, which no user of the library needs: facts about the host, AF_XDP, io_uring, user interrupts,
+//! tracepoints, every way of sleeping that this kernel has, and troubles that are made on purpose.
 //!
 //! The mistake this wall makes impossible: unsafe code that only measuring needs in the library's own. The rules are those of
 //! `punctual-machine`: everything offered here is safe to call, and what a caller must uphold is checked at run time.

@@ -27,7 +27,7 @@ const INTERFACES: [&str; 2] = ["load0", "load1"];
 /// Reserved for experiments on a network of one's own (IEEE 802, local experimental 2).
 const ETHERTYPE: u16 = 0x88b6;
 
-/// Which CPUs the receiving ends of new interfaces of this namespace hand their packets to, as a mask (Linux 6.2).
+/// Mask of the CPUs to which the receiving ends of new interfaces of this namespace hand their packets (Linux 6.2).
 const STEERING: &str = "/proc/sys/net/core/rps_default_mask";
 
 /// Steps of a filter: a few less than the kernel allows (`BPF_MAXINSNS`). Each draws a random number, which takes some nanoseconds on

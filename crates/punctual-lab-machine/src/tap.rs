@@ -38,7 +38,7 @@ impl Tap {
         Ok(Self(file))
     }
 
-    /// Waits for the next frame that the kernel sends, and returns its size. What does not fit is cut off.
+    /// Waits for the next frame that the kernel sends, and returns its size. Bytes that do not fit are cut off.
     ///
     /// # Errors
     /// While the interface is down.

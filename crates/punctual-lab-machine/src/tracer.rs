@@ -54,7 +54,7 @@ impl HeldProcess {
         }
     }
 
-    /// Whether the thread was there to be seized.
+    /// Returns true if the thread was there to be seized.
     fn seize(&mut self, process: u32, thread: i32) -> Result<bool, SystemError> {
         match ask(libc::PTRACE_SEIZE, thread) {
             Err(libc::ESRCH) => return Ok(false),

@@ -1,7 +1,7 @@
 //! io_uring on UDP sockets: receives wait in the ring, sends are entries of it.
 //!
-//! Who may touch what: a receive's or a send's buffers belong to the kernel from the submission of its entry until its
-//! completion was taken. They stand in boxes that neither move nor go before every entry was cancelled and completed.
+//! Rules of access: a receive's or a send's buffers belong to the kernel from the submission of its entry until its completion was
+//! taken. They stand in boxes that neither move nor go before every entry was cancelled and completed.
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const ENTRIES: u32 = 256;
 const SOCKETS_MAX: usize = 128;
 const _: () = assert!(SENDS + SOCKETS_MAX <= ENTRIES as usize);
 
-/// Which number in an entry's user data says that it is a send.
+/// Number in an entry's user data that marks it as a send.
 const SEND: u64 = 1 << 32;
 
 /// `IORING_REGISTER_NAPI` of the kernel's interface (6.9).
@@ -41,7 +41,7 @@ struct Napi {
     reserved: u32,
 }
 
-/// What the kernel writes a datagram into.
+/// Memory into which the kernel writes a datagram.
 #[derive(Debug)]
 struct Slot {
     header: libc::msghdr,
@@ -51,7 +51,7 @@ struct Slot {
     bytes: Box<[u8]>,
     /// The kernel has it.
     is_out: bool,
-    /// What the kernel said of the last send from here.
+    /// The kernel's result of the last send from here.
     result: i32,
 }
 

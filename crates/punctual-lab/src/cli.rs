@@ -70,7 +70,7 @@ enum Verb {
     /// Another process of a measurement; started by the command itself
     #[command(hide = true)]
     Worker {
-        /// What it does
+        /// Its role
         role: command::Role,
     },
 }
@@ -126,7 +126,7 @@ fn with_negatives(command: Command, options: &[&str]) -> Command {
 
 const TOO_LARGE: &str = "number too large to fit in target type";
 
-/// What the standard library says of text that is no number of its type, which names no range.
+/// The standard library's errors for text that is no number of its type, which name no range.
 const NO_NUMBER: [&str; 4] = [
     "invalid digit found in string",
     "cannot parse integer from empty string",
@@ -137,7 +137,7 @@ const NO_NUMBER: [&str; 4] = [
 /// A number that hardly any option takes.
 const FAR_TOO_LARGE: &str = "9223372036854775807";
 
-/// What an option takes of which a value was refused: its parser says so of a number that is far too large.
+/// Range of an option of which a value was refused: its parser states it for a number that is far too large.
 fn range_of(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let value = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

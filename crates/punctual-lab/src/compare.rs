@@ -34,7 +34,7 @@ pub const PAIRS_MIN: usize = 5;
 /// Most pairs that are made unasked: an hour of quick surveys.
 const PAIRS_MOST: usize = 40;
 
-/// How the runs of both sides were taken.
+/// Order in which the runs of both sides were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -44,7 +44,7 @@ pub enum Order {
     Separate,
 }
 
-/// What is looked at.
+/// An aspect that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aspect {
@@ -138,7 +138,7 @@ pub struct Comparison {
     pub lost_a: u64,
     /// Messages of B that never came.
     pub lost_b: u64,
-    /// What the intervals rest on.
+    /// Basis of the intervals.
     pub basis: Basis,
     /// Pairs of runs in turn that would find 10 % more of the median in four of five cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,7 @@ pub struct Comparison {
     pub is_unresolved: bool,
     /// All of it in one sentence.
     pub sentence: String,
-    /// What may be wrong with it.
+    /// Doubts about it.
     pub doubts: Vec<Doubt>,
 }
 
@@ -162,10 +162,10 @@ impl Comparison {
 /// Ten steps of a clock that counts nanoseconds: no other resolves more.
 const RESOLUTION_NS_MIN: u64 = 10;
 
-/// What a comparison needs to know besides the samples.
+/// Facts that a comparison needs besides the samples.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How both sides were taken.
+    /// Order in which both sides were taken.
     pub order: Order,
     /// Of both sides.
     pub load: Load,
@@ -262,11 +262,11 @@ pub struct CellComparison {
 pub struct RunComparison {
     /// Runs of A, of B, and others of the same host that say how far runs lie apart.
     pub runs: [usize; 3],
-    /// How they were taken.
+    /// Order in which they were taken.
     pub order: Order,
     /// The cells that all runs of both sides have, in the order of the first.
     pub cells: Vec<CellComparison>,
-    /// What concerns all of them.
+    /// Doubts that concern all of them.
     pub doubts: Vec<Doubt>,
 }
 
@@ -286,9 +286,9 @@ impl RunComparison {
         self.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.is_unresolved)
     }
 
-    /// How many pairs are to be made, as far as those that were made can say: as many as find 10 % more of the median in nine
-    /// cells of ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often.
-    /// Cells in which the clock hides it want no pair: none would help them.
+    /// Number of pairs to be made, as far as those that were made can tell: as many as find 10 % more of the median in nine cells of
+    /// ten. It looks at how far pairs lie apart, never at which side is faster, so to stop there errs no more often. Cells in which the
+    /// clock hides it want no pair: none would help them.
     pub fn pairs_wanted(&self) -> usize {
         enough_for(self.resolved().filter_map(|one| one.pairs_needed).collect())
     }
@@ -299,7 +299,7 @@ impl RunComparison {
     }
 }
 
-/// What suffices for half of the cells, and for nine of ten.
+/// Number of pairs that suffices for half of the cells, and for nine of ten.
 fn half_and_nine_of_ten(mut needed: Vec<usize>) -> Option<[usize; 2]> {
     needed.sort_unstable();
     let last = needed.len().checked_sub(1)?;
@@ -311,7 +311,7 @@ fn enough_for(needed: Vec<usize>) -> usize {
     half_and_nine_of_ten(needed).map_or(PAIRS_MIN, |[_, nine_of_ten]| nine_of_ten.min(PAIRS_MOST))
 }
 
-/// Whether runs were taken in turn, as their starts say: both of a pair before both of the next.
+/// Order of the runs, as their starts say: taken in turn if both of a pair began before both of the next.
 pub fn order_of(a: &[Run], b: &[Run]) -> Order {
     let started = |run: &Run| run.header.started.clone();
     let pairs: Vec<[String; 2]> = a.iter().zip(b).map(|(a, b)| [started(a), started(b)]).collect();
@@ -343,7 +343,7 @@ pub fn compare_runs(
         let comparison = compare(&cell.name, &load(a)?, &load(b)?, &load(history)?, &options);
         cells.push(CellComparison { cell, comparison });
     }
-    // What is said of every cell is said once.
+    // A doubt about every cell is stated once.
     for shared in [Cause::NotInterleaved, Cause::DriftUnknown].map(Doubt::from) {
         if cells.iter().any(|cell| cell.comparison.doubts.contains(&shared)) {
             cells.iter_mut().for_each(|cell| cell.comparison.doubts.retain(|doubt| *doubt != shared));

@@ -1,4 +1,4 @@
-//! What may be wrong with a number, each with what to do about it.
+//! Doubts about a number, each with advice.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::units::{self, micros, plural};
 /// Printed with the result it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Doubt {
-    /// What was seen.
+    /// The observation.
     pub what: String,
-    /// What the reader can do.
+    /// Advice to the reader.
     #[serde(rename = "do")]
     pub do_: String,
 }
@@ -88,7 +88,7 @@ pub enum Cause {
     Overdue { trials: usize, left_out: usize },
     /// Both sides were taken at different times.
     NotInterleaved,
-    /// How far runs of the same thing lie apart is unknown.
+    /// The distance between runs of the same thing is unknown.
     DriftUnknown,
     /// Runs that are compared with themselves.
     OnBothSides { runs: Vec<String> },
@@ -185,7 +185,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// What the reader can do about it.
+    /// Advice to the reader about it.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::ClockCoarse { .. } => "read nothing into differences below ten steps",
@@ -302,7 +302,7 @@ fn page_faults(subject: &str, faults: u64, messages: u64) -> Option<Cause> {
     is_many.then(|| Cause::PageFaults { subject: subject.to_owned(), count: faults })
 }
 
-/// What happened during a trial that may have changed it.
+/// Events during a trial that may have changed it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disturbances {
     /// Times that a thread changed its processor.

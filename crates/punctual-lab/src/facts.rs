@@ -1,4 +1,4 @@
-//! What the host and the instrument are, as the summary says it.
+//! Facts about the host and the instrument, as the summary states them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn host(facts: &HostFacts, pinned: &[usize]) -> Host {
     }
 }
 
-/// What the instrument costs and resolves, measured now.
+/// Cost and resolution of the instrument, measured now.
 pub fn clock() -> Clock {
     let clock = Ticking::get();
     let (step_ns, stamp_ns) = clock.measure_itself();
@@ -67,8 +67,8 @@ fn round(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
-/// What recording one message's stages costs: sending and receiving with stamps against without, in turns, inside this
-/// process. The difference of the medians of 15 pairs.
+/// Cost of recording one message's stages: sending and receiving with stamps against without, in turns, inside this process. The
+/// difference of the medians of 15 pairs.
 fn record_cost_ns() -> Option<f64> {
     let bus = Bus::loopback(&format!("cost-{:x}", punctual_machine::process::random() as u32));
     let (here, there) = (Node::open(&bus, "here").ok()?, Node::open(&bus, "there").ok()?);

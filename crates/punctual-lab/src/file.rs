@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Path, PathBuf};
 
-/// Where a path leads, by the one name that it has. What cannot be found keeps its own.
+/// Where a path leads, by the one name that it has. A path that cannot be found keeps its own name.
 pub fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

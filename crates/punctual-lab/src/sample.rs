@@ -1,4 +1,4 @@
-//! What one trial of one cell measured: a row per message, a column per quantity.
+//! Measurements of one trial of one cell: a row per message, a column per quantity.
 //!
 //! Nothing is dropped here. A lost message keeps its row, and what it costs is decided by `stats`.
 
@@ -29,7 +29,7 @@ pub const WIRE: &str = "wire";
 /// The same with the responder, where the packets carry no stamps.
 pub const WIRE_AND_RESPONDER: &str = "wire_and_responder";
 
-/// How a message ended.
+/// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// Which part of a cell's life a message belongs to. Reported apart; none is thrown away.
+/// Part of a cell's life that a message belongs to. Reported apart; none is thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Index 0: what was not ready yet is paid here.
@@ -106,7 +106,7 @@ pub struct StageColumn {
     pub ns: Vec<u64>,
 }
 
-/// What is known of a trial besides its messages.
+/// Facts about a trial besides its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -120,7 +120,7 @@ pub struct Facts {
     /// CPU time that the responder's thread used during the trial, nanoseconds; 0 = not known. The client's says nothing:
     /// it spins through idle gaps so as to be in time.
     pub cpu_ns: u64,
-    /// What happened during the trial that may have changed it.
+    /// Events during the trial that may have changed it.
     pub doubts: Vec<Doubt>,
     /// Messages of this trial that were its warm-up, where that differs from what the run says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,13 +138,13 @@ pub struct Samples {
     pub sent_ns: Vec<u64>,
     /// Open load: from due; closed load: from sent. Its age if it was not answered.
     pub total_ns: Vec<u64>,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Vec<Outcome>,
-    /// Who sent it, by its number; empty where there is but one sender.
+    /// Its sender, by number; empty where there is but one sender.
     pub sender: Vec<u64>,
     /// Where the time went, as far as stamps say.
     pub stages: Vec<StageColumn>,
-    /// What is known besides.
+    /// Other facts about the trial.
     pub facts: Facts,
 }
 

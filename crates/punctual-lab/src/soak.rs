@@ -50,21 +50,20 @@ const SIZE: usize = 24;
 /// The number that ends it.
 const END: u64 = u64::MAX;
 
-/// How long and by what.
+/// Length of a soak, and its mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// How both ends wait.
+    /// Wait strategy of both ends.
     pub wake: Wake,
     /// Messages of the one end; the other answers each.
     pub count: u64,
     /// Repeats the delays.
     pub seed: u64,
-    /// What is done wrong on purpose.
+    /// The mistake that is made on purpose.
     pub spoilt: Option<Mutation>,
 }
 
-/// What can be done wrong, to see that the count of lost wake-ups can rise, and does not rise for nothing. Planted in the
-/// handshake itself.
+/// Possible mistakes, to see that the count of lost wake-ups can rise, and does not rise for nothing. Planted in the handshake itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mutation {
     /// The sleeper looks before it arms, not after: wake-ups are lost.
@@ -75,21 +74,21 @@ pub enum Mutation {
     Halt,
 }
 
-/// What came of it.
+/// Result of a soak.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SoakResult {
-    /// How both ends waited.
+    /// Mechanism by which both ends waited.
     pub mechanism: String,
-    /// Whether both were delayed at every step of the handshake, or between messages only.
+    /// True if both were delayed at every step of the handshake; false if between messages only.
     pub delayed: bool,
-    /// What became of the messages, answers included.
+    /// Fate of the messages, answers included.
     #[serde(flatten)]
     pub tally: SoakTally,
     /// Seconds that it took.
     pub seconds: f64,
 }
 
-/// What became of the messages that came to one end, or to both.
+/// Fate of the messages that came to one end, or to both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SoakTally {
     /// Messages sent.
@@ -125,7 +124,7 @@ impl SoakTally {
     }
 }
 
-/// What one end is told.
+/// Order to one end.
 #[derive(Debug, Serialize, Deserialize)]
 struct SoakOrder {
     bus: String,
@@ -137,7 +136,7 @@ struct SoakOrder {
     cpu: usize,
 }
 
-/// What one end says.
+/// Report of one end.
 #[derive(Debug, Serialize, Deserialize)]
 enum SoakProgress {
     Sent(u64),

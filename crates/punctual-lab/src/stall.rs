@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::{ABSENT_NS, Load, Outcome, Phase, Samples};
 use crate::stats::Distribution;
 
-/// Which messages are slow, and which of them belong together.
+/// Rule that decides which messages are slow, and which of them belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallRule {
     /// A message later than this is slow.
@@ -18,8 +18,8 @@ pub struct StallRule {
     pub gap_ns: u64,
 }
 
-/// What the shortest interruption by somebody else costs: a timer tick, a softirq, a context switch there and
-/// back stay below it, so what exceeds the median by this much was not merely slow.
+/// Cost of the shortest interruption by somebody else: a timer tick, a softirq, a context switch there and back stay below it. A
+/// message that exceeds the median by this much was therefore not merely slow.
 const EXCESS_NS_MIN: u64 = 100_000;
 /// Where the median is itself large, its own spread reaches a few times the median: more is another event.
 const MEDIANS_MIN: u64 = 8;
@@ -41,7 +41,7 @@ impl StallRule {
     }
 }
 
-/// What one cause made late.
+/// Messages that one cause made late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stall {
     /// When the last of its messages was released, since the start of the run.
@@ -101,7 +101,7 @@ pub fn steady_stalls(samples: &Samples, load: Load, rule: StallRule, warmup: u64
     stalls(samples, load, rule, |row| samples.phase(row, warmup) == Phase::Steady)
 }
 
-/// How long the steady state of a trial lasted: from its first start to its last release.
+/// Duration of the steady state of a trial: from its first start to its last release.
 pub fn steady_ns(samples: &Samples, load: Load, warmup: u64) -> u64 {
     let (mut first, mut last) = (u64::MAX, 0);
     for row in samples.rows(Phase::Steady, warmup) {

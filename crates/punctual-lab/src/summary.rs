@@ -18,12 +18,12 @@ pub use result::{CellResult, Figures, Ledger};
 /// The value of `schema`.
 pub const SCHEMA: &str = "punctual.summary.v1";
 
-/// What was not measured.
+/// A measurement that was not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The route, the wake-up or the experiment.
     pub what: String,
-    /// What is missing, and what to do.
+    /// Description of what is missing, with advice.
     pub reason: String,
 }
 
@@ -62,7 +62,7 @@ pub struct Choice {
     pub because: String,
 }
 
-/// What to use on this machine.
+/// Recommendation for this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// In words.
@@ -76,7 +76,7 @@ pub struct Recommendation {
 pub struct Summary {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// Which experiment.
+    /// Name of the experiment.
     pub experiment: String,
     /// RFC 3339, UTC.
     pub started: String,
@@ -88,15 +88,15 @@ pub struct Summary {
     pub clock: Clock,
     /// One row per cell, in the order in which they were first measured.
     pub results: Vec<CellResult>,
-    /// What may be wrong.
+    /// Possible faults.
     pub doubts: Vec<Doubt>,
-    /// What was not measured, and why.
+    /// Skipped measurements, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
-    /// What to use.
+    /// The recommendation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recommendation: Option<Recommendation>,
-    /// What the experiment adds (`docs/summary.md`).
+    /// Values that the experiment adds (`docs/summary.md`).
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }
@@ -147,7 +147,7 @@ impl Summary {
         }
     }
 
-    /// What the experiment added under this name.
+    /// Value that the experiment added under this name.
     pub fn added<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         serde_json::from_value(self.more.get(name)?.clone()).ok()
     }
@@ -157,7 +157,7 @@ impl Summary {
         self.added(name).unwrap_or_default()
     }
 
-    /// Exit code 0, or 1. What a floor missed is a doubt alone: bare mechanisms of the system promise nothing.
+    /// Exit code 0, or 1. A failure of a floor is a doubt alone: bare mechanisms of the system promise nothing.
     pub fn kept_promises(&self) -> bool {
         let kept = |result: &CellResult| match result.cell.is_floor() {
             true => result.ledger.as_ref().is_none_or(Ledger::sums),

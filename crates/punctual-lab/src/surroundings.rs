@@ -1,4 +1,4 @@
-//! What else ran on our processors during a run. A load average tells of the minute before, and of us.
+//! Other work that ran on our processors during a run. A load average tells of the minute before, and of us.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const PROCESSORS_MIN: f64 = 0.1;
 /// In a shorter time a few ticks say nothing.
 const WATCHED_MIN: Duration = Duration::from_millis(200);
 
-/// What a tick lasts: user space sees hundredths of a second on every kernel.
+/// Duration of a tick: user space sees hundredths of a second on every kernel.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A look at who has used the processors so far.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 
-/// What has one name in options, results and tables.
+/// A value that has one name in options, results and tables.
 pub trait OptionName: ValueEnum {
     /// Its name as the value of an option.
     fn name(self) -> String {
@@ -32,7 +32,7 @@ pub fn micros_or_dash(ns: Option<u64>) -> String {
     ns.map_or_else(dash, |ns| micros(ns as f64))
 }
 
-/// What stands where there is no figure.
+/// Sign in place of a missing figure.
 pub fn dash() -> String {
     "–".to_owned()
 }
@@ -173,7 +173,7 @@ pub fn size_in(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, S
     }
 }
 
-/// Whether a count need not be written.
+/// True if a count need not be written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes what it may skip by reference")]
 pub(crate) fn is_zero(count: &u64) -> bool {
     *count == 0

@@ -15,7 +15,7 @@ fn trials(summary: &Value) -> &[Value] {
     summary["broadcast"]["kv"].as_array().expect("trials")
 }
 
-/// What every trial says whose promises held.
+/// Checks the values that every trial reports if its promises held.
 fn check(trial: &Value) {
     assert_eq!((count(trial, "violation_count"), count(trial, "undecided")), (0, 0), "{trial:#}");
     assert!(count(trial, "checked_operations") > 100 && count(trial, "checked_keys") == 16, "{trial:#}");

@@ -16,7 +16,7 @@ fn trials(summary: &Value) -> &[Value] {
     summary["broadcast"]["disrupted"].as_array().expect("trials")
 }
 
-/// What every trial with so many disruptions says.
+/// Checks the values that every trial with this many disruptions reports.
 fn check(trial: &Value, disruption: &str, times: usize) {
     assert_eq!(trial["disruption"], disruption, "{trial:#}");
     assert_eq!(
@@ -39,7 +39,7 @@ fn check(trial: &Value, disruption: &str, times: usize) {
     assert!(count(trial, "messages") > 0 && count(&trial["gaps"], "count") == 3 * times as u64, "{trial:#}");
 }
 
-/// Whether a process may run on one processor only.
+/// Returns true if a process may run on one processor only.
 fn is_bound(pid: &String) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

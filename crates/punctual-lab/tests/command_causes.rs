@@ -22,7 +22,7 @@ fn injections() -> usize {
 /// From when to when, nanoseconds of `CLOCK_MONOTONIC`.
 type Span = (u64, u64);
 
-/// What one injected stall was called.
+/// Side and cause named for one injected stall.
 #[derive(Debug)]
 struct Named {
     side: String,
@@ -31,15 +31,15 @@ struct Named {
 }
 
 impl Named {
-    /// What nobody injected here may happen beside it: the host took the CPU away, or another program of the machine had it. Then
-    /// the thread's own account shows that for half of the time, beside all that a quota may have taken, and nothing of a stop.
+    /// A stall that nobody injected here may happen beside it: the host took the CPU away, or another program of the machine had it.
+    /// Then the thread's own account shows that for half of the time, beside all that a quota may have taken, and nothing of a stop.
     fn is_another(&self) -> bool {
         let seen = &self.finding["seen"];
         let of = |name: &str| seen[name].as_u64().unwrap_or(0);
         let is_half = |us: u64| us * 2_000 >= self.finding["excess_ns"].as_u64().unwrap_or(u64::MAX);
         match self.cause.as_str() {
             "steal" => is_half(of("stolen_us")),
-            // What a quota took may be counted as a wait, too.
+            // Time that a quota took may be counted as a wait, too.
             "run_queue" => {
                 let wait_us = of("wait_us").saturating_sub(of("throttled_us_most"));
                 is_half(wait_us) && of("stopped_us") == 0
@@ -58,7 +58,7 @@ fn named(summary: &Value, injected: &[Span]) -> Vec<Named> {
         let end = began_ns + of(&finding["stall"]["release_ns"]);
         let begin = end - of(&finding["stall"]["longest_ns"]);
         let inside = |&(from, to): &Span| to.min(end).saturating_sub(from.max(begin));
-        // What has two thirds leaves no half to anything else.
+        // An injection that covers two thirds leaves no half to anything else.
         injected.iter().map(inside).sum::<u64>() * 3 > of(&finding["excess_ns"]) * 2
     };
     let text = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -260,7 +260,7 @@ fn twenty_microseconds_show_in_their_stage() {
     for (load, stage, delay_us, least_ns) in [
         (open, "request.sent", 20, 20_000),
         ("", "responder", 20, 20_000),
-        // Whoever is away for longer than the packet is under way keeps it waiting for the rest.
+        // A thread that is away for longer than the packet is under way keeps it waiting for the rest.
         ("", "request.elsewhere", 400, 20_000),
         ("", "reply.elsewhere", 400, 20_000),
     ] {
@@ -282,7 +282,7 @@ fn a_stop_is_explained_from_the_store() {
     assert!(is_named, "none of {RUNS_MAX} stops was named");
 }
 
-/// Whether the stop of a responder was named, or could not be traced here.
+/// Returns true if the stop of a responder was named, or could not be traced here.
 fn is_stop_explained() -> bool {
     let place = Place::new();
     let started = start(&place, 2.0, "--trace --out run", &[]);
@@ -305,7 +305,7 @@ fn is_stop_explained() -> bool {
         findings.iter().any(has)
     };
     assert!(!stopped("client"), "{said}");
-    // What was not measured is left out of a summary where nothing was.
+    // The list of skipped measurements is left out of a summary if nothing was skipped.
     let mut skipped = summary["skipped"].as_array().into_iter().flatten();
     let is_trace = |skipped: &&Value| skipped["what"].as_str().is_some_and(|what| what.contains("--trace"));
     let Some(skipped) = skipped.find(is_trace) else { return stopped("responder") };

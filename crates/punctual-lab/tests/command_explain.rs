@@ -59,7 +59,7 @@ fn a_run_and_its_store_say_the_same() {
     }
 }
 
-/// Whether the stop of the responder is named, which both say or neither.
+/// Returns true if the stop of the responder is named; both reports name it, or neither does.
 fn says_the_same(more: &str) -> bool {
     let place = Place::new();
     let arguments = "run response --quiet --rounds 1 --rate 500 --count 2000 --timeout 10s --out run";

@@ -41,7 +41,7 @@ fn run(place: &Place, stops: bool, more: &str) -> Value {
 }
 
 /// Lets strace follow the system calls of the second vehicle while values travel, and hold it at each for half a millisecond: on a
-/// quiet machine it would be too quick for anything to be late. Which one that was.
+/// quiet machine it would be too quick for anything to be late. Returns the process that was traced.
 fn run_traced(place: &Place) -> (String, Value) {
     let mut started = place.start(punctual(&format!("{RUN} --out run --trace")));
     let parent = started.id();
@@ -107,7 +107,7 @@ fn a_stopped_vehicle_is_told_of_once() {
     }
 }
 
-/// Whether it is told of; if so, once.
+/// Returns true if the stop is reported; if so, it is reported once.
 fn is_told_of_once(more: &str) -> bool {
     let place = Place::new();
     let said = run(&place, true, more);
@@ -129,7 +129,7 @@ fn is_told_of_once(more: &str) -> bool {
     assert_eq!(continued, [&one["owner"]], "{one:#}");
     assert_eq!((&one["side"], &one["role"]), (&"receiver".into(), &"receiver".into()), "{one:#}");
     assert!(one["stage"].is_string() && one["elsewhere"].as_u64() > Some(0), "{one:#}");
-    // What it kept waiting is in no second finding.
+    // Anything that it kept waiting is in no second finding.
     let span = |one: &Value| one["during"].as_array().map(|of| (of[0].as_u64(), of[1].as_u64()));
     let (from, to) = span(one).expect("a span");
     let all = said["findings"].as_array().expect("a list");

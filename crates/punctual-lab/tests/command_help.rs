@@ -1,4 +1,4 @@
-//! What a user reads before anything is measured: it fits 80 columns, lists every verb, and one option has one name.
+//! The texts that a user reads before anything is measured: they fit 80 columns, list every verb, and one option has one name.
 
 mod common;
 

@@ -114,8 +114,8 @@ fn other_experiments_are_injected_into() {
     }
 }
 
-/// Goal: every wait is told from every other by the trace, and two at once are both named, the longer first. What is not possible here is
-/// left out, with the reason.
+/// Goal: every wait is told from every other by the trace, and two at once are both named, the longer first. Waits that are not
+/// possible here are left out, with the reason.
 #[test]
 fn waits_are_told_apart_and_two_at_once() {
     let _turn = alone();
@@ -162,7 +162,7 @@ fn waits_are_told_apart_and_two_at_once() {
     panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");
 }
 
-/// What a thread can wait for, as it is injected; the last three keep it from its work.
+/// Waits of a thread, as they are injected; the last three keep it from its work.
 const WAITS: [&str; 12] = [
     "lock",
     "preempted-holder",

@@ -34,7 +34,7 @@ fn a_signal_for_the_command_alone_ends_its_vehicles() {
     started.signal("-INT");
     let ended = started.end();
     kept(&place, &ended);
-    // What was on its way is no broken promise.
+    // A message that was on its way is no broken promise.
     assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
     assert!(vehicles.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(false)));
 }

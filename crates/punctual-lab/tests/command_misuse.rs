@@ -1,4 +1,4 @@
-//! What is off is said in one line that names it, and nothing is measured.
+//! A mistake in the arguments is reported in one line that names it, and nothing is measured.
 
 mod common;
 
@@ -47,10 +47,10 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "survey --only nothing", &["--only"]);
     refused(&place, "survey --frequently", &["--frequently"]);
     refused(&place, "stat --every 0", &["--every", "'0'"]);
-    // Who is told to read help is told of the one that has the option.
+    // A user who is told to read help is told of the one that has the option.
     refused(&place, "survey --gap 7", &["see punctual survey --help"]);
     refused(&place, "run peel --starts 0", &["see punctual run peel --help"]);
-    // Who gave no name, or a wrong one, is told which there are.
+    // A user who gave no name, or a wrong one, is told which names there are.
     refused(&place, "run everything", &["'everything'", "survey", "wakeup", "see punctual run --help"]);
     refused(&place, "sim", &["punctual sim needs", "wakeup", "broadcast"]);
     refused(&place, "import", &["sockperf", "see punctual import --help"]);

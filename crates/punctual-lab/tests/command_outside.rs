@@ -16,7 +16,7 @@ use punctual_machine::cpu::{allowed, pin_to};
 use punctual_machine::signal::end_with_parent;
 use serde_json::Value;
 
-/// What is done to it takes so long.
+/// Duration of each harm done to the target.
 const HARM: Duration = Duration::from_millis(60);
 
 const MS: u64 = 1_000_000;
@@ -139,7 +139,8 @@ fn what_is_done_to_a_process_is_named() {
     assert!(is_named, "in none of {STOPPED_RUNS_MAX} recordings was all named");
 }
 
-/// Whether all that was done was named, or nothing can be recorded here. A busy machine may keep the target from what it does.
+/// Returns true if everything that was done was named, or nothing can be recorded here. A busy machine may keep the target from what it
+/// does.
 fn is_all_named() -> bool {
     let (place, target) = (Place::new(), Target::start());
     let Some(started) = recording(&place, &target, "--duration 2s --out kept.trace.json") else {
@@ -190,7 +191,7 @@ fn is_all_named() -> bool {
     };
     assert_eq!(spans(&again), spans(&said));
     let page = place.punctual("explain kept.trace.json").with(0).out;
-    // Who kept it waiting longest is named, which on a busy host is none of ours.
+    // The thread that kept it waiting longest is named, which on a busy host is none of ours.
     for words in ["Threads", "What was late", "Waits for other threads", "spinner ("] {
         assert!(page.contains(words), "{words}: {page}");
     }

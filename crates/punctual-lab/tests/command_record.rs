@@ -119,8 +119,8 @@ impl Stream {
     }
 }
 
-/// Reads a recording of one stream: each message is whole, in order, once. How many there are, and how many of its numbers are
-/// not there before the last that is.
+/// Reads a recording of one stream: each message is whole, in order, once. Returns the number of messages, and of the numbers that are
+/// missing before the last one that is there.
 #[track_caller]
 fn check(file: &Path, largest: u64) -> (u64, u64) {
     let mut recording = Recording::open(file).expect("a recording");
@@ -162,7 +162,7 @@ fn beside_a_stream_at_full_rate_everything_is_in_the_file_or_counted() {
         eprintln!("{format}: {messages} of {MESSAGES} recorded");
         if format == "pcapng" {
             let contents = Contents::of(&place.path(&file)).unwrap();
-            // What is missing behind the last one stands in the statistics only.
+            // Messages missing behind the last one stand in the statistics only.
             assert!(contents.missed <= count(&said, "missed"), "{said:#}");
         }
     }
@@ -537,7 +537,7 @@ fn on_ethernet(work: impl FnOnce() + Send) {
             unshare_network()?;
             create_veth("pta", "ptb", thread_id())?;
             ["lo", "pta", "ptb"].into_iter().try_for_each(bring_up)?;
-            // What this thread starts is in the namespace, too.
+            // Anything that this thread starts is in the namespace, too.
             work();
             Ok::<(), punctual_machine::SystemError>(())
         });

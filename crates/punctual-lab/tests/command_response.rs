@@ -296,13 +296,13 @@ fn an_echo_elsewhere_is_measured() {
         echo.signal_group("-INT");
         let said = echo.end().with(0).out;
         assert!(said.contains("400 answered") || protocol == "udp", "{said}");
-        // What `listens` sent is whole: sockperf's own clients send such too.
+        // The packet that `listens` sent is whole: sockperf's own clients send such packets too.
         assert!(said.contains("0 not understood") || protocol != "sockperf", "{said}");
     }
 }
 
-/// Whether somebody listens: a refusal comes back as an error of a later call. What is sent is a request of sockperf that
-/// wants no reply: its server is deaf for ever after a packet that is none.
+/// Returns true if somebody listens: a refusal comes back as an error of a later call. The packet sent is a request of sockperf that
+/// wants no reply: its server is deaf for ever after a packet that is no request.
 fn listens(address: &str) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.connect(address).expect("an address");

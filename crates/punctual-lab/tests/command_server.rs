@@ -48,7 +48,7 @@ fn every_model_serves() {
         }
         explains(&place, of_load);
         glossary::explains(&place.path("run"));
-        // What the server can do is measured where the load is a part of that.
+        // The capacity of the server is measured where the load is a part of that.
         let capacities = summary["server"]["capacities"].as_array().expect("a list");
         assert_eq!(capacities.len(), if of_load == "open" { 7 } else { 0 });
         assert!(capacities.iter().all(|of| of["per_second"].as_f64() > Some(0.0)), "{capacities:?}");
@@ -67,7 +67,7 @@ fn overload_and_hogs_are_named() {
     assert!(is_refused, "of five times what can be served nothing was refused");
 }
 
-/// Whether something was refused in every trial.
+/// Returns true if something was refused in every trial.
 fn is_overload_refused() -> bool {
     let place = Place::new();
     let load = "--duration 500ms --connections 8 --matrix 20 --classes 2 --rho 5 --hog 20ms --lanes 0,1";

@@ -15,7 +15,7 @@ use punctual_lab::sample::Outcome;
 use punctual_lab::store::Run;
 use serde_json::Value;
 
-/// Whether this process may make network namespaces and bridges; says so if not.
+/// Returns true if this process may make network namespaces and bridges; says so if not.
 fn has_roads() -> bool {
     let made = std::thread::spawn(|| {
         punctual_machine::namespace::unshare_network()?;

@@ -208,7 +208,7 @@ fn what_cannot_be_tried_is_said() {
     assert!(error.contains("nowhere"), "{error}");
 }
 
-/// What a control group allows.
+/// Quota of a control group.
 fn quota_of(group: &ControlGroup) -> String {
     let files = ["cpu.max", "cpu.cfs_quota_us"].map(|file| group.members()[0].with_file_name(file));
     files.iter().find_map(|file| fs::read_to_string(file).ok()).expect("a quota")

@@ -15,7 +15,7 @@ fn every_figure_of_a_way_has_its_row() {
     assert!(is_lost, "no racy protocol lost a wake-up");
 }
 
-/// Whether a racy protocol lost one in this run; no other did.
+/// Returns true if a racy protocol lost one in this run; no other protocol did.
 fn is_a_wake_up_lost() -> bool {
     let place = Place::new();
     let arguments = "run wakeup --only futex --gap 100us --duration 2s --out run";
@@ -52,7 +52,7 @@ fn is_a_wake_up_lost() -> bool {
         };
         assert_eq!(row("wait")["lost"], 0, "{}", row("wait"));
         let racy = row("wait-unmasked");
-        // What was lost is hidden, not faster: it takes the limit at least.
+        // A lost wake-up is hidden, not faster: it takes the limit at least.
         assert!(racy["lost"] == 0 || racy["max_ns"].as_u64() >= Some(limit_us * 1_000), "{racy}");
     }
     let racy = ["wait-unmasked", "epoll-event", "h1", "h1-recheck", "h2"];

@@ -36,7 +36,7 @@ fn watcher(place: &Place, more: &str) -> Option<Started> {
     Some(started)
 }
 
-/// What it says once it has heard of everything and is told to end.
+/// Output of the watcher once it has heard of everything and is told to end.
 fn said_by(watcher: Started) -> String {
     // It looks every few milliseconds.
     std::thread::sleep(Duration::from_millis(300));
@@ -95,14 +95,14 @@ fn who_holds_a_lock_is_named() {
 
 const RUNS_MAX: usize = 5;
 
-/// What is drawn of a wait that is named, and what is said where there is no trace, or half of one.
+/// Checks the drawing of a wait that is named, and the output where there is no trace, or half of one.
 fn assert_less_says_less(place: &Place, found: &Value, named: &Value) {
     let number = count(&named["stall"], "first_index").to_string();
     let drawn = place.punctual(&format!("explain late.jsonl --message {number}")).with(0).out;
     assert!(drawn.contains("waited for holder"), "{drawn}");
     let less = explained(place, "--tier 0");
     assert_eq!(less["tier"], 0);
-    // Who waited for the CPU as well knows that by itself.
+    // A thread that waited for the CPU as well knows that by itself.
     let by_itself = ["handler_blocked", "unexplained", "run_queue", "steal"];
     let is_by_itself = |one: &Value| one["cause"].as_str().is_some_and(|cause| by_itself.contains(&cause));
     assert!(long(&less).iter().all(is_by_itself), "{less:#}");

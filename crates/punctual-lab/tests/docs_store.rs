@@ -23,7 +23,7 @@ fn examples() -> Vec<(&'static str, String)> {
     blocks.filter_map(asks).collect()
 }
 
-/// What prints each row of an example's answer: the five parts of the key, then the figure.
+/// Program that prints each row of an example's answer: the five parts of the key, then the figure.
 fn program(tool: &str, text: &str, run: &str) -> String {
     let text = text.replace("RUN/", &format!("{run}/"));
     let rows = match tool {

@@ -25,12 +25,12 @@ const MESSAGES: usize = 200;
 const WARMUP: usize = 20;
 const WAKE: Wake = Wake::Futex;
 
-/// What both ends open for a trial: two nodes of one process.
+/// The endpoint that each end opens for a trial: two nodes of one process.
 fn endpoint(size: usize) -> EndpointPlan {
     EndpointPlan { kept: true, ..EndpointPlan::new(None, Stack::Communicator, WAKE, size) }
 }
 
-/// What the client sends.
+/// The messages that the client sends.
 fn trial(size: usize) -> Trial {
     Trial {
         load: Load::Closed,
@@ -77,7 +77,7 @@ fn ns_per_byte(summary: &Summary) -> Option<f64> {
     Some((median(long)? as f64 - median(short)? as f64) / (long - short) as f64)
 }
 
-/// What is said, on a terminal and on the page.
+/// Sections that are shown on a terminal and on the page.
 fn sections(summary: &Summary) -> Vec<Section> {
     let mut columns = vec![Column::name("bytes")];
     columns.extend(numbers(["p50", "p90", "p99"]));

@@ -2,7 +2,7 @@
 
 const CSS: &str = include_str!("../src/report/page.css");
 
-/// What the eye sees of linear red, green, blue: all of it, and without one kind of cone (Machado, Oliveira, Fernandes 2009).
+/// The eye's view of linear red, green, blue: all of it, and without one kind of cone (Machado, Oliveira, Fernandes 2009).
 const SIGHTS: [(&str, [[f64; 3]; 3]); 4] = [
     ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     (

@@ -1,4 +1,4 @@
-//! What is written is what `docs/summary.schema.json` promises, and a broken summary is not.
+//! Written summaries match `docs/summary.schema.json`, and a broken summary does not.
 
 mod plausible;
 #[path = "common/schema.rs"]

@@ -10,7 +10,7 @@ use punctual_lab::load::responder::respond;
 use punctual_lab::run::Worker;
 use punctual_machine::signal::{catch_all_interrupts, interrupted};
 
-/// Whoever hangs is ended, with all tests of this program.
+/// A test that hangs is ended, with all tests of this program.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn interrupt_this_process() {

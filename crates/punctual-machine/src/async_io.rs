@@ -20,10 +20,10 @@ use crate::process::Maker;
 use crate::slept::Slept;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How often the handler has run in this process.
+/// Number of times that the handler has run in this process.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
 
-/// Who gets the signals of a descriptor: `struct f_owner_ex`.
+/// Receiver of the signals of a descriptor: `struct f_owner_ex`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -37,7 +37,7 @@ impl Owner {
         Self { kind: F_OWNER_TID, id: rustix::thread::gettid().as_raw_pid() }
     }
 
-    /// Who gets those of this descriptor.
+    /// The receiver of this descriptor's signals.
     fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
         let mut owner = Self { kind: 0, id: 0 };
         // SAFETY: the descriptor is open; the structure is live, and the call only writes it.
@@ -62,7 +62,7 @@ extern "C" fn deliver(_signal: libc::c_int) {
     DELIVERED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How often a signal of a descriptor has interrupted this process. What the signals cost beside the frames.
+/// Number of times that a signal of a descriptor has interrupted this process. This is the cost of the signals beside the frames.
 pub fn signals_delivered() -> u64 {
     DELIVERED.load(Ordering::Relaxed)
 }

@@ -1,13 +1,14 @@
-//! How many workers are awake, and who comes for a task that one of them leaves in its line.
+//! Number of workers that are awake, and the worker that comes for a task which one of them leaves in its line.
 //!
 //! So many awake workers as there are processors are enough: one more would take a processor in the middle of another's poll. Beyond
 //! that nobody is woken for a task and nobody steals, so a task may wait behind a long poll until a processor is free.
 //!
 //! Rules:
-//! 1. Who leaves a task in a line notes it there ([`Intake`]), then counts who is awake: fence (A) stands between both.
-//! 2. Who goes to sleep leaves first, and then looks for what is noted. For what it serves the fence of its own bell stands between
-//!    both, for the rest fence (B): it wakes another one for that ([`Awake::hand_on`]). So a task is seen, or the free processor.
-//! 3. Who has left counts itself where it looks whether it would have something to do ([`Awake::would_have_work`]).
+//! 1. A thread that leaves a task in a line notes it there ([`Intake`]), then counts the awake workers: fence (A) stands between both.
+//! 2. A worker that goes to sleep leaves first, and then looks for noted tasks. For what it serves the fence of its own bell stands
+//!    between both, for the rest fence (B): it wakes another one for that ([`Awake::hand_on`]). So a task is seen, or the free
+//!    processor.
+//! 3. A worker that has left counts itself when it looks whether it would have something to do ([`Awake::would_have_work`]).
 //!
 //! Nobody is notified here: whom to notify, and how, is given back.
 
@@ -19,7 +20,7 @@ use crate::mutant::{fence, without};
 /// A worker by its number, and the notification that must now be sent to it.
 pub type Rung = (usize, Notification);
 
-/// How many workers of a runtime are awake.
+/// Number of workers of a runtime that are awake.
 #[derive(Debug)]
 pub struct Awake {
     /// Those that the workers may use.
@@ -83,7 +84,7 @@ impl Awake {
     }
 
     /// A worker has left to sleep. While all processors had a worker, tasks that it does not serve may have come behind another one's
-    /// long poll. A worker that sleeps and serves them has a processor now. What this one serves it takes itself.
+    /// long poll. A worker that sleeps and serves them has a processor now. Tasks that this one serves are its own to take.
     pub fn hand_on<T>(&self, worker: usize, workers: &[impl AsRef<Intake<T>>]) -> Option<Rung> {
         let last_class = workers[worker].as_ref().last_class;
         if last_class == u8::MAX || without!("awake_hand_on") {
@@ -95,8 +96,8 @@ impl Awake {
         self.wake_for_fenced(first, worker, workers)
     }
 
-    /// Takes a task of another worker's line, for one that has none. `choose` takes one out of the line of a worker, if the line has one
-    /// for this one, and says what the first class in that line is then. Whoever is to come for the rest goes to `notify`.
+    /// Takes a task of another worker's line, for one that has none. `choose` takes one out of the line of a worker, if the line has
+    /// one for this one, and says what the first class in that line is then. The worker that is to come for the rest goes to `notify`.
     pub fn steal<T, R>(
         &self,
         worker: usize,
@@ -125,8 +126,8 @@ impl Awake {
         None
     }
 
-    /// A thief leaves tasks in another worker's line, the most important of this class. Whoever looked while it moved them there saw
-    /// none of them: that worker on its way to sleep, or one without work.
+    /// A thief leaves tasks in another worker's line, the most important of this class. A worker that looked while it moved them there
+    /// saw none of them: that worker on its way to sleep, or one without work.
     fn hand_back<T>(
         &self,
         other: usize,
@@ -134,7 +135,7 @@ impl Awake {
         thief: usize,
         workers: &[impl AsRef<Intake<T>>],
     ) -> Option<Rung> {
-        // However many are awake: all but that worker may serve other classes alone.
+        // This does not depend on how many are awake: all but that worker may serve other classes alone.
         match workers[other].as_ref().hand_back() {
             Some(notification) => Some((other, notification)),
             None if without!("awake_hand_back") => None,
@@ -142,12 +143,12 @@ impl Awake {
         }
     }
 
-    /// Whether a worker that is awake has anything to do.
+    /// Returns true if a worker that is awake has anything to do.
     pub fn has_work<T>(&self, worker: usize, workers: &[impl AsRef<Intake<T>>]) -> bool {
         self.has_work_among(worker, workers, self.count.get())
     }
 
-    /// Whether a worker that has left, because it is about to sleep, would have anything to do.
+    /// Returns true if a worker that has left, because it is about to sleep, would have anything to do.
     pub fn would_have_work<T>(&self, worker: usize, workers: &[impl AsRef<Intake<T>>]) -> bool {
         self.has_work_among(worker, workers, self.count.get() + 1)
     }
@@ -185,7 +186,7 @@ mod loom_tests {
         }
     }
 
-    /// What the runtime does around the code above: locks, and notifications.
+    /// The work of the runtime around the code above: locks, and notifications.
     struct Workers {
         awake: Awake,
         each: Vec<Worker>,

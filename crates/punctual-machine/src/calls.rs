@@ -1,5 +1,5 @@
-//! How many calls of the kernel a thread makes to send, to receive and to sleep. Counted in debug builds only: for tests that say
-//! what a message costs.
+//! Number of kernel calls that a thread makes to send, to receive and to sleep. Counted in debug builds only: for tests that say what a
+//! message costs.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ pub(crate) fn note() {
     }
 }
 
-/// How many calls this thread has made by sockets, eventfds, epoll sets and doorbells; `None` where they are not counted.
+/// Number of calls that this thread has made by sockets, eventfds, epoll sets and doorbells; `None` where they are not counted.
 pub fn of_this_thread() -> Option<u64> {
     cfg!(debug_assertions).then(|| COUNT.get())
 }

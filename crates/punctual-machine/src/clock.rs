@@ -45,7 +45,7 @@ impl Ticks {
     }
 }
 
-/// What the ticks are.
+/// Source of the ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
     /// The processor's invariant time-stamp counter (x86).
@@ -56,11 +56,11 @@ pub enum ClockSource {
     Monotonic,
 }
 
-/// How long a calibration against `CLOCK_MONOTONIC_RAW` takes. Two readings err by some 50 ns in all: 5 in a million. Nobody slews that
+/// Duration of a calibration against `CLOCK_MONOTONIC_RAW`. Two readings err by some 50 ns in all: 5 in a million. Nobody slews that
 /// clock. Daemons slew `CLOCK_MONOTONIC` by up to a twelfth (`maxslewrate` of chrony), which would stay for the life of the process.
 const CALIBRATION: Duration = Duration::from_millis(10);
 
-/// How long the rate that the kernel states is checked.
+/// Duration of the check of the rate that the kernel states.
 const CHECK: Duration = Duration::from_micros(300);
 
 /// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs, and the kernel
@@ -169,12 +169,12 @@ impl Clock {
         Duration::from_nanos(self.nanos(distance))
     }
 
-    /// What the ticks are.
+    /// Source of the ticks.
     pub fn source(&self) -> ClockSource {
         self.source
     }
 
-    /// Which clock this is: two processes with the same value read the same clock. Never 0 where the boot is known.
+    /// Identity of this clock: two processes with the same value read the same clock. Never 0 where the boot is known.
     pub fn domain(&self) -> u32 {
         self.domain
     }
@@ -290,8 +290,8 @@ pub fn realtime_ns() -> u64 {
 /// A kernel's stamp older than this is not believed: the wall clock was set meanwhile.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// How old a kernel's stamp (`CLOCK_REALTIME`, nanoseconds) is, by a reading of that clock. None if the clock was set in
-/// between, forwards by more than a minute or backwards: a stamp of the future says nothing of its age.
+/// Age of a kernel's stamp (`CLOCK_REALTIME`, nanoseconds), by a reading of that clock. None if the clock was set in between, forwards
+/// by more than a minute or backwards: a stamp of the future says nothing of its age.
 pub fn stamp_age(kernel_ns: u64, realtime_ns: u64) -> Option<Duration> {
     let age = Duration::from_nanos(realtime_ns.checked_sub(kernel_ns)?);
     (age <= STAMP_AGE_MAX).then_some(age)
@@ -330,12 +330,12 @@ fn stated_scale() -> Option<u64> {
     u64::try_from(scale).ok()
 }
 
-/// Whether a check of the stated scale speaks for it.
+/// Returns true if a check of the stated scale confirms it.
 fn is_confirmed(stated: u64, measured: u64) -> bool {
     stated.abs_diff(measured) < stated / CHECK_DIVISOR
 }
 
-/// Whether the counter is constant and never stops, as the processor says, and the kernel had not given it up when first asked:
+/// Returns true if the counter is constant and never stops, as the processor says, and the kernel had not given it up when first asked:
 /// all readings of a process are of one clock.
 fn counter_is_usable() -> bool {
     static IS_USABLE: OnceLock<bool> = OnceLock::new();
@@ -363,7 +363,7 @@ mod tests {
         let [end_low, end, end_high] = reading();
         let ours = clock.nanos(Ticks(end).since(Ticks(start)));
         let (least, most) = (end_low - start_high, end_high - start_low);
-        // What the calibration may err by: `CHECK_DIVISOR`, and as much again where the kernel's clock is being set.
+        // Permitted error of the calibration: `CHECK_DIVISOR`, and as much again where the kernel's clock is being set.
         let slack = most * 2 / CHECK_DIVISOR;
         let range = least.saturating_sub(slack)..=most + slack;
         assert!(range.contains(&ours), "{ours} ns where the kernel says {least} to {most}");

@@ -80,7 +80,7 @@ impl Flag {
         self.0.store(true, ordering!("flag_raise", Release));
     }
 
-    /// Whether it is raised.
+    /// Returns true if it is raised.
     #[inline]
     pub fn is_raised(&self) -> bool {
         self.0.load(ordering!("flag_is_raised", Acquire))

@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::SystemError;
 
-/// How the kernel schedules a thread.
+/// The class in which the kernel schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulingClass {
     /// The ordinary class.
@@ -125,7 +125,7 @@ impl ThreadUsage {
         }
     }
 
-    /// What was added since `earlier`.
+    /// The usage added since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             faults_minor: self.faults_minor - earlier.faults_minor,

@@ -36,7 +36,7 @@ const OUTSTANDING: u32 = 3;
 /// A visit without a note. The other visits are counted below: whenever they run over, one more look is taken.
 const UNNOTED: u32 = 1 << 16;
 
-/// How a sleeper wants to be notified.
+/// The way in which a sleeper wants to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// By [`Doorbell::wake_futex`].
@@ -45,10 +45,10 @@ pub enum Notification {
     Descriptor,
 }
 
-/// What one [`Doorbell::sleep`] came to.
+/// Result of one [`Doorbell::sleep`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshake<T> {
-    /// What the sleep returned; `None` if the second look found something, so that there was none.
+    /// Result of the sleep; `None` if the second look found something, so that there was none.
     pub slept: Option<T>,
     /// Somebody rang, and sent a notification or is about to.
     pub rung: bool,
@@ -119,8 +119,8 @@ impl Doorbell {
         !ready
     }
 
-    /// Sleeper: awake again, whether it slept or not. Whether somebody rang, and sent a notification or is about to; what
-    /// was stored before that can be seen from now on.
+    /// Sleeper: awake again, whether it slept or not. Returns true if somebody rang, and sent a notification or is about to; anything
+    /// stored before that can be seen from now on.
     pub fn disarm(&self) -> bool {
         crate::label!("bell.disarm");
         // Acquire pairs with fence (A), which stands before the exchange in `ring_armed`. Nobody reads what we have written.
@@ -129,7 +129,7 @@ impl Doorbell {
         rung
     }
 
-    /// Whether nobody has rung since it was armed. A hint: who acts on it looks at the condition.
+    /// Returns true if nobody has rung since it was armed. A hint: who acts on it looks at the condition.
     pub fn is_armed(&self) -> bool {
         matches!(self.state.load(Ordering::Relaxed), ARMED_FUTEX | ARMED_DESCRIPTOR)
     }
@@ -179,7 +179,7 @@ impl Doorbell {
         self.visits.load(ordering!("bell_visits", Acquire))
     }
 
-    /// Whether there is a note for every visit between two readings of [`Self::visits`].
+    /// Returns true if there is a note for every visit between two readings of [`Self::visits`].
     pub fn are_noted(earlier: u32, later: u32) -> bool {
         earlier / UNNOTED == later / UNNOTED
     }

@@ -20,7 +20,7 @@ const REPORTS_MAX: usize = 64;
 /// This process has no `epoll_pwait2`: later waits make one system call each.
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// What can be done with a descriptor.
+/// Readiness of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
     /// The number under which it was added.
@@ -33,7 +33,7 @@ pub struct Readiness {
     pub is_closed: bool,
 }
 
-/// What one wait reported.
+/// Reports of one wait.
 #[derive(Clone)]
 pub struct Reports {
     events: [libc::epoll_event; REPORTS_MAX],
@@ -94,7 +94,7 @@ impl EpollSet {
             .map_err(|error| SystemError::new("add to epoll set", format!("{descriptor:?}"), error))
     }
 
-    /// Takes a descriptor out. What an earlier wait has reported of it may still be looked at.
+    /// Takes a descriptor out. An earlier wait's report of it may still be looked at.
     pub fn remove(&self, descriptor: BorrowedFd<'_>) {
         // One that was never added is not in it either.
         let _absent = epoll::delete(&self.descriptor, descriptor);
@@ -108,7 +108,7 @@ impl EpollSet {
         Slept::to_the_limit(count == Some(0))
     }
 
-    /// From now on a descriptor of the set is waited for, or is not. What it has already counts as well.
+    /// From now on a descriptor of the set is waited for, or is not. Input that it already has counts as well.
     pub fn watch(&self, descriptor: BorrowedFd<'_>, watched: bool) -> Result<(), SystemError> {
         let events = if watched { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&self.descriptor, descriptor, epoll::EventData::new_u64(0), events)

@@ -9,9 +9,9 @@ use std::{fmt, io};
 pub struct SystemError {
     /// The operation, as a person would say it: `bind`, `map`, `pin`.
     pub operation: &'static str,
-    /// What it was tried on: a path, an address, an interface.
+    /// The object of the operation: a path, an address, an interface.
     pub object: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -34,13 +34,13 @@ impl SystemError {
         self.source.kind()
     }
 
-    /// Whether this process, or the machine, has no descriptor or no memory left.
+    /// Returns true if this process, or the machine, has no descriptor or no memory left.
     pub fn is_exhaustion(&self) -> bool {
         matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
             || self.is_locked_memory()
     }
 
-    /// Whether this process locks its memory, and may lock no more.
+    /// Returns true if this process locks its memory, and may lock no more.
     pub fn is_locked_memory(&self) -> bool {
         self.operation == Self::MAP && self.source.raw_os_error() == Some(libc::EAGAIN)
     }

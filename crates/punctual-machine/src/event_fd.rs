@@ -57,8 +57,8 @@ impl EventFd {
         }
     }
 
-    /// Waits until it is rung or one of two others can be read, until `timeout` has passed or a signal comes. Whether it was
-    /// rung, and whether the time limit ended it.
+    /// Waits until it is rung or one of two others can be read, until `timeout` has passed or a signal comes. Returns true if it was
+    /// rung, and says whether the time limit ended the wait.
     pub fn wait_with(&self, others: [Option<BorrowedFd<'_>>; 2], timeout: Option<Duration>) -> (bool, Slept) {
         let timeout = timeout.map(timespec);
         let watched = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);

@@ -1,4 +1,4 @@
-//! What a page fault takes on this host: measured once, for counters only count them.
+//! Cost of a page fault on this host: measured once, for counters only count them.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ pub const PAGE_SIZE: usize = 4096;
 const PAGES: usize = 128;
 const ROUNDS: usize = 8;
 
-/// What a minor fault takes, nanoseconds: a page touched first, less one touched again.
+/// Time that a minor fault takes, nanoseconds: a page touched first, less one touched again.
 pub fn fault_ns() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();
     *COST.get_or_init(|| measure().unwrap_or(FAULT_NS_MIN).max(FAULT_NS_MIN))

@@ -64,7 +64,7 @@ impl PostBox {
         Ok(post)
     }
 
-    /// Whether there is a box at `path` whose owner is gone.
+    /// Returns true if there is a box at `path` whose owner is gone.
     pub fn is_abandoned(path: &Path) -> bool {
         crate::label!("post.probe");
         let Ok(probe) = UnixDatagram::unbound() else { return false };

@@ -1,7 +1,7 @@
 //! One entry of the table of mappings: a range of addresses, which a signal handler reads while others give the entry away.
 //!
-//! Start and size are two words. Who reads them believes them if the start is still the same after the size: an entry that is used
-//! anew is free in between.
+//! Start and size are two words. A reader believes them if the start is still the same after the size: an entry that is used anew is
+//! free in between.
 
 use crate::mutant::ordering;
 use crate::sync::{AtomicU64, Ordering};

@@ -9,7 +9,8 @@
 //! 2. The pusher's exchange releases what it wrote (A); the emptier's acquires it (B). Pushes in between are exchanges too and
 //!    carry on the release, so that one acquiring exchange covers every entry of the stack.
 //! 3. Nobody takes single entries, so an address that comes back to the head misleads nobody.
-//! 4. Who sleeps until something comes looks at [`Inbox::is_empty`] between the fences of a doorbell: it orders nothing itself.
+//! 4. A thread that sleeps until something comes looks at [`Inbox::is_empty`] between the fences of a doorbell: the look orders nothing
+//!    itself.
 
 use core::ptr;
 
@@ -86,7 +87,8 @@ impl<T> Inbox<T> {
         Entries { first }
     }
 
-    /// Whether nothing is in it, as far as this thread sees. Who sleeps on that asks between the fences of a doorbell.
+    /// Returns true if nothing is in it, as far as this thread sees. A thread that sleeps on that asks between the fences of a
+    /// doorbell.
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed).is_null()
     }
@@ -98,7 +100,7 @@ impl<T> Drop for Inbox<T> {
     }
 }
 
-/// What was in an inbox, oldest first.
+/// Entries that were in an inbox, oldest first.
 #[derive(Debug)]
 pub struct Entries<T> {
     first: *mut Entry<T>,
@@ -208,7 +210,7 @@ mod loom_tests {
     use loom::sync::{Arc, Notify};
     use loom::thread;
 
-    /// What each of two threads wrote before it pushed its number.
+    /// Values that each of two threads wrote before it pushed its number.
     type Written = [AtomicU32; 2];
 
     fn push(inbox: &Inbox<usize>, written: &Written, number: usize) {

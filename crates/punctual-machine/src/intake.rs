@@ -1,16 +1,16 @@
-//! How tasks come to a worker, and how it and others see without a lock that there are some.
+//! The intake of a worker: tasks come to it, and it and others see without a lock that there are some.
 //!
-//! What comes is pushed into an inbox. Whoever chooses from the worker's line first moves it from there into the line: the worker,
-//! or a thief that has nothing else to do. The line stands elsewhere, behind a lock; the first class in it is noted here.
+//! Tasks that come are pushed into an inbox. A thread that chooses from the worker's line first moves them from there into the line:
+//! the worker, or a thief that has nothing else to do. The line stands elsewhere, behind a lock; the first class in it is noted here.
 //!
 //! Rules:
-//! 1. Whoever changes the line has its lock, and notes the line's first class before it gives the lock back: [`Intake::choose`] and
-//!    [`Intake::change`] do both.
-//! 2. Who sleeps looks between the fences of its own bell. Who pushes rings the worker's bell behind its push.
+//! 1. A thread that changes the line has its lock, and notes the line's first class before it gives the lock back: [`Intake::choose`]
+//!    and [`Intake::change`] do both.
+//! 2. A worker that sleeps looks between the fences of its own bell. A thread that pushes rings the worker's bell behind its push.
 //! 3. Between the move and the note a look finds neither: the inbox is empty, and the line is said to be. So whoever leaves
 //!    something in line rings behind its note, a thief by [`Intake::hand_back`]. It may itself serve none of what it leaves.
 //!
-//! Who rings whom is in [`awake`](crate::awake), with the models of both.
+//! The rules for ringing are in [`awake`](crate::awake), with the models of both.
 
 use crate::counter::Counter;
 use crate::doorbell::{Doorbell, Notification};
@@ -20,7 +20,7 @@ use crate::mutant::without;
 /// In place of a class where nothing is in line.
 const NOBODY: u64 = u64::MAX;
 
-/// What others see of a worker's tasks, and how it is woken.
+/// A worker's tasks as others see them, and the way to wake it.
 #[derive(Debug)]
 pub struct Intake<T> {
     /// The last class that its worker serves.
@@ -33,7 +33,7 @@ pub struct Intake<T> {
 }
 
 impl<T> Intake<T> {
-    /// That of a worker that serves the classes up to one.
+    /// The intake of a worker that serves the classes up to one.
     #[must_use]
     pub fn new(last_class: u8) -> Self {
         let (inbox, bell) = (Inbox::default(), Doorbell::default());
@@ -74,7 +74,7 @@ impl<T> Intake<T> {
         self.change(line, |line| choose(line, self.take_new()))
     }
 
-    /// Whether nothing is in the inbox, as far as this thread sees.
+    /// Returns true if nothing is in the inbox, as far as this thread sees.
     pub fn has_no_news(&self) -> bool {
         self.inbox.is_empty()
     }
@@ -84,7 +84,7 @@ impl<T> Intake<T> {
         u8::try_from(self.first_class.get()).ok()
     }
 
-    /// Whether there may be something of these classes, as far as this thread sees. A hint: who acts on it takes the line.
+    /// Returns true if there may be something of these classes, as far as this thread sees. A hint: who acts on it takes the line.
     pub fn has_up_to(&self, last_class: u8) -> bool {
         !self.inbox.is_empty() || self.first_class().is_some_and(|first| first <= last_class)
     }

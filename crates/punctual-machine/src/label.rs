@@ -23,7 +23,7 @@ macro_rules! label {
     };
 }
 
-/// Whether the fault of that name is planted. Never in normal builds.
+/// True if the fault of that name is planted. Never in normal builds.
 #[macro_export]
 macro_rules! is_planted {
     ($name:literal) => {{
@@ -38,13 +38,13 @@ macro_rules! is_planted {
 #[cfg(labelled_stores)]
 pub use active::{has_delays, is_planted, pass};
 
-/// Whether processes of this environment are delayed at every label. Never in normal builds.
+/// Returns true if processes of this environment are delayed at every label. Never in normal builds.
 #[cfg(not(labelled_stores))]
 pub fn has_delays() -> bool {
     false
 }
 
-/// Whether faults can be planted in this build, and places have names.
+/// Returns true if faults can be planted in this build, and places have names.
 pub const fn is_labelled() -> bool {
     cfg!(labelled_stores)
 }
@@ -60,7 +60,7 @@ mod active {
     use crate::sync::{AtomicU64, Ordering};
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// What the environment asks for.
+    /// Requests of the environment.
     struct Wishes {
         stop_at: Option<(String, u64)>,
         signal: Signal,
@@ -94,7 +94,7 @@ mod active {
     const SHORT_SPINS: u64 = 200;
     const LONG_SPINS: u64 = 20_000;
 
-    /// Whether processes of this environment are delayed at every label.
+    /// Returns true if processes of this environment are delayed at every label.
     pub fn has_delays() -> bool {
         WISHES.delays.is_some()
     }
@@ -142,7 +142,7 @@ mod active {
         (label.to_owned(), count.parse().expect("PUNCTUAL_STOP_AT is label or label:n"))
     }
 
-    /// Whether this is the fault that the environment asks for.
+    /// Returns true if this is the fault that the environment asks for.
     pub fn is_planted(name: &str) -> bool {
         WISHES.fault.as_deref() == Some(name)
     }

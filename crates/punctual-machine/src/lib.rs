@@ -1,4 +1,4 @@
-//! What the machine can do for Punctual.
+//! Services of the machine for Punctual.
 //!
 //! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else in the library.
 //! Everything offered here is safe to call; what a caller must uphold is checked at run time.

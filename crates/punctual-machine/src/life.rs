@@ -1,4 +1,4 @@
-//! Whether the process that made a file still lives, answered by the kernel across all namespaces.
+//! Liveness of the process that made a file, answered by the kernel across all namespaces.
 //!
 //! A pid means something in its own pid namespace only, a start time in its own time namespace only, and both need `/proc`.
 //! A lock belongs to the file: the kernel gives it up when its holder dies, however that happens, and shows it to everybody
@@ -23,7 +23,7 @@ use crate::SystemError;
 use crate::memory::Mapping;
 use crate::own_file::FileIdentity;
 
-/// What is known of who made a file.
+/// State of the process that made a file, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// It lives.
@@ -64,7 +64,7 @@ impl LifeLock {
     }
 }
 
-/// Whether the file of that name in a folder is held.
+/// Looks whether the file of that name in a folder is held.
 pub fn look(folder: BorrowedFd<'_>, name: &CStr) -> Life {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, name, flags, Mode::empty()) {
@@ -74,7 +74,7 @@ pub fn look(folder: BorrowedFd<'_>, name: &CStr) -> Life {
     }
 }
 
-/// Whether this file is held: by another open file than this one.
+/// Looks whether this file is held: by another open file than this one.
 pub fn look_at(file: BorrowedFd<'_>) -> Life {
     match lock(file, libc::F_OFD_GETLK, libc::F_RDLCK) {
         Ok(libc::F_UNLCK) => Life::Ended,

@@ -30,16 +30,16 @@ use crate::process::Maker;
 /// Largest file that is mapped, bytes: the largest ring, and a megabyte for what stands before it.
 pub const FILE_SIZE_MAX: usize = (1 << 30) + (1 << 20);
 
-/// What a tmpfs calls itself.
+/// File system type of a tmpfs.
 const TMPFS: u64 = 0x0102_1994;
 
 /// The granularity of mappings, bytes.
 const PAGE_SIZE: usize = 4096;
 
-/// What a new file is filled with, a part at a time.
+/// Contents that a new file is filled with, a part at a time.
 static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
-/// What a mapping is for.
+/// Purpose of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Only looking.
@@ -207,7 +207,7 @@ impl Mapping {
         Self::of_file(file, size, access, path)
     }
 
-    /// Makes the pages of a range present, as far as it lies inside. That it cannot be done only makes their first touch slower.
+    /// Makes the pages of a range present, as far as it lies inside. A failure only makes their first touch slower.
     pub fn populate(&self, offset: usize, size: usize) {
         let start = offset.min(self.size) & !(PAGE_SIZE - 1);
         let size = size.min(self.size - start);
@@ -315,7 +315,7 @@ fn open_file_in<'a>(
     Ok((file.into(), object))
 }
 
-/// Whether a file of this size could be made in a folder now. A tmpfs says what it has left. Of another file system the pages are
+/// Checks that a file of this size could be made in a folder now. A tmpfs says what it has left. Of another file system the pages are
 /// reserved, and given back without having been filled; one that knows no files without names is not asked.
 ///
 /// # Errors
@@ -343,8 +343,8 @@ pub fn look_for_room(folder: &Path, size: usize) -> Result<(), SystemError> {
     }
 }
 
-/// Whether a file system has room for one more file of this size, by its own count: a tenth of what it costs to try. `None` if only
-/// trying tells: of a tmpfs without a limit, and where counts may leave out what is reserved or not yet written.
+/// Returns true if a file system has room for one more file of this size, by its own count: a tenth of the cost of trying. `None` if
+/// only trying tells: of a tmpfs without a limit, and where counts may leave out what is reserved or not yet written.
 fn has_room(folder: &Path, size: usize) -> rustix::io::Result<Option<bool>> {
     let found = rustix::fs::statfs(folder)?;
     if u64::try_from(found.f_type) != Ok(TMPFS) || found.f_blocks == 0 {
@@ -365,7 +365,7 @@ pub fn rename_to_free(from: &Path, to: &Path) -> std::io::Result<()> {
 pub struct Unnamed(File);
 
 impl Unnamed {
-    /// Gives it a name, which must be free: from now on others find it, whole, and held by this process. Whoever made it maps
+    /// Gives it a name, which must be free: from now on others find it, whole, and held by this process. The process that made it maps
     /// it anew by its name, and drops the mapping with which it was filled.
     pub fn publish(self, path: &Path) -> Result<LifeLock, SystemError> {
         let lock = LifeLock::hold_file(&self.0, path)?;

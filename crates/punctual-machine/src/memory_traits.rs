@@ -1,4 +1,4 @@
-//! What may stand in memory that processes share.
+//! Types that may stand in memory that processes share.
 
 use crate::sync::{AtomicU32, AtomicU64};
 

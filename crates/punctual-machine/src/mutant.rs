@@ -1,4 +1,4 @@
-//! What the model checker takes away, one at a time, to show that its tests would notice.
+//! Mutants: the model checker takes away an ordering, a fence or code, one at a time, to show that its tests would notice.
 //!
 //! In normal builds `ordering!` is that ordering, `fence!` that fence, and `without!` false. Built with `--cfg loom`, the
 //! variable `PUNCTUAL_WITHOUT` names one that is taken away: a mutant. `cargo xtask loom` finds all names in the source and
@@ -10,7 +10,7 @@
 //! | `fence!("a", SeqCst);` | no fence |
 //! | `if !without!("a") { … }` | what stands there is not done |
 
-/// Whether the model checker runs without what has this name. Never in normal builds.
+/// True if the model checker runs without the part of this name. Never in normal builds.
 macro_rules! without {
     ($name:literal) => {{
         #[cfg(loom)]
@@ -51,7 +51,7 @@ macro_rules! fence {
 
 pub(crate) use {fence, ordering, without};
 
-/// Whether the model checker runs without what has this name.
+/// Returns true if the model checker runs without the part of this name.
 #[cfg(loom)]
 pub(crate) fn is_without(name: &str) -> bool {
     static TAKEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
@@ -71,6 +71,6 @@ pub(crate) fn is_without(name: &str) -> bool {
     taken.as_deref() == Some(name)
 }
 
-/// How the tests end when one fails without what was taken: as the test program itself does.
+/// Exit code of the tests when one fails without the part that was taken: the same as the test program's own.
 #[cfg(loom)]
 const CAUGHT: i32 = 101;

@@ -35,7 +35,7 @@ pub fn bring_up(interface: &str) -> Result<(), SystemError> {
     crate::packet::bring_up(interface)
 }
 
-/// What an interface does for those who send by it, or says that it does: a veth pair passes on what is not done.
+/// Work that an interface does for those who send by it, or says that it does: a veth pair passes on what is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Checksums of what is sent. Without it the sender's kernel computes them, and the receiver's looks at them.

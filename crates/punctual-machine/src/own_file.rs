@@ -1,6 +1,6 @@
 //! A file of ours once more, by a name that others may have given to something else.
 //!
-//! Who may write to a folder may take away any name in it, and put a link, a pipe or another file in its place. So a name is opened
+//! A process that may write to a folder may take away any name in it, and put a link, a pipe or another file there. So a name is opened
 //! without following it or waiting for it, and believed if what it leads to is the file that we made.
 
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use rustix::path::Arg;
 
 use crate::SystemError;
 
-/// Which file it is, whatever its name.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
@@ -22,7 +22,7 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// That of an open file.
+    /// The identity of an open file.
     pub fn of(file: impl AsFd) -> Result<Self, SystemError> {
         Self::look(file).map_err(|error| SystemError::new("look at", "a file of ours", error))
     }

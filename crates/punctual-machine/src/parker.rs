@@ -4,7 +4,7 @@
 //! own. So a wake has a flag, too, and the token only ends a sleep.
 //!
 //! Rules:
-//! 1. A wake raises the flag before it unparks the thread, which parks only where it has not found the flag. Whatever takes the
+//! 1. A wake raises the flag before it unparks the thread, which parks only where it has not found the flag. Anything that takes the
 //!    token away comes behind the flag, which is found before the next sleep.
 //! 2. Every wake unparks the thread. One that found the flag raised and left that to another would depend on that one's thread, which
 //!    may have lost its processor in between.
@@ -56,7 +56,7 @@ impl Wake for Parker {
     }
 }
 
-/// Polls a future on the calling thread until it is done. What is polled may park the thread, too.
+/// Polls a future on the calling thread until it is done. The polled code may park the thread, too.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&parker));

@@ -1,7 +1,6 @@
-//! Which process it is, for people; and what nobody can guess.
+//! Identity of a process, for people; and numbers that nobody can guess.
 //!
-//! Whether a process lives is not asked by its pid, which means nothing in another namespace and is used again: see
-//! [`crate::life`].
+//! A pid is not used to ask if a process lives, as it means nothing in another namespace and is used again: see [`crate::life`].
 
 use crate::handles::{forks, watch_forks};
 
@@ -19,7 +18,7 @@ impl Maker {
         Self { forks: forks() }
     }
 
-    /// Whether the calling process is the one.
+    /// Returns true if the calling process is the one.
     #[inline]
     pub fn is_this_process(self) -> bool {
         self.forks == forks()
@@ -61,7 +60,7 @@ pub fn name_of(process: u32) -> String {
     format!("{} ({process})", if name.is_empty() { "process" } else { name })
 }
 
-/// Who traces the calling thread now, by name.
+/// Name of the process that traces the calling thread now.
 pub fn tracer_of_this_thread() -> Option<String> {
     tracer_in(&std::fs::read("/proc/thread-self/status").ok()?).map(name_of)
 }

@@ -1,4 +1,4 @@
-//! Urgency of threads beyond the classes of `cpu`: nice values, deadlines, and sleeps until an instant. How long threads ran and
+//! Urgency of threads beyond the classes of `cpu`: nice values, deadlines, and sleeps until an instant. Times that threads ran and
 //! waited for a CPU.
 
 use std::fs::File;
@@ -28,7 +28,7 @@ pub fn set_nice(nice: i32) -> Result<(), SystemError> {
     }
 }
 
-/// What a thread of the deadline class is promised: `runtime` in each `period`.
+/// The promise to a thread of the deadline class: `runtime` in each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// CPU time in each period.
@@ -96,7 +96,7 @@ pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
     if !SLICE_RANGE.contains(&slice) {
         return Err(refused(io::ErrorKind::InvalidInput.into()));
     }
-    // What the call is not told it sets to 0, which takes a privilege if it is less than there was.
+    // The call sets attributes that it is not given to 0, which takes a privilege if that is less than the value before.
     let now = attributes_of(0).ok_or_else(|| refused(io::Error::last_os_error()))?;
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
@@ -113,8 +113,8 @@ pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
     }
 }
 
-/// How urgent a thread of this process is, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all
-/// else. `unknown` if it has ended.
+/// Urgency of a thread of this process, as `nice:N`, `fifo:N`, `rr:N`, `deadline:RUNTIME/PERIOD` in microseconds; `other` for all else.
+/// `unknown` if it has ended.
 pub fn urgency_of(thread: u32) -> String {
     let Some(found) = attributes_of(thread) else { return "unknown".to_owned() };
     match i32::try_from(found.policy) {
@@ -142,7 +142,7 @@ pub fn sleep_until(instant_ns: u64) {
     let _interrupted = clock_nanosleep_absolute(ClockId::Monotonic, &instant);
 }
 
-/// What the kernel counts of a thread since its start.
+/// The kernel's counters of a thread since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedTimes {
     /// CPU time.

@@ -4,10 +4,10 @@ use crate::SystemError;
 use crate::clock::monotonic_ns;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How many came, and which was the last.
+/// Number of signals that came, and the last one.
 static CAME: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicU32 = AtomicU32::new(0);
-/// How many [`PostponedEnd`]s there are.
+/// Number of [`PostponedEnd`]s.
 static POSTPONED: AtomicU32 = AtomicU32::new(0);
 
 /// A terminal that goes away ends what runs there, too.
@@ -35,7 +35,7 @@ fn end_at_next() {
     }
 }
 
-/// Whether it is a hangup that the process ignores: whoever started it wants it to outlive its terminal (`nohup`).
+/// Returns true if it is a hangup that the process ignores: the user who started it wants it to outlive its terminal (`nohup`).
 fn is_ignored_hangup(signal: libc::c_int) -> bool {
     if signal != libc::SIGHUP {
         return false;
@@ -50,7 +50,7 @@ fn is_ignored_hangup(signal: libc::c_int) -> bool {
 /// From now on SIGINT, SIGTERM and SIGHUP set a flag. The second of them, whichever it is, ends the process as usual. A SIGHUP that is
 /// ignored stays so.
 pub fn catch_interrupts() -> Result<(), SystemError> {
-    // Whoever asks twice means it.
+    // A user who asks twice means it.
     catch(note_first_interrupt)
 }
 
@@ -73,18 +73,18 @@ fn catch(handler: extern "C" fn(libc::c_int)) -> Result<(), SystemError> {
     Ok(())
 }
 
-/// Whether one of them came since [`catch_interrupts`].
+/// Returns true if one of them came since [`catch_interrupts`].
 pub fn interrupted() -> bool {
     CAME.load(Ordering::Relaxed) > 0
 }
 
-/// Whether a second one came, and ends the process once no [`PostponedEnd`] is left: whoever has one hurries.
+/// Returns true if a second one came, and ends the process once no [`PostponedEnd`] is left: a holder of one hurries.
 pub fn insisted() -> bool {
     CAME.load(Ordering::Relaxed) > 1
 }
 
-/// The second interrupt does not end the process while one of these is there; the drop of the last one does. Whoever must undo something
-/// before has it as its last field.
+/// The second interrupt does not end the process while one of these is there; the drop of the last one does. A value that must undo
+/// something before that has it as its last field.
 #[derive(Debug)]
 pub struct PostponedEnd(());
 
@@ -180,7 +180,7 @@ pub fn count_continuations() -> Result<(), SystemError> {
     Ok(())
 }
 
-/// As [`count_continuations`], unless the program has a handler of its own. Whether they are counted.
+/// As [`count_continuations`], unless the program has a handler of its own. Returns true if they are counted.
 pub fn count_continuations_unless_handled() -> bool {
     if COUNTS.load(Ordering::Relaxed) {
         return true;
@@ -192,7 +192,8 @@ pub fn count_continuations_unless_handled() -> bool {
     answer == 0 && present.sa_sigaction == libc::SIG_DFL && count_continuations().is_ok()
 }
 
-/// How often the process was continued since [`count_continuations`], and when last, nanoseconds of `CLOCK_MONOTONIC`.
+/// Number of times that the process was continued since [`count_continuations`], and the time of the last one, nanoseconds of
+/// `CLOCK_MONOTONIC`.
 pub fn continuations() -> (u64, u64) {
     (CONTINUATIONS.load(Ordering::Relaxed), CONTINUED_NS.load(Ordering::Relaxed))
 }
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn the_second_interrupt_ends_whichever_it_is() {
         if std::env::var_os(CHILD).is_some() {
-            // SAFETY: to restore the usual action installs no handler. Whoever runs the tests may ignore it.
+            // SAFETY: to restore the usual action installs no handler. The user who runs the tests may ignore it.
             unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
             return be_interrupted();
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 /// Says that the test that runs is skipped, or a part of it, and why: `skipped!("no valgrind here")`.
 ///
-/// What `eprintln!` says, the test harness shows of tests that fail alone.
+/// The test harness shows the output of `eprintln!` only for tests that fail.
 #[macro_export]
 macro_rules! skipped {
     ($($reason:tt)+) => {

@@ -1,4 +1,4 @@
-//! What a sleep costs on this machine: found out once, by sleeping.
+//! Cost of a sleep on this machine: found out once, by sleeping.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -21,7 +21,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// The number that ends it.
 const END: u64 = u64::MAX;
 
-/// What one message costs more if its receiver sleeps.
+/// Additional cost of one message if its receiver sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepCost {
     /// Processor time of both ends, nanoseconds.

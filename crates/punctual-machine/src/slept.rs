@@ -1,6 +1,6 @@
-//! How a sleep ended.
+//! Outcome of a sleep.
 
-/// How a sleep ended, by the kernel's word. A clock would not do: a thread that was woken in time and then was kept from running
+/// Outcome of a sleep, by the kernel's word. A clock would not do: a thread that was woken in time and then was kept from running
 /// looks, by the clock, like one that slept to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slept {

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-/// What threads do at their very end.
+/// Work that threads do at their very end.
 #[derive(Debug)]
 pub struct ThreadEnd {
     work: fn(),

@@ -38,7 +38,8 @@ impl Table {
 }
 
 static TABLE: Table = Table::new();
-/// Who changes the table, and what a change need not search for: a process with many nodes maps tens of thousands of files.
+/// Lock for changes to the table, and entries that a change need not search for: a process with many nodes maps tens of thousands of
+/// files.
 static CHANGES: Mutex<Entries> = Mutex::new(Entries { used: BTreeMap::new(), free: Vec::new(), last: None });
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Entries {
     }
 }
 
-/// Who handled the signal before us.
+/// The previous handler of the signal.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// From now on a truncation of what is mapped there does no harm to the calling thread, nor to others that have not closed SIGBUS.
@@ -145,7 +146,7 @@ fn replace(start: u64, size: u64) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// What would have happened without us.
+/// Does what would have happened without us.
 fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
     let Some(before) = BEFORE.get() else { return };
     if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {

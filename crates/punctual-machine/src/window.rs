@@ -1,4 +1,4 @@
-//! What a thread went through, in windows of time: by what the kernel tells it of itself, user space alone.
+//! The history of a thread, in windows of time: by what the kernel tells it of itself, user space alone.
 //!
 //! A thread asks between two messages, never inside one: at least every [`WINDOW_MAX`], and at once after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
 
@@ -11,17 +11,17 @@ use crate::scheduling::SchedStat;
 use crate::signal::continuations;
 use crate::withheld::{Freezer, Quotas, Steal, Throttled, certain_steal_ns};
 
-/// A window ends after so long, if nothing slow ended it before. What happened in the rest of a window may have happened in
-/// the trip, or beside it: the shorter the window, the more is certain.
+/// A window ends after so long, if nothing slow ended it before. Events in the rest of a window may have happened in the trip, or
+/// beside it: the shorter the window, the more is certain.
 pub const WINDOW_MAX: Duration = Duration::from_millis(1);
 
-/// How often the hypervisor's share is read, unless something slow asks for it: a look costs as much as a few trips.
+/// Interval between readings of the hypervisor's share, unless something slow asks for it: a look costs as much as a few trips.
 const STEAL_EVERY: Duration = Duration::from_millis(100);
 
-/// Whoever was frozen ends its window late. After a shorter one its freezer is not asked.
+/// A thread that was frozen ends its window late. After a shorter one its freezer is not asked.
 const FROZEN_MIN: Duration = WINDOW_MAX.saturating_mul(2);
 
-/// How often limits are looked for that were set since, after something slow: a look opens a file for each level of control groups.
+/// Interval between looks for limits that were set since, after something slow: a look opens a file for each level of control groups.
 const QUOTAS_EVERY: Duration = Duration::from_secs(1);
 
 /// Something came between two readings of a thread's counters if they took this much longer than they can.
@@ -30,13 +30,13 @@ const READING_SLACK: Duration = Duration::from_micros(40);
 /// So often they are read anew then.
 const READINGS_MAX: u32 = 4;
 
-/// What happened to one thread in one window. Times that do not fit stop at the largest number.
+/// Evidence about one thread in one window. Times that do not fit stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Evidence {
     /// Counts windows, from 1.
     pub number: u32,
-    /// How long it was.
+    /// Length of the window.
     pub wall_us: u32,
     /// CPU time of the thread.
     pub cpu_us: u32,
@@ -44,7 +44,7 @@ pub struct Evidence {
     pub wait_us: u32,
     /// Time that the thread slept on purpose, before it had a trip: nothing else can have happened to it then.
     pub idle_us: u32,
-    /// How long the control thread on the same CPU was late in it.
+    /// Lateness of the control thread on the same CPU in it.
     pub control_late_us: u32,
     /// Time that quotas took, over all CPUs of the group.
     pub throttled_us: u32,
@@ -52,7 +52,7 @@ pub struct Evidence {
     pub frozen_us: u32,
     /// Time that the hypervisor took of the thread's CPU, at least.
     pub stolen_us: u32,
-    /// How long before its end the process was last continued, if that was noticed in it.
+    /// Time from the last continuation of the process to the end of the window, if it was noticed in it.
     pub continued_age_us: Option<u32>,
     /// Page faults without the disk: a second holds millions.
     pub faults_minor: u32,
@@ -70,7 +70,7 @@ pub struct Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
-    /// What happened in it.
+    /// Evidence about it.
     pub evidence: Evidence,
     /// When it began and ended, nanoseconds of a clock that whoever keeps it knows.
     pub span: (u64, u64),
@@ -79,7 +79,7 @@ pub struct Window {
 /// Watches the thread that made it.
 #[derive(Debug)]
 pub struct SchedSampler {
-    /// Whom it watches, by the kernel's number.
+    /// The thread that it watches, by the kernel's number.
     thread: u32,
     schedstat: SchedStat,
     since: Ticks,
@@ -91,7 +91,7 @@ pub struct SchedSampler {
     idle_ns: u64,
     /// When limits were last looked for.
     quotas_looked: Ticks,
-    /// What reading the counters takes at most, if nothing comes between.
+    /// Longest time that reading the counters takes, if nothing comes between.
     reading: Ticks,
     quotas: Quotas,
     throttled: Throttled,
@@ -106,7 +106,7 @@ pub struct SchedSampler {
     continuations: u64,
 }
 
-/// What a thread's counters were at one instant.
+/// A thread's counters at one instant.
 struct Counters {
     now: Ticks,
     usage: ThreadUsage,
@@ -154,7 +154,7 @@ impl SchedSampler {
         sampler
     }
 
-    /// Whom it watches, by the kernel's number.
+    /// The thread that it watches, by the kernel's number.
     pub fn thread(&self) -> u32 {
         self.thread
     }
@@ -164,7 +164,7 @@ impl SchedSampler {
         self.since
     }
 
-    /// Whether the window has lasted long enough.
+    /// Returns true if the window has lasted long enough.
     #[inline]
     pub fn is_due(&self, now: Ticks) -> bool {
         now.since(self.since) >= self.window
@@ -176,7 +176,7 @@ impl SchedSampler {
         self.idle_ns += Clock::get().nanos(slept);
     }
 
-    /// How often a quota ran out since it began to watch.
+    /// Number of times that a quota ran out since it began to watch.
     pub fn throttled_times(&self) -> u64 {
         self.quotas.now().times.saturating_sub(self.throttled_before)
     }
@@ -214,7 +214,7 @@ impl SchedSampler {
         evidence
     }
 
-    /// What a quota that is found only now took before is in no window.
+    /// Time that a quota took before it was found now is in no window.
     fn look_for_quotas(&mut self, now: Ticks) {
         let before = self.quotas.now();
         self.quotas_looked = now;
@@ -225,7 +225,7 @@ impl SchedSampler {
     }
 
     /// The counters at one instant. A thread is taken off its CPU, and its quota runs out, above all where it leaves the kernel:
-    /// between two of these readings. What was waited there would stand in one window, and the time of it in the next.
+    /// between two of these readings. A wait there would stand in one window, and the time of it in the next.
     fn read(&self) -> Counters {
         let clock = Clock::get();
         let mut left = READINGS_MAX;
@@ -248,7 +248,7 @@ impl SchedSampler {
         was_slow || self.stolen.is_none_or(|(at, ..)| now.since(at) >= self.steal_every)
     }
 
-    /// What the hypervisor took in this window for certain: all of it may be of the time between the last look and the window.
+    /// Time that the hypervisor took in this window for certain: all of it may be of the time between the last look and the window.
     fn read_stolen(&mut self, now: Ticks, wall_ns: u64) -> u32 {
         let cpu = crate::cpu::current();
         let Some(stolen_ns) = self.steal.from_cpu(cpu) else { return 0 };
@@ -258,7 +258,7 @@ impl SchedSampler {
         micros(certain_ns.saturating_sub(outside_ns))
     }
 
-    /// What was frozen since the last look is of this window, unless it was too short to be looked at before.
+    /// Frozen time since the last look is of this window, unless it was too short to be looked at before.
     fn read_frozen(&mut self, wall_ns: u64) -> u32 {
         if u128::from(wall_ns) < FROZEN_MIN.as_nanos() {
             return 0;

@@ -17,7 +17,7 @@ pub struct Quotas {
     unlimited: Vec<PathBuf>,
 }
 
-/// What quotas took so far.
+/// Throttling by quotas so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
     /// Periods in which a quota ran out.
@@ -58,12 +58,12 @@ impl Quotas {
         self.stats.len() > before
     }
 
-    /// Whether there is any.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.stats.is_empty()
     }
 
-    /// What they took until now.
+    /// Throttling by all of them until now.
     pub fn now(&self) -> Throttled {
         let mut sum = Throttled::default();
         for file in &self.stats {
@@ -87,19 +87,19 @@ fn parse_throttled(text: &str) -> Throttled {
     Throttled { times: value("nr_throttled").unwrap_or(0), ns: ns.unwrap_or(0) }
 }
 
-/// How long a thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
+/// Time for which a thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
 #[derive(Debug, Default)]
 pub struct Freezer {
     stat: Option<File>,
 }
 
 impl Freezer {
-    /// That of the calling thread now.
+    /// The freezer of the calling thread now.
     pub fn of_this_thread() -> Self {
         Self::of(&own_groups())
     }
 
-    /// That of another process now.
+    /// The freezer of another process now.
     pub fn of_process(process: u32) -> Self {
         Self::of(&groups_of(&process.to_string()))
     }
@@ -250,7 +250,7 @@ fn parse_steal(text: &str, cpu: usize) -> Option<u64> {
     words.nth(7)?.parse().ok()
 }
 
-/// What is certain of a share that is told in ticks: what was counted may have been taken a tick earlier.
+/// The certain part of a share that is told in ticks: the counted time may have been taken a tick earlier.
 pub fn certain_steal_ns(before_ns: u64, after_ns: u64) -> u64 {
     after_ns.saturating_sub(before_ns).saturating_sub(TICK_NS)
 }

@@ -1,4 +1,4 @@
-//! Who a message is from and for.
+//! Sender and receivers of a message.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -118,7 +118,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Whom a message is for.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// One node, or everybody on the bus.
@@ -151,13 +151,13 @@ impl Target {
         Self { node: None, port: Some(port.into()) }
     }
 
-    /// Whether this node is meant.
+    /// Returns true if this node is meant.
     #[inline]
     pub fn includes_node(self, node: NodeId) -> bool {
         self.node.is_none_or(|target| target == node)
     }
 
-    /// Whether this port is meant, at a node that is.
+    /// Returns true if this port is meant, at a node that is.
     #[inline]
     pub fn includes_port(self, port: Port) -> bool {
         self.port.is_none_or(|target| target == port)

@@ -16,7 +16,7 @@
 //! | … | | payload |
 //! | … | 24 | seal, where flagged ([`crate::seal`]) |
 //!
-//! Little-endian throughout. What is not known is refused: another magic, version, kind or flag.
+//! Little-endian throughout. Unknown values are refused: another magic, version, kind or flag.
 
 use core::fmt;
 
@@ -40,7 +40,7 @@ const FLAG_SEALED: u8 = 2;
 const NODE_EVERYONE: u64 = u64::MAX;
 const PORT_ALL: u16 = u16::MAX;
 
-/// What a frame is for.
+/// Purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message of an application.
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is an application's, and has a number in its stream.
+    /// True if it is an application's, and has a number in its stream.
     #[inline]
     pub const fn is_numbered(self) -> bool {
         matches!(self, Self::Data | Self::Fragment)
@@ -118,21 +118,21 @@ impl core::error::Error for FrameError {}
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is for.
+    /// Purpose of the frame.
     pub kind: Kind,
-    /// Which life of the source node this is: drawn when the node opens.
+    /// Number of this life of the source node: drawn when the node opens.
     pub incarnation: u16,
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
-    /// Whom it is for.
+    /// Target of the frame.
     pub target: Target,
     /// Place in the stream from the source node to the target node, or to everybody.
     pub sequence: u32,
     /// Size of the payload, bytes.
     pub payload_size: u32,
-    /// Whether [`Stamps`] follow the header.
+    /// True if [`Stamps`] follow the header.
     pub stamped: bool,
-    /// Whether a seal follows the payload.
+    /// True if a seal follows the payload.
     pub sealed: bool,
 }
 
@@ -223,7 +223,7 @@ pub struct Template {
     words: [u64; HEADER_WORDS],
 }
 
-/// What of a header's last word differs between frames of one kind, flags and addresses.
+/// Bits of a header's last word that differ between frames of one kind, flags and addresses.
 const VARYING: u64 = 0x00FF_FFFF_FFFF_FFFF;
 
 impl Template {
@@ -265,8 +265,8 @@ pub fn claimed_size(header: &[u8; HEADER_SIZE]) -> usize {
 
 /// The little-endian words of `N` times eight bytes.
 ///
-/// Whoever takes bytes from memory takes words and shifts: small loads from words that were stored just before wait for the
-/// store to leave the core.
+/// A reader of bytes in memory loads words and shifts: small loads from words that were stored just before wait for the store to leave
+/// the core.
 #[inline]
 pub(crate) fn read_words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let words = bytes.as_chunks::<8>().0;
@@ -291,7 +291,7 @@ pub struct Frame<'a> {
     pub stamps: Option<Stamps>,
     /// The message.
     pub payload: &'a [u8],
-    /// What shows that the frame is genuine, where it has it.
+    /// The seal, which shows that the frame is genuine, where it has one.
     pub seal: Option<&'a [u8; SEAL_SIZE]>,
 }
 

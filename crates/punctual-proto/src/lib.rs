@@ -1,4 +1,4 @@
-//! What Punctual's messages mean: frames, addresses, streams, seals and their limits.
+//! Meaning of Punctual's messages: frames, addresses, streams, seals and their limits.
 //!
 //! The mistake this wall makes impossible: a protocol decision that depends on a real clock, a
 //! thread or a socket. Time is an argument; bytes come in and go out as slices.

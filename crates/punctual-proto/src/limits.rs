@@ -88,8 +88,8 @@ pub const SEAL_KEYS_MAX: usize = 64;
 /// Lives of senders whose numbers are remembered: each node of a bus, and an earlier life of it.
 pub const SEAL_SENDERS_MAX: usize = 2 * NODES_MAX;
 
-/// How far the clocks of two hosts may lie apart on a sealed bus, nanoseconds, unless the keys say otherwise. What was sealed
-/// within that time before a node opened can be shown to it once more.
+/// Largest difference between the clocks of two hosts on a sealed bus, nanoseconds, unless the keys say otherwise. A frame that was
+/// sealed within that time before a node opened can be shown to it once more.
 pub const SEAL_ALLOWANCE_NS: u64 = 2_000_000_000;
 
 /// For how long a key is accepted after its successor began to seal, nanoseconds, unless the keys say otherwise: longer than
@@ -107,7 +107,7 @@ pub const BROADCAST_WINDOW_MAX: usize = 4096;
 /// Largest message of a broadcast group, bytes.
 pub const BROADCAST_MESSAGE_SIZE_MAX: usize = MESSAGE_SIZE_MAX;
 
-/// Messages and repairs that a member of a broadcast group has yet to say. What does not fit is asked for again.
+/// Messages and repairs that a member of a broadcast group has yet to say. Messages and repairs that do not fit are asked for again.
 pub const BROADCAST_REPAIRS_MAX: usize = 1024;
 
 /// Memory for the frames of one broadcast group at one member, bytes.

@@ -40,7 +40,7 @@ const OPTION_RESOLUTION: u16 = 9;
 /// Ten to the minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// Which way a frame went, as pcapng's flags say it.
+/// Direction of a frame, as in pcapng's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// It arrived.
@@ -54,11 +54,11 @@ pub enum Direction {
 pub struct Packet<'a> {
     /// When, nanoseconds since 1970.
     pub ns: u64,
-    /// Which way, where that is known.
+    /// Direction, where it is known.
     pub direction: Option<Direction>,
     /// Frames that are missing since the one before.
     pub missed: u64,
-    /// What else there is to say.
+    /// A comment, if there is one.
     pub comment: Option<&'a str>,
     /// As much of it as was kept.
     pub frame: &'a [u8],
@@ -66,7 +66,7 @@ pub struct Packet<'a> {
     pub size: usize,
 }
 
-/// What became of frames up to an instant.
+/// Counts of frames up to an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics<'a> {
     /// When, nanoseconds since 1970.
@@ -84,7 +84,7 @@ pub struct Statistics<'a> {
 pub enum Block<'a> {
     /// A capture begins.
     Section {
-        /// What its writer says of it.
+        /// Its writer's comment.
         comment: Option<&'a str>,
     },
     /// Where frames come from.
@@ -258,7 +258,7 @@ pub fn block_size(head: &[u8; BLOCK_HEAD_SIZE]) -> Result<usize, BlockError> {
     }
 }
 
-/// Whether a file that begins so is pcapng.
+/// True if a file that begins with these bytes is pcapng.
 pub fn is_start(bytes: &[u8]) -> bool {
     bytes.starts_with(&BLOCK_SECTION.to_le_bytes())
 }
@@ -358,7 +358,7 @@ fn read_statistics(mut body: Reader<'_>) -> Result<Block<'_>, BlockError> {
     Ok(Block::Statistics(statistics))
 }
 
-/// What of a block has not been read yet.
+/// The part of a block that has not been read yet.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

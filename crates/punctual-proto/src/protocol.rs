@@ -1,4 +1,4 @@
-//! What every protocol of this crate looks like from outside, so that one carrier and one virtual world drive them all.
+//! Interface of every protocol of this crate, so that one carrier and one virtual world drive them all.
 
 use crate::address::{Address, Target};
 use crate::time::Nanos;
@@ -15,7 +15,7 @@ pub struct Transmit {
 /// A protocol that does no input or output of its own. Bytes come in and go out by slices, and time is an argument: a reading
 /// of a clock that never goes back.
 pub trait Protocol {
-    /// What it tells its user.
+    /// Event for its user.
     type Event;
 
     /// Takes a message that came from `source`. It may be anything.

@@ -1,8 +1,8 @@
-//! How old what is read can be: whether so many messages may have passed meanwhile that their numbers mislead.
+//! Possible age of the frames that are read: so many messages may have passed meanwhile that their numbers mislead.
 //!
-//! A frame carries the lower half of its number. It tells new from old while fewer than half of those numbers lie between a frame
-//! and the one before it; on no wire do so many pass within [`SILENCE_NS`]. Who has read nothing for longer may find frames of
-//! before and of after the gap behind each other, until it has found nothing more once.
+//! A frame carries the lower half of its number. It tells new from old while fewer than half of those numbers lie between a frame and
+//! the one before it; on no wire do so many pass within [`SILENCE_NS`]. A reader that has read nothing for longer may find frames from
+//! before the gap directly followed by frames from after it. That ends once it has found nothing more.
 
 use crate::limits::MESSAGE_INTERVAL_NS_MIN;
 
@@ -14,7 +14,7 @@ pub const SILENCE_NS: u64 = MESSAGE_INTERVAL_NS_MIN << 31;
 pub struct Moment {
     /// Now.
     pub now_ns: u64,
-    /// What is read now was sent after this, as far as gaps are concerned.
+    /// Frames that are read now were sent after this, as far as gaps are concerned.
     pub fresh_ns: u64,
 }
 
@@ -46,7 +46,7 @@ impl Recency {
         self.behind_since_ns = None;
     }
 
-    /// Whether [`Self::handle_nothing`] is worth a look everywhere.
+    /// True if a look everywhere is worthwhile, for [`Self::handle_nothing`].
     pub fn is_behind(&self) -> bool {
         self.behind_since_ns.is_some()
     }

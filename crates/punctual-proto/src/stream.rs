@@ -22,7 +22,7 @@ const HALF_LAP: u64 = 1 << 31;
 /// Every number behind the newest that may still arrive, as bits.
 const WINDOW: u64 = u64::MAX >> (64 - REORDER_WINDOW);
 
-/// What one sequence number means to its stream.
+/// Meaning of one sequence number to its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The number that was expected, or a later one.
@@ -41,24 +41,24 @@ pub enum Verdict {
 /// A verdict, and what this arrival says of earlier numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// What this number is.
+    /// Verdict on this number.
     pub verdict: Verdict,
     /// Numbers that just left the window without having arrived.
     pub lost: u64,
-    /// So many numbers had been skipped that only the time tells it from an old one. How many times 2^32 more were lost is not
-    /// known before the sender says how far it is.
+    /// So many numbers had been skipped that only the time tells it from an old one. The multiple of 2^32 that was lost in addition is
+    /// not known before the sender says how far it is.
     pub restarted: bool,
 }
 
 impl Accepted {
-    /// Whether the message is to be delivered.
+    /// True if the message is to be delivered.
     #[inline]
     pub fn is_deliverable(self) -> bool {
         matches!(self.verdict, Verdict::New { .. } | Verdict::Late)
     }
 }
 
-/// What is known of where a stream begins.
+/// State of knowledge about the beginning of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
     /// Its first number.
@@ -115,7 +115,7 @@ impl Stream {
         Self { missing: WINDOW, ..Self::starting_at(next, moment) }
     }
 
-    /// Whether so much came behind this number that nothing of it can be late any more.
+    /// True if so much came after this number that nothing of it can be late any more.
     pub fn is_past(&self, number: u64) -> bool {
         self.next > number.saturating_add(SET_ASIDE + u64::from(REORDER_WINDOW))
     }
@@ -183,15 +183,15 @@ impl Stream {
         if number == self.next { 0 } else { self.advance(number - 1) }
     }
 
-    /// The sender says by another way that everything before `number` was sent. That may have overtaken frames of this stream, so it
-    /// only bounds where a stream begins of which nothing else is known.
+    /// The sender says by another way that everything before `number` was sent. The statement may have overtaken frames of this stream.
+    /// It therefore only bounds the beginning of a stream of which nothing else is known.
     pub fn handle_bound(&mut self, number: u64, moment: Moment) {
         if self.beginning == Beginning::Unknown {
             *self = Self { beginning: Beginning::NoLater, ..Self::joined_at(number, moment) };
         }
     }
 
-    /// Whether the stream begins at this number, which is before the latest at which it can.
+    /// True if the stream begins at this number, which is before the latest possible beginning.
     fn begins_before(&self, number: u64) -> bool {
         self.beginning == Beginning::NoLater && number.saturating_add(SET_ASIDE) < self.start
     }
@@ -274,7 +274,7 @@ impl Stream {
         }
     }
 
-    /// Whether so many numbers can have been sent since the newest: then what seems old is new. What is within the window is
+    /// True if so many numbers can have been sent since the newest: then a number that seems old is new. A number within the window is
     /// late all the same.
     #[cold]
     fn may_have_passed(&self, ahead: u32, moment: Moment) -> bool {

@@ -1,5 +1,5 @@
-//! What awaiting costs a message: 64 bytes there and back over shared memory, the responder awaiting or blocking. Run:
-//! `cargo run --release -p punctual --features tokio --example await_cost`
+//! Cost of awaiting a message: 64 bytes there and back over shared memory, the responder awaiting or blocking. Run: `cargo run
+//! --release -p punctual --features tokio --example await_cost`
 //!
 //! The client spins on a CPU of its own; the responder is a thread that blocks, a task of one worker of the runtime, or a task of
 //! tokio. Every opening has new files and pages, and measures each kind in turn. Prints the median round trip of each kind, and its
@@ -36,7 +36,7 @@ const KINDS: &[(&str, Kind, [&str; 2])] = &[
     ("awaited, tokio", Kind::Tokio, ["receive, adaptive", "receive, epoll"]),
 ];
 
-/// What comes back: nothing at the end.
+/// Sends the reply: nothing at the end.
 fn reply(inbox: &mut Communicator, source: punctual::Address, bytes: &[u8]) -> bool {
     bytes != END && inbox.send(Target::from(source), bytes).is_ok()
 }

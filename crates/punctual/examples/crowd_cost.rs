@@ -1,10 +1,10 @@
-//! What a crowd on a bus of shared memory costs: how long the first node and the last one take to open, how long all of them
-//! do, what one more node takes of memory, and a round trip beside idle nodes. Run:
-//! `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS [NODES OF A PROCESS]]`
+//! Cost of a crowd on a bus of shared memory: the time to open for the first node, for the last one, and for all of them; the memory of
+//! one more node; and a round trip beside idle nodes. Run: `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS
+//! [NODES OF A PROCESS]]`
 //!
-//! What a node does not do when it opens it may have to do later. So nine more then open, bind and send a first message to
-//! everybody, one after the other, and say how long it took from the start of the opening. They do so beside idle nodes, and
-//! beside as many that have a communicator each.
+//! A node may have to do later the work that it does not do when it opens. So nine more then open, bind and send a first message to
+//! everybody, one after the other, and say how long it took from the start of the opening. They do so beside idle nodes, and beside as
+//! many that have a communicator each.
 //!
 //! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is what
 //! `/proc/self/smaps_rollup` and `/proc/self/status` say after the opening more than before it, of a process with one node: its
@@ -66,7 +66,7 @@ fn probe(bus: &str, name: &str) -> Result<(), Failure> {
     let bound = micros_since(before);
     let mut publication = node.publication(Target::EVERYONE, &PublicationOptions::default())?;
     match publication.offer(&[0; 64]) {
-        // Idle nodes read nothing. That nobody does was found out by looking at all of them.
+        // Idle nodes read nothing. The publication found that out by looking at all of them.
         Ok(()) | Err(punctual::publication::OfferError::NotConnected) => {}
         Err(error) => return Err(error.into()),
     }

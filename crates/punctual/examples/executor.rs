@@ -1,7 +1,7 @@
 //! An executor of one's own that awaits messages and values: it only has to know when a descriptor becomes readable.
 //!
-//! [`Loop`] polls one future on the calling thread and waits by mio meanwhile. What it offers to `Awaited::by` is [`Descriptor`];
-//! other executors offer what they have for sockets that they do not know, such as `Async` of the crate async-io.
+//! [`Loop`] polls one future on the calling thread and waits by mio meanwhile. It offers [`Descriptor`] to `Awaited::by`; other
+//! executors offer what they have for sockets that they do not know, such as `Async` of the crate async-io.
 
 use std::future::Future;
 use std::io;
@@ -20,17 +20,17 @@ use punctual::{Bus, Node, Target};
 
 const SPEED: Topic<Quantity<MetrePerSecond, f32>> = Topic::named("speed");
 
-/// What wakes the loop without any descriptor; those of descriptors are their places in the list.
+/// Token for waking the loop without any descriptor; the tokens of descriptors are their places in the list.
 const WOKEN: Token = Token(usize::MAX);
 
-/// What is known of a descriptor.
+/// Known state of a descriptor.
 #[derive(Debug, Default)]
 struct State {
     is_readable: bool,
     waker: Option<Waker>,
 }
 
-/// What the loop and its descriptors share.
+/// State that the loop and its descriptors share.
 #[derive(Debug)]
 struct Shared {
     registry: Registry,

@@ -10,7 +10,7 @@
 //! this process), `shared` and `udp`, which needs the ports 42101 and 42102 of this host. They go through a `Communicator`.
 //!
 //! Through a `Publication` and a `Subscription` over shared memory: `offer` only sends, `offer-receive` receives each too, and so do
-//! `run` and `run-poll` with runs of 64. What receiving takes is the difference. `-sealed` and `-stamped` behind a name.
+//! `run` and `run-poll` with runs of 64. The difference is the cost of receiving. `-sealed` and `-stamped` behind a name.
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};

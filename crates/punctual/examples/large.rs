@@ -1,4 +1,4 @@
-//! How fast the largest messages move: ten of 64 MiB over a bus each, and how many of them arrived.
+//! Speed of the largest messages: ten of 64 MiB over each bus, and the number of them that arrived.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! What a recorder costs a stream, or live counters that are asked for each second: messages of 64 bytes over shared memory, with
-//! `punctual record` beside it, or `punctual stat --serve`, and without, in turn.
-//! Run: `cargo build --release && cargo run --release -p punctual --example record_cost -- target/release/punctual`
+//! Cost of a recorder for a stream, or of live counters that are asked for each second. Messages of 64 bytes go over shared memory,
+//! with `punctual record` or `punctual stat --serve` beside them, and without, in turn. Run: `cargo build --release && cargo run
+//! --release -p punctual --example record_cost -- target/release/punctual`
 //!
 //! Two threads of one process, spinning, each on a CPU of its own; the recorder is where the kernel puts it. Loads: `full` sends
 //! as fast as readers allow; a number of messages per second sends each at its instant. Prints for each turn the latency from
@@ -73,7 +73,7 @@ fn options() -> Outcome<Options> {
     Ok(options)
 }
 
-/// What one turn showed.
+/// Results of one turn.
 struct Turn {
     p50_ns: u64,
     p99_ns: u64,
@@ -169,7 +169,7 @@ struct Scraped {
     over: Arc<Flag>,
 }
 
-/// How often the counters are asked for.
+/// Interval at which the counters are asked for.
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 
 impl Scraped {

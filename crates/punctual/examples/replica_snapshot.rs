@@ -1,4 +1,4 @@
-//! How long the others stand still while a member is given a large state: `cargo run --release --example replica_snapshot [MIB]`.
+//! Time for which the others stand still while a member is given a large state: `cargo run --release --example replica_snapshot [MIB]`.
 //!
 //! Three members have the state and get a command each millisecond. A fourth joins. Printed is the longest time that one of the three
 //! applied nothing, before and while the snapshot was under way.
@@ -56,7 +56,7 @@ impl State for Pages {
     }
 }
 
-/// How far the run is: the three go on alone, the fourth is given the state, all is over.
+/// Progress of the run: the three go on alone, the fourth is given the state, all is over.
 #[derive(Default)]
 struct Progress {
     is_given: Flag,

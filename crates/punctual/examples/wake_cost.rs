@@ -24,7 +24,7 @@ const SLEEP: Duration = Duration::from_secs(1);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What who wakes and who is woken have in common.
+/// State shared by the waking and the woken thread.
 #[derive(Default)]
 struct Shared {
     /// Wakes so far.
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Who is woken looks. Whether there was a wake.
+    /// The woken thread looks. Returns true if there was a wake.
     fn look(&self, clock: &Clock) -> bool {
         let now = clock.now();
         let woken = self.woken.get_published();

@@ -1,4 +1,4 @@
-//! How long to spin before sleeping, decided by how long the last waits were, and by whether spinning was of use.
+//! Time to spin before sleeping, decided by the lengths of the last waits, and by whether spinning was of use.
 //!
 //! A sleep has a price: the processor time of two trips through the scheduler, and a wake-up that comes later than a look would
 //! have. Spinning costs what it lasts. Of the spin times that would have been best for one of the last waits, the one is
@@ -39,14 +39,14 @@ const LONE_AFTER_NS: u32 = 20_000_000;
 /// A pause so many times as long ago that the next one is the first again.
 const FORGOTTEN_AFTER: u32 = 64;
 
-/// How pauses grow, waits.
+/// Growth of pauses, waits.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     first: u32,
     last: u32,
 }
 
-/// How a wait was spun for.
+/// Result of spinning for a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spun {
     /// It ended while it was spun for.
@@ -65,7 +65,7 @@ pub struct AdaptiveSpin {
     sleep_cost_ns: u32,
     /// So much of a wait that was slept through is the waking.
     delay_ns: u32,
-    /// Whether it learns from the lengths of waits.
+    /// True if it learns from the lengths of waits.
     forecasts: bool,
     waits_ns: [u32; MEMORY],
     noted: u32,
@@ -114,7 +114,7 @@ impl AdaptiveSpin {
         spin
     }
 
-    /// How long to spin before sleeping, nanoseconds.
+    /// Time to spin before sleeping, nanoseconds.
     #[inline]
     #[must_use]
     pub const fn spin_ns(&self) -> u32 {
@@ -179,7 +179,7 @@ impl AdaptiveSpin {
         candidates.chain([0]).min_by_key(|&spin| (self.cost_of(spin, known), spin)).unwrap_or(0)
     }
 
-    /// What these waits would have cost with this spin time.
+    /// Cost that these waits would have had with this spin time.
     fn cost_of(&self, spin_ns: u32, waits_ns: &[u32]) -> u64 {
         let cost = |&wait: &u32| {
             if wait <= spin_ns { u64::from(wait) } else { u64::from(spin_ns) + u64::from(self.sleep_cost_ns) }
@@ -271,7 +271,7 @@ mod tests {
         let mut ends = [(); 2].map(|()| after([1_000_000; 32]));
         for _ in 0..64 {
             let spins = [0, 1].map(|end: usize| ends[end].spin_ns());
-            // Who waits waits for the other to wake up, too.
+            // A waiter also waits for the other to wake up.
             let answer = |other: usize| 1_000 + if spins[other] > 0 { 0 } else { u64::from(DELAY_NS) };
             pass(&mut ends[0], [answer(1)]);
             pass(&mut ends[1], [answer(0)]);

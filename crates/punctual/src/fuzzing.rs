@@ -1,4 +1,4 @@
-//! What the fuzz targets drive: whole nodes whose medium, peer or page of counters is the fuzzer's.
+//! Subjects of the fuzz targets: whole nodes whose medium, peer or page of counters is the fuzzer's.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::node::About;
 /// Fragments that one look takes before it ends without a message: a sender that never ends its message must not keep it.
 pub(crate) const FRAGMENTS_PER_LOOK: usize = 1024;
 
-/// What a node has for messages larger than a frame.
+/// State of a node for messages larger than a frame.
 #[derive(Debug)]
 pub(crate) struct Large {
     /// Largest message, bytes; 0 = none is cut, and no fragment is taken.
@@ -22,7 +22,7 @@ pub(crate) struct Large {
     shared: Mutex<Shared>,
 }
 
-/// What its communicators share.
+/// State that its communicators share.
 #[derive(Debug)]
 struct Shared {
     /// Number of the next message that is cut.
@@ -64,18 +64,18 @@ impl Large {
     }
 }
 
-/// Whose messages have numbers of their own.
+/// Origin of messages that have numbers of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) source: Address,
     pub(crate) target: Target,
-    /// Which life of its node, as far as the medium tells.
+    /// Life of its node, as far as the medium tells.
     pub(crate) life: u64,
     /// All fragments of a message are sealed in one group.
     pub(crate) sealed_in: Option<u32>,
 }
 
-/// What became of a fragment.
+/// Fate of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gathered {
     /// It is where it belongs, or was refused; others of its message are missing.
@@ -89,10 +89,10 @@ pub(crate) enum Gathered {
 /// Between two looks of a receiver that is not away.
 const BETWEEN_LOOKS_MAX: Nanos = Nanos(ASSEMBLY_AGE.0 / 2);
 
-/// How long one that was away looks before it gives something up: who drives the engine for it may have been away as well.
+/// Time that a receiver that was away looks before it gives something up: the driver of its engine may have been away as well.
 const CATCHING_UP: Nanos = Nanos::from_millis(200);
 
-/// Whether a receiver has looked for long enough that what it has not seen is late.
+/// Tells if a receiver has looked for long enough that what it has not seen is late.
 #[derive(Debug, Default)]
 struct Absence {
     last: Nanos,
@@ -114,7 +114,7 @@ impl Absence {
         self.last = now;
     }
 
-    /// Nothing more is there. Whether what is missing is late.
+    /// Nothing more is there. Returns true if missing fragments are late.
     fn end(&mut self, now: Nanos) -> bool {
         self.last = now;
         self.caught_up_at.is_none_or(|caught_up_at| now >= caught_up_at)
@@ -185,7 +185,7 @@ impl Gatherer {
         self.assembler.bytes(place)
     }
 
-    /// The message leaves what is being put together. Whoever takes it counts it: as delivered, or as lost.
+    /// The message leaves what is being put together. The caller that takes it counts it: as delivered, or as lost.
     pub(crate) fn take(&mut self, about: &About, place: Place) -> Vec<u8> {
         self.counted(about, |assembler, _| assembler.take(place))
     }

@@ -82,7 +82,7 @@ pub(crate) enum Count {
 
 const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 
-/// What a node did with every message, at one instant.
+/// Account of what a node did with every message, at one instant.
 ///
 /// Two sums hold whenever nothing is on its way:
 /// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
@@ -157,7 +157,7 @@ pub struct Ledger {
     pub seal_stale: u64,
     /// Frames that were sent to this node and not believed.
     pub lost_refused: u64,
-    /// Streams that went on after a gap of 2^31 numbers or more of which the time alone told. What is lost of one is counted
+    /// Streams that went on after a gap of 2^31 numbers or more of which the time alone told. The losses of such a stream are counted
     /// modulo 2^32 until its sender says how far it is.
     pub restarts: u64,
     /// Messages that were cut into fragments, of which at least one was taken. Each fragment counts as a frame above, too.
@@ -195,7 +195,7 @@ impl Ledger {
         ])
     }
 
-    /// Whether every copy is in exactly one place.
+    /// True if every copy is in exactly one place.
     pub fn is_balanced(&self) -> bool {
         let places = [self.delivered, self.waiting, self.no_such_port, self.inbox_full, self.unread];
         self.copies == sum(places)
@@ -285,7 +285,7 @@ pub(crate) enum RowError {
     TooMany,
 }
 
-/// Who a page belongs to.
+/// Owner of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageOwner {
     /// The node.
@@ -442,7 +442,7 @@ impl<'a> View<'a> {
         let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
         let unread = count(Count::ClosedUnread);
         let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued), rows(RowCount::Direct)]);
-        // Who reads its own rings makes no copy that is not delivered, or was there when it closed.
+        // A node that reads its own rings makes only copies that are delivered, or were there when it closed.
         let read = if self.0[IN_MEMORY].get() == 1 { sum([delivered, unread]) } else { 0 };
         Ledger {
             sent: sum([count(Count::Sent), rows(RowCount::Sent)]),

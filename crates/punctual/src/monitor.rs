@@ -21,8 +21,8 @@ const POLLS_PER_LOOK: u32 = 64;
 /// before it looked is counted ([`Observed::lost_before`], and [`crate::Ledger::lost_overrun`] of its node). A publication that
 /// closes is kept for it until it has found that, as for its readers.
 ///
-/// On UDP and Ethernet it is what arrives at its node: what is for everybody, and for this node. What others send to each other
-/// alone never comes here.
+/// On UDP and Ethernet it is what arrives at its node: what is for everybody, and for this node. Messages that other nodes send to each
+/// other alone never come here.
 ///
 /// ```
 /// use std::time::Duration;
@@ -74,9 +74,9 @@ impl fmt::Debug for Monitor {
 /// A message as a monitor sees it, for as long as it is looked at.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
-    /// Whom it is for.
+    /// The target.
     pub target: Target,
     /// Its number, as [`Message::sequence`] and [`StreamHead::sequence`] count.
     pub sequence: u64,
@@ -84,7 +84,7 @@ pub struct Observed<'a> {
     pub lost_before: u64,
     /// When it was sent, where it says so by a clock that is ours too.
     pub sent: Option<Ticks>,
-    /// What its sender stamped, where it stamps all stages.
+    /// Stamps of its sender, where it stamps all stages.
     pub stamps: Option<Stamps>,
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
     pub kernel_ns: Option<u64>,
@@ -145,7 +145,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Whether it is empty.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

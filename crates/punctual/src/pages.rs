@@ -20,7 +20,7 @@ use punctual_proto::limits::NAME_SIZE_MAX;
 /// are for those who make pages later: who makes one leaves one behind at most.
 const SWEPT_MAX: usize = 8;
 
-/// How often the folder may vanish under who enters it: the last one out removes it.
+/// Number of times that the folder may vanish under a process that enters it: the last one out removes it.
 const FOLDER_TRIES_MAX: u32 = 10;
 
 /// Words of eight bytes at the beginning of each page.
@@ -48,7 +48,7 @@ impl PageKind {
         }
     }
 
-    /// How its file's name ends.
+    /// Ending of its file's name.
     const fn ending(self) -> &'static str {
         match self {
             Self::Node => "counters",
@@ -58,7 +58,7 @@ impl PageKind {
         }
     }
 
-    /// Whether these words are such a page's.
+    /// True if these words are those of such a page.
     pub(crate) fn is_of(self, words: &[Counter]) -> bool {
         let [magic, version] = self.words();
         words.len() >= IDENTITY_WORDS && words[0].get_published() == magic && words[1].get() == version
@@ -202,7 +202,7 @@ fn read(path: &Path, kind: PageKind) -> Option<MappedSlice<Counter>> {
     all_words(Mapping::open(path, Access::Read).ok()?).filter(|words| kind.is_of(words))
 }
 
-/// What is in a folder under the name of a page, with what is known of its maker. Of at most so many: anyone of them first.
+/// Files in a folder that have the name of a page, with what is known of their makers. Of at most so many: anyone of them first.
 fn lives(folder: &Path, kind: PageKind, count_max: usize) -> Vec<(PathBuf, Life)> {
     let (Ok(entries), Ok(opened)) = (std::fs::read_dir(folder), std::fs::File::open(folder)) else {
         return Vec::new();
@@ -260,7 +260,7 @@ pub(crate) fn read_name(words: &[Counter]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|word| word.get_published().to_le_bytes()).take(NAME_SIZE_MAX).collect();
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    // What a page says goes to a terminal: nothing in it may move the cursor.
+    // Text from a page goes to a terminal: nothing in it may move the cursor.
     String::from_utf8_lossy(&bytes[..end])
         .chars()
         .map(|char| if char.is_control() { '?' } else { char })
@@ -276,7 +276,7 @@ pub(crate) fn write_whole(version: &Counter, write: impl FnOnce()) {
     version.publish(version.get() + 1);
 }
 
-/// What `read` makes of these words, each read as published; `None` if they were never written, or were meanwhile.
+/// Result of `read` on these words, each read as published; `None` if they were never written, or were written meanwhile.
 pub(crate) fn read_whole<T>(version: &Counter, read: impl FnOnce() -> T) -> Option<T> {
     let before = version.get_published();
     let words = read();

@@ -31,7 +31,7 @@ const PERIOD: Duration = Duration::from_millis(2);
 
 const SPEED: Topic<Quantity<MetrePerSecond, i64>> = Topic::named("speed");
 
-/// What polls futures.
+/// The host that polls futures.
 enum Host {
     Own(Runtime),
     #[cfg(feature = "tokio")]
@@ -293,7 +293,7 @@ fn values_and_instants_are_awaited() {
             let mut given_up = 0;
             let mut last = None;
             for _ in 0..COUNT {
-                // Who is asked for again and again needs nobody to wake it: most waits are not given up.
+                // A subscriber that is asked again and again needs nobody to wake it: most waits are not given up.
                 while given_up < 9 && within(given_up % 3, subscriber.receive()).await.is_none() {
                     given_up += 1;
                 }

@@ -1,4 +1,4 @@
-//! What a message costs in calls of the kernel.
+//! Cost of a message in calls of the kernel.
 
 mod common;
 
@@ -10,7 +10,7 @@ use punctual_machine::calls;
 
 const MESSAGES: u64 = 2_000;
 
-/// What comes on top: announcements, once a second, and each eighth look, which is at the other socket first.
+/// Calls that come on top: announcements, once a second, and each eighth look, which is at the other socket first.
 const REST: u64 = MESSAGES / 4;
 
 /// Calls of this thread to send so many messages, and to receive them, one after the other.
@@ -30,7 +30,7 @@ fn cost(sender: &mut Communicator, target: Target, receiver: &mut Communicator) 
     Some(cost)
 }
 
-/// What it costs between two nodes on their own buses, the receiver waiting that way.
+/// Checks the cost between two nodes on their own buses, the receiver waiting that way.
 fn check(buses: [&Bus; 2], target: Target, wake: Wake, most: [u64; 2]) {
     let [here, there] =
         [(buses[0], "here"), (buses[1], "there")].map(|(bus, name)| Node::open(bus, name).unwrap());
@@ -61,8 +61,8 @@ fn a_datagram_costs_one_call_at_either_end() {
     }
 }
 
-/// Goal: on a multicast bus whichever socket had something last is read first, the node's own or the group's. Who sleeps there
-/// needs a second call: two sockets have no call in common that receives.
+/// Goal: on a multicast bus whichever socket had something last is read first, the node's own or the group's. A thread that sleeps
+/// there needs a second call: two sockets have no call in common that receives.
 #[test]
 fn the_busy_socket_of_two_is_read_first() {
     let _alive = watchdog(60);

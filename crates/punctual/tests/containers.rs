@@ -20,7 +20,7 @@ const TIME: &[&str] =
 /// As in an image without one; `/dev/shm` stays the host's.
 const NO_PROC: &[&str] =
     &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$0\" \"$@\""];
-/// What docker gives by default, with the host's `/dev/shm`.
+/// Docker's defaults, with the host's `/dev/shm`.
 const ALL: &[&str] = &[
     "unshare",
     "--pid",
@@ -92,7 +92,7 @@ fn answer(bus: &str) {
     }
 }
 
-/// What says that the two have talked.
+/// The file that says that the two have talked.
 fn talked(bus: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/{bus}.talked"))
 }
@@ -110,7 +110,7 @@ fn witness(bus: &str) {
     // The living were not taken for dead, nor were their files removed.
     // Three of each node, and a ring of each one's messages to the other.
     assert_eq!((node.ledger().died, files_of(bus)), (0, 8));
-    // Whoever opens a node anywhere sweeps first: the counters of both are still there, where containers can have any.
+    // A process that opens a node anywhere sweeps first: the counters of both are still there, where containers can have any.
     let pages = ledger::read_all().into_iter().filter(|(page, _)| page.bus == format!("shared:{bus}"));
     assert_eq!(pages.count(), 2);
     std::fs::write(talked(bus), b"").unwrap();
@@ -143,7 +143,7 @@ fn files_of(bus: &str) -> usize {
     std::fs::read_dir(folder).into_iter().flatten().filter(Result::is_ok).count()
 }
 
-/// Whether this machine lets us go that way; says so if not.
+/// True if this machine lets us go that way; says so if not.
 fn may(way: &[&str]) -> bool {
     let Some((first, rest)) = way.split_first() else { return true };
     let tried = Command::new(first).args(rest).arg("true").stderr(Stdio::null()).status();

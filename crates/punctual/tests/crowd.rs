@@ -24,7 +24,7 @@ const NODES_OF_PROCESS: usize = 25;
 const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
 const LIMIT_S: u64 = 300;
 
-/// How often each of hundreds of processes looks what the others have noted: that is a folder of as many names.
+/// Interval at which each of hundreds of processes looks what the others have noted: that is a folder of as many names.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 fn crowded(name: &str) -> Bus {
@@ -52,7 +52,7 @@ fn take_part(bus: &Bus, first: usize) {
     let nodes: Vec<Node> =
         (first..first + NODES_OF_PROCESS).map(|number| Node::open(bus, &name(number)).unwrap()).collect();
     let mut communicators: Vec<Communicator> = nodes.iter().map(|node| node.bind(1).unwrap()).collect();
-    // Who is still joining may miss what is sent meanwhile: all send when all are in.
+    // A process that is still joining may miss what is sent meanwhile: all send when all are in.
     mark(bus, "joined", first);
     let give_up = Instant::now() + GIVE_UP_AFTER;
     let mut heard = vec![[false; NODES]; nodes.len()];
@@ -85,7 +85,7 @@ fn take_part(bus: &Bus, first: usize) {
         assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
     }
     drop(communicators);
-    // Who leaves now might take from the others what they have not read: all leave when all are done.
+    // A process that leaves now might take from the others what they have not read: all leave when all are done.
     mark(bus, "done", first);
     while !all_marked(bus, "done") {
         assert!(Instant::now() < give_up);
@@ -112,7 +112,7 @@ fn all_marked(bus: &Bus, what: &str) -> bool {
 
 /// Processes that join at once: more than a bus has room for.
 const THRONG: usize = 300;
-/// How a process ends that was refused.
+/// Exit code of a process that was refused.
 const REFUSED: i32 = 44;
 
 /// Waits for the word, joins, and hears everybody who came in; or is refused.
@@ -129,7 +129,7 @@ fn throng(bus: &Bus, number: usize) {
     };
     let mut communicator = node.bind(1).unwrap();
     let give_up = Instant::now() + GIVE_UP_AFTER;
-    // Who is still joining may miss what is sent meanwhile: all send when all are in.
+    // A process that is still joining may miss what is sent meanwhile: all send when all are in.
     note(bus, "joined", number);
     let (mut heard, mut sent) = (HashSet::new(), false);
     while !sent || heard.len() < NODES_MAX - 1 {
@@ -147,8 +147,8 @@ fn throng(bus: &Bus, number: usize) {
     assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger}");
     drop(communicator);
     note(bus, "done", number);
-    // Who leaves now might take from the others what they have not read, and makes room for who has not come yet:
-    // all leave when all are done or refused.
+    // A process that leaves now might take from the others what they have not read, and makes room for processes that have not come
+    // yet. So all leave when all are done or refused.
     while noted(bus, "done").len() < NODES_MAX || noted(bus, "refused").len() < THRONG - NODES_MAX {
         let (done, refused) = (noted(bus, "done"), noted(bus, "refused"));
         assert!(Instant::now() < give_up, "{} done: {done:?}; refused: {refused:?}", done.len());
@@ -157,7 +157,7 @@ fn throng(bus: &Bus, number: usize) {
     }
 }
 
-/// What a node of the throng knows of the others, and where it is wrong.
+/// Describes what a node of the throng knows of the others, and where it is wrong.
 fn known(bus: &Bus, node: &Node, own: usize, heard: &HashSet<NodeId>) -> String {
     let (joined, peers) = (noted(bus, "joined"), node.peers());
     let id = |number: usize| NodeId::named(&name(number));
@@ -183,7 +183,7 @@ fn note(bus: &Bus, what: &str, number: usize) {
     std::fs::write(format!("/dev/shm/{}.throng/{what}-{number}", bus_name(bus)), b"").unwrap();
 }
 
-/// Who noted that.
+/// Numbers of the processes that noted that.
 fn noted(bus: &Bus, what: &str) -> Vec<usize> {
     let notes = std::fs::read_dir(format!("/dev/shm/{}.throng", bus_name(bus))).unwrap();
     let number =
@@ -305,7 +305,7 @@ fn visit(bus: &str, group: &str) {
     println!("talked");
 }
 
-/// What a guest with this user and these groups says; nothing if this program may not become another user.
+/// Output of a guest with this user and these groups; nothing if this program may not become another user.
 fn guest(
     program: &Reachable,
     user: &str,

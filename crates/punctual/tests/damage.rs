@@ -1,4 +1,4 @@
-//! What the kernel loses and damages below every check: it is counted, and nothing of it is believed.
+//! Messages that the kernel loses and damages below every check: they are counted, and nothing of them is believed.
 
 mod common;
 
@@ -36,11 +36,11 @@ fn settle_in(interface: &str, address: &str) -> Result<(), SystemError> {
     add_address(interface, address)
 }
 
-/// What is tried.
+/// The case that is tried.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     ethernet: bool,
-    /// Whether the sender's kernel leaves checksums to the interface: then nobody but us looks.
+    /// True if the sender's kernel leaves checksums to the interface: then nobody but us looks.
     checksum_offload: bool,
     segmentation_offload: bool,
     /// Messages of each flush.

@@ -1,4 +1,4 @@
-//! What a node sends to everybody comes back to its host, and not to it.
+//! A node's messages to everybody come back to its host, and not to it.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn multicast(timestamps: bool) -> Bus {
     Bus::Datagram(DatagramOptions { receive_buffer: 256 << 10, timestamps, ..DatagramOptions::new(reach) })
 }
 
-/// Whether anything wakes who waits for the medium.
+/// True if anything wakes a thread that waits for the medium.
 fn is_readable(node: &Node) -> bool {
     let mut descriptors: Vec<PollFd<'_>> = node
         .medium_descriptors()

@@ -108,8 +108,8 @@ fn a_send_to_nobody_ends_with_a_word() {
         let mut sender = node.bind(7400).unwrap();
         assert_eq!(sender.send(Target::port("there", 7400), b"hello"), Err(SendError::Unreachable));
         assert_eq!(node.ledger().sent, 0);
-        // Who comes while it waits gets the message. One that arrives after the node and before
-        // its port is counted there, so the sender goes on until one has been received.
+        // A node that comes while it waits gets the message. One that arrives after the node and before its port is counted there, so
+        // the sender goes on until one has been received.
         let received = Flag::default();
         let mut there = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -69,7 +69,7 @@ fn role() {
     }
 }
 
-/// What the test's process does all the while: two leaders and the vehicle that moves.
+/// Activity of the test's process all the while: two leaders and the vehicle that moves.
 struct Street {
     leaders: Vec<GroupLeader>,
     member: GroupMember,
@@ -201,7 +201,7 @@ fn components_of_one_node_follow_it_together() {
             node.ledger()
         );
         street.member.leave();
-        // What lies in its ring may still be taken.
+        // Messages that lie in its ring may still be taken.
         let begin = Instant::now();
         let mut before = street.taken(group);
         street.turn_until(Duration::from_millis(100), |_| false);

@@ -56,7 +56,7 @@ impl Vehicle {
         self.member.turn(|change| self.changes.push(change)).unwrap();
     }
 
-    /// What others said, with the group in which it was sealed.
+    /// Messages of others, with the group in which each was sealed.
     fn heard(&mut self) -> Vec<(NodeId, Option<u32>)> {
         std::iter::from_fn(|| self.voice.try_receive().ok().map(|m| (m.source.node, m.sealed_in))).collect()
     }

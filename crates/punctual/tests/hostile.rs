@@ -65,7 +65,7 @@ fn role() {
     }
 }
 
-/// Until the honest one has read what came. What others send to everyone may come first.
+/// Until the honest one has read what came. Messages that others send to everyone may come first.
 fn await_reading(communicator: &mut Communicator) {
     while communicator.receive_timeout(PATIENCE).expect("nobody read it").payload != b"read" {}
 }
@@ -282,7 +282,7 @@ fn a_scribbler_harms_nobody_else() {
         assert_eq!((account.lost, account.missing), (0, 0), "{}", honest.ledger());
         assert!(honest.ledger().is_balanced());
         drop((sender, receiver, here, honest));
-        // What it scribbled over may say that it left of its own accord: then nobody tidies up after it.
+        // Memory that it scribbled over may say that it left of its own accord: then nobody tidies up after it.
         let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
     }
 }
@@ -451,8 +451,8 @@ fn what_is_no_segment_is_passed_over() {
     remove_folder(&bus);
 }
 
-/// Goal: what lies in a bus's folder does not keep those who are there from their messages, whoever comes and goes.
-/// Method: the kernel tells who opens a file of the folder. Who joins looks at each once; who is there, at none.
+/// Goal: what lies in a bus's folder does not keep those who are there from their messages, whoever comes and goes. Method: the kernel
+/// tells who opens a file of the folder. A node that joins looks at each once; a node that is there, at none.
 #[test]
 fn those_who_are_there_do_not_read_the_folder() {
     use rustix::fs::inotify;

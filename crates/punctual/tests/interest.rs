@@ -42,8 +42,8 @@ fn check_instant(response: &Response<Quantity<MetrePerSecond, i64>>, period: Dur
     assert!(response.at_once || u128::from(response.offset_us).is_multiple_of(period.as_micros()));
 }
 
-/// Goal: subscribers of different periods get each of their instants, in order, on every medium; every message of the
-/// protocol stands in a counter. What a busy machine makes late is missed, and counted: never lost.
+/// Goal: subscribers of different periods get each of their instants, in order, on every medium; every message of the protocol stands
+/// in a counter. Values that a busy machine makes late are missed, and counted: never lost.
 #[test]
 fn all_periods_are_served_on_every_medium() {
     let _alive = watchdog(120);
@@ -61,13 +61,13 @@ fn all_periods_are_served_on_every_medium() {
                     for _ in 0..50 {
                         let response = subscriber.receive_timeout(PATIENCE).unwrap();
                         check_instant(&response, period);
-                        // What is sent at once lies between the instants, and overtakes one that is late.
+                        // A value that is sent at once lies between the instants, and overtakes one that is late.
                         if !response.at_once {
                             let offset_us = response.offset_us;
                             assert!(last < Some(offset_us), "{last:?} before {offset_us}");
                             last = Some(offset_us);
                         }
-                        // What is sent to others suits it too, before the publisher knows of its interest.
+                        // A value that is sent to others suits it too, before the publisher knows of its interest.
                         accepted |= response.at_once;
                         early += u64::from(!accepted);
                     }
@@ -110,7 +110,7 @@ fn who_is_dropped_has_withdrawn() {
     };
     let repetition = Repetition { lifetime: Nanos::from_millis(60_000), ..Repetition::default() };
     let options = ParticipantOptions { repetition, ..ParticipantOptions::default() };
-    // What takes its communicator back withdraws, and so does what is dropped.
+    // A subscriber whose communicator is taken back withdraws, and so does a subscriber or participant that is dropped.
     for withdrawn in [1, 3, 4, 6] {
         let communicator = subscribing.bind(2).unwrap();
         let mut subscriber = Subscriber::with(communicator, SPEED, PERIOD, &options).unwrap();
@@ -141,7 +141,7 @@ fn who_comes_back_is_served_at_once() {
     let mut ear = publishing.bind(EAR).unwrap();
     for _ in 0..3 {
         let child = Role::start("subscriber", &format!("shared {name}"));
-        // What all tell each other comes to this port, too.
+        // Messages that all nodes send each other come to this port, too.
         while ear.receive_timeout(PATIENCE).expect("it was served").payload != b"served" {}
         child.kill();
     }
@@ -268,7 +268,7 @@ fn what_ended_a_wait_is_no_message_of_the_next_owner() {
             has_last |= message.payload == b"last";
         }
         assert!(has_last, "{}", medium.name);
-        // What its owner says to itself is a message all the same.
+        // A message from its owner to itself is a message all the same.
         receiver.send(own.into(), b"").unwrap();
         assert!(receiver.receive_timeout(PATIENCE).unwrap().payload.is_empty());
         assert!(nodes.1.ledger().is_balanced(), "{}", nodes.1.ledger());
@@ -437,7 +437,7 @@ fn a_slow_source_keeps_nobody() {
             Quantity::new(1)
         });
     }
-    // Who does not wait gets what is here.
+    // A subscriber that does not wait gets what is here.
     assert_eq!(subscriber.receive_timeout(Duration::ZERO).unwrap().value.number(), 1);
 }
 

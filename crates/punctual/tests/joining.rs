@@ -1,4 +1,4 @@
-//! Who begins to read while others begin to send, or amid a message, misses nothing and is woken.
+//! A reader that begins while others begin to send, or amid a message, misses nothing and is woken.
 
 mod common;
 

@@ -58,7 +58,7 @@ fn number_of(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*payload.first_chunk().unwrap())
 }
 
-/// How long nothing comes after the last.
+/// Time in which nothing comes after the last.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Receives until all is sent and nothing more comes; the numbers of those that came as they were sent.
@@ -117,7 +117,7 @@ fn exchange(medium: &Medium, faults: Option<Faults>, sizes: &[usize]) -> (Vec<u6
     (numbers, here.ledger(), ledger)
 }
 
-/// How many of these messages are cut there.
+/// Number of these messages that are cut there.
 fn cut(medium: &Medium, sizes: &[usize]) -> u64 {
     let node = Node::open(&medium.here, "asked").unwrap();
     sizes.iter().filter(|&&size| size > node.payload_size_max()).count() as u64
@@ -279,7 +279,7 @@ fn who_sends_large_messages_hears_what_comes_meanwhile() {
         let faulty = |name, seed| options(name).faults(Faults::seeded(seed).loss(10));
         let nodes = [faulty("here", 1).open(&medium.here), faulty("there", 2).open(&medium.there)];
         let [here, there] = nodes.map(Result::unwrap);
-        // Who has all goes on to answer until the other has.
+        // A node that has all goes on to answer until the other has.
         let done = Counter::default();
         let play = |node: &Node, other: &str| {
             let (mut own, target) = (node.bind(5).unwrap(), Target::port(other, 5));
@@ -425,7 +425,7 @@ fn a_large_message_stands_in_one_account() {
             });
             let ledger = here.ledger();
             assert_eq!((ledger.large_delivered, ledger.large_lost), (0, COUNT - KEPT), "{ledger}");
-            // What a buffer is too small for is kept, and is delivered when it is read.
+            // A message for which a buffer is too small is kept, and is delivered when it is read.
             if read > 0 {
                 let too_small = sender.try_receive_into(&mut [0; 8]);
                 assert_eq!(too_small.unwrap_err(), TakeError::BufferTooSmall { size: 900_000 });
@@ -570,7 +570,7 @@ fn a_claim_does_not_keep_its_thread_from_receiving() {
         let whole =
             early.or_else(|_| receiver.receive_timeout(PATIENCE).map(|message| message.payload == large));
         assert_eq!(whole.ok(), Some(true));
-        // Whoever asks what became of it is answered while somebody receives.
+        // A sender that asks what became of it is answered while somebody receives.
         while !sends.is_finished() {
             let _nothing = receiver.receive_timeout(Duration::from_millis(5));
         }

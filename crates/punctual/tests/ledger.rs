@@ -417,7 +417,7 @@ fn each_life_of_a_node_sums() {
     });
 }
 
-/// What came of a faulty medium: every payload once, and for each stream the numbers in the order in which they came.
+/// Messages from a faulty medium: every payload once, and for each stream the numbers in the order in which they came.
 #[derive(Default)]
 struct Heard {
     payloads: std::collections::HashSet<Vec<u8>>,

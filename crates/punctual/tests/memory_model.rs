@@ -11,7 +11,7 @@ use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Keys, Node, SendError, Target, Wake};
 use punctual_machine::counter::Flag;
 
-/// What may happen between two messages.
+/// A step that may happen between two messages.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// One of two senders sends so many messages to a place, stamped or not.
@@ -95,7 +95,7 @@ impl World {
             Step::Receive { port, count } => (0..count).for_each(|_| _ = self.receive(port)),
             Step::Toggle => self.toggle(),
             Step::Reopen { sender } => {
-                // What a sender leaves behind is delivered, or counted as lost: the model wants it delivered.
+                // Messages that a sender leaves behind are delivered, or counted as lost: the model wants them delivered.
                 self.drain();
                 self.senders[sender] = None;
                 self.drain();
@@ -145,7 +145,7 @@ impl World {
     }
 
     fn toggle(&mut self) {
-        // What the second port has not read when it closes is gone, and what is on its way when it opens may be for it.
+        // Messages that the second port has not read when it closes are gone, and messages on their way when it opens may be for it.
         self.drain();
         self.ports[1] = match self.ports[1].take() {
             None => Some(bind(&self.node, 1, false)),

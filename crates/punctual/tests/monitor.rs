@@ -16,7 +16,7 @@ use punctual::{
 use punctual_machine::counter::Flag;
 use punctual_proto::seal::SEAL_SIZE;
 
-/// What a monitor showed.
+/// A message that a monitor showed.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     source: Address,

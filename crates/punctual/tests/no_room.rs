@@ -34,7 +34,7 @@ fn mac(interface: &str) -> [u8; 6] {
     Interface::find(any.as_fd(), interface).unwrap().mac
 }
 
-/// Two hosts on one segment. What the first one sends waits in its sockets, as the second one does not say which station it is.
+/// Two hosts on one segment. Messages from the first one wait in its sockets, as the second one does not say which station it is.
 fn hosts() -> Result<[Host; 2], SystemError> {
     let hosts = [Host::start(), Host::start()];
     let there = hosts[1].run(|| unshare_network().map(|()| thread_id()))?;

@@ -133,7 +133,7 @@ fn nodes_come_and_go_over_udp() {
     println!("lives {lives:?}");
 }
 
-/// What lies at a UDP port of ours and nobody has taken, bytes as the kernel counts them.
+/// Bytes at a UDP port of ours that nobody has taken, as the kernel counts them.
 fn queued_at(port: u16) -> u64 {
     let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
     let of_port = |line: &str| {

@@ -272,7 +272,7 @@ fn read_one_life(node: &Node, communicator: &mut Communicator, writer: Role, pau
         take(communicator, Duration::from_millis(1));
         assert!(Instant::now() < give_up, "its death went unnoticed");
     }
-    // What was lost shows in the numbers; only the end of the two streams is not seen in them.
+    // Lost messages show in the numbers; only the end of the two streams is not seen in them.
     assert!(expected >= count + lost);
     (count, expected)
 }
@@ -374,7 +374,7 @@ fn the_dead_are_swept_and_the_living_are_seen() {
         assert!(Instant::now() < give_up, "another process's node is not seen: {:?}", nodes_on(&bus));
     }
     let folder = std::path::PathBuf::from(format!("/dev/shm/punctual.{}.{name}", user()));
-    // Whoever opens a node meanwhile, another test for example, sweeps too: it must leave the folder.
+    // A process that opens a node meanwhile, another test for example, sweeps too: it must leave the folder.
     let kept = folder.join("keep.it");
     std::fs::write(&kept, b"").unwrap();
     writer.kill();

@@ -56,7 +56,7 @@ impl Event {
     }
 }
 
-/// How many tasks have not dropped their share of this.
+/// Number of tasks that have not dropped their share of this.
 fn alive(all: &Arc<()>) -> usize {
     Arc::strong_count(all) - 1
 }

@@ -141,7 +141,7 @@ fn giving_up_loses_nothing() {
                 yield_now().await;
             }
         }
-        // What is no longer awaited is as it was.
+        // An object that is no longer awaited is as it was.
         let mut own = inbox.into_inner();
         assert!(own.try_receive().is_err());
         given_up

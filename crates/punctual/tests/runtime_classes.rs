@@ -1,4 +1,4 @@
-//! What classes are promised, on real threads: floors over any second, shedding, lanes, stealing; and wakes that allocate nothing.
+//! Promises to classes, on real threads: floors over any second, shedding, lanes, stealing; and wakes that allocate nothing.
 
 mod common;
 
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// Whether two threads can run at a time, without which no worker takes another's tasks.
+/// True if two threads can run at a time, without which no worker takes another's tasks.
 fn has_two_processors() -> bool {
     let has = allowed().len() > 1;
     if !has {

@@ -56,7 +56,7 @@ fn drain(subscription: &mut Subscription) -> Vec<(u64, Vec<u8>)> {
     while let Ok(received) = subscription.try_receive(&mut buffer) {
         all.push((received.sequence, buffer[..received.size].to_vec()));
     }
-    // What is not believed ends a turn.
+    // A message that is not believed ends a turn.
     for _ in 0..1000 {
         subscription.poll(1, |message| {
             let size = message.copy_to(&mut buffer).unwrap();

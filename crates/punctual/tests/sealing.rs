@@ -229,7 +229,7 @@ fn new_wire() -> UdpSocket {
     wire
 }
 
-/// What comes over the wire, up to the first message.
+/// Frames that come over the wire, up to the first message.
 fn record(wire: &UdpSocket) -> Vec<Vec<u8>> {
     let mut recorded: Vec<Vec<u8>> = Vec::new();
     let mut buffer = [0; 2048];
@@ -399,7 +399,7 @@ fn role() {
     }
 }
 
-/// What the attacker did, as it tells at the end.
+/// Counts of what the attacker did, as it tells them at the end.
 #[derive(Debug, Default)]
 struct Deeds {
     /// Everything that it sent to the victim.
@@ -533,7 +533,7 @@ fn a_live_attacker_gets_nothing_delivered() {
     let accounted =
         ledger.arrived + ledger.duplicates + ledger.disbelieved() + ledger.bad_frames + ledger.buffer_drops;
     eprintln!("attacker: {sent} frames, {announcements} announcements; victim: {ledger}");
-    // What the attacker passed on after it told is accounted for and not told.
+    // Frames that the attacker passed on after it told are accounted for and not told.
     assert!(accounted + announcements >= sent, "{accounted} of {sent} accounted for: {ledger}");
     assert!(accounted <= sent + 2 * number + announcements, "{accounted} of {sent}");
     assert!(ledger.seal_bad_tag > 0 && ledger.seal_replayed > 0 && ledger.seal_unknown_key > 0, "{ledger}");

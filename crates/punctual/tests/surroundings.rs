@@ -1,4 +1,4 @@
-//! What happens to a host while nodes are open: an interface that goes down and comes back.
+//! Events of a host while nodes are open: an interface that goes down and comes back.
 
 mod common;
 

@@ -131,7 +131,7 @@ fn across_processes_the_truth_is_within_the_bound() {
             assert!(way.nanos.abs_diff(truth) <= way.bound + 1, "{way:?} where {truth} is true");
             measured += 1;
         }
-        // Whoever stood still for longer than the other's patience is led again by its next status.
+        // A node that stood still for longer than the other's patience is led again by its next status.
         wait_until("one leads", || keeper.role() == expected);
         other.kill();
         wait_until("alone again", || keeper.role() == TimeRole::Master);

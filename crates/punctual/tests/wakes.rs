@@ -63,7 +63,7 @@ fn no_wake_up_is_lost() {
                     tries += 1;
                     if tries < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
                 }
-                // Who does not spin goes to sleep within some hundred nanoseconds, the others within some ten thousand.
+                // A waiter that does not spin goes to sleep within some hundred nanoseconds, the others within some ten thousand.
                 let spins = [15, 15, 60, 2_000][dice.below(4) as usize];
                 (0..dice.below(spins)).for_each(|_| std::hint::spin_loop());
             }
@@ -235,7 +235,7 @@ fn run_event_loop(
     wake_ups
 }
 
-/// Who shares the node with the event loop.
+/// Companion with which the event loop shares the node.
 #[derive(Clone, Copy, Debug)]
 enum Companion {
     Nobody,

@@ -12,7 +12,7 @@ use punctual::{Bus, Keys, Node, NodeId, Target};
 mod common;
 use common::{PATIENCE, unique, watchdog};
 
-/// What was looked for must not stand in memory because it is looked for.
+/// The sought bytes must not stand in memory because they are looked for.
 const MASK: u8 = 0xA5;
 const PAGE: usize = 4_096;
 
@@ -29,7 +29,7 @@ impl Sought {
         Key::new(self.0.map(|byte| byte ^ MASK)).unwrap()
     }
 
-    /// How often it stands in memory that was allocated, freed or not; stacks apart.
+    /// Number of times that it stands in memory that was allocated, freed or not; stacks apart.
     fn count(self) -> usize {
         let memory = File::open("/proc/self/mem").unwrap();
         let mut found = 0;

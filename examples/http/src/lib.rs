@@ -1,4 +1,4 @@
-//! What a server on hyper needs to answer by class: an executor for its connections, and a class for each request.
+//! Parts that a server on hyper needs to answer by class: an executor for its connections, and a class for each request.
 //!
 //! tonic serves over hyper: the same executor serves gRPC.
 
@@ -18,10 +18,10 @@ use punctual::runtime::TaskOptions;
 use punctual::runtime::tokio::Spawner;
 use tokio::net::{TcpListener, TcpStream};
 
-/// What reads and writes connections: short work, without which nobody is answered.
+/// Tasks that read and write connections: short work, without which nobody is answered.
 pub const CONNECTION: TaskOptions = TaskOptions::of_class(1).named("connection");
 
-/// Who runs the tasks of a server.
+/// The host that runs the tasks of a server.
 #[derive(Clone, Debug)]
 pub enum Host {
     /// tokio alone: each task is as important as any other.
@@ -57,7 +57,7 @@ impl Host {
     }
 }
 
-/// What hyper spawns, such as the streams of HTTP/2, reads and writes connections.
+/// Tasks that hyper spawns, such as the streams of HTTP/2, read and write connections.
 impl<F> Executor<F> for Host
 where
     F: Future + Send + 'static,
@@ -68,7 +68,7 @@ where
     }
 }
 
-/// How long nobody is accepted where there is no descriptor left: others must close theirs first.
+/// Time in which nobody is accepted where there is no descriptor left: others must close theirs first.
 const FULL_WAIT: Duration = Duration::from_millis(10);
 
 /// Accepts connections, and serves each in a task of its own, for ever: what befalls one connection, or lasts until others end, ends

@@ -11,12 +11,11 @@ use punctual_proto::{Address, Nanos, NodeId, Port, Protocol};
 const MEMBERS: usize = 3;
 const FRAME_SIZE: usize = 32;
 const MESSAGE_SIZE_MAX: usize = 500;
-/// What a member says in one step at most: whatever it was told, it answers by so much.
+/// Most that a member says in one step: whatever it was told, it answers by so much.
 const SAID_MAX: usize = 2_000;
 const STEP: Nanos = Nanos::from_micros(200);
 
-/// What precedes the bytes of a message: which member hears it and which one it is said to be from, how it is made, how much time
-/// passes then, and its size.
+/// Size of a message's prefix: its hearer, its claimed sender, how it is made, the time that passes then, and its size.
 const PREFIX_SIZE: usize = 4;
 
 /// A state that is as large as what it was told.
@@ -159,7 +158,7 @@ fuzz_target!(|bytes: &[u8]| {
         let guarantees = [Guarantee::Uniform, Guarantee::Agreed, Guarantee::Reliable, Guarantee::BestEffort];
         if who & 128 != 0 {
             let (now, guarantee) = (room.now, guarantees[usize::from(who >> 4 & 3)]);
-            // What is not taken was said so.
+            // A message that is not taken was reported as such.
             let _ = room.members[source].0.try_broadcast(bytes, guarantee, now);
         }
         let message = message(&room, (source, target), how, bytes);

@@ -117,7 +117,7 @@ impl World {
     }
 
     fn rejoin(&mut self) {
-        // What they say does not matter here: they must come back.
+        // Their answers do not matter here: they must come back.
         let _lag = self.reader.lag();
         let _news = self.reader.has_news();
         self.reader = RingReader::from_now(self.reader.memory().clone());

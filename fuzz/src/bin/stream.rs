@@ -33,7 +33,7 @@ fn step(stream: &mut Stream, oracle: &mut Oracle, operation: u8, distance: i32) 
     // Most distances are small, so that windows fill; every eighth operation goes anywhere.
     let distance = if operation & 0b111_000 == 0 { distance } else { distance % 100 };
     let number = oracle.next.saturating_add_signed(i64::from(distance));
-    // What is before the first number is none of the sender's.
+    // A number before the first is none of the sender's.
     let sent = number.saturating_sub(SET_ASIDE);
     let lost = match operation & 0b111 {
         0 => {

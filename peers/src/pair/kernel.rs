@@ -117,7 +117,7 @@ impl Pair for Pipe {
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {
-        // What is in the pipe waits there for the other end.
+        // Bytes in the pipe wait there for the other end.
         Ok(())
     }
 }

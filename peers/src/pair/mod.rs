@@ -20,7 +20,7 @@ mod zeromq;
 
 pub(crate) use network::INTERFACES;
 
-/// How long one end waits for the other to appear.
+/// Longest time that one end waits for the other to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One end.
@@ -69,7 +69,7 @@ pub(crate) trait Pair {
     }
 }
 
-/// What was received has the size that was agreed.
+/// Checks that a received message has the agreed size.
 #[inline]
 fn is_whole(size: usize, message: &[u8]) -> Outcome<()> {
     if size == message.len() { Ok(()) } else { Err(format!("a message of {size} B").into()) }

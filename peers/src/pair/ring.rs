@@ -14,7 +14,7 @@ use crate::meeting::Meeting;
 /// As large as a node's, bytes.
 const CAPACITY: usize = 1 << 20;
 
-/// How far a reader goes before it says so, bytes.
+/// Distance that a reader goes before it says so, bytes.
 const CURSOR_STEP: u64 = CAPACITY as u64 / 16;
 
 // A page for each ring's control words and one for both cursors, then the records.
@@ -53,7 +53,7 @@ impl Ring {
     }
 }
 
-/// How far the reader of a ring has got.
+/// Position that the reader of a ring has reached.
 fn cursor(memory: &Mapping, ring: usize) -> &Counter {
     memory.object(CURSORS_AT + 64 * ring).expect("the mapping has both")
 }
@@ -92,7 +92,7 @@ impl Pair for Ring {
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {
-        // What is in the ring waits there for the other end.
+        // Messages in the ring wait there for the other end.
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ impl Pair for Slot {
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {
-        // What is in the slot waits there for the other end.
+        // A message in the slot waits there for the other end.
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Every promise about speed, measured in one run: Punctual, the floors and its peers take turns in `peers/`.
 //!
-//! What is compared with what, and how: `docs/speed.md`.
+//! For what is compared with what, and how, see `docs/speed.md`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ const MANIFEST: &str = "peers/Cargo.toml";
 const ROUNDS: u32 = 30;
 const ROUNDS_QUICK: u32 = 5;
 
-/// How often everything is opened anew. Where memory lies moves a bare slot by half, so one opening is one sample.
+/// Number of times that everything is opened anew. Where memory lies moves a bare slot by half, so one opening is one sample.
 const OPENINGS: u32 = 5;
 
 /// Some five minutes for thirty rounds on an idle machine, most of it Java's starts; this is for a busy one.
@@ -48,7 +48,7 @@ pub(crate) struct Options {
 
 /// Runs it. A promise that does not hold is a result, not a failure: it stands in the table.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    // What was not measured stands in the table.
+    // Mechanisms that were not measured stand in the table.
     let outcome = bench(options, |_| Outcome::Passed);
     match &outcome {
         Outcome::Passed | Outcome::Partly(_) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! What is promised about speed, and whether a run keeps it.
+//! Promises about speed, and whether a run keeps them.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(super) struct Promise {
     pub(super) asked: Asked,
 }
 
-/// What is asked of both.
+/// Requirement on both figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Asked {
     /// Ours divided by the other's.
@@ -186,7 +186,7 @@ pub(super) const PROMISES: [Promise; 37] = [
     ratio("200 publications followed / one, 64 B, p50", (OF_200, STREAM), 64, P50, RatioAtMost(1.3)),
 ];
 
-/// What became of a promise.
+/// Outcome of a promise.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
     pub(super) text: &'static str,
@@ -198,7 +198,7 @@ pub(super) struct Verdict {
     pub(super) reason: Option<String>,
 }
 
-/// What was measured.
+/// The measured result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Finding {
     /// Mean of the openings, of ratios the geometric one.
@@ -282,7 +282,7 @@ impl Finding {
     }
 }
 
-/// What a logarithm and back may change is no difference.
+/// A change by taking a logarithm and back is no difference.
 const EXACT: f64 = 1e9;
 
 /// The middle of the values, in any order.

@@ -1,4 +1,4 @@
-//! What a run found, for people (Markdown) and for scripts (JSON).
+//! Results of a run, for people (Markdown) and for scripts (JSON).
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What `punctual-peers` measured: one line of JSON for each turn of each mechanism.
+//! Measurements of `punctual-peers`: one line of JSON for each turn of each mechanism.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ enum Figures {
     Rate(f64),
 }
 
-/// What of a turn is looked at.
+/// Figure of a turn that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
     P50,
@@ -90,12 +90,12 @@ impl Turns {
         self.turns.iter().find(|turn| turn.round == round).map_or(0, |turn| turn.opening)
     }
 
-    /// How often everything was opened.
+    /// Number of openings.
     pub(super) fn openings(&self) -> u32 {
         self.turns.iter().map(|turn| turn.opening + 1).max().unwrap_or_default()
     }
 
-    /// How many rounds there were.
+    /// Number of rounds.
     pub(super) fn rounds(&self) -> u32 {
         self.turns.iter().map(|turn| turn.round + 1).max().unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl Turns {
         self.skipped.iter().find(|(skipped, _)| skipped == kind).map(|(_, reason)| reason.as_str())
     }
 
-    /// Whether all played. What lacks its tools was not measured; what fails with them is broken.
+    /// Passed if all mechanisms played. A mechanism that lacks its tools was not measured; a mechanism that fails with them is broken.
     pub(super) fn completeness(&self) -> Outcome {
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (kind, reason) in &self.skipped {
@@ -160,7 +160,7 @@ impl Turn {
             },
         };
         Ok(Self {
-            // What was stored before openings were counted is one.
+            // Turns that were stored before openings were counted are of one opening.
             opening: json.get("opening").map_or(Ok(0.0), |_| number("opening"))? as u32,
             round: number("round")? as u32,
             game: text_of(json, "game")?,

@@ -41,7 +41,7 @@ pub(super) fn check(path: &Path, text: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// What links call the headings of a page, as the usual viewers make it; what comes again has a number.
+/// Names that links use for the headings of a page, as the usual viewers make them; a name that comes again has a number.
 fn slugs(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut times = BTreeMap::new();
@@ -59,7 +59,7 @@ fn slugs(text: &str) -> Vec<String> {
     found
 }
 
-/// What is read of a heading: of a link in it its words.
+/// Text that is read of a heading: of a link in it its words.
 fn shown(heading: &str) -> String {
     let mut pieces = heading.split("](");
     let first = pieces.next().unwrap_or_default().to_owned();
@@ -81,7 +81,7 @@ fn check_places(text: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether a line names this place, and not a longer path that contains its letters.
+/// True if a line names this place, and not a longer path that contains its letters.
 fn names_place(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -121,7 +121,7 @@ fn imports(source: &Source<'_>, modules: &BTreeSet<String>) -> Vec<Import> {
 
 /// An import of the first circle, if there is one.
 fn circle(imports: &[Import]) -> Option<Violation> {
-    // Who imports nothing is in no circle, nor who imports only such: what remains has one.
+    // A module that imports nothing is in no circle, nor is a module that imports only such. The remaining modules have one.
     let mut left: BTreeMap<&str, Vec<&Import>> = BTreeMap::new();
     for import in imports {
         left.entry(&import.own).or_default().push(import);

@@ -31,7 +31,7 @@ impl Manifests {
         found.map(|(folder, text)| (folder.as_path(), text.as_str()))
     }
 
-    /// What the main workspace says.
+    /// Entry in the manifest of the main workspace.
     fn shared(&self, table: &str, key: &str) -> Option<&str> {
         let (_, root) = self.0.iter().find(|(folder, _)| folder.as_os_str().is_empty())?;
         manifests::entry(root, table, key)
@@ -44,14 +44,14 @@ impl Manifests {
         manifests::quoted(entry, "version")
     }
 
-    /// Which versions of a package a manifest's entry asks for.
+    /// Versions of a package that a manifest's entry asks for.
     fn requirement<'a>(&'a self, package: &str, entry: &'a str) -> Option<&'a str> {
         let entry = if is_shared(entry) { self.shared("workspace.dependencies", package)? } else { entry };
         manifests::quoted(entry, "version").or_else(|| manifests::quoted(entry, package))
     }
 }
 
-/// Whether the main workspace says it.
+/// True if the main workspace says it.
 fn is_shared(entry: &str) -> bool {
     entry.replace(' ', "").contains("workspace=true")
 }
@@ -95,7 +95,7 @@ fn of_lock(path: &Path, lock: &str, manifests: &Manifests) -> Vec<Violation> {
     findings.found
 }
 
-/// What a lock file says wrongly of a package of ours.
+/// Faults of a lock file about a package of ours.
 fn faults(
     package: &Locked<'_>,
     folder: &Path,
@@ -125,7 +125,7 @@ fn faults(
     faults
 }
 
-/// Whether a requirement such as `1.2`, which also takes what is compatible, takes a version. Others are not judged.
+/// True if a requirement such as `1.2`, which also takes what is compatible, takes a version. Others are not judged.
 fn allows(requirement: &str, version: &str) -> bool {
     let numbers = |text: &str| text.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
     let release = version.split(['-', '+']).next().unwrap_or_default();
@@ -142,7 +142,7 @@ mod tests {
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nsource = \"elsewhere\"\n\n\
         [[package]]\nname = \"ours\"\nversion = \"0.1.0\"\ndependencies = [\n \"a\",\n \"b 2.0.0\",\n]\n";
 
-    /// What is found where the package has these lines of a manifest, and stands in this folder.
+    /// Findings where the package has these lines of a manifest, and stands in this folder.
     fn found_in(folder: &str, rest: &str) -> Vec<String> {
         let root =
             "[workspace.package]\nversion = \"0.1.0\"\n[workspace.dependencies]\na = { version = \"1\" }\n";

@@ -52,13 +52,13 @@ pub(super) fn needed(text: &str, is_own: bool) -> impl Iterator<Item = (&str, &s
     dependencies_in(text, is_needed).map(|(_, package, entry)| (package, entry))
 }
 
-/// What a table says of a key, which may be the first part of one: `version.workspace = true`.
+/// Entry of a table for a key, which may be the first part of one: `version.workspace = true`.
 pub(super) fn entry<'a>(text: &'a str, table: &str, key: &str) -> Option<&'a str> {
     let mut in_table = lines(text).filter(|(_, of, _)| *of == table);
     in_table.find_map(|(.., line)| (key_of(line)? == key).then_some(line))
 }
 
-/// What stands in quotes behind a key: `version = "1"`, also within `a = { version = "1" }`.
+/// Text in quotes behind a key: `version = "1"`, also within `a = { version = "1" }`.
 pub(super) fn quoted<'a>(entry: &'a str, key: &str) -> Option<&'a str> {
     let mut behind = find(entry, key).map(|at| entry[at + key.len()..].trim_start());
     behind.find_map(|rest| rest.strip_prefix('=')?.trim_start().strip_prefix('"')?.split('"').next())

@@ -41,7 +41,7 @@ fn compare(text: &str, files: &[PathBuf]) -> Vec<Violation> {
     findings.found
 }
 
-/// What should stand under a heading and does not, and what stands there and is not there.
+/// Finds names that should stand under a heading and do not, and names that stand there and do not exist.
 fn differences(
     parts: &BTreeMap<&str, Part<'_>>,
     heading: &str,

@@ -141,7 +141,7 @@ fn check_output(source: &Source<'_>, findings: &mut Findings<'_>) {
     }
 }
 
-/// What a test prints the harness keeps to itself where the test passes, as one does that skips.
+/// The harness keeps the output of a test to itself where the test passes, as a test does that skips.
 fn check_skips(source: &Source<'_>, findings: &mut Findings<'_>) {
     for printing in ["println!(", "eprintln!("] {
         for at in find(&source.code, printing) {

@@ -27,12 +27,12 @@ impl<'a> Source<'a> {
         self.text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
     }
 
-    /// Whether a line (from 1) is test code.
+    /// True if a line (from 1) is test code.
     pub(super) fn is_test(&self, line: usize) -> bool {
         self.is_test.get(line - 1).copied().unwrap_or(false)
     }
 
-    /// How many lines are not.
+    /// Number of lines that are not test code.
     pub(super) fn product_lines(&self) -> usize {
         self.is_test.iter().filter(|&&is_test| !is_test).count()
     }
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
         inside.flat_map(|inside| inside.split('"').skip(1).step_by(2)).collect()
     }
 
-    /// What stands between the bracket at `open` and its partner.
+    /// Code between the bracket at `open` and its partner.
     pub(super) fn inside(&self, open: usize) -> &str {
         &self.code[open + 1..partner(&self.code, open)]
     }
@@ -106,15 +106,15 @@ fn test_lines(path: &Path, code: &str) -> Vec<bool> {
     lines
 }
 
-/// What is being read.
+/// Kind of text that is being read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Code,
     LineComment,
-    /// How deeply nested.
+    /// Depth of nesting.
     BlockComment(usize),
     Text,
-    /// How many `#` close it.
+    /// Number of `#` that close it.
     RawText(usize),
     Character,
 }
@@ -145,7 +145,7 @@ fn blank(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|&byte| if byte == b'\n' { b'\n' } else { b' ' }).collect()
 }
 
-/// What follows `within` at the start of `rest`, and after how many bytes.
+/// The kind that follows `within` at the start of `rest`, and after how many bytes.
 fn step(within: Within, rest: &[u8], after_word: bool) -> (Within, usize) {
     match within {
         Within::Code => step_code(rest, after_word),
@@ -188,7 +188,7 @@ fn raw(tail: &[u8], prefix: usize) -> (Within, usize) {
     }
 }
 
-/// Whether one character of UTF-8 and a quote come next.
+/// True if one character of UTF-8 and a quote come next.
 fn is_character(tail: &[u8]) -> bool {
     let size = 1 + tail.iter().skip(1).take_while(|&&byte| byte & 0b1100_0000 == 0b1000_0000).count();
     tail.get(size) == Some(&b'\'')

@@ -23,7 +23,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
 /// Modules of `punctual` that never name each other: the node puts them together.
 const SIBLINGS: &[&str] = &["engine", "wake", "runtime"];
 
-/// What would make a decision depend on the real world.
+/// Names that would make a decision depend on the real world.
 const REAL_WORLD: &[&str] = &[
     "std::time",
     "SystemTime",

@@ -125,7 +125,7 @@ impl fmt::Display for Between {
 struct Routers {
     between: Between,
     program: PathBuf,
-    /// What each listens on, and whom the second connects to.
+    /// Addresses that each listens on, and the address that the second connects to.
     nodes: [String; 2],
     far: String,
     link: String,
@@ -176,7 +176,7 @@ impl Routers {
     }
 }
 
-/// Whether every account sums.
+/// Returns true if every account adds up.
 fn run(plan: &Plan) -> Outcome<bool> {
     let routers = Routers::new(plan.link)?;
     let _first = routers.start(0)?;

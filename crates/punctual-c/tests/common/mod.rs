@@ -1,4 +1,4 @@
-//! What the suites share: compilers, the library beside this program, other processes, a watchdog.
+//! Parts that the suites share: compilers, the library beside this program, other processes, a watchdog.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ impl Compiler {
         Self { linked_statically: true, ..self }
     }
 
-    /// Whether it is there, with what it is to do; else that is said.
+    /// Returns true if it is there, with all that it is to do; otherwise the lack is reported.
     pub(crate) fn is_here(self) -> bool {
         let there =
             Command::new(self.program).arg("--version").output().is_ok_and(|ended| ended.status.success());
@@ -165,7 +165,7 @@ impl Compiler {
     }
 }
 
-/// What a program printed that has to end well.
+/// Output of a program that has to end well.
 #[track_caller]
 pub(crate) fn ended(command: &mut Command) -> String {
     let ended = command.stdin(Stdio::null()).output().expect("it starts");
@@ -197,7 +197,7 @@ impl Process {
         self.0.wait().expect("it was ours");
     }
 
-    /// What it printed, when it has ended by itself, and well.
+    /// Its output, when it has ended by itself, and well.
     #[track_caller]
     pub(crate) fn end(mut self) -> String {
         let give_up = Instant::now() + PATIENCE;

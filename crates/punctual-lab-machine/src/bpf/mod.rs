@@ -10,7 +10,7 @@ pub(crate) const MAP_CREATE: libc::c_int = 0;
 pub(crate) const MAP_UPDATE: libc::c_int = 2;
 pub(crate) const PROGRAM_LOAD: libc::c_int = 5;
 pub(crate) const LINK_CREATE: libc::c_int = 28;
-/// What loads without any right to attach it.
+/// The program type that loads without any right to attach it.
 const PROGRAM_TYPE_SOCKET_FILTER: u32 = 1;
 pub(crate) const MAP_TYPE_XSKMAP: u32 = 17;
 pub(crate) const MAP_LOOKUP: libc::c_int = 1;
@@ -87,7 +87,7 @@ fn raise_lock_limit() -> bool {
     before.current.is_some() && limits.into_iter().any(|limit| setrlimit(Resource::Memlock, limit).is_ok())
 }
 
-/// Whether a program may add, and learn what was there before, in one instruction.
+/// Returns true if a program may add, and learn the previous value, in one instruction.
 pub(crate) fn can_fetch() -> bool {
     let program = [
         op(MOVE_IMMEDIATE, 1, 0, 0, 1),

@@ -1,7 +1,7 @@
 //! The rights that make a difference to Punctual.
 use super::parse;
 
-/// What the calling thread may do, from its effective set. Unknown counts as not allowed.
+/// Rights of the calling thread, from its effective set. Unknown counts as not allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// CAP_NET_RAW: packet sockets.

@@ -1,4 +1,4 @@
-//! What the processor says about itself. `cpuid` traps in a guest (about 1 µs): asked once.
+//! The processor's facts about itself. `cpuid` traps in a guest (about 1 µs): asked once.
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{__cpuid, __cpuid_count};

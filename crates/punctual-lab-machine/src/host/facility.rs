@@ -1,4 +1,4 @@
-//! What Punctual can make use of, found out by trying.
+//! Facilities that Punctual can use, found out by trying.
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
@@ -14,11 +14,11 @@ use punctual_machine::socket::{RECEIVE_BUFFER_SIZE, UdpOptions, UdpSocket};
 pub struct Facility {
     /// Its name, one of the constants below.
     pub name: &'static str,
-    /// Whether it can be used here and now.
+    /// Its state here and now.
     pub state: FacilityState,
 }
 
-/// Whether a facility can be used.
+/// State of a facility: usable or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FacilityState {
     /// It was tried and works.

@@ -1,4 +1,4 @@
-//! What this host is and what it lets us do: the facts that stand beside every measurement.
+//! Facts about this host and about what it lets us do. They stand beside every measurement.
 //!
 //! Reading never fails: a fact that cannot be had is `None`, a facility that is missing says why. Nothing
 //! here identifies the host or its owner except [`HostFacts::boot_id`], which a reboot changes.
@@ -18,14 +18,14 @@ pub use capability::Capabilities;
 pub use facility::{Facility, FacilityState};
 pub use network::{datagrams_incomplete, datagrams_without_room};
 
-/// Whether the processor offers user interrupts: CPUID.(7,0):EDX bit 5.
+/// Returns true if the processor offers user interrupts: CPUID.(7,0):EDX bit 5.
 pub(crate) fn has_user_interrupts() -> bool {
     cpuid::waiting().is_some_and(|(user_interrupts, _)| user_interrupts)
 }
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// What was found out about the host and about the calling thread's rights on it.
+/// Facts about the host and about the calling thread's rights on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostFacts {
     /// The processor's name for itself.
@@ -36,11 +36,11 @@ pub struct HostFacts {
     pub cpus_allowed: Option<Vec<usize>>,
     /// The kernel's release, for example `6.18.44`.
     pub kernel_release: Option<String>,
-    /// Whether the host is a virtual machine.
+    /// True if the host is a virtual machine.
     pub is_virtual: Option<bool>,
-    /// What it is a guest of, for example `KVM`.
+    /// Its hypervisor, for example `KVM`.
     pub hypervisor: Option<String>,
-    /// Whether two CPUs share a core.
+    /// True if two CPUs share a core.
     pub smt_active: Option<bool>,
     /// Each frequency policy with its governor. Empty where the guest or kernel scales no frequency.
     pub governors: Vec<Governor>,
@@ -48,9 +48,9 @@ pub struct HostFacts {
     pub isolated_cpus: Option<Vec<usize>>,
     /// CPUs without a periodic tick (`nohz_full`); `None` also on a kernel built without it.
     pub nohz_full: Option<Vec<usize>>,
-    /// What the kernel tells time by, for example `tsc`.
+    /// The kernel's clock source, for example `tsc`.
     pub clocksource: Option<String>,
-    /// Whether the TSC runs at one rate, in every sleep state.
+    /// True if the TSC runs at one rate, in every sleep state.
     pub tsc_invariant: Option<bool>,
     /// Runnable and waiting threads, averaged over 1, 5 and 15 minutes.
     pub load_average: Option<[f64; 3]>,
@@ -60,15 +60,15 @@ pub struct HostFacts {
     pub memory_available_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
-    /// How many bytes the process may lock.
+    /// Number of bytes that the process may lock.
     pub memlock_bytes: Limit,
     /// The highest real-time priority a thread may take without CAP_SYS_NICE.
     pub realtime_priority: Limit,
-    /// How many µs per period all real-time threads of a CPU may run; -1 is without limit.
+    /// Time per period that all real-time threads of a CPU may run, in µs; -1 is without limit.
     pub realtime_runtime_us: Option<i64>,
     /// The period, in µs.
     pub realtime_period_us: Option<i64>,
-    /// What puts an idle CPU to sleep; `None` if nothing does (it polls or leaves it to the hypervisor).
+    /// The driver that puts an idle CPU to sleep; `None` if nothing does (it polls or leaves it to the hypervisor).
     pub cpuidle_driver: Option<String>,
     /// The scheduler's tick per second.
     pub timer_hz: Option<u32>,
@@ -76,7 +76,7 @@ pub struct HostFacts {
     pub boot_id: Option<String>,
     /// The rights of the calling thread.
     pub capabilities: Capabilities,
-    /// What Punctual can make use of, each tried.
+    /// Facilities that Punctual can use, each tried.
     pub facilities: Vec<Facility>,
 }
 
@@ -92,9 +92,9 @@ pub struct Governor {
 /// A resource limit; `u64::MAX` is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// What is in force.
+    /// The limit in force.
     pub soft: u64,
-    /// How far the process may raise it itself.
+    /// The limit to which the process may raise it itself.
     pub hard: u64,
 }
 
@@ -143,8 +143,8 @@ impl HostFacts {
     }
 }
 
-/// How many ticks, summed over all CPUs since boot, the hypervisor ran somebody else instead of us. The
-/// difference over a run is the host's own share in its latency. `None` where the kernel does not say.
+/// Number of ticks, summed over all CPUs since boot, for which the hypervisor ran somebody else instead of us. The difference over a
+/// run is the host's own share in its latency. `None` where the kernel does not say.
 pub fn steal_ticks() -> Option<u64> {
     read("/proc/stat").as_deref().and_then(parse::steal_ticks)
 }

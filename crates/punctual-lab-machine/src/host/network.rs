@@ -1,4 +1,4 @@
-//! What the kernel counts of a network namespace.
+//! The kernel's counters of a network namespace.
 
 use std::fs;
 

@@ -49,7 +49,7 @@ pub(super) fn steal_ticks(stat: &str) -> Option<u64> {
     words.nth(7)?.parse().ok()
 }
 
-/// What these CPUs spent on processes (user, nice, system) by their lines of `/proc/stat`, ticks.
+/// Ticks that these CPUs spent on processes (user, nice, system), by their lines of `/proc/stat`.
 pub(super) fn busy_ticks(stat: &str, cpus: &[usize]) -> Option<u64> {
     let of = |cpu: &usize| -> Option<u64> {
         let name = format!("cpu{cpu}");

@@ -9,7 +9,7 @@ use crate::wake::{Ends, Notify, Park};
 use punctual_machine::doorbell::Doorbell;
 use punctual_machine::slept::Slept;
 
-/// How long one sleep in `uintr_wait` may last.
+/// Longest duration of one sleep in `uintr_wait`.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// The user vector of every receiver here: which message there is, the ring says.

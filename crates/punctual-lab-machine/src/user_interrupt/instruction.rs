@@ -17,12 +17,12 @@ use core::arch::{asm, global_asm};
 
 use punctual_machine::sync::{AtomicU64, Ordering};
 
-/// How often the handler ran in this process.
+/// Number of times that the handler ran in this process.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
 /// The vectors that it ran for, a bit each.
 static VECTORS: AtomicU64 = AtomicU64::new(0);
 
-/// What the handler does between entry and return; the vector is on top of the stack.
+/// Work of the handler between entry and return; the vector is on top of the stack.
 macro_rules! handler_body {
     ($name:literal, $tail:literal) => {
         concat!(
@@ -59,7 +59,7 @@ pub(super) fn handler() -> usize {
     punctual_user_interrupt as *const () as usize
 }
 
-/// How often the handler ran.
+/// Number of times that the handler ran.
 pub(super) fn delivered() -> u64 {
     DELIVERED.load(Ordering::Acquire)
 }
@@ -73,8 +73,8 @@ pub(super) fn open_deliveries() {
 
 /// SENDUIPI, on a machine that has been identified.
 pub(super) fn send(entry: u64) {
-    // SAFETY: as above; an entry that is not valid faults, which is not undefined. What was stored before is visible
-    // before: the descriptor is accessed locked.
+    // SAFETY: as above; an entry that is not valid faults, which is not undefined. Earlier stores are visible before it: the descriptor
+    // is accessed locked.
     unsafe { asm!(".byte 0xf3, 0x0f, 0xc7, 0xf7", in("rdi") entry, options(nostack, preserves_flags)) };
 }
 

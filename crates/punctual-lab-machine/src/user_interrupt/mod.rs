@@ -28,7 +28,7 @@ use absent::register;
 #[cfg(target_arch = "x86_64")]
 use hardware::register;
 
-/// What the patches call their first call.
+/// The patches' name of their first call.
 const SYMBOL: &str = "sys_uintr_register_handler";
 /// The device of the module that exists outside of the kernel's tree. Its requests differ from version to version.
 const DEVICE: &str = "/dev/uintr";
@@ -43,7 +43,7 @@ pub struct Calls {
     first: u32,
 }
 
-/// What is missing for user interrupts in hardware.
+/// The part that is missing for user interrupts in hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The processor, or the hypervisor in front of it.
@@ -97,19 +97,19 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What identifies a kernel.
+/// Evidence that identifies a kernel.
 struct Evidence<'a> {
     has_processor: bool,
     release: &'a str,
     has_device: bool,
-    /// Whether the patch's symbols are listed.
+    /// True if the patch's symbols are listed.
     has_symbols: Result<bool, String>,
 }
 
-/// What this machine offers, looked for once.
+/// The calls that this machine offers, looked for once.
 ///
 /// # Errors
-/// What is missing.
+/// The missing part.
 pub fn identify() -> Result<Calls, Missing> {
     static FOUND: OnceLock<Result<Calls, Missing>> = OnceLock::new();
     FOUND
@@ -144,7 +144,7 @@ fn judge(evidence: &Evidence<'_>) -> Result<Calls, Missing> {
     }
 }
 
-/// Whether the numbers of the system calls are those of mainline, as far as `futex_waitv` goes.
+/// Checks that the numbers of the system calls are those of mainline, as far as `futex_waitv` goes.
 ///
 /// # Errors
 /// Why not, in words.
@@ -188,7 +188,7 @@ fn names_symbol(symbols: impl BufRead) -> io::Result<bool> {
 /// Opens both ends for the calling thread.
 ///
 /// # Errors
-/// What is missing, or what the kernel refuses.
+/// The missing part, or the kernel's refusal.
 pub fn open() -> Result<Ends, SystemError> {
     let refused = |error: io::Error| SystemError::new("open", "user interrupts", error);
     let calls = identify().map_err(|missing| refused(io::Error::other(missing.to_string())))?;

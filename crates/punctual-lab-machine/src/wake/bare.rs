@@ -17,7 +17,7 @@ pub struct EventWithFlag {
 }
 
 impl EventWithFlag {
-    /// Sender: posts, and notifies unless a notification is outstanding. Whether it notified.
+    /// Sender: posts, and notifies unless a notification is outstanding. Returns true if it notified.
     pub fn send(&self) -> bool {
         self.posted.fetch_or(1, Ordering::SeqCst);
         if self.outstanding.swap(1, Ordering::SeqCst) == 1 {
@@ -66,7 +66,7 @@ impl RequestFlag {
         self.0.store(message, Ordering::SeqCst);
     }
 
-    /// What is asked for.
+    /// The message that is asked for.
     pub fn raised(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

@@ -11,7 +11,7 @@ use punctual_machine::SystemError;
 use punctual_machine::event_fd::timespec;
 use punctual_machine::slept::Slept;
 
-/// What a read takes from an eventfd.
+/// Amount that a read takes from an eventfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     /// All of it: the sum of what was written since the read before.

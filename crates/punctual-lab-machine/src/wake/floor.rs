@@ -1,4 +1,4 @@
-//! Mechanisms without the doorbell: their writer calls the kernel for every message. What nothing built on them can beat.
+//! Mechanisms without the doorbell: their writer calls the kernel for every message. Nothing built on them can beat them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -106,8 +106,8 @@ impl BareSleeper {
         }
     }
 
-    /// Whether a look at the message's number may take the place of the sleep. The floors of eventfds call the kernel for every message:
-    /// to look first would be a protocol already, and leave a token behind.
+    /// Returns true if a look at the message's number may take the place of the sleep. The floors of eventfds call the kernel for every
+    /// message: to look first would be a protocol already, and leave a token behind.
     pub fn may_look(&self) -> bool {
         matches!(self, Self::Word)
     }
@@ -141,7 +141,7 @@ impl BareWaker {
         1
     }
 
-    /// What another process needs to be the writer.
+    /// Descriptors that another process needs to be the writer.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Word => Vec::new(),

@@ -1,8 +1,8 @@
 //! Every way in which this kernel lets one thread sleep until another wakes it, behind one pair of traits.
 //!
-//! A mechanism is two ends: [`Park`], made and used by the thread that sleeps, and [`Notify`], used by any sender. Whether
-//! a notification is needed at all is not theirs to say: the [`Doorbell`] does, and [`wait`] sleeps by its handshake. So a
-//! lost wake-up can come from a mechanism only if the kernel loses it.
+//! A mechanism is two ends: [`Park`], made and used by the thread that sleeps, and [`Notify`], used by any sender. They do not decide
+//! whether a notification is needed at all: the [`Doorbell`] does, and [`wait`] sleeps by its handshake. So a lost wake-up can come
+//! from a mechanism only if the kernel loses it.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -153,7 +153,7 @@ impl Mechanism {
     /// Opens both ends, for the calling thread to sleep on.
     ///
     /// # Errors
-    /// What this kernel lacks, or refuses to this process.
+    /// If this kernel lacks it, or refuses it to this process.
     pub fn open(self) -> Result<Ends, SystemError> {
         match self {
             Self::Futex => Ok(futex::open()),
@@ -176,7 +176,7 @@ impl Mechanism {
 }
 
 impl Mechanism {
-    /// Whether a process other than the sleeper's can notify, and by a descriptor or by the bell alone.
+    /// Reach of its notifications: out of the sleeper's process or not, and by a descriptor or by the bell alone.
     pub const fn reach(self) -> Reach {
         match self {
             Self::Futex | Self::FutexWaitv | Self::UringFutex => Reach::Memory,
@@ -215,7 +215,7 @@ impl Mechanism {
     }
 }
 
-/// How far a notification reaches.
+/// Reach of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// To whoever shares the bell's memory.
@@ -244,7 +244,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// What one wait came to.
+/// Result of one wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// It slept, or tried to.

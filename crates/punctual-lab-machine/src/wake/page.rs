@@ -1,4 +1,4 @@
-//! What the two ends of a wake-up share, in one page: of one process's memory, or of a file that two processes map.
+//! State that the two ends of a wake-up share, in one page: of one process's memory, or of a file that two processes map.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct WakeWords {
     pub seen: Line,
     /// 1 from just before the reader arms until it is awake again.
     pub parking: Line,
-    /// How many ends are ready to begin.
+    /// Number of ends that are ready to begin.
     pub ready: Line,
     /// For ways with a doorbell.
     pub bell: Doorbell,

@@ -1,4 +1,4 @@
-//! What every mechanism must do: one suite, run against each.
+//! Requirements on every mechanism: one suite, run against each.
 
 use std::sync::Arc;
 use std::sync::mpsc;

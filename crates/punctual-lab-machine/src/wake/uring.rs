@@ -27,7 +27,7 @@ const MATCH_ANY: u64 = 0xffff_ffff;
 const WAIT: u64 = 1;
 const CANCEL: u64 = 2;
 
-/// What a mechanism needs of io_uring. Where the kernel lacks it, its wake-ups would seem to be lost.
+/// A feature of io_uring that a mechanism needs. Where the kernel lacks it, its wake-ups would seem to be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     TimeLimit,

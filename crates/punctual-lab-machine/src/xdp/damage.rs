@@ -8,7 +8,7 @@ use super::{Mode, find, named};
 use crate::bpf::*;
 use punctual_machine::SystemError;
 
-/// What is lost and damaged. Everything else passes.
+/// Traffic that is lost and damaged. Everything else passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Frames of an EtherType.
@@ -28,7 +28,7 @@ impl Traffic {
         }
     }
 
-    /// Whatever must be equal, as (size in bytes, where, what).
+    /// Fields that must be equal, as (size in bytes, where, what).
     fn conditions(self) -> Vec<(u8, i16, i32)> {
         let big_endian = |value: u16| i32::from(value.to_be());
         match self {
@@ -40,7 +40,7 @@ impl Traffic {
     }
 }
 
-/// How much of it.
+/// Extent of the damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagePlan {
     /// Of what.
@@ -51,11 +51,11 @@ pub struct DamagePlan {
     pub loss_ppm: u32,
     /// Packets of which one bit is flipped, of a million.
     pub corruption_ppm: u32,
-    /// Which byte of the payload tells two classes apart, and by which of its bits: without any of them it is the first.
+    /// Byte of the payload that tells two classes apart, and the bits of it that do: without any of them it is the first.
     pub class: (u16, u8),
 }
 
-/// What became of packets.
+/// Outcomes of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damaged {
     /// Packets that arrived at the program.
@@ -78,7 +78,7 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX: [(i32, u64); 2] = [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)];
 const LAST_SHIFT: i32 = 31;
 
-/// What chance says to packet `number`.
+/// Random number for packet `number`.
 #[cfg(test)]
 fn chance(seed: u64, number: u64) -> u64 {
     let start = number.wrapping_mul(STEP).wrapping_add(seed);
@@ -87,7 +87,7 @@ fn chance(seed: u64, number: u64) -> u64 {
     mixed ^ mixed >> LAST_SHIFT
 }
 
-/// What several parts of the program do.
+/// Steps that several parts of the program take.
 trait Steps {
     fn count(&mut self, at: i16);
     fn chance(&mut self, seed: u64);
@@ -208,7 +208,8 @@ fn explain(error: io::Error, can_fetch: impl FnOnce() -> bool) -> io::Error {
 
 /// Loses and damages packets where they arrive, until it is dropped: below every check but that of the wire itself.
 ///
-/// What the kernel has as one packet is one: a run that a sender of this host left to be cut ([`punctual_machine::namespace::set_offload`] ends that).
+/// A packet is one that the kernel has as one: also a run that a sender of this host left to be cut
+/// ([`punctual_machine::namespace::set_offload`] ends that).
 #[derive(Debug)]
 pub struct Damage {
     map: std::os::fd::OwnedFd,
@@ -232,7 +233,7 @@ impl Damage {
         explained.map_err(named("put an XDP program at", interface))
     }
 
-    /// What became of the packets of both classes so far.
+    /// Outcomes of the packets of both classes so far.
     ///
     /// # Errors
     /// The kernel does not give its counters.

@@ -40,12 +40,12 @@ pub enum Mode {
 pub struct XdpFrame<'a> {
     /// The station that sent it.
     pub source_mac: [u8; 6],
-    /// What follows the Ethernet header.
+    /// The bytes after the Ethernet header.
     pub bytes: &'a [u8],
 }
 
-/// How often a queue is asked for that an earlier socket has not let go of yet, and how long between: the kernel takes
-/// it apart some time after that socket was closed.
+/// Number of attempts to bind a queue that an earlier socket has not released yet, and the pause between them: the kernel takes it
+/// apart some time after that socket was closed.
 const BINDS: u32 = 100;
 const BIND_AGAIN: Duration = Duration::from_millis(10);
 
@@ -195,7 +195,7 @@ impl XdpSocket {
     }
 }
 
-/// What an operation at `interface` failed with, and the privilege that it needs if that is it.
+/// The error of an operation at `interface`, with the privilege that it needs if that is the cause.
 fn named(operation: &'static str, interface: &str) -> impl Fn(io::Error) -> SystemError {
     move |error| {
         let error = match error.kind() {
@@ -218,8 +218,8 @@ fn find(interface: &str) -> Result<Interface, SystemError> {
 /// Answers UDP for one port where it arrives, without waking anybody (`XDP_TX`), until it is dropped: source and target
 /// change places, and the packet goes out again with the payload as it was.
 ///
-/// IPv4 without options and fragments only; everything else goes to the kernel as before. What it sends passes no queue of
-/// this host and is seen by no capture of it.
+/// IPv4 without options and fragments only; everything else goes to the kernel as before. The packets that it sends pass no queue of
+/// this host and are seen by no capture of it.
 #[derive(Debug)]
 pub struct XdpEcho {
     echo: Echo,

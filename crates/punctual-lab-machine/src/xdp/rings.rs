@@ -107,7 +107,7 @@ struct Registration {
     headroom: u32,
 }
 
-/// Which ring.
+/// Kind of a ring.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     /// Frames for the kernel to receive into.

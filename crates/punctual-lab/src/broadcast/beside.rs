@@ -14,7 +14,7 @@ pub(super) fn latency<'a>(summary: &'a Summary, trial: &BroadcastTrial) -> Optio
     summary.results.iter().find(|row| row.cell.kind == Kind::OneWay && row.cell.name == name)
 }
 
-/// What part of the other's quantile ours is.
+/// Our quantile as a fraction of the other's.
 fn part([ours, other]: [Option<&CellResult>; 2], of: fn(&CellResult) -> Option<u64>) -> Cell {
     let both = ours.and_then(of).zip(other.and_then(of)).filter(|(_, other)| *other > 0);
     both.map_or_else(dash, |(ours, other)| fixed(ours as f64 / other as f64, 3)).into()

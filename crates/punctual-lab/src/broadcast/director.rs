@@ -1,7 +1,7 @@
 //! Starts a group whose members write down what they are told, lets them run under load, and ends them. Meanwhile it may kill or
 //! stop one member after the other: it lets each come back, and waits until all deliver in one view again.
 //!
-//! What members do it reads in their logs: nothing is said while messages travel.
+//! It learns what members do from their logs: nothing is said while messages travel.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
 use super::testbed::{BroadcastTestbed, TrialPlan};
 use crate::run::{OwnFolder, memory_folder};
 
-/// How long the group may take for a step before it counts as broken: far longer than any suspicion.
+/// Longest time that the group may take for a step before it counts as broken: far longer than any suspicion.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a step may go on after an interrupt.
+/// Longest time that a step may go on after an interrupt.
 const INTERRUPTED_MAX: Duration = Duration::from_secs(5);
-/// How long processes may take to end once they are told to.
+/// Longest time that processes may take to end once they are told to.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 /// Between two looks into the logs.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
@@ -48,7 +48,7 @@ pub(super) struct Event {
     pub(super) recovered_ns: u64,
 }
 
-/// What a trial brought.
+/// Result of a trial.
 pub(super) struct Lived<R> {
     pub(super) frame: usize,
     /// When all members were in one view, and when they were told to stop.
@@ -99,7 +99,7 @@ impl From<String> for Halt {
     }
 }
 
-/// What the processes of a trial do, and which random numbers it draws.
+/// The work of a trial's processes, and the random numbers that it draws.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
     /// They serve a store; they broadcast if this is none.
@@ -217,12 +217,12 @@ impl<R: Told> Director<'_, R> {
         Ok(())
     }
 
-    /// What all processes wrote until now.
+    /// Records that all processes wrote until now.
     pub(super) fn entries(&self) -> impl Iterator<Item = &R> {
         self.processes.iter().flat_map(|process| &process.entries)
     }
 
-    /// How many more records there is memory for.
+    /// Number of further records for which there is memory.
     pub(super) fn room(&self) -> usize {
         let records: usize = self.processes.iter().map(|process| process.entries.len()).sum();
         (RECORDS_SIZE_MAX / size_of::<R>()).saturating_sub(records)
@@ -239,7 +239,7 @@ impl<R: Told> Director<'_, R> {
         &self.processes[self.current[place]]
     }
 
-    /// Whether all deliver in one view that has all of them, newer than this one.
+    /// Returns true if all deliver in one view that has all of them, newer than this one.
     fn are_together(&self, newer_than: u64) -> bool {
         let view = self.at(0).seen.view;
         let is_there = |place: usize| {
@@ -249,7 +249,7 @@ impl<R: Told> Director<'_, R> {
         view > newer_than && (0..self.current.len()).all(is_there)
     }
 
-    /// Whether all others deliver in views that this life is not in.
+    /// Returns true if all others deliver in views that this life is not in.
     fn went_on_without(&self, place: usize, life: u64) -> bool {
         let mut others = (0..self.current.len()).filter(|&other| other != place);
         others.all(|other| {

@@ -34,19 +34,19 @@ const WARMUP: u64 = 64;
 /// One trial with a group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BroadcastTrial {
-    /// What carried frames.
+    /// The engine that carried frames.
     pub engine: BroadcastEngine,
-    /// What was promised.
+    /// The guarantee.
     pub kind: BroadcastKind,
     /// Members.
     pub members: usize,
-    /// What each receiver suffered.
+    /// Faults at each receiver.
     pub faults: FaultProfile,
     /// By which it is repeated.
     pub seed: u64,
     /// Payload of a frame, bytes.
     pub frame: usize,
-    /// What was asked for.
+    /// The frame size that was asked for.
     #[serde(default)]
     pub frame_asked: FrameSize,
     /// Messages that every member delivered.
@@ -61,9 +61,9 @@ pub struct BroadcastTrial {
     pub misordered: u64,
     /// Bus messages that all members sent, of any kind.
     pub frames_sent: u64,
-    /// That arrived, at all members.
+    /// Bus messages that arrived, at all members.
     pub frames_arrived: u64,
-    /// That were lost or altered before they arrived, at all members.
+    /// Bus messages that were lost or altered before they arrived, at all members.
     pub frames_lost: u64,
     /// Frames that members got as repairs.
     pub repaired: u64,
@@ -88,23 +88,23 @@ pub struct FloorTrial {
     /// Bytes of a datagram: as many as a group's has. 0 in runs of before, in which it had `size`, heads and all.
     #[serde(default)]
     pub datagram: usize,
-    /// Who makes the datagrams.
+    /// Maker of the datagrams.
     #[serde(default)]
     pub datagrams: Datagrams,
     /// Datagrams that were sent.
     pub sent: u64,
-    /// That the slowest receiver got.
+    /// Datagrams that the slowest receiver got.
     pub received: u64,
     /// From the first one until its last one.
     pub duration_ns: u64,
-    /// Whether bare runs were sent as one, and came as one.
+    /// True if bare runs were sent as one, and true if they came as one.
     pub merged: [bool; 2],
 }
 
-/// What stands in the summary under `broadcast`.
+/// Contents of the summary under `broadcast`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BroadcastOverall {
-    /// Who broadcast.
+    /// Members that broadcast.
     pub senders: Senders,
     /// Size of a message, bytes.
     pub message: usize,
@@ -347,7 +347,7 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
     rows.iter().map(of).collect()
 }
 
-/// Whether our own cells kept what is promised; what others did not keep is a doubt.
+/// Returns true if our own cells kept what is promised; a promise that others did not keep is a doubt.
 fn has_kept(summary: &Summary) -> bool {
     let is_other = |engine: &str| OtherSystem::value_variants().iter().any(|system| system.name() == engine);
     let mut ours = summary.results.iter().filter(|row| !is_other(&row.cell.engine));

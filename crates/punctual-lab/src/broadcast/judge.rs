@@ -1,4 +1,4 @@
-//! Whether all members delivered the same as it was sent, in the order that is promised; and when the last of them had each message.
+//! Checks whether all members delivered messages as they were sent, in the promised order; and finds when the last member had each one.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use super::protocol::{MemberEnd, ROWS_MAX, Row};
 use crate::explain::kept::ThreadWindows;
 use crate::sample::{Outcome, Samples};
 
-/// What a member says of its first messages, and of those that it broadcast.
+/// A member's report of its first messages, and of those that it broadcast.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Delivered {
     pub(super) rows: Vec<Row>,
     pub(super) hashes: Vec<u64>,
-    /// What its thread went through, where messages are due at instants.
+    /// History of its thread, where messages are due at instants.
     pub(super) windows: Option<ThreadWindows>,
 }
 
-/// What became of a trial's messages.
+/// Outcome of a trial's messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Judgement {
     /// A row per message of the first so many: from its broadcast to its delivery at the last member.
@@ -103,7 +103,7 @@ fn id(row: Option<&Row>) -> Option<(u64, u64)> {
     row.map(|row| (row.sender, row.number))
 }
 
-/// Whether what all members delivered at this place was sent so, and when the last did.
+/// Outcome at this place, by whether all members delivered the message as it was sent, and the instant when the last did.
 fn fate(members: &[(MemberEnd, Delivered)], stream: &Stream<'_>, place: usize) -> (Outcome, u64) {
     let mut last_ns = 0;
     for rows in stream {

@@ -1,5 +1,5 @@
-//! What a trial keeps to be explained whose messages are due at instants: of each member what it delivered, in stages, and the threads
-//! of all members.
+//! Record of a trial whose messages are due at instants, kept to be explained: each member's deliveries, in stages, and the threads of
+//! all members.
 
 use std::collections::HashMap;
 
@@ -19,18 +19,18 @@ use crate::sample::{Outcome, Samples, StageColumn};
 /// The stages of a message to one member: until it was sent; until the first member delivered it; until this one did.
 const STAGES: [&str; 3] = ["sent", "medium", "woken"];
 
-/// Who sends, who gives the order, who delivers.
+/// Roles: the member that sends, the one that gives the order, the one that delivers.
 const ROLES: [&str; 3] = ["sender", "sequencer", "receiver"];
 
 /// Late spans of one trial that keep the kernel's trace around them, the longest.
 const TRACED_MAX: usize = 24;
 
-/// Who a member is.
+/// Name of a member.
 fn name(place: usize) -> String {
     format!("{MEMBER}{place}")
 }
 
-/// Which message: its sender, and its number there.
+/// Identity of a message: its sender, and its number there.
 type MessageId = (u64, u64);
 
 /// Instants of a message at a member, nanoseconds of `CLOCK_MONOTONIC`.
@@ -196,8 +196,8 @@ impl Instants {
     }
 }
 
-/// Whose each stage is. Who sends and who gives the order may be two; no stamp tells one from the other, nor from a majority that is
-/// waited for. Without an order nobody gives one.
+/// Owner of each stage. The sender and the member that gives the order may be two; no stamp tells one from the other, nor from a
+/// majority that is waited for. Without an order nobody gives one.
 fn owners(is_ordered: bool) -> Vec<StageOwner> {
     let [sent, medium, woken] = STAGES;
     let [sender, sequencer, receiver] = ROLES;

@@ -1,4 +1,4 @@
-//! What a member's process writes down of its lives, and the folder where it does. What is written stays when the process is killed.
+//! Records that a member's process writes of its lives, and the folder for them. Written records stay when the process is killed.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) fn log_path(folder: &Path, place: usize, incarnation: u64) -> PathBuf
     folder.join(format!("{place}.{incarnation}"))
 }
 
-/// Whether a file of this name is in the folder.
+/// Returns true if a file of this name is in the folder.
 pub(super) fn is_ordered(folder: &Path, name: &str) -> bool {
     folder.join(name).exists()
 }
@@ -41,7 +41,7 @@ pub(super) trait Told: Record {
     fn note(&self, seen: &mut Seen);
 }
 
-/// What a process's log said last.
+/// Latest state in a process's log.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) view: u64,
@@ -103,9 +103,9 @@ impl LogWriter {
 /// The other end: reads while the process writes, and after its end.
 pub(super) struct LogReader<R> {
     file: File,
-    /// What was read and makes no whole record yet.
+    /// Bytes that were read and make no whole record yet.
     rest: Vec<u8>,
-    /// What was read until now.
+    /// Records that were read until now.
     pub(super) records: Vec<R>,
 }
 

@@ -1,4 +1,4 @@
-//! A member's process: joins, broadcasts its share, and delivers until it has everything. What it delivers it hashes.
+//! A member's process: joins, broadcasts its share, and delivers until it has everything. It hashes what it delivers.
 
 use std::time::{Duration, Instant};
 
@@ -26,10 +26,10 @@ use crate::load::watch::SLOW;
 use crate::run::Requests;
 use crate::run::rows::bytes_of;
 
-/// How long all may take to meet, and how long nothing may come while messages are missing that are due.
+/// Longest time for all to meet, and longest silence while messages are missing that are due.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long nothing may come while messages are missing: until the next is due, none can.
+/// Longest silence while messages are missing: until the next is due, none can come.
 fn silence_max(paced: Option<Paced>) -> Duration {
     PATIENCE + paced.map_or(Duration::ZERO, |paced| Duration::from_nanos(paced.period_ns))
 }
@@ -37,7 +37,7 @@ fn silence_max(paced: Option<Paced>) -> Duration {
 /// On a machine with few processors some members do not run for a while: whoever is silent for less is not suspected.
 pub(super) const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
-/// How long a sender without credit waits for something to deliver before it tries again.
+/// Time that a sender without credit waits for something to deliver before it tries again.
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_micros(200);
 
 /// Heartbeats behind the last message in which no other may come: whatever was held twice or is repaired once more comes with one.
@@ -149,7 +149,7 @@ pub(super) fn hash_of(sender: u64, payload: &[u8]) -> u128 {
     XxHash3_128::oneshot_with_seed(sender, payload)
 }
 
-/// What was delivered, one message after the other.
+/// Digest of the delivered messages, one after the other.
 #[derive(Debug, Default)]
 struct Digest {
     content: u128,
@@ -290,7 +290,7 @@ pub(super) fn prefix(payload: &[u8]) -> [u64; 2] {
     [word(0), word(8)]
 }
 
-/// What came of a trial until now.
+/// Results of a trial until now.
 #[derive(Default)]
 struct Progress {
     sent: u64,
@@ -332,7 +332,7 @@ impl Running {
             sleep_precisely();
             WindowLog::of_this_thread(WINDOWS_MAX)
         });
-        // Whoever is told later delivers meanwhile: it has the others' first messages then.
+        // A member that is told later delivers meanwhile: it has the others' first messages then.
         while let Some(rest) = at_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0) {
             check_interrupt(progress.delivered, all)?;
             self.deliver(&mut progress, Duration::from_nanos(rest))?;
@@ -357,7 +357,7 @@ impl Running {
         let mut end = self.end(&progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
         let damaged_now = KernelFaults::counts(self.faults.as_ref())?;
         end.packets_damaged = [0, 1, 2].map(|place| damaged_now[place] - damaged[place]);
-        // What comes now is too much, and is judged with all else. The time that is measured is over.
+        // A message that comes now is one too many, and is judged with all else. The time that is measured is over.
         let until = Instant::now() + HEARTBEATS_AFTER * self.heartbeat;
         while let Some(rest) = until.checked_duration_since(Instant::now()) {
             self.deliver(&mut progress, rest)?;
@@ -367,7 +367,7 @@ impl Running {
         Ok(((end, log.map(WindowLog::finish)), bytes))
     }
 
-    /// What is measured until now.
+    /// Measurements until now.
     fn end(&mut self, progress: &Progress, before: (&Ledger, &GroupAccount), cpu_ns: u64) -> MemberEnd {
         let ended_ns = monotonic_ns();
         let (ledger, account) = (self.node.ledger(), self.group.account());
@@ -409,13 +409,13 @@ impl Running {
         Ok(WAIT_MAX)
     }
 
-    /// How long until a message of this member is due, if it is not yet.
+    /// Time until a message of this member is due, if it is not yet.
     fn until_due(&self, number: u64, at_ns: u64) -> Option<Duration> {
         let due_ns = at_ns + self.plan.paced?.due_ns(number, self.plan.place as u64, self.plan.senders);
         due_ns.checked_sub(monotonic_ns()).filter(|&rest| rest > 0).map(Duration::from_nanos)
     }
 
-    /// What comes next, if something does.
+    /// Delivers what comes next, if something does.
     fn deliver(&mut self, progress: &mut Progress, timeout: Duration) -> Result<(), String> {
         match self.group.deliver(timeout) {
             Ok(Delivery::Message(message)) => {

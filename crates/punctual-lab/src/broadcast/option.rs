@@ -1,4 +1,4 @@
-//! What is measured.
+//! Settings of the measurement.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::kv::option::KvSettings;
 use crate::units::{OptionName, size_in};
 
-/// What carries frames.
+/// The engine that carries frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BroadcastEngine {
@@ -25,7 +25,7 @@ pub enum BroadcastEngine {
     Udp,
     /// Raw Ethernet
     Ethernet,
-    /// What another system takes.
+    /// The medium of another system.
     #[value(skip)]
     #[serde(untagged)]
     Other(OtherSystem),
@@ -54,18 +54,18 @@ impl BroadcastEngine {
         }
     }
 
-    /// Whether it is a system of others.
+    /// Returns true if it is a system of others.
     pub fn is_other(self) -> bool {
         matches!(self, Self::Other(_))
     }
 
-    /// Whether members stand in network namespaces of their own.
+    /// Returns true if members stand in network namespaces of their own.
     pub fn is_of_a_network(self) -> bool {
         self != Self::Shared
     }
 }
 
-/// What is promised of a message.
+/// The guarantee for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BroadcastKind {
@@ -81,7 +81,7 @@ pub enum BroadcastKind {
 }
 
 impl BroadcastKind {
-    /// Whether all members deliver the messages of all senders in one order.
+    /// Returns true if all members deliver the messages of all senders in one order.
     pub fn is_ordered(self) -> bool {
         self.guarantee().is_ordered()
     }
@@ -96,7 +96,7 @@ impl BroadcastKind {
     }
 }
 
-/// Who broadcasts.
+/// Members that broadcast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Senders {
@@ -109,7 +109,7 @@ pub enum Senders {
 }
 
 impl Senders {
-    /// How many of so many members.
+    /// Number of senders among so many members.
     pub fn count(self, members: usize) -> usize {
         match self {
             Self::One => 1,
@@ -156,7 +156,7 @@ pub struct FaultProfile {
     pub in_kernel: bool,
 }
 
-/// Who loses and alters what arrives.
+/// The place that loses and alters what arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FaultPlace {
     /// The library, on every frame, as a medium would
@@ -209,7 +209,7 @@ impl FromStr for FaultProfile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameSize {
-    /// What the library takes on this medium
+    /// The payload that the library takes on this medium
     #[default]
     Usual,
     /// So many bytes
@@ -218,11 +218,11 @@ pub enum FrameSize {
     Max,
 }
 
-/// What can be asked for, bytes.
+/// Sizes that can be asked for, bytes.
 const FRAME_SIZES: std::ops::RangeInclusive<usize> = 64..=60_000;
 
 impl FrameSize {
-    /// What a trial's cell is called by, behind a slash, where something was asked for.
+    /// Suffix of a trial's cell name, behind a slash, where something was asked for.
     pub(super) fn in_names(self) -> String {
         match self {
             Self::Usual => String::new(),
@@ -265,7 +265,7 @@ impl FromStr for FrameSize {
     }
 }
 
-/// What members suffer under load.
+/// A disruption of members under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Disruption {
@@ -290,11 +290,11 @@ impl Disruption {
 pub struct Disruptions {
     /// Which.
     pub of: Disruption,
-    /// How many, one after the other.
+    /// Number of disruptions, one after the other.
     pub count: u32,
 }
 
-/// What goes wrong on purpose at the last member, after delivery: to see that it is found.
+/// An error planted at the last member, after delivery: to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Planted {
@@ -304,14 +304,14 @@ pub enum Planted {
     Order,
 }
 
-/// What is asked for.
+/// The settings that are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct BroadcastSettings {
     /// Sizes of groups, in turn.
     pub members: Vec<usize>,
-    /// Who broadcasts.
+    /// Members that broadcast.
     pub senders: Senders,
-    /// What is promised, in turn.
+    /// The guarantees, in turn.
     pub kinds: Vec<BroadcastKind>,
     /// Payload bytes of one trial, delivered at every member.
     pub bytes: u64,
@@ -327,7 +327,7 @@ pub struct BroadcastSettings {
     pub engines: Vec<BroadcastEngine>,
     /// Rounds of all trials.
     pub runs: u32,
-    /// What members suffer, a trial for each. Without any, members only broadcast.
+    /// Disruptions of members, a trial for each. Without any, members only broadcast.
     pub disruptions: Vec<Disruptions>,
     /// Silence after which a member is suspected, in trials where members suffer.
     pub suspect_after: Duration,
@@ -335,7 +335,7 @@ pub struct BroadcastSettings {
     pub seed: u64,
     /// A store in place of messages that mean nothing.
     pub kv: Option<KvSettings>,
-    /// What goes wrong on purpose.
+    /// The planted error.
     pub planted: Option<Planted>,
     /// When messages are due, where not as fast as the group takes them.
     pub paced: Option<Paced>,
@@ -362,7 +362,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// How long messages are due.
+    /// Time for which messages are due.
     pub(super) fn lasts(self) -> Duration {
         Duration::from_nanos(self.each.saturating_mul(self.period_ns))
     }

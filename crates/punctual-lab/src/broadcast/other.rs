@@ -17,17 +17,17 @@ use crate::units::OptionName;
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-broadcast";
 
-/// How to get it.
+/// Advice on how to get it.
 const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Cargo.toml --bin punctual-peer-broadcast, then \
                       peers/target/release/punctual-peer-broadcast build, and say where it is: --peer-broadcast \
                       peers/target/release/punctual-peer-broadcast";
 
-/// How long a program may take to start, to meet the others and to warm up.
+/// Longest time that a program may take to start, to meet the others and to warm up.
 const JOINING_MAX: Duration = Duration::from_secs(60);
 /// And how long for a trial, beside the time in which messages are due: it gives up by itself when nothing comes.
 const TRAVELLING_MAX: Duration = Duration::from_secs(600);
 
-/// Whether there is such a program.
+/// Checks that there is such a program.
 ///
 /// # Errors
 /// There is none, or it does not run: what to do.
@@ -35,13 +35,13 @@ pub fn look_for(program: &Path) -> Result<(), String> {
     run::look_for(program, ADVICE)
 }
 
-/// What it is asked, once it has joined.
+/// A request to it, once it has joined.
 #[derive(Serialize)]
 enum OtherRequest {
     Go { at_ns: u64 },
 }
 
-/// What it brings back. Rows and hashes follow as bytes.
+/// Its result. Rows and hashes follow as bytes.
 #[derive(Deserialize)]
 struct OtherEnd {
     ended_ns: u64,
@@ -60,7 +60,7 @@ struct OtherEnd {
 pub(super) struct OtherMember {
     worker: Worker,
     faults: Option<KernelFaults>,
-    /// How long messages are due, where they are due at instants.
+    /// Time for which messages are due, where they are due at instants.
     lasts: Duration,
 }
 

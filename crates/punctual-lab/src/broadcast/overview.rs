@@ -1,4 +1,4 @@
-//! What `punctual run broadcast` says: speed beside bare multicast and the published table, and what it took.
+//! Output of `punctual run broadcast`: speed beside bare multicast and the published table, and its costs.
 
 use super::beside::{self, latency};
 use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
@@ -12,7 +12,7 @@ use crate::stats::middle;
 use crate::summary::Summary;
 use crate::units::{OptionName, count, dash, fixed};
 
-/// What the summary holds of it.
+/// The summary's part about it.
 fn overall(summary: &Summary) -> Option<BroadcastOverall> {
     summary.added("broadcast")
 }
@@ -202,7 +202,7 @@ fn shares(
     [share(floor), share(clean.map(|group| speed_of(group)))]
 }
 
-/// What it took, for each message.
+/// Costs, for each message.
 fn costs(groups: &[Trials<'_>]) -> Section {
     let mut columns = keys();
     columns

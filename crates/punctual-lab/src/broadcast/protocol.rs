@@ -1,4 +1,4 @@
-//! What the experiment and its members tell each other, a JSON line at a time; nothing is said while messages travel.
+//! Messages between the experiment and its members, a JSON line at a time; nothing is said while messages travel.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -34,21 +34,21 @@ pub(super) struct MemberPlan {
     pub(super) frame: FrameSize,
     /// Frames of one sender that not all have taken, where it is not the library's.
     pub(super) window: Option<usize>,
-    /// What is promised.
+    /// The guarantee.
     pub(super) kind: BroadcastKind,
-    /// What arrives here suffers this.
+    /// Faults of everything that arrives here.
     pub(super) faults: FaultProfile,
     /// Of faults and content.
     pub(super) seed: u64,
-    /// What carries messages.
+    /// The medium that carries messages.
     pub(super) medium: Medium,
     /// The kernel computes and looks at checksums of what is sent: a flipped bit is found by it, whoever sends.
     pub(super) has_checksums: bool,
-    /// What goes wrong here on purpose.
+    /// The planted error here.
     pub(super) planted: Option<Planted>,
 }
 
-/// What carries messages of a group.
+/// The medium that carries messages of a group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Medium {
     /// Frames on a bus.
@@ -61,7 +61,7 @@ pub(super) enum Medium {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OtherPlan {
     pub(super) system: OtherSystem,
-    /// What makes it.
+    /// The program that makes it.
     pub(super) program: PathBuf,
     /// Of all members, by their places.
     pub(super) addresses: Vec<Ipv4Addr>,
@@ -70,7 +70,7 @@ pub(super) struct OtherPlan {
 /// One trial, as a process sees it that may be killed or stopped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ProcessPlan {
-    /// What it has in common with other members. It broadcasts until it is told to stop.
+    /// Its part in common with other members. It broadcasts until it is told to stop.
     pub(super) member: MemberPlan,
     /// Processes that were at this place before.
     pub(super) incarnation: u64,
@@ -88,16 +88,16 @@ pub(super) struct FloorPlan {
     /// The group, and the address of the interface.
     pub(super) group: SocketAddr,
     pub(super) interface: Ipv4Addr,
-    /// Whether it sends, or receives.
+    /// True if it sends; otherwise it receives.
     pub(super) sends: bool,
     /// Datagrams, and the bytes of each.
     pub(super) count: u64,
     pub(super) size: usize,
-    /// Who makes the datagrams.
+    /// Maker of the datagrams.
     pub(super) datagrams: Datagrams,
 }
 
-/// What a member is asked.
+/// A request to a member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum MemberRequest {
     /// Open a node, join, and wait until all have.
@@ -112,14 +112,14 @@ pub(super) enum MemberRequest {
     Floor(FloorPlan),
 }
 
-/// What a member says when it has joined.
+/// A member's answer when it has joined.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Joined {
     /// Payload of a frame.
     pub(super) frame: usize,
 }
 
-/// What a member brings back. Rows of its messages follow as bytes.
+/// A member's result. Rows of its messages follow as bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct MemberEnd {
     /// When it had delivered everything, on `CLOCK_MONOTONIC`.
@@ -137,7 +137,7 @@ pub(super) struct MemberEnd {
     /// Bus messages that it sent, and that arrived here.
     pub(super) frames_sent: u64,
     pub(super) frames_arrived: u64,
-    /// That were lost or altered on the way here.
+    /// Bus messages that were lost or altered on the way here.
     pub(super) frames_lost: u64,
     /// Frames that it got as repairs.
     pub(super) repaired: u64,
@@ -152,17 +152,17 @@ pub(super) struct MemberEnd {
     pub(super) hashes: usize,
 }
 
-/// What a member brings back, and what its thread went through.
+/// A member's result, and the history of its thread.
 pub(super) type MemberAnswer = (MemberEnd, Option<ThreadWindows>);
 
-/// What a process brings back from multicast without a group.
+/// A process's result from multicast without a group.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FloorEnd {
     /// When the last datagram was sent or came.
     pub(super) ended_ns: u64,
     /// Datagrams.
     pub(super) count: u64,
-    /// Whether runs were sent as one.
+    /// True if runs were sent as one.
     pub(super) merged: bool,
 }
 
@@ -195,7 +195,7 @@ impl rows::Row<5> for Row {
     }
 }
 
-/// What follows an answer: rows, then hashes. `None` if there are not so many.
+/// Reads the data behind an answer: rows, then hashes. `None` if there are not so many.
 pub(super) fn read_rows(bytes: &[u8], rows: usize) -> Option<(Vec<Row>, Vec<u64>)> {
     let (rows, hashes) = bytes.split_at_checked(rows * Row::SIZE)?;
     Some((rows_of(rows), rows_of(hashes)))

@@ -15,7 +15,7 @@ const SPEEDS: [((u32, u32), [f64; 3]); 5] = [
     ((30, 10), [9.00, 6.94, 6.13]),
 ];
 
-/// What was printed for such a group and such faults, MB/s. Nothing was for messages without order.
+/// Speed that was printed for such a group and such faults, MB/s. Nothing was for messages without order.
 pub(super) fn speed(kind: BroadcastKind, members: usize, faults: FaultProfile) -> Option<f64> {
     if !kind.is_ordered() {
         return None;

@@ -46,7 +46,7 @@ pub(super) struct TrialPlan {
     pub(super) seed: u64,
 }
 
-/// What a trial brought.
+/// Result of a trial.
 pub(super) struct Travelled {
     pub(super) started_ns: u64,
     pub(super) frame: usize,
@@ -108,7 +108,7 @@ impl BroadcastTestbed {
         self.namespaces.get(place).map_or_else(|| Worker::start("member"), |held| held.start("member"))
     }
 
-    /// What a process at a place is told first, also one that comes in place of another.
+    /// First instruction to a process at a place, also to one that comes in place of another.
     fn prepare(&self, place: usize) -> Prepare {
         Prepare { apart: false, cpu: if self.pins { cpu_of(place) } else { None } }
     }

@@ -1,4 +1,4 @@
-//! What is made in turn: sizes of groups, then faults, then engines, kinds, frames, and what members suffer.
+//! The turns: sizes of groups, then faults, then engines, kinds, frames, and disruptions of members.
 
 use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::KvTurn;
@@ -6,7 +6,7 @@ use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams
 use super::testbed::TrialPlan;
 use crate::units::OptionName;
 
-/// What is made in a turn.
+/// The work of one turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turn {
     /// Multicast to so many members, without a group, in datagrams as large as those of frames with so much payload.
@@ -95,7 +95,7 @@ fn stores(settings: &BroadcastSettings, kv: &KvSettings, plan: TrialPlan) -> Vec
     kv.reads.iter().flat_map(one).collect()
 }
 
-/// What a turn is called while it is made.
+/// Name of a turn while it is made.
 pub(super) fn name(turn: &Turn) -> String {
     match turn {
         Turn::Floor(members, datagrams, size) => {

@@ -31,10 +31,10 @@ pub struct BroadcastArguments {
     /// Members, one group for each number [default: 4,7,10; with --kills, --stops, --app or --against 4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=32))]
     members: Vec<u8>,
-    /// Who broadcasts [default: 1; with --kills or --stops all]
+    /// Members that broadcast [default: 1; with --kills or --stops all]
     #[arg(long, value_enum)]
     senders: Option<Senders>,
-    /// What is promised of a message, in turn
+    /// Guarantee for a message, in turn
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', default_value = "ab")]
     kind: Vec<BroadcastKind>,
     /// Payload that every member delivers in a trial, such as 20M, 1G [default: 16M]
@@ -54,11 +54,11 @@ pub struct BroadcastArguments {
     /// --stops or --app 0/0; with --against 0/0,1/0,3/1]
     #[arg(long, value_name = "LOSS/FLIPS", value_delimiter = ',')]
     faults: Vec<FaultProfile>,
-    /// Who makes them: the library, on every frame, or a program in the kernel, on every packet (root, media of a network) [default:
-    /// receiver; with --against kernel]
+    /// Maker of the faults: the library, on every frame, or a program in the kernel, on every packet (root, media of a network)
+    /// [default: receiver; with --against kernel]
     #[arg(long, value_enum, value_name = "PLACE")]
     faults_in: Option<FaultPlace>,
-    /// What carries frames, in turn [default: shared,multicast; with --against multicast]
+    /// Engines that carry frames, in turn [default: shared,multicast; with --against multicast]
     #[arg(long, value_enum, value_name = "ENGINE", value_delimiter = ',')]
     engine: Vec<BroadcastEngine>,
     /// Groups of other systems, in turn with ours
@@ -67,7 +67,7 @@ pub struct BroadcastArguments {
     /// The program that makes their members
     #[arg(long, value_name = "PROGRAM", default_value = other::PROGRAM)]
     peer_broadcast: PathBuf,
-    /// How often all trials are made, in turn
+    /// Rounds of all trials, in turn
     #[arg(long, alias = "runs", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Kill members under load, one after the other: another process comes in the place of each
@@ -88,7 +88,7 @@ pub struct BroadcastArguments {
     /// Record which thread each processor ran, for punctual explain (root); with --period
     #[arg(long)]
     trace: bool,
-    /// What goes wrong on purpose, to see that it is found
+    /// Error to plant on purpose, to see that it is found
     #[arg(long, hide = true, value_enum)]
     plant: Option<Planted>,
 }
@@ -115,7 +115,7 @@ const COMPARED: [(u32, u32); 3] = [(0, 0), (10, 0), (30, 10)];
 /// Suspicion, where nothing else is said: on a machine with few processors some members do not run for a while.
 const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
-/// What is possible: below, heartbeats of 10 ms are late too often; above, a trial takes hours.
+/// The possible values: below, heartbeats of 10 ms are late too often; above, a trial takes hours.
 const SUSPECT_AFTER_MIN: Duration = Duration::from_millis(50);
 const SUSPECT_AFTER_MAX: Duration = Duration::from_secs(10);
 
@@ -151,7 +151,7 @@ fn engines(arguments: &BroadcastArguments) -> Vec<BroadcastEngine> {
     }
 }
 
-/// Whether the rest of what is asked for goes with other systems, if there are any, and whether their program is there.
+/// Checks that the rest of the request goes with other systems, if there are any, and that their program is there.
 fn check_others(arguments: &BroadcastArguments, is_table: bool) -> Result<(), Failure> {
     if arguments.against.is_empty() {
         return Ok(());
@@ -229,7 +229,7 @@ fn settings(arguments: &BroadcastArguments) -> Result<BroadcastSettings, Failure
     })
 }
 
-/// What is promised: where members suffer, one sequence of all messages is checked.
+/// The guarantees: where members suffer, one sequence of all messages is checked.
 fn kinds(arguments: &BroadcastArguments, is_table: bool) -> Result<Vec<BroadcastKind>, Failure> {
     let mut kinds = arguments.kind.clone();
     kinds.dedup();
@@ -250,7 +250,7 @@ fn frames(arguments: &BroadcastArguments, is_table: bool) -> Result<Vec<FrameSiz
     Ok(if arguments.frame.is_empty() { usual } else { arguments.frame.clone() })
 }
 
-/// What is asked of a store, if there is one, and whether the rest of what is asked for goes with it.
+/// Settings of a store, if there is one, checked against the rest of the request.
 fn store(
     arguments: &BroadcastArguments,
     members: usize,
@@ -299,7 +299,7 @@ fn paced(arguments: &BroadcastArguments, senders: usize) -> Result<Option<Paced>
     Ok(Some(Paced { period_ns, each }))
 }
 
-/// What members suffer, and whether the rest of what is asked for goes with it.
+/// Disruptions of members, checked against the rest of the request.
 fn disruptions(arguments: &BroadcastArguments) -> Result<Vec<Disruptions>, Failure> {
     let of = |of: Disruption, count: Option<u32>| count.map(|count| Disruptions { of, count });
     let all = [of(Disruption::Kill, arguments.kills), of(Disruption::Stop, arguments.stops)];

@@ -30,7 +30,7 @@ pub struct CausesArguments {
     /// Two at once so often, by tier 1 [default: twice as often as --injections]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=10000))]
     pairs: Option<usize>,
-    /// What user space saw alone (0), or with the kernel's trace too (1, root)
+    /// Observations of user space alone (0), or with the kernel's trace too (1, root)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     tier: u8,
     /// Repeats the order, instants and lengths

@@ -21,9 +21,9 @@ use crate::units::percent;
 /// Options of the comparison.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// What to compare with: a run, several between commas, or a folder of runs
+    /// Runs to compare with: one, several between commas, or a folder of runs
     pub a: String,
-    /// What is compared: the same
+    /// Runs to compare: the same
     pub b: String,
     /// Make the runs first: A and B are commands that measure, run in turn
     #[arg(long)]
@@ -73,7 +73,7 @@ pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
     show(&comparison, [&a, &b], arguments)
 }
 
-/// Whether some cell is in all runs.
+/// Checks that some cell is in all runs.
 fn check_common(a: &[Run], b: &[Run]) -> Result<(), Failure> {
     let is_everywhere = |cell: &CellId| a.iter().chain(b).all(|run| run.trials_of(cell).next().is_some());
     if a.iter().flat_map(Run::cells).any(|cell| is_everywhere(&cell)) {
@@ -94,7 +94,7 @@ fn show(
     print(&text::page(&parts::run_comparison(comparison), Screen::stdout()))
 }
 
-/// What the user wrote for one side: runs, or folders of runs, separated by commas. Each run counts once, however often it is named.
+/// The user's entry for one side: runs, or folders of runs, separated by commas. Each run counts once, however often it is named.
 fn named(side: &str) -> Result<Vec<PathBuf>, Failure> {
     // A comma may be part of a name.
     let parts: Vec<&str> = if Path::new(side).exists() { vec![side] } else { side.split(',').collect() };

@@ -24,10 +24,10 @@ pub struct EchoArguments {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9930", value_parser = address)]
     listen: SocketAddr,
-    /// What to understand
+    /// Protocol to understand
     #[arg(long, value_enum, default_value_t)]
     protocol: Protocol,
-    /// How it waits and sends
+    /// Way of waiting and sending
     #[arg(long = "wake", alias = "option", value_enum, value_name = "WAY", default_value = "blocking")]
     way: Way,
     /// Urgency of its thread: other, nice:N, slice:US, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
@@ -36,7 +36,7 @@ pub struct EchoArguments {
     /// Processor to run on
     #[arg(long, value_name = "N", value_parser = processor)]
     cpu: Option<usize>,
-    /// Which of the kernel's stamps to take
+    /// Stamps of the kernel to take
     #[arg(long, value_enum, default_value_t)]
     stamps: Stamps,
     /// Interface, for packet and xdp
@@ -45,7 +45,7 @@ pub struct EchoArguments {
     /// Largest payload, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = size_in(1..=DATAGRAM_SIZE_MAX))]
     size: usize,
-    /// How long the kernel polls the device, µs
+    /// Time that the kernel polls the device, µs
     #[arg(long, value_name = "US", default_value_t = 50)]
     busy_poll: u32,
 }

@@ -31,7 +31,7 @@ pub struct ExplainArguments {
     /// Draw one message: its stages, and what the thread of its slowest went through
     #[arg(long, value_name = "N")]
     message: Option<u64>,
-    /// What user space saw alone (0), or with the kernel's trace (1)
+    /// Observations of user space alone (0), or with the kernel's trace (1)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     tier: u8,
     /// Write what the trace saw around late messages, for ui.perfetto.dev
@@ -111,7 +111,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     print(&text::page(&all, Screen::stdout()))
 }
 
-/// What is explained.
+/// The source that is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Processes,
@@ -131,7 +131,7 @@ impl Source {
     }
 }
 
-/// Whether all that is asked for goes with what is explained: what would be passed over is refused.
+/// Checks that all requested options go with the explained source: an option that would be passed over is refused.
 fn check(arguments: &ExplainArguments, source: Source) -> Result<(), Failure> {
     use Source::{Log, Processes, Run, Trace};
     let refused = |text: String| Err(Failure::Usage(text));
@@ -162,7 +162,7 @@ fn check(arguments: &ExplainArguments, source: Source) -> Result<(), Failure> {
     }
 }
 
-/// What a trial lost, with its place.
+/// Losses of a trial, with its place.
 fn loss_json(one: &TrialExplained) -> Option<Value> {
     let mut value = json!(one.lost.as_ref()?);
     value["name"] = json!(one.cell.name);
@@ -240,7 +240,7 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
     print(&text::page(&all, Screen::stdout()))
 }
 
-/// What `punctual watch` left for a log, and what of that could not be read.
+/// Traces that `punctual watch` left for a log, and notes on those that could not be read.
 fn traces(file: &Path, arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<TraceFile>, Vec<String>) {
     let Some(log) = log.filter(|_| arguments.tier > 0) else { return Default::default() };
     let beside = trace_file::beside(file);

@@ -15,7 +15,7 @@ use crate::report::text::{self, Screen};
 /// Largest scenario that is read, bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
 
-/// What is run if nothing else was asked for.
+/// The scenario that is run if nothing else was asked for.
 const EXAMPLE: &str = include_str!("../../../../docs/groups-scenario.txt");
 
 /// Options of the experiment.
@@ -24,7 +24,7 @@ pub struct GroupsArguments {
     /// Where vehicles drive: lines `cell METRES`, `period TIME`, `at TIME VEHICLE X Y`, `end TIME` [default: docs/groups-scenario.txt]
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
-    /// What carries the messages
+    /// Medium that carries the messages
     #[arg(long, value_enum, default_value_t)]
     pub engine: GroupsMedium,
     /// Write what came of it as JSON to a file, or to standard output with "-"

@@ -37,7 +37,7 @@ pub fn host(arguments: &HostArguments) -> Result<(), Failure> {
         })
         .collect();
     let mut host = json!(facts::host(&read, &[]));
-    // What a run does not keep.
+    // A run does not keep these.
     host["cpus_online"] = json!(read.cpus_online.as_ref().map(Vec::len));
     host["load_average"] = json!(read.load_average);
     let limit = |value: u64| (value != u64::MAX).then_some(value);

@@ -18,10 +18,10 @@ use crate::store::{Header, Run, Store};
 use crate::summary::Host;
 use crate::units::count;
 
-/// What a log does not say.
+/// Text for facts that a log does not tell.
 const UNKNOWN: &str = "unknown";
 
-/// Which tool.
+/// Choice of the tool.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
     #[command(subcommand)]
@@ -54,7 +54,7 @@ struct SockperfArguments {
     /// Directory of the run, new or empty [default: runs/TIME-sockperf/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Which load it was: closed for ping-pong, open for under-load
+    /// Load of the log: closed for ping-pong, open for under-load
     #[arg(long, value_enum, default_value = "closed")]
     load: LoadArgument,
     /// Write the summary as JSON to a file, or to standard output with "-"

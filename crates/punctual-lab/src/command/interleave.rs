@@ -21,7 +21,7 @@ use crate::store::vacant_folder;
 /// The runs of both sides.
 pub(super) type MadeRuns = [Vec<PathBuf>; 2];
 
-/// What is to be run in turn.
+/// Runs to be made in turn.
 pub(super) struct Turns<'a> {
     /// Of both sides.
     pub(super) commands: [&'a str; 2],
@@ -31,7 +31,7 @@ pub(super) struct Turns<'a> {
     pub(super) out: Option<&'a Path>,
     pub(super) name: &'a str,
     pub(super) wanted: &'a dyn Fn(&MadeRuns) -> Result<usize, Failure>,
-    /// Whether the first pair can be compared: what it lacks, no other brings.
+    /// Checks that the first pair can be compared: no other pair brings what it lacks.
     pub(super) check: &'a dyn Fn(&MadeRuns) -> Result<(), Failure>,
     /// Changes the host for a run of a side, until what it returns is dropped.
     pub(super) held: &'a dyn Fn(usize) -> Result<Option<Box<dyn Any>>, Failure>,
@@ -87,7 +87,7 @@ pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<Path
     let (bar, place) = (progress(false), vacant_folder(out, name)?);
     bar.set_length(1);
     run(command, &place, &bar).inspect_err(|_| {
-        // What holds something stays.
+        // A folder that holds something stays.
         let _empty = std::fs::remove_dir(&place);
     })?;
     bar.finish_and_clear();
@@ -142,7 +142,7 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
     }
 }
 
-/// How often it is looked for a Ctrl-C: a look is work on the machine that is measured.
+/// Interval between checks for a Ctrl-C: a check is work on the machine that is measured.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Until the command has ended; a Ctrl-C is passed on to all of its processes, once. The second ends them.

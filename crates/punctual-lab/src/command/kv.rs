@@ -8,7 +8,7 @@ use crate::broadcast::kv::option::{KvSettings, Reads};
 use crate::broadcast::kv::trial::CLIENTS_MAX;
 use crate::error::Failure;
 
-/// What a group is used for.
+/// Application of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum App {
     /// A key-value store of which every member has a copy
@@ -18,10 +18,10 @@ pub(super) enum App {
 /// Options of the store.
 #[derive(Debug, Args)]
 pub(super) struct KvArguments {
-    /// What the group is used for, in place of messages that mean nothing: a store, under more and more clients
+    /// Application of the group, in place of messages that mean nothing: a store, under more and more clients
     #[arg(long, value_enum, value_name = "APP")]
     pub(super) app: Option<App>,
-    /// How gets are answered, in turn, with --app kv [default: linearizable,local]
+    /// Ways of answering gets, in turn, with --app kv [default: linearizable,local]
     #[arg(long, value_enum, value_name = "READS", value_delimiter = ',')]
     reads: Vec<Reads>,
     /// Of a hundred operations so many are puts, with --app kv [default: 50]
@@ -38,7 +38,7 @@ pub(super) struct KvArguments {
 
 /// Of each number of clients.
 const STEP: Duration = Duration::from_millis(500);
-/// What is possible: below, too little is seen; above, histories become too long.
+/// The possible values: below, too little is seen; above, histories become too long.
 const STEP_MIN: Duration = Duration::from_millis(100);
 const STEP_MAX: Duration = Duration::from_secs(60);
 
@@ -46,7 +46,7 @@ const PUTS_PERCENT: u32 = 50;
 const KEYS: u32 = 512;
 
 impl KvArguments {
-    /// What is asked of the store, if there is one, and whether that is possible: each number of clients for so long, with so many
+    /// Settings of the store, if there is one, after a check that they are possible: each number of clients for so long, with so many
     /// members at most, which are killed or stopped or not.
     pub(super) fn settings(
         &self,

@@ -9,7 +9,7 @@ use clap_mangen::Man;
 use super::{make_out, print, write_file};
 use crate::error::Failure;
 
-/// Which shell.
+/// Choice of the shell.
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {
     /// The shell

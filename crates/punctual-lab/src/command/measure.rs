@@ -1,4 +1,4 @@
-//! What every command does that measures: find out early what fails, measure into a store, conclude, show.
+//! Steps of every command that measures: find out early what fails, measure into a store, conclude, show.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
     if !summary.results.is_empty() {
         return Ok(());
     }
-    // What was printed above may have been nothing (--quiet): the line stands for itself.
+    // Possibly nothing was printed above (--quiet): the line stands for itself.
     let why = why_nothing(&summary.skipped, interrupted());
     Err(Failure::Machine(format!("nothing could be measured here: {why}")))
 }
@@ -100,7 +100,7 @@ fn why_nothing(skipped: &[Skipped], interrupted: bool) -> String {
     reasons.join("; ")
 }
 
-/// What a process does that the command starts itself.
+/// Role of a process that the command starts itself.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Role {
     /// Answers the client of a survey or a peel

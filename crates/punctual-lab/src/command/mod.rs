@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The action of each verb.
 
 mod broadcast;
 mod causes;
@@ -111,7 +111,7 @@ fn make_out(path: &Path) -> Result<(), Failure> {
 
 /// Writes a page or an object whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
 fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
-    // What a link leads to is written, and the link stays.
+    // The target of a link is written, and the link stays.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match std::fs::metadata(&target) {
         // A device or a pipe is no page that could be put aside.
@@ -129,7 +129,7 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Finds out now whether what `--json` names can be written, not after minutes of measuring. What stands there stays meanwhile.
+/// Finds out now whether what `--json` names can be written, not after minutes of measuring. A file that stands there stays meanwhile.
 fn try_json(json: Option<&Path>) -> Result<(), Failure> {
     let tried = json.filter(|file| *file != Path::new("-")).map(|file| {
         // Of a link: what it leads to.

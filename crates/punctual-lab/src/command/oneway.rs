@@ -33,7 +33,7 @@ pub struct OnewayArguments {
     /// The responder's name there
     #[arg(long, value_name = "NAME", default_value = RESPONDER)]
     to: String,
-    /// How both ends wait
+    /// Way in which both ends wait
     #[arg(long, value_name = "WAKE", default_value_t = Wake::Epoll)]
     wake: Wake,
     /// In 3 s
@@ -50,7 +50,7 @@ pub struct NodeArguments {
     /// Its name there
     #[arg(long, value_name = "NAME", default_value = RESPONDER)]
     name: String,
-    /// How it waits
+    /// Way of waiting
     #[arg(long, value_name = "WAKE", default_value_t = Wake::Epoll)]
     wake: Wake,
 }

@@ -38,7 +38,7 @@ pub(super) struct OutsideArguments {
     pub(super) out: Option<PathBuf>,
 }
 
-/// How long is recorded, and what is late, where nothing else is said.
+/// Time of recording, and threshold of lateness, where nothing else is said.
 const DURATION: Duration = Duration::from_secs(10);
 const THRESHOLD: Duration = Duration::from_millis(1);
 
@@ -48,7 +48,7 @@ impl OutsideArguments {
     }
 }
 
-/// How it is shown.
+/// Form in which it is shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) json: bool,
@@ -88,7 +88,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
             format!("The trace holds {known:.3} s: the processes ended, or more happened than it can hold.")
         });
     }
-    // What was recorded is answered for, also where it cannot be kept.
+    // The recording is evaluated also where it cannot be kept.
     let kept = arguments.out.as_ref().map_or(Ok(()), |path| {
         let span = trace.known().last().map_or((0, 0), |last| (trace.known()[0].0, last.1));
         let file = TraceFile { program: pids(&arguments.pid), log: None, span, trace: trace.clone() };
@@ -127,7 +127,7 @@ pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -
     answer(trace, &threads, arguments, &|_, _| None, call_notes(trace), &file.program, shown)
 }
 
-/// What is not known of a trace on file.
+/// Notes on facts that are not known of a trace on file.
 fn call_notes(trace: &Trace) -> Vec<String> {
     let mut events = trace.cpus.iter().flat_map(|cpu| &cpu.events);
     let has_calls = events.any(|event| matches!(event.1, What::Call { .. }));
@@ -180,7 +180,7 @@ fn value(answer: &Answer, program: &str, tier: u8, notes: &[String]) -> Value {
     })
 }
 
-/// What the kernel counts of each thread without a trace: how long it ran and was ready.
+/// Shows the kernel's counters of each thread, without a trace: the times that it ran and was ready.
 fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     const NOTE: &str = "Sums over all that time, from /proc: what a thread waited for, who ran instead, and how long at once, only the \
                         kernel's trace tells (--tier 1, as root).";
@@ -215,7 +215,7 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     print(&text::page(&[Section::new("Threads").note(NOTE).table(table)], Screen::stdout()))
 }
 
-/// What the kernel counted of a thread meanwhile.
+/// The kernel's counts of a thread meanwhile.
 #[derive(Debug, Serialize)]
 struct CountedThread {
     thread: u32,

@@ -21,14 +21,14 @@ use crate::run::{Common, choose_cpus, hidden};
 pub struct PeelArguments {
     #[command(flatten)]
     common: Common,
-    /// What carries the ping
+    /// Medium that carries the ping
     #[arg(long, value_enum, default_value_t)]
     engine: Medium,
-    /// How the layer of asynchronous reception sleeps: backoff, adaptive, eventfd, epoll; over shared memory also futex, else also
-    /// signal [default: futex over shared memory, else eventfd]
+    /// Way in which the layer of asynchronous reception sleeps: backoff, adaptive, eventfd, epoll; over shared memory also futex, else
+    /// also signal [default: futex over shared memory, else eventfd]
     #[arg(long, value_name = "WAY")]
     wake: Option<Wake>,
-    /// How often all layers are measured, in turn
+    /// Rounds of measuring all layers, in turn
     #[arg(long, value_name = "N", default_value_t = 24, default_value_if("quick", ArgPredicate::IsPresent, "6"), value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
     /// Starts of fresh processes, without each mistake and with it
@@ -40,7 +40,7 @@ pub struct PeelArguments {
     /// Mistakes to make on purpose, to see them found
     #[arg(long, value_enum, value_name = "MISTAKE", value_delimiter = ',')]
     with: Vec<InjectedFault>,
-    /// What is tried against each mistake, in starts that alternate with those without it
+    /// Fix to try against each mistake, in starts that alternate with those without it
     #[arg(long, value_enum, requires = "with")]
     fix: Option<StartFix>,
 }

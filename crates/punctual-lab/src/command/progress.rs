@@ -1,4 +1,4 @@
-//! How far a measurement is, on a terminal.
+//! Progress of a measurement, on a terminal.
 
 use std::io::IsTerminal;
 

@@ -38,13 +38,13 @@ pub struct RecordArguments {
     /// End after so many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// How it waits: in memory spin, or else it looks now and then [default: epoll]
+    /// Way of waiting: in memory spin, or else it looks now and then [default: epoll]
     #[arg(long, value_name = "WAKE")]
     wake: Option<Wake>,
     /// In memory, look so often at least; more often while much is said [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     every: Option<Duration>,
-    /// How urgent its reader is; others go first
+    /// Urgency of its reader; others go first
     #[arg(long, value_name = "CLASS", default_value = "nice:10")]
     sched: Urgency,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct RecordArguments {
     /// Its name on the bus
     #[arg(long, value_name = "NAME", default_value = "record")]
     name: String,
-    /// What came of it, as JSON, to a file, or to standard output with -
+    /// Write the result, as JSON, to a file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ pub(super) struct SealingArguments {
     /// The bus is sealed: a file of keys
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// What the bus is called under the seal, where that is not what the medium tells
+    /// Name of the bus under the seal, where that is not what the medium tells
     #[arg(long, value_name = "NAME", requires = "keys")]
     sealed_as: Option<String>,
 }
@@ -174,7 +174,7 @@ pub(super) fn missing(messages: u64) -> String {
     }
 }
 
-/// What came of it, for people.
+/// The result in words, for people.
 fn words(out: &Path, account: &Account) -> String {
     let totals = &account.totals;
     let mut text = format!(

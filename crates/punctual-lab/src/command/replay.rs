@@ -20,13 +20,13 @@ use crate::units::{count, micros_or_dash};
 /// Options of the player.
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// What punctual record wrote, or a capture of a node
+    /// File that punctual record wrote, or a capture of a node
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The bus, spelled as for punctual record [default: the one that was recorded]
     #[arg(long, value_name = "BUS", value_parser = any_bus)]
     bus: Option<BusPlan>,
-    /// How fast time passes: 2 is twice as fast, 0.5 half as fast, max is without pauses
+    /// Speed of time: 2 is twice as fast, 0.5 half as fast, max is without pauses
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
     /// In memory, wait for readers that are slow
@@ -34,7 +34,7 @@ pub struct ReplayArguments {
     hold_back: bool,
     #[command(flatten)]
     sealing: SealingArguments,
-    /// What came of it, as JSON, to a file, or to standard output with -
+    /// Write the result, as JSON, to a file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ const BACK_NS_MAX: u64 = 1_000_000_000;
 /// A longer pause is said before it is made, nanoseconds.
 const GAP_NS_MAX: u64 = 60_000_000_000;
 
-/// What is to be expected of a file whose instants are unusual.
+/// Warnings about a file whose instants are unusual.
 fn warnings(contents: &Contents, speed: Speed) -> Vec<String> {
     let seconds = |ns: u64| count(ns / 1_000_000_000);
     let back = (contents.back_ns > BACK_NS_MAX).then(|| {

@@ -32,7 +32,7 @@ pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let page = arguments.out.clone().unwrap_or_else(|| arguments.run.join("report.html"));
     write_page(&page, &experiment::page(&run)?).map_err(|failure| match (failure, &arguments.out) {
-        // Whose run it is not may have the page elsewhere.
+        // A user who does not own the run may have the page elsewhere.
         (Failure::Machine(text), None) => Failure::Machine(format!("{text} (--out FILE)")),
         (failure, _) => failure,
     })?;

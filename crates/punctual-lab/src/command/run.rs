@@ -7,7 +7,7 @@ use crate::response::settings::ResponseArguments;
 use crate::survey::SurveyOptions;
 use crate::vehicles::option::VehiclesArguments;
 
-/// Which experiment.
+/// Choice of the experiment.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// One of them; without, they are listed.
@@ -24,11 +24,11 @@ pub enum RunCommand {
     Causes(super::CausesArguments),
     /// Vehicles that drive from cell to cell of a map, each in the keyed group of its cell
     Groups(super::GroupsArguments),
-    /// How long a message takes to another host, each way by itself, with the bound of its error
+    /// Latency of a message to another host, each way by itself, with the bound of its error
     Oneway(super::OnewayArguments),
     /// The same ping at every layer, and what each adds; known mistakes switched on, to see them found
     Peel(super::PeelArguments),
-    /// How fast a host answers a UDP packet, where the time goes, and who was late
+    /// Latency of a host's answer to a UDP packet, where the time goes, and who was late
     Response(Box<ResponseArguments>),
     /// A TCP server whose stages are threads, or tasks in classes, beside the published tables
     Server(Box<super::ServerArguments>),

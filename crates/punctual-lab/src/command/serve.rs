@@ -16,7 +16,7 @@ const HEAD_SIZE_MAX: usize = 8 << 10;
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
 
-/// Who asks has so long to say what and to take the answer, both together: one is answered at a time.
+/// Time that a client has to send its request and to take the answer, both together: one is answered at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers who asks, until Ctrl-C.
@@ -30,12 +30,12 @@ pub(super) fn serve(address: SocketAddr, page: impl Fn() -> String) -> Result<()
     print(&format!("http://{local}/metrics\n"))?;
     while !interrupted() {
         match listener.accept() {
-            // Who goes away has no answer.
+            // A client that goes away has no answer.
             Ok((stream, _)) => drop(answer(&stream, &page)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            // Whoever asked is gone, or there is no descriptor just now.
+            // The client is gone, or there is no descriptor just now.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }

@@ -29,7 +29,7 @@ use crate::units::duration;
 pub struct ServerArguments {
     #[command(flatten)]
     common: Common,
-    /// Who serves [default: all, in turn]
+    /// Models of the server [default: all, in turn]
     #[arg(long, value_enum, value_name = "MODEL", value_delimiter = ',')]
     model: Vec<ServerModel>,
     /// Beside these, in turn
@@ -56,16 +56,16 @@ pub struct ServerArguments {
     /// Workers beside those that serve class 0 alone, one trial of each model with classes for each number
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u8).range(0..=16))]
     lanes: Vec<u8>,
-    /// How urgent the threads of lanes are: other, nice:N, rr:N
+    /// Urgency of the threads of lanes: other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     lane_sched: Urgency,
-    /// How urgent the other workers of the model "classes" are: other, nice:N, rr:N
+    /// Urgency of the other workers of the model "classes": other, nice:N, rr:N
     #[arg(long, value_name = "CLASS", default_value = "other")]
     worker_sched: Urgency,
-    /// What each class but the first gets at least, in thousandths of the time; 7=150: what class 7 does [default: 20]
+    /// Least share of each class but the first, in thousandths of the time; 7=150: that of class 7 [default: 20]
     #[arg(long, value_name = "[CLASS=]PERMILLE", value_delimiter = ',')]
     floor: Vec<Floor>,
-    /// What the model "pollers" takes before it touches its line, one trial for each
+    /// Lock that the model "pollers" takes before it touches its line, one trial for each
     #[arg(long, value_enum, value_name = "LOCK", value_delimiter = ',', default_value = "mutex")]
     lock: Vec<LineLock>,
     /// Each trial once more, beside a task of the last class whose polls last so long, one after the other
@@ -90,7 +90,7 @@ pub struct ServerArguments {
     /// The work as fast as this processor does it, not as slow as the original's
     #[arg(long)]
     native: bool,
-    /// How often all trials are made, in turn
+    /// Rounds of all trials, in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Two numbers of connections, one matrix, a second for each trial
@@ -110,7 +110,7 @@ fn percent(text: &str) -> Result<u32, String> {
 /// All of the time, in thousandths.
 const WHOLE: u32 = 1000;
 
-/// What one class is promised, or each but the first.
+/// Share promised to one class, or to each but the first.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     class: Option<usize>,

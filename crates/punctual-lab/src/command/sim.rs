@@ -17,7 +17,7 @@ use crate::report::section::{Cell, Column, ColumnKind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
 use crate::units::{dash, grouped};
 
-/// Which model.
+/// Choice of the model.
 #[derive(Debug, Args)]
 pub struct SimArguments {
     /// One of them.
@@ -53,7 +53,7 @@ pub enum Model {
 /// Options of a model in a seeded world.
 #[derive(Debug, Args)]
 pub struct WorldArguments {
-    /// Which seeds: the first, and the one after the last
+    /// Range of seeds: the first, and the one after the last
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     pub seeds: Range<u64>,
     /// Run this plan of faults, as a failure prints it, and show what happens
@@ -261,7 +261,7 @@ fn list(as_json: bool) -> String {
     text::page(&[Section::new("Protocols").table(table)], Screen::stdout())
 }
 
-/// What came of one protocol.
+/// Outcome of one protocol.
 struct SimOutcome {
     variant: &'static Variant,
     explored: Exploration<Variant>,

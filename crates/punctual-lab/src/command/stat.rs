@@ -40,7 +40,7 @@ pub struct StatArguments {
     pub every: Duration,
 }
 
-/// What is seen at one look.
+/// State that is seen at one look.
 #[derive(Default)]
 struct Look {
     nodes: Vec<(PageOwner, Ledger)>,
@@ -57,7 +57,7 @@ impl Look {
         }
     }
 
-    /// Whether there is nobody whose counters could change. A member of a group has a node.
+    /// Returns true if there is nobody whose counters could change. A member of a group has a node.
     fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.runtimes.is_empty()
     }
@@ -125,7 +125,7 @@ fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Look, passed: Duration) ->
     Some(new as f64 / passed.as_secs_f64().max(1e-3))
 }
 
-/// What was sent to a node, or by it, and reached nobody.
+/// Messages that were sent to a node, or by it, and reached nobody.
 fn undelivered(ledger: &Ledger) -> u64 {
     ledger.lost() + ledger.no_such_port + ledger.inbox_full + ledger.unread
 }
@@ -174,7 +174,7 @@ fn node_sections(nodes: &[(PageOwner, Ledger)], earlier: &Look, passed: Duration
     [nodes].into_iter().chain(besides).collect()
 }
 
-/// What a runtime did since the look before, or since its start.
+/// Work of a runtime since the look before, or since its start.
 fn since(owner: &RuntimeOwner, metrics: &Metrics, earlier: &Look) -> Metrics {
     earlier.runtime(owner).map_or_else(|| metrics.clone(), |before| metrics.since(before))
 }

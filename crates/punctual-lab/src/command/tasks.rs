@@ -1,4 +1,5 @@
-//! What there is to ask, and what answers: `punctual run` without an experiment, and `punctual` alone before it does the first.
+//! Questions that can be asked, and the commands that answer them: `punctual run` without an experiment, and `punctual` alone before it
+//! does the first.
 
 use super::print;
 use crate::error::Failure;
@@ -6,7 +7,8 @@ use crate::report::parts::WORDS;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{Screen, page};
 
-/// What there is to ask, and what answers: with its heading and its words, it fits a terminal of 24 lines.
+/// Questions that can be asked, and the commands that answer them: with its heading and its words, the list fits a terminal of 24
+/// lines.
 const TASKS: [(&str, &str); 16] = [
     ("how fast is this machine, what should I use", "punctual survey (--quick: 15 s)"),
     ("who was late, at which stage, and why", "punctual run response"),

@@ -28,7 +28,7 @@ use crate::verify::start;
 pub struct VerifyArguments {
     /// The run that is made again: a survey, or one of run response, run vehicles or run peel
     run: PathBuf,
-    /// What is tried: pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota
+    /// Fix to try: pin, class, nice, slice, wake=WAY, sigio-off, prefault, prime, bind-now, untrace, buffers, awake, quota
     #[arg(long, value_name = "FIX")]
     fix: Fix,
     /// Pairs of runs, without it and with it, 5 to 1000 [default: 5; of starts 8]
@@ -74,7 +74,7 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     let again = Again::of(&run, lasts, arguments.trace).map_err(unusable)?;
     let again = fix.missing(again).map_err(unusable)?;
     let with = fix.applied(&again).map_err(|reason| Failure::Usage(format!("--fix: {reason}")))?;
-    // Whether the host can be changed is found out now, and taken back.
+    // The change of the host is tried now, and taken back.
     drop(fix.hold().map_err(Failure::Machine)?);
     try_json(arguments.json.as_deref())?;
     let made = play(&Turns {

@@ -20,13 +20,13 @@ use crate::wakeup::{WakeupOptions, WakeupPlan};
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
 pub struct WakeupArguments {
-    /// What is measured
+    /// Options of the measurement
     #[command(flatten)]
     pub options: WakeupOptions,
     /// Instead: N messages there and back between two processes, with random delays, counting wake-ups that are lost
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000), conflicts_with_all = ["out", "duration", "count", "gap", "load", "all", "rounds", "only", "quick", "all_conditions"])]
     pub soak: Option<u64>,
-    /// How both ends of --soak wait: futex, eventfd, epoll, backoff, adaptive
+    /// Way in which both ends of --soak wait: futex, eventfd, epoll, backoff, adaptive
     #[arg(long, alias = "mechanism", value_name = "WAY", default_value = "futex", requires = "soak")]
     pub wake: Option<Wake>,
     /// Spoil --soak, to see that it notices: take the sleeper's look too early or leave out the sender's notify (wake-ups are
@@ -53,7 +53,7 @@ fn plan(wishes: &WakeupOptions) -> Result<WakeupPlan, Failure> {
     if plan.cells.is_empty() { Err(Failure::Usage(nothing_left(wishes))) } else { Ok(plan) }
 }
 
-/// Which wish leaves nothing to measure.
+/// The wish that leaves nothing to measure.
 fn nothing_left(wishes: &WakeupOptions) -> String {
     let only = wishes.only.as_deref().unwrap_or_default();
     let any_gap = Common { gap: None, ..wishes.common.clone() };

@@ -22,7 +22,7 @@ pub struct WatchArguments {
     duration: Option<Duration>,
 }
 
-/// How often it looks. The rings hold seconds: what counts is that the spans of a burst are not overwritten.
+/// Interval between its looks. The rings hold seconds: what counts is that the spans of a burst are not overwritten.
 const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// Holds the kernel's trace for the programs of this host that keep a log of late messages, until Ctrl-C.

@@ -43,7 +43,7 @@ pub struct Calibration {
     runs: usize,
 }
 
-/// Who is compared with whom, by the number of the run in time.
+/// Runs that are compared with each other, by their number in time.
 struct Draw {
     a: Vec<usize>,
     b: Vec<usize>,

@@ -1,10 +1,10 @@
-//! What runs lack of what was planned: samples that cannot be read, and trials that were never made.
+//! Gaps of runs against their plan: samples that cannot be read, and trials that were never made.
 
 use crate::doubt::{Cause, Doubt};
 use crate::store::Run;
 use crate::summary::Skipped;
 
-/// What one run lacks. Ctrl-C leaves a summary that says so, a killed process none.
+/// Gaps of one run. Ctrl-C leaves a summary that says so, a killed process none.
 pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
     let ends_early = [
         Cause::CutShort { trials: 0 },
@@ -18,7 +18,7 @@ pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
     run.doubts.iter().cloned().chain(early).chain(cut_short).collect()
 }
 
-/// The same of several, each said with its run, and what some of them left out that others have. What all of them left out is no
+/// The same of several, each said with its run, and what some of them left out that others have. A part that all of them left out is no
 /// difference.
 pub(super) fn lacking(runs: &[&Run]) -> Vec<Doubt> {
     let mut doubts: Vec<Doubt> = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn lacking(runs: &[&Run]) -> Vec<Doubt> {
     doubts
 }
 
-/// What this run skipped and some other did not, as far as their summaries say.
+/// Parts that this run skipped and some other did not, as far as their summaries say.
 fn skipped_alone(run: &Run, runs: &[&Run]) -> impl Iterator<Item = Doubt> {
     let by_all = |skip: &&Skipped| {
         let mut others = runs.iter().filter_map(|run| run.summary.as_ref());

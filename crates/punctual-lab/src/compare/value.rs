@@ -1,12 +1,12 @@
-//! What one run says of one cell: a number per aspect, in which differences are ratios. For a lost message, which is infinitely
-//! late, stands what is later than all that came in any of the runs that are compared.
+//! Values of one run for one cell: a number per aspect, in which differences are ratios. For a lost message, which is infinitely late,
+//! stands what is later than all that came in any of the runs that are compared.
 
 use super::{Aspect, Options, Trials};
 use crate::sample::{Outcome, Phase, Samples};
 use crate::stall::{StallRule, steady_ns, steady_stalls};
 use crate::stats::mean;
 
-/// What a lost message counts as, in greatest finite latencies of all runs that are compared: far, yet finite.
+/// Value of a lost message, in greatest finite latencies of all runs that are compared: far, yet finite.
 const LOST_FACTOR: f64 = 10.0;
 /// Anscombe: the root of a Poisson count plus this has a deviation of one half.
 const ROOT_SHIFT: f64 = 0.375;
@@ -89,7 +89,7 @@ impl RunValue {
     }
 }
 
-/// The slowest of each trial. That of a run which lost a message is infinite, however many of its trials lost none.
+/// The slowest of each trial. The value of a run that lost a message is infinite, however many of its trials lost none.
 fn maxima(sorted: &[Vec<f64>], finite_max: f64) -> Value {
     let slowest = || sorted.iter().filter_map(|trial| trial.last().copied());
     let trials: Vec<f64> = slowest().map(f64::ln).collect();

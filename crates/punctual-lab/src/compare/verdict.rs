@@ -20,7 +20,7 @@ const FREEDOM_MIN: usize = 4;
 /// Fewer pairs do not say how far pairs lie apart.
 const PAIRS_JUDGED_MIN: usize = 3;
 
-/// What pairs in turn are to find: so large a ratio of the median, in four of five cases.
+/// Effect that pairs in turn are to find: so large a ratio of the median, in four of five cases.
 pub(super) const FOUND_RATIO: f64 = 1.1;
 const MISSED: f64 = 0.2;
 /// If more pairs are needed, measuring needs another way.
@@ -35,7 +35,7 @@ const DRIFT_LN_MIN: f64 = 0.1;
 /// 5.9 % of comparisons of 26 identical runs erred, since either side may be the run that lies off most; at twice, 1.3 %.
 const RANGES_SINGLE: f64 = 2.0;
 
-/// What the interval rests on.
+/// Basis of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -43,7 +43,7 @@ pub enum Basis {
     Pairs(usize),
     /// Distances between runs of the same thing, so many of them free.
     Runs(usize),
-    /// How far runs lie apart is unknown; a bound is taken for it.
+    /// The distance between runs is unknown; a bound is taken for it.
     Bound,
 }
 
@@ -71,7 +71,7 @@ impl Sides {
         }
         self.history.retain(|run| !is_silent(run));
         if order == Order::Interleaved {
-            // What is shown of a side is then what its ratio is of.
+            // The shown value of a side then comes from the same runs as its ratio.
             let pairs = self.a.len().min(self.b.len());
             self.a.truncate(pairs);
             self.b.truncate(pairs);
@@ -106,13 +106,13 @@ impl Sides {
         aspects.iter().map(|&aspect| self.measure(aspect, alpha(aspect), options)).collect()
     }
 
-    /// What is to be found of the median is less than the clock resolves: no number of pairs finds it.
+    /// Returns true if the effect to be found in the median is less than the clock resolves: no number of pairs finds it.
     pub(super) fn is_unresolved(&self, resolution_ns: u64) -> bool {
         let medians = all(&self.a, Aspect::P50);
         !medians.is_empty() && mean(&medians).exp() * (FOUND_RATIO - 1.0) < resolution_ns as f64
     }
 
-    /// How many pairs in turn would find [`FOUND_RATIO`] of the median, if pairs lie apart as these do.
+    /// Number of pairs in turn that would find [`FOUND_RATIO`] of the median, if pairs lie apart as these do.
     pub(super) fn pairs_needed(&self, options: &Options) -> Option<usize> {
         let squares = self.apart(Aspect::P50);
         let is_known = options.order == Order::Interleaved && squares.freedom + 1 >= PAIRS_JUDGED_MIN;
@@ -171,7 +171,7 @@ impl Sides {
         let matters = ratio(change).max(1.0 / ratio(change)) >= aspect.ratio_min()
             && (aspect == Aspect::StallsPerMinute
                 || (b.exp() - a.exp()).abs() >= options.resolution_ns as f64);
-        // What is infinite on both sides cannot be told apart, and nothing is slower than what is infinite.
+        // Values that are infinite on both sides cannot be told apart, and nothing is slower than an infinite one.
         let difference = match (matters, high < 1.0, low > 1.0) {
             (true, true, _) if shown_b.is_some() => Difference::Faster,
             (true, _, true) if shown_a.is_some() => Difference::Slower,
@@ -255,7 +255,7 @@ fn all(runs: &[RunValue], aspect: Aspect) -> Vec<f64> {
     runs.iter().filter_map(|run| run.get(aspect).all).collect()
 }
 
-/// How far the lowest and the highest lie apart.
+/// Distance between the lowest and the highest.
 fn range(values: &[f64]) -> f64 {
     let (low, high) = values
         .iter()
@@ -268,7 +268,7 @@ fn has_rate(runs: &[RunValue]) -> bool {
     runs.iter().map(|run| run.minutes).sum::<f64>() * 60e9 >= LASTED_NS_MIN as f64
 }
 
-/// What the table shows: the geometric mean over runs, or stalls by minutes.
+/// The value that the table shows: the geometric mean over runs, or stalls by minutes.
 fn shown(runs: &[RunValue], aspect: Aspect) -> Option<f64> {
     if aspect == Aspect::StallsPerMinute {
         let sum = |of: fn(&RunValue) -> f64| runs.iter().map(of).sum::<f64>();
@@ -293,7 +293,7 @@ mod tests {
 
     use crate::stats::Floats;
 
-    /// How far runs of the same thing lie apart, and how.
+    /// Distance between runs of the same thing, and the way it arises.
     #[derive(Clone, Copy, Debug)]
     enum Weather {
         /// By a normal effect.

@@ -107,7 +107,7 @@ impl Endpoint for UdpEndpoint {
     }
 }
 
-/// How the end of a packet socket passes the time without frames.
+/// Way in which the end of a packet socket passes the time without frames.
 #[derive(Debug)]
 enum PacketSleep {
     /// In a signal's sleep, with an event that nobody rings.
@@ -173,7 +173,7 @@ impl Endpoint for PacketEndpoint {
         let Some(slot) = self.socket.sender.claim(message.len()) else { return false };
         slot[..message.len()].copy_from_slice(message);
         self.socket.sender.commit(self.peer);
-        // What the device has no room for now goes with the next flush: sent again, it would go twice.
+        // A frame for which the device has no room now goes with the next flush: sent again, it would go twice.
         let _now_or_later = self.socket.sender.flush();
         true
     }
@@ -197,7 +197,7 @@ impl Endpoint for PacketEndpoint {
         if matches!(sleep, PacketSleep::Never) {
             return poll_until(socket, deadline, |socket| poll(socket).flatten(), |_, _| ());
         }
-        // What came before news were asked for raised none: a look comes before each sleep.
+        // A frame that came before news were asked for raised none: a look comes before each sleep.
         loop {
             match poll(socket) {
                 Some(None) => {}

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::free_addresses;
 
-/// What carries the messages of several processes.
+/// The bus that carries the messages of several processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BusPlan {
     /// UDP among processes that share a multicast group.

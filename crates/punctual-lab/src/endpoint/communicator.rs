@@ -9,7 +9,7 @@ use super::{Endpoint, Received};
 pub struct CommunicatorEndpoint {
     communicator: Communicator,
     target: Target,
-    /// Whether messages are due at instants that the load chose.
+    /// True if messages are due at instants that the load chose.
     due_counts: bool,
 }
 

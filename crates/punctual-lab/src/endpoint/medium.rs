@@ -1,9 +1,9 @@
-//! What carries messages, as experiments are asked for it.
+//! Media of messages, as experiments are asked for them.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What carries messages between processes.
+/// A medium that carries messages between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Medium {

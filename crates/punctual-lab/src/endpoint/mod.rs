@@ -1,4 +1,4 @@
-//! What a load runs over: a communicator, a part of what is below it, or a bare mechanism of the machine with nothing around it.
+//! Endpoints of a load: a communicator, a part of what is below it, or a bare mechanism of the machine with nothing around it.
 
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ pub struct Received {
     pub stages: Option<Stages>,
 }
 
-/// What an end counted by itself, where nobody else counts.
+/// An end's own counts, where nobody else counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EndpointCounts {
     /// Frames that it sent to everybody, where it knows.
     pub broadcast: Option<u64>,
-    /// What became of others, by its name in a ledger, and how many.
+    /// Outcome of the others, by its name in a ledger, and their number.
     pub lost: (&'static str, u64),
 }
 
@@ -52,7 +52,7 @@ pub trait Endpoint {
         self.receive(buffer, Ticks(0))
     }
 
-    /// What it counted until now.
+    /// Its counts until now.
     fn counts(&mut self) -> EndpointCounts {
         EndpointCounts::default()
     }

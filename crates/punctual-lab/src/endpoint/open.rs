@@ -25,7 +25,7 @@ pub const PORT: u16 = 1;
 /// Stages that a communicator records, where nodes stay open.
 const RECORDED: usize = 1024;
 
-/// How much of the library is around the medium.
+/// The part of the library that is around the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stack {
     /// Nothing: the bare mechanism, polled or asleep in it.
@@ -39,31 +39,31 @@ pub enum Stack {
     Communicator,
 }
 
-/// What both ends are told of one trial.
+/// Plan of one trial, for both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPlan {
-    /// What carries messages; `None`: memory of one process.
+    /// Medium of the messages; `None`: memory of one process.
     pub medium: Option<Medium>,
-    /// How much is around it.
+    /// The part of the library around it.
     pub stack: Stack,
-    /// How both ends wait; a bare mechanism spins or sleeps.
+    /// Way in which both ends wait; a bare mechanism spins or sleeps.
     #[serde(with = "by_name")]
     pub wake: Wake,
     /// Payload, bytes.
     pub size: usize,
-    /// Whether messages carry stamps.
+    /// True if messages carry stamps.
     pub stamped: bool,
-    /// Whether they carry a tag.
+    /// True if they carry a tag.
     pub sealed: bool,
-    /// Whether messages are due at instants that the load chooses.
+    /// True if messages are due at instants that the load chooses.
     pub due_counts: bool,
-    /// Whether nodes stay open from trial to trial: start-up is not the hot path.
+    /// True if nodes stay open from trial to trial: start-up is not the hot path.
     pub kept: bool,
     /// `O_ASYNC` on the medium's descriptors, from before the first message on.
     pub interrupted: bool,
     /// Windows that both ends keep of what their threads go through; 0: none.
     pub windows: usize,
-    /// Which trial: names on a bus differ from one to the next, unless nodes are kept.
+    /// Number of the trial: names on a bus differ from one to the next, unless nodes are kept.
     pub number: u32,
 }
 
@@ -84,7 +84,7 @@ pub struct Addresses {
     udp_bare: [SocketAddr; 2],
     /// File of the shared slots.
     slots: PathBuf,
-    /// What is sealed with.
+    /// Keys for sealing.
     pub keys: KeyLine,
 }
 
@@ -154,7 +154,7 @@ fn bind(node: &Node, side: usize, plan: &EndpointPlan) -> Result<(punctual::Comm
     Ok((communicator, Target::port(NAMES[1 - side], port)))
 }
 
-/// What is below a node, alone: an engine; in memory, which has none, a publication and a subscription.
+/// Opens the layer below a node, alone: an engine; in memory, which has none, a publication and a subscription.
 ///
 /// # Errors
 /// In words for people: the machine has no such bus.
@@ -212,7 +212,7 @@ impl Ends {
 
     /// The trial is over: what is not kept is closed.
     pub fn close(&mut self, plan: &EndpointPlan) {
-        // What has no node of ours closes none.
+        // A stack without a node of ours closes none.
         if !plan.kept && matches!(plan.stack, Stack::Node | Stack::Communicator) {
             self.nodes.remove(&plan.medium);
         }

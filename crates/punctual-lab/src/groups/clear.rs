@@ -1,4 +1,4 @@
-//! Whether a secret stands in what was captured.
+//! Checks whether a secret stands in a capture.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Secrets {
         self.0.len()
     }
 
-    /// How many of them stand in these bytes, wherever.
+    /// Number of secrets that stand in these bytes, wherever.
     fn found_in(&self, bytes: &[u8]) -> usize {
         let is_secret =
             |window: &&[u8]| window.first_chunk::<SIZE>().is_some_and(|window| self.0.contains(window));

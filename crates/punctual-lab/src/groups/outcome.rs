@@ -1,4 +1,4 @@
-//! What came of a scenario: each passage of a border, and whether the promises held.
+//! Outcome of a scenario: each passage of a border, and whether the promises held.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub struct GroupsOutcome {
     pub(super) vehicles: Vec<VehicleEnd>,
     /// Secrets that were in use.
     pub(super) secrets: usize,
-    /// What all leaders sent and heard.
+    /// Bytes that all leaders sent and heard.
     pub(super) captured_bytes: usize,
     pub(super) secrets_found: usize,
     /// When Ctrl-C ended it.
@@ -86,7 +86,7 @@ pub struct GroupsOutcome {
 }
 
 impl GroupsOutcome {
-    /// Which promise did not hold, in words; none if all did.
+    /// The promise that did not hold, in words; none if all did.
     pub fn broken(&self) -> Option<String> {
         if let Some(passage) = self.passages.iter().find(|passage| passage.is_missed()) {
             let (vehicle, cell, stay) =
@@ -111,7 +111,7 @@ impl GroupsOutcome {
         (found > 0).then(|| format!("{found} secrets were sent in clear"))
     }
 
-    /// Who was where when, and how long each change took.
+    /// Place of each vehicle over time, and the duration of each change.
     pub fn sections(&self, period: Duration) -> Vec<Section> {
         let mut end = vec![format!(
             "Searched {} bytes of all that leaders sent and heard for {} secrets: {} found in clear.",

@@ -21,13 +21,13 @@ const LENGTH_MAX: Duration = Duration::from_mins(10);
 /// Where borders are looked for.
 const STEP: Duration = Duration::from_millis(1);
 
-/// How long a scenario goes on after its last place, unless it says when it ends.
+/// Time for which a scenario goes on after its last place, unless it says when it ends.
 const REST: Duration = Duration::from_secs(2);
 
-/// What is wrong with a scenario. The text says what to do.
+/// An error in a scenario. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Which line, from 1; 0 = the whole.
+    /// Number of the line, from 1; 0 = the whole.
     pub line: usize,
     what: String,
 }
@@ -74,9 +74,9 @@ pub struct Move {
 pub struct Scenario {
     /// Side of a cell, metres.
     pub cell_m: f64,
-    /// How often each vehicle wants values.
+    /// Period with which each vehicle wants values.
     pub period: Duration,
-    /// How long it takes.
+    /// Its duration.
     pub length: Duration,
     /// Where each vehicle goes; the first cell is that where it begins.
     pub vehicles: BTreeMap<String, Vec<Move>>,

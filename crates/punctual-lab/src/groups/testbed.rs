@@ -20,7 +20,7 @@ use super::outcome::{GroupsOutcome, Passage, VehicleEnd};
 use super::scenario::{MapCell, Move, Scenario};
 use crate::run::{OwnFolder, free_addresses, lock};
 
-/// What a post publishes: the number of its cell's group.
+/// Value that a post publishes: the number of its cell's group.
 type Value = Quantity<Metre, i64>;
 const GROUP: Topic<Value> = Topic::named("group");
 const EXCHANGE: u16 = 9;
@@ -30,7 +30,7 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// A message of a group that was left longer ago is wrong; until then it may have been under way.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
 
-/// What carries the messages.
+/// Medium that carries the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum GroupsMedium {
     /// Shared memory
@@ -118,7 +118,7 @@ impl Station {
     }
 }
 
-/// What a vehicle's callback knows and notes.
+/// State and notes of a vehicle's callback.
 #[derive(Default)]
 struct Note {
     group: u32,
@@ -169,7 +169,7 @@ impl Vehicle {
         Ok(Self { name, node, member, moves, next, note, running, current: None, keys_fetched: 0 })
     }
 
-    /// What there is to do at this time of the scenario.
+    /// Does the work that is due at this time of the scenario.
     fn turn(
         &mut self,
         begin: Instant,

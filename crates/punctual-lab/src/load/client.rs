@@ -14,14 +14,14 @@ use super::watch::ClientWatch;
 use crate::endpoint::{Endpoint, Received};
 use crate::sample::Load;
 
-/// How long an answer is waited for before the next message leaves.
+/// Longest wait for an answer before the next message leaves.
 pub const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long the last answers are waited for. A message is lost when its answer has not come by then: an answer that a host
-/// without CPUs to spare keeps back for a second is late, not lost. What is on its way at a Ctrl-C is unfinished.
+/// Longest wait for the last answers. A message is lost when its answer has not come by then: an answer that a host without CPUs to
+/// spare keeps back for a second is late, not lost. A message that is on its way at a Ctrl-C is unfinished.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
-/// What one trial sends.
+/// Messages that one trial sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// When the next message leaves.
@@ -34,7 +34,7 @@ pub struct Trial {
     pub duration: Duration,
     /// … or after so many messages; those of the warm-up are not among them.
     pub count_max: usize,
-    /// What goes before.
+    /// The warm-up that goes before.
     pub warmup: Warmup,
     /// Processors on which somebody else computes meanwhile, from the end of the burst on.
     pub neighbours: [Option<usize>; 2],
@@ -61,7 +61,7 @@ impl Warmup {
 /// Where messages take milliseconds, the burst ends early: a warm-up is no measurement.
 const BURST_MAX: Duration = Duration::from_millis(100);
 
-/// What the client's own thread went through.
+/// Facts about the client's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientFacts {
     /// Faults, switches, CPU time.

@@ -41,7 +41,7 @@ impl Clocks {
         best.unwrap_or_else(attempt).1
     }
 
-    /// What must be doubted of `subject`, measured between `earlier` and now.
+    /// Doubts about `subject`, measured between `earlier` and now.
     pub fn doubts_since(&self, earlier: &Self, subject: &str) -> Vec<Cause> {
         let passed = distance(self.own, earlier.own);
         let stepped = |clock, now, then| {

@@ -1,10 +1,9 @@
 //! Faults on the way: a forwarder between two veth pairs that loses, doubles, reorders and changes packets by a seed.
 //!
-//! It stands in a network namespace of its own. Both ends take its stations for each other's, so it needs no bridge and
-//! no address: a frame that comes in at one side goes out at the other with new stations in its header. What it does to
-//! a packet is decided by the seed alone, so a run is repeated by repeating its seed. A changed packet is changed either
-//! with its checksum made right again, so that only the comparison of the whole buffer finds it, or without, so that the
-//! receiving kernel drops it.
+//! It stands in a network namespace of its own. Both ends take its stations for each other's, so it needs no bridge and no address: a
+//! frame that comes in at one side goes out at the other with new stations in its header. The seed alone decides what it does to a
+//! packet, so a run is repeated by repeating its seed. A changed packet is changed either with its checksum made right again, so that
+//! only the comparison of the whole buffer finds it, or without, so that the receiving kernel drops it.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -24,7 +23,7 @@ use crate::scheduling::Job;
 /// The forwarder's interfaces: towards the client, towards the responder.
 const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
 
-/// How many packets in ten thousand suffer what. Each packet suffers one thing at the most.
+/// Number of packets in ten thousand that suffer each fault. Each packet suffers one thing at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
     /// Not passed on.
@@ -42,7 +41,7 @@ pub struct Faults {
 /// Longest that a packet is held back for the next one.
 const HELD_MAX: Duration = Duration::from_millis(1);
 
-/// What was done, both ways together.
+/// Counts of packets, both ways together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets that came in.
@@ -226,7 +225,7 @@ impl Ways {
         }
     }
 
-    /// What was held back goes after the packet that has just gone.
+    /// Sends the packets that were held back, after the packet that has just gone.
     fn release(&mut self, to: usize) {
         while let Some((version, bytes)) = self.sides[to].held.pop_front() {
             self.buffer[..bytes.len()].copy_from_slice(&bytes);

@@ -46,7 +46,7 @@ mod tests {
         of_name.filter_map(|thread| user(read_to_string(thread.path().join("stat")).ok()?)).sum()
     }
 
-    /// Goal: they compute while they are there. That a job has ended when it is dropped is its own test.
+    /// Goal: they compute while they are there. A test of its own shows that a job has ended when it is dropped.
     #[test]
     fn neighbours_compute() {
         let (neighbours, begun) = (neighbours(&allowed()[..1]), Instant::now());

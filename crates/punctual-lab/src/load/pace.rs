@@ -14,9 +14,9 @@ pub fn spin_until(instant: Ticks) {
     }
 }
 
-/// Who asks and is answered, message by message.
+/// A party that asks and is answered, message by message.
 pub trait Client {
-    /// Whether there is room and a wish for one more message.
+    /// Returns true if there is room and a wish for one more message.
     fn goes_on(&mut self) -> bool;
 
     /// Passes the idle time until an instant.
@@ -58,7 +58,7 @@ pub trait Client {
         let clock = Clock::get();
         let period = clock.ticks(period.max(Duration::from_micros(1)));
         while self.goes_on() && due < end {
-            // Who is behind looks as well: what it does not take meanwhile would find no room.
+            // A client that is behind looks as well: an answer that it does not take meanwhile would find no room.
             loop {
                 if let Some(Some(sequence)) = self.receive_one(due) {
                     self.look_back(sequence, Some(due));

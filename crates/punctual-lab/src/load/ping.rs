@@ -1,4 +1,4 @@
-//! What a measuring message carries, and how its answer says where the time went.
+//! Content of a measuring message, and the way in which its answer says where the time went.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -79,7 +79,7 @@ pub fn write_stop(bytes: &mut [u8]) {
     bytes[STOP_AT] = STOP;
 }
 
-/// Whether the message ends the trial.
+/// Returns true if the message ends the trial.
 #[inline]
 pub fn is_stop(bytes: &[u8]) -> bool {
     bytes.get(STOP_AT) == Some(&STOP)
@@ -138,7 +138,7 @@ pub fn read_answer(bytes: &[u8], prepared: &[u8]) -> Option<Answer> {
     Some(Answer { sequence, delivered: Ticks(get(bytes, 16)), stages, looks })
 }
 
-/// What is noted of a ping beside its round trip.
+/// Details of a ping beside its round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct PingDetail {
     /// When the responder's application had it; 0 = not known.
@@ -207,7 +207,7 @@ impl Recording<PingDetail> {
             return None;
         }
         let mut samples = self.samples(clock, start, first_index, load_of(open_load));
-        // What came twice or late is the round trip's.
+        // Answers that came twice or late belong to the round trip.
         samples.facts = Facts::default();
         for (place, row) in self.rows().iter().enumerate().filter(|(_, row)| row.outcome == Outcome::Answered)
         {

@@ -30,7 +30,7 @@ const WRITER_SEED: u64 = 2;
 /// Messages of a round: the second meets what the first has left behind.
 pub const MESSAGES_PER_ROUND: u64 = 2;
 
-/// How the writer lowers the flag by which the reader asks.
+/// Way in which the writer lowers the flag by which the reader asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lowers {
     /// Not at all: it sends as soon as the reader has the message before.
@@ -43,7 +43,7 @@ pub enum Lowers {
     Answered,
 }
 
-/// What the reader sleeps in.
+/// Kind of the reader's sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeps {
     /// In a wait for the log's event.
@@ -58,7 +58,7 @@ pub enum Sleeps {
     },
 }
 
-/// How reader and writer agree on when to send.
+/// Protocol by which reader and writer agree on when to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaceProtocol {
     /// The writer's flag.
@@ -69,7 +69,7 @@ pub struct RaceProtocol {
     pub sleeps: Sleeps,
 }
 
-/// What the reader counts.
+/// Counts of the reader.
 #[derive(Debug, Default)]
 pub struct RaceTally {
     /// From each request to the reader being awake.
@@ -170,7 +170,7 @@ impl RaceReader<'_> {
         self.shared.event.reset();
     }
 
-    /// Looks at the message's number and waits for a notification, again and again. Whether one was slept over.
+    /// Looks at the message's number and waits for a notification, again and again. Returns true if it slept through one.
     fn sleeps_over(&mut self, message: u64, from_before: bool) -> bool {
         let word = &self.shared.word;
         loop {
@@ -187,7 +187,7 @@ impl RaceReader<'_> {
         }
     }
 
-    /// Waits for the event, again if it was of the message before. Whether one was slept over.
+    /// Waits for the event, again if it was of the message before. Returns true if it slept through one.
     fn sleeps_over_event(&mut self, message: u64, rechecks: bool) -> bool {
         let event = &self.shared.event;
         loop {
@@ -202,8 +202,8 @@ impl RaceReader<'_> {
         }
     }
 
-    /// The limit ended a wait. Waits until the writer has nothing left to do for this message: it may only have been kept from
-    /// running. Whether there is a notification then; without one the wake-up is lost.
+    /// The limit ended a wait. Waits until the writer has nothing left to do for this message: it may only have been kept from running.
+    /// Returns true if there is a notification then; without one the wake-up is lost.
     fn is_pending(&self, message: u64, mut is_notified: impl FnMut() -> bool) -> bool {
         let shared = self.shared;
         loop {

@@ -1,5 +1,5 @@
-//! What a client notes while it measures: ticks, in memory touched beforehand. Each message, and each packet that arrives, ends in
-//! exactly one class, and the sums are checked. Nanoseconds are made after the trial.
+//! Notes that a client takes while it measures: ticks, in memory touched beforehand. Each message, and each packet that arrives, ends
+//! in exactly one class, and the sums are checked. Nanoseconds are made after the trial.
 //!
 //! Time is an argument; nothing here reads a clock.
 
@@ -18,9 +18,9 @@ pub struct Row<D> {
     pub sent: Ticks,
     /// When its answer was there, or when the trial ended.
     pub done: Ticks,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What else is known.
+    /// Other details.
     pub detail: D,
 }
 
@@ -62,7 +62,7 @@ impl Arrivals {
     }
 }
 
-/// How many messages ended in which way.
+/// Number of messages by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TripEnds {
     /// Sent.
@@ -111,12 +111,12 @@ impl<D: Copy + Default> Recording<D> {
         self.rows.len()
     }
 
-    /// Whether none was.
+    /// True if no message was noted.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether there is room for another.
+    /// True if there is room for another message.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.rows.len() < self.capacity
@@ -137,7 +137,7 @@ impl<D: Copy + Default> Recording<D> {
         self.rows.get_mut(usize::try_from(sequence).ok()?)
     }
 
-    /// What arrived.
+    /// Counts of arrivals.
     pub fn arrivals(&self) -> Arrivals {
         self.arrivals
     }
@@ -207,7 +207,7 @@ impl<D: Copy + Default> Recording<D> {
         self.open = 0;
     }
 
-    /// How the messages ended, counted anew.
+    /// Number of messages by outcome, counted anew.
     pub fn ends(&self) -> TripEnds {
         let mut ends = TripEnds { sent: self.rows.len() as u64, ..TripEnds::default() };
         for row in &self.rows {

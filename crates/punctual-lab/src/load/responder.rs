@@ -11,7 +11,7 @@ use super::ping;
 use crate::endpoint::{Endpoint, EndpointPlan, Received};
 use crate::explain::kept::{ThreadWindows, WindowLog};
 
-/// What the responder went through in one trial.
+/// The responder's statistics for one trial.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ResponderFacts {
     /// Messages answered.
@@ -131,7 +131,7 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
         last = delivered;
     }
     let usage = ThreadUsage::now().since(before);
-    // Who polls through a silence of seconds has used them for nothing that was asked.
+    // A responder that polled through a silence of seconds used that CPU time for no request.
     facts.cpu_ns = if is_stopped { usage.cpu_ns } else { 0 };
     facts.faults = usage.faults_minor + usage.faults_major;
     facts.preempted = usage.switches_involuntary;

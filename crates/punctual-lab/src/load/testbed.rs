@@ -43,10 +43,10 @@ impl Place {
     }
 }
 
-/// What the responder says of a trial.
+/// The responder's report on a trial.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ResponderEnd {
-    /// What it went through.
+    /// Its statistics.
     pub facts: ResponderFacts,
     /// The same in windows of time, if the plan wanted them.
     pub windows: Option<ThreadWindows>,
@@ -87,13 +87,13 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 pub struct MadeTrial {
     /// Its messages.
     pub recording: Recording<PingDetail>,
-    /// What the client went through.
+    /// The client's statistics.
     pub client: ClientFacts,
-    /// What the responder went through.
+    /// The responder's statistics.
     pub responder: ResponderFacts,
     /// Interruptions of both ends by SIGIO.
     pub signals: u64,
-    /// What explains late messages, if the plan wanted windows.
+    /// Evidence that explains late messages, if the plan wanted windows.
     pub kept: Option<Kept>,
     /// Why the responder said nothing of its end: it is gone, and what it did not answer is lost.
     gone: Option<String>,
@@ -188,7 +188,7 @@ impl Testbed {
         self.responder.recv()
     }
 
-    /// Whether the responder is there for one more trial.
+    /// True if the responder is still there for one more trial.
     pub fn is_whole(&mut self) -> bool {
         !self.responder.has_ended()
     }
@@ -215,7 +215,7 @@ impl Testbed {
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = steal_ticks().unwrap_or(0).saturating_sub(steal);
         let throttled = quotas.now().times.saturating_sub(throttled);
-        // Whatever became of the responder, what the client saw stays.
+        // The client's observations are kept, whatever became of the responder.
         let (there, gone) = match self.ended() {
             Ok(there) => (there, None),
             Err(reason) => (ResponderEnd::default(), Some(reason)),
@@ -248,7 +248,7 @@ impl Testbed {
     }
 }
 
-/// What both ends' threads do.
+/// Roles of the threads at both ends.
 pub const ROLES: [&str; 2] = ["client", "responder"];
 
 /// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.

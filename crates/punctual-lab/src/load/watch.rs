@@ -1,4 +1,4 @@
-//! What a client keeps of its own thread and of the kernel, between its messages.
+//! A client's observations of its own thread and of the kernel, between its messages.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct ClientWatch {
     look: LookTime,
 }
 
-/// What a look at the thread usually takes. One that took longer was interrupted: as a maximum it would keep who has little time from
+/// Usual duration of a look at the thread. One that took longer was interrupted: as a maximum it would keep who has little time from
 /// ever looking again.
 #[derive(Clone, Copy, Debug)]
 struct LookTime {
@@ -43,7 +43,7 @@ impl LookTime {
         Self { usual: Ticks(0), most: clock.ticks(LOOK_MAX) }
     }
 
-    /// Whether there is time for one, and as much again.
+    /// True if there is time for one look, and as much again.
     fn fits(&self, free: Ticks) -> bool {
         free.0 > 2 * self.usual.0
     }
@@ -156,7 +156,7 @@ impl ClientWatch {
         self.look.note(self.clock.now().since(from));
     }
 
-    /// How late the control thread was in the window that is in the making, µs.
+    /// Lateness of the control thread in the window in progress, µs.
     fn control_late_us(&self) -> u32 {
         self.control.as_ref().map_or(0, |control| control.late_us_since(self.log.since()))
     }
@@ -172,7 +172,7 @@ impl ClientWatch {
         self.recorder.as_mut()?.as_mut().ok()
     }
 
-    /// What this thread did meanwhile is in no window.
+    /// The activity of this thread during a dump is in no window.
     fn dump_within(&mut self, free: Option<Duration>) {
         if self.recording().is_some_and(|recorder| recorder.dump_within(free)) {
             self.log.pass_over(self.control_late_us());
@@ -184,7 +184,7 @@ impl ClientWatch {
         self.control.as_ref().map_or((0, 0, 0), Control::totals)
     }
 
-    /// What it noted.
+    /// Its windows, and its recorder.
     pub fn end(self) -> (ThreadWindows, Option<Result<LateRecorder, String>>) {
         (self.log.finish(), self.recorder)
     }

@@ -21,13 +21,13 @@ use crate::summary::Summary;
 const OWN_PORT: u16 = 8;
 const CLIENT: &str = "client";
 
-/// How long both clocks are waited for.
+/// Longest wait for both clocks.
 const COMMON_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How long an answer is waited for: where a host is busy elsewhere it is late, and not lost.
+/// Longest wait for an answer: from a host that is busy elsewhere it is late, and not lost.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct OnewaySettings {
     /// Between both.
@@ -40,14 +40,14 @@ pub struct OnewaySettings {
     pub count: usize,
     /// At most so long.
     pub duration: Duration,
-    /// How both threads of this end wait.
+    /// Wait strategy of both threads of this end.
     pub wake: Wake,
 }
 
-/// What a run brought beside the store.
+/// Results of a run besides the store.
 #[derive(Clone, Debug, Default)]
 pub struct OnewayOutcome {
-    /// Whose clock is the reference.
+    /// Name of the node whose clock is the reference.
     pub reference: String,
     /// Answers whose way there or back was not known, because a clock was not.
     pub unknown: u64,
@@ -118,7 +118,7 @@ fn cannot_send(settings: &OnewaySettings, error: &SendError) -> String {
 /// Trips between two looks of the bar: to draw costs the time of several.
 const SHOWN_EVERY: u64 = 128;
 
-/// How much of it all is done, in hundredths: messages or time, whichever ends first.
+/// Progress of the run, in hundredths: messages or time, whichever ends first.
 fn done(settings: &OnewaySettings, made: u64, passed: Duration) -> u64 {
     let of_count = made as f64 / settings.count as f64;
     let of_time = passed.as_secs_f64() / settings.duration.as_secs_f64();

@@ -42,12 +42,12 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Whether the truth lies where the bound says; unknown between two clocks.
+    /// True if the truth lies within the bound; unknown between two clocks.
     pub fn holds(&self) -> Option<bool> {
         self.truth.map(|truth| self.found.nanos.abs_diff(truth) <= self.found.bound)
     }
 
-    /// Whether the truth is outside of the bound for certain: no message arrives before it leaves, whatever the clocks say.
+    /// True if the truth is certainly outside of the bound: no message arrives before it leaves, whatever the clocks say.
     pub fn is_outside(&self) -> bool {
         let latest = i128::from(self.found.nanos) + i128::from(self.found.bound);
         self.holds() == Some(false) || latest < 0

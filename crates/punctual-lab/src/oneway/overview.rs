@@ -1,4 +1,4 @@
-//! What `punctual run oneway` says.
+//! Output of `punctual run oneway`.
 
 use crate::report::parts::{self, tail_cells};
 use crate::report::section::{Cell, Column, Section, Table, numbers};

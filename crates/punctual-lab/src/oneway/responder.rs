@@ -15,10 +15,10 @@ use crate::run::Requests;
 /// Its name on the bus, unless another is given.
 pub const RESPONDER: &str = "responder";
 
-/// How often it is looked whether it is over.
+/// Interval between two checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What keeps a node on the bus: its time keeper and one communicator.
+/// The parts that keep a node on the bus: its time keeper and one communicator.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) keeper: TimeKeeper,
@@ -80,7 +80,7 @@ impl Responder {
     }
 }
 
-/// What a responder of the run's own is told: its bus, its name there and how it waits.
+/// Order to the run's own responder: its bus, its name there and its wait strategy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above says what they are")]
 pub struct NodeOrder {

@@ -1,4 +1,4 @@
-//! What an answer says of its request: 40 bytes, little-endian.
+//! Contents of an answer about its request: 40 bytes, little-endian.
 //!
 //! | offset | size | what |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What each layer costs, with an interval; how much of the whole path the layers explain; where each mistake shows.
+//! Cost of each layer, with an interval; share of the whole path that the layers explain; place where each mistake shows.
 
 use punctual::Stage;
 use punctual_proto::sim::Rng;
@@ -56,17 +56,17 @@ impl Interval {
         Self { ns, low_ns: at(OUTSIDE), high_ns: at(1000 - OUTSIDE) }
     }
 
-    /// Whether it is more than nothing for certain.
+    /// True if it certainly lies above zero.
     pub fn is_above_zero(&self) -> bool {
         self.low_ns.is_some_and(|low| low > 0.0)
     }
 
-    /// Whether it is less than nothing for certain.
+    /// True if it certainly lies below zero.
     pub fn is_below_zero(&self) -> bool {
         self.high_ns.is_some_and(|high| high < 0.0)
     }
 
-    /// Whether it is told from nothing.
+    /// True if it is distinguishable from zero.
     pub fn excludes_zero(&self) -> bool {
         self.is_above_zero() || self.is_below_zero()
     }
@@ -92,14 +92,14 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// What a layer adds.
+/// The cost that a layer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Which.
     pub layer: Layer,
     /// Median round trip up to and with it, ns.
     pub through_ns: f64,
-    /// What it adds to the layer below; the lowest is itself.
+    /// Time that it adds to the layer below; for the lowest layer, its own time.
     pub adds: Interval,
     /// Its interval excludes zero, so it counts as found.
     pub found: bool,
@@ -114,7 +114,7 @@ pub struct Peeled {
     pub whole_ns: f64,
     /// Sum of the found layers, ns.
     pub found_ns: f64,
-    /// How much of the whole the found layers explain: what they miss, or claim too much, is taken off.
+    /// Share of the whole that the found layers explain: a shortfall or an excess is subtracted.
     pub attributed: f64,
 }
 
@@ -182,7 +182,7 @@ const NODE_ON_PATH: Figure =
     ("node and communicator, on its way", Some(StartStep::NodeOnPath), |s| s.node_on_path_ns as f64);
 const KEYS_ON_PATH: Figure = ("keys, on its way", Some(StartStep::KeysOnPath), |s| s.keys_on_path_ns as f64);
 
-/// What a start until ready consists of: none is in another, and together they are all of it.
+/// Parts of a start until ready: none is in another, and together they are all of it.
 const UNTIL_READY: [Figure; 5] = [
     PROCESS,
     CLOCK,
@@ -193,7 +193,7 @@ const UNTIL_READY: [Figure; 5] = [
     }),
 ];
 
-/// What the way of the first message consists of.
+/// Parts of the way of the first message.
 const FIRST: [Figure; 3] = [
     NODE_ON_PATH,
     KEYS_ON_PATH,
@@ -211,7 +211,7 @@ pub(super) const SIGNALS_FIGURE: Figure = (SIGNALS, Some(StartStep::Signals), |s
 pub struct Part {
     /// Which.
     pub name: String,
-    /// Whose time it is; unexplained where it is no step that a cause has.
+    /// Cause of this time; unexplained where it is no step that a cause has.
     #[serde(default = "unexplained")]
     pub cause: Cause,
     /// Its median over the starts, with its interval.
@@ -224,7 +224,7 @@ fn unexplained() -> Cause {
     Cause::UNEXPLAINED
 }
 
-/// Whose time a figure is.
+/// Cause to which the time of a figure belongs.
 fn cause_of((_, step, _): &Figure) -> Cause {
     step.map_or(Cause::UNEXPLAINED, Cause::of_step)
 }
@@ -246,12 +246,12 @@ fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed
     ranked
 }
 
-/// What starts until ready consist of, the longest for certain first.
+/// Parts of starts until ready, the longest for certain first.
 pub fn until_ready(starts: &[StartUp], seed: u64) -> Vec<Part> {
     ranked(starts, &UNTIL_READY, |start| start.ready_ns as f64, seed)
 }
 
-/// What the first message has more of than later ones, stage by stage, the most for certain first.
+/// Extra time of the first message compared with later ones, stage by stage, the most for certain first.
 pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
     let known = |start: &&StartUp| !start.first_stages_ns.is_empty();
     let more = |place: usize| {
@@ -283,10 +283,10 @@ pub struct FaultFound {
     pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
     pub figure: String,
-    /// Whose time that is.
+    /// Cause to which that time belongs.
     #[serde(default = "unexplained")]
     pub cause: Cause,
-    /// What to try.
+    /// The fix to try.
     #[serde(default)]
     pub fix: String,
     /// Medians of that figure without it and with it.
@@ -299,7 +299,7 @@ pub struct FaultFound {
     pub found: bool,
 }
 
-/// How a figure differs between two kinds of starts, taken in turn.
+/// Difference of a figure between two kinds of starts, taken in turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
     pub(super) figure: Figure,
@@ -352,8 +352,8 @@ pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<
     certain.max_by(|a, b| a.adds.compare(&b.adds))
 }
 
-/// Looks for whatever grew by most: starts with a mistake and without, in turn. Which mistake it was decides only whether
-/// that is where it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
+/// Looks for whatever grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether that is where
+/// it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
 pub fn look_for(
     culprit: InjectedFault,
     without: &[StartUp],
@@ -363,14 +363,14 @@ pub fn look_for(
     if without.len().min(with.len()) < VALUES_MIN {
         return None;
     }
-    // What is in no start grew by nothing for certain, which is more than is certain of anything that a neighbour spoilt.
+    // A figure that is in no start grew by nothing for certain. That is more than is certain of any figure that a neighbour spoilt.
     let occurs = |one: &Growth| without.iter().chain(with).any(|start| one.figure.2(start) > 0.0);
     let longest = |is_one: fn(&Growth) -> bool| {
         let candidates = growths(without, with, seed).filter(|one| occurs(one) && is_one(one));
         candidates.max_by(|a, b| a.adds.compare(&b.adds))
     };
-    // What was in no start before and is in all now is it, whatever else grew: the noise of longer times hides it otherwise. Of
-    // these signals come first: a count has no place among times.
+    // A figure that was in no start before and is in all now is the one, whatever else grew: the noise of longer times hides it
+    // otherwise. Of these signals come first: a count has no place among times.
     let signals = growth(&SIGNALS_FIGURE, without, with, seed);
     let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
     let Growth { figure, without, with, adds } = fresh.or_else(|| longest(|_| true)).unwrap_or(signals);
@@ -386,7 +386,7 @@ mod tests {
 
     fn rounds(layer: Layer, at: f64) -> Rounds {
         let noise = [3.0, -4.0, 0.0, 7.0, -6.0, 1.0, -2.0, 5.0, -5.0, 2.0];
-        // What all layers of a round have in common: the machine was slower then.
+        // Drift that all layers of a round have in common: the machine was slower then.
         let drift = (0..10).map(|round| f64::from(round) * 50.0);
         Rounds {
             layer,

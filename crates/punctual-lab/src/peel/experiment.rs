@@ -31,12 +31,12 @@ const CROWD: usize = 14;
 /// Messages of each trial that count as warm-up: what a fresh endpoint and a cold cache cost is no layer's.
 pub const WARMUP: u64 = 50;
 
-/// What is asked for.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct PeelSettings {
     /// Between the two ends.
     pub medium: Medium,
-    /// How the asynchronous layer sleeps.
+    /// Sleep mechanism of the asynchronous layer.
     pub wake: Wake,
     /// Rounds of the layers.
     pub rounds: u32,
@@ -48,7 +48,7 @@ pub struct PeelSettings {
     pub count: usize,
     /// Mistakes to make.
     pub with: Vec<InjectedFault>,
-    /// What is tried against each.
+    /// The fix that is tried against each.
     pub fix: Option<StartFix>,
     /// Repeats whatever is random.
     pub seed: u64,
@@ -56,12 +56,12 @@ pub struct PeelSettings {
     pub cpus: [Option<usize>; 2],
 }
 
-/// What a run brought beside the store.
+/// Results of a run besides the store.
 #[derive(Debug)]
 pub struct PeelMade {
     /// For the summary.
     pub overall: Overall,
-    /// What was not measured, and why.
+    /// Skipped measurements, with the reasons.
     pub skipped: Vec<Skipped>,
     /// Trials of layers that are stored.
     pub trials: usize,
@@ -72,7 +72,7 @@ pub struct PeelMade {
 }
 
 impl PeelMade {
-    /// What has too few values for an interval, and how many.
+    /// Groups with too few values for an interval, and their sizes.
     fn few(&self) -> Vec<(&'static str, usize)> {
         let mut all = vec![("layers", self.rounds), ("starts", self.overall.starts.len())];
         let with = self.overall.starts_with.iter().chain(&self.overall.starts_fixed);
@@ -116,7 +116,7 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
         bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
         match session.one_trial(kinds[place], round, kinds.len()) {
             Ok(()) => {}
-            // Who was interrupted may have no responder any more.
+            // An interrupted run may have no responder any more.
             Err(RunError::Machine(_)) if interrupted() => break,
             Err(RunError::Machine(reason)) if !session.whole_rounds().is_empty() => {
                 skipped.push(Skipped { what: format!("layers, from round {} on", round + 1), reason });
@@ -314,7 +314,7 @@ impl PeelSession<'_> {
         made
     }
 
-    /// What the fix did about each mistake.
+    /// Effect of the fix on each mistake.
     fn fixes(&self, overall: &Overall) -> Vec<FixTried> {
         let Some(fix) = self.settings.fix else { return Vec::new() };
         let pairs = overall.starts_with.iter().zip(&overall.starts_fixed);
@@ -387,7 +387,7 @@ fn start_with(order: &StartOrder) -> Result<Worker, String> {
 fn watched_start(order: StartOrder, urgency: Urgency, tell: Sender<()>) -> Result<StartUp, String> {
     urgency.apply().map_err(|error| urgency.advise(&error))?;
     let mut worker = start_with(&StartOrder { started_ns: monotonic_ns(), ..order })?;
-    // Whoever waited has heard, or hears that nobody will tell.
+    // A thread that waited has been told, or learns now that nobody will tell it.
     drop(tell);
     worker.recv()
 }

@@ -53,7 +53,7 @@ impl Layer {
         }
     }
 
-    /// What it adds, in words.
+    /// Its addition, in words.
     pub fn adds(self, medium: Medium) -> &'static str {
         match (self, medium) {
             (Self::Bare, Medium::Shared) => "a slot of shared memory each way, polled",
@@ -68,7 +68,7 @@ impl Layer {
         }
     }
 
-    /// What both ends open for a trial of it. Asynchronous reception sleeps by `wake`.
+    /// The endpoint that both ends open for a trial of this layer. Asynchronous reception sleeps by `wake`.
     pub fn endpoint(self, medium: Medium, wake: Wake) -> EndpointPlan {
         let (stack, wake) = match self {
             Self::Bare => (Stack::Bare, Wake::Spin),

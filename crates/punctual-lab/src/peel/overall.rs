@@ -1,4 +1,4 @@
-//! What stands in the summary of a peel beside its results.
+//! Contents of the summary of a peel besides its results.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,23 +8,23 @@ use super::start_fix::FixTried;
 use super::startup::StartUp;
 use crate::endpoint::Medium;
 
-/// What O_ASYNC does to the layer of asynchronous reception.
+/// Effect of O_ASYNC on the layer of asynchronous reception.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupted {
     /// Interruptions of both processes per frame that either received, without it.
     pub without_per_frame: f64,
     /// With it.
     pub with_per_frame: f64,
-    /// What it adds to the layer's round trip, ns.
+    /// Time that it adds to the layer's round trip, ns.
     pub adds: Interval,
 }
 
-/// What stands in the summary under `peel`.
+/// Contents of the summary under `peel`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overall {
-    /// What carried the ping.
+    /// Medium that carried the ping.
     pub medium: Medium,
-    /// How the asynchronous layer slept.
+    /// Sleep mechanism of the asynchronous layer.
     pub wake: String,
     /// The layers.
     pub peeled: Peeled,
@@ -37,13 +37,13 @@ pub struct Overall {
     /// Starts with one each, and with the fix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts_fixed: Vec<(InjectedFault, Vec<StartUp>)>,
-    /// What the fix did about each.
+    /// Effect of the fix on each mistake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fixes: Vec<FixTried>,
-    /// What starts without a mistake consist of until they are ready, the longest first.
+    /// Parts of starts without a mistake until they are ready, the longest first.
     #[serde(default)]
     pub until_ready: Vec<Part>,
-    /// What the first message takes longer than later ones, stage by stage.
+    /// Extra time of the first message compared with later ones, stage by stage.
     #[serde(default)]
     pub first_message: Vec<Part>,
     /// In the layer of asynchronous reception.

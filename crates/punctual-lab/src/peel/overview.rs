@@ -1,4 +1,4 @@
-//! What `punctual run peel` says: the layers as a staircase, what is paid once, where each mistake shows.
+//! Output of `punctual run peel`: the layers as a staircase, the costs that are paid once, the place where each mistake shows.
 
 use super::analysis::{Cost, FIGURES, FaultFound, GROWN_MIN, Interval, Part, SIGNALS, median};
 use super::layer::{InjectedFault, Layer};
@@ -12,7 +12,7 @@ use crate::report::section::{Block, Cell, Column, Section, Table, Tone};
 use crate::summary::Summary;
 use crate::units::{OptionName, dash, grouped, micros, percent};
 
-/// What the summary holds of it.
+/// The peel's part of the summary.
 pub fn overall(summary: &Summary) -> Option<Overall> {
     summary.added("peel")
 }
@@ -134,7 +134,7 @@ fn starts(all: &Overall) -> Option<Section> {
     Some(Section::new("Paid once").about(about).note(note).table(table))
 }
 
-/// What a start consists of, the longest first, and what its first message pays.
+/// Parts of a start, the longest first, and the costs that its first message pays.
 fn ranked(all: &Overall) -> Vec<Section> {
     let lists = [
         ("What a start consists of", "until it is ready, the longest first, µs", &all.until_ready),
@@ -157,7 +157,7 @@ fn ranked(all: &Overall) -> Vec<Section> {
     .collect()
 }
 
-/// What a fix did about each mistake.
+/// Effect of a fix on each mistake.
 pub fn fixes(all: &Overall) -> Option<Section> {
     let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
     columns.extend([Column::number("without the fix"), Column::number("with it"), Column::number("adds")]);
@@ -176,7 +176,7 @@ pub fn fixes(all: &Overall) -> Option<Section> {
     let fix = all.fixes.first()?.fix.name();
     let about = format!("{fix}: starts with each mistake, with the fix and without it, in turn");
     if all.fixes.iter().any(|tried| pairs(all, tried.culprit) < GROWN_MIN) {
-        // What is not known must not look like nothing.
+        // An unknown effect must not look like no effect.
         worse.push(format!(
             "Fewer than {GROWN_MIN} starts of each kind do not tell what takes longer with a fix."
         ));

@@ -8,7 +8,7 @@ use super::layer::InjectedFault;
 use super::startup::StartUp;
 use crate::scheduling::Urgency;
 
-/// What is done about a mistake, in the process that starts.
+/// Fix for a mistake, in the process that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartFix {
@@ -23,7 +23,7 @@ pub enum StartFix {
 }
 
 impl StartFix {
-    /// How urgent the process is, before its first instruction too.
+    /// Urgency of the process, before its first instruction too.
     pub(super) fn urgency(self) -> Urgency {
         match self {
             Self::Class => Urgency::Fifo(50),
@@ -46,7 +46,7 @@ pub struct FixTried {
     pub without: f64,
     /// With the fix as well.
     pub with: f64,
-    /// What the fix adds, pair by pair: below zero it takes away.
+    /// Amount that the fix adds, pair by pair: below zero it takes away.
     pub adds: Interval,
     /// The mistake was found, and the interval lies below zero.
     pub is_improved: bool,

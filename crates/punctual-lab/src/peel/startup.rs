@@ -1,10 +1,10 @@
-//! What is paid once: by a fresh process, from its start to its second message, with and without the known mistakes.
+//! Costs that are paid once: by a fresh process, from its start to its second message, with and without the known mistakes.
 //!
 //! ```text
 //! start ─▶ main ─▶ clock ─▶ keys* ─▶ node and communicator* ─▶ ready │ first message: (node*) (keys*) ping ─▶ more
 //! ```
-//! What is starred moves behind *ready*, onto the way of the first message, by its mistake. Every step is the library's own,
-//! and so are the messages: sealed, stamped, answered by the responder of the layers.
+//! Each starred step moves behind *ready* by its mistake, onto the way of the first message. Every step is the library's own, and so
+//! are the messages: sealed, stamped, answered by the responder of the layers.
 
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,12 @@ use crate::stats::upper_median;
 
 /// Pings after the first.
 const MORE: usize = 200;
-/// How long an answer is waited for before the next ping leaves, and how long for all that are late still in the end.
+/// Longest wait for an answer before the next ping leaves, and for all that are still late in the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// As many pings without an answer, one after the other: nobody is there.
 const UNANSWERED_MAX: usize = 3;
 
-/// What a fresh process is told.
+/// Order to a fresh process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StartOrder {
     pub(super) addresses: Addresses,
@@ -40,13 +40,13 @@ pub(super) struct StartOrder {
     pub(super) started_ns: u64,
     /// The mistake it is to make.
     pub(super) culprit: Option<InjectedFault>,
-    /// What is done about it.
+    /// The fix for it.
     pub(super) fix: Option<StartFix>,
     /// It is one of the crowd: starts, opens its own bus, and ends.
     pub(super) bystander: bool,
 }
 
-/// What it was paid for, nanoseconds.
+/// Costs of a start by purpose, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StartUp {
@@ -114,7 +114,7 @@ fn ns_since(began: Instant) -> u64 {
 
 fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     let mut paid = StartUp { process_ns: main_ns.saturating_sub(order.started_ns), ..StartUp::default() };
-    // What an operator does, not the process.
+    // An operator does this, not the process.
     let file = KeyFile::write(&order.addresses.keys)?;
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
@@ -221,7 +221,7 @@ impl Pings {
         true
     }
 
-    /// Whether nobody answers any more.
+    /// True if nobody answers any more.
     fn is_alone(&self) -> bool {
         let latest = self.took.iter().rev().take(UNANSWERED_MAX);
         latest.filter(|took| took.stages.is_none()).count() == UNANSWERED_MAX

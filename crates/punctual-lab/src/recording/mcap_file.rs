@@ -66,7 +66,7 @@ fn push_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(text.as_bytes());
 }
 
-/// What a recording says of its messages.
+/// Totals of a recording's messages, by name.
 fn totals_pairs(ns: u64, totals: &Totals) -> BTreeMap<String, String> {
     let own = [
         ("until_ns", ns),
@@ -78,7 +78,7 @@ fn totals_pairs(ns: u64, totals: &Totals) -> BTreeMap<String, String> {
     own.into_iter().chain(causes).map(|(name, number)| (name.to_owned(), number.to_string())).collect()
 }
 
-/// Which messages a channel has.
+/// Properties that the messages of a channel share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ChannelKey {
     source: Address,
@@ -92,7 +92,7 @@ pub struct McapWriter {
     writer: Writer<NoSeek<Sink>>,
     channels: HashMap<ChannelKey, u16>,
     bus: String,
-    /// What is written to: the writer does not say how large that is.
+    /// The file that is written to: the writer does not say how large that is.
     file: File,
 }
 
@@ -123,7 +123,7 @@ impl McapWriter {
             .compression(None)
             .profile("")
             .library(format!("punctual {}", env!("CARGO_PKG_VERSION")))
-            // Whoever writes here ends them, by size and by time.
+            // The caller of this writer ends chunks, by size and by time.
             .chunk_size(None)
             .disable_seeking(true)
             .calculate_data_section_crc(false);
@@ -292,7 +292,7 @@ impl<R: Read> McapReader<R> {
                     self.taken = 0;
                     open_chunk(data, &mut self.chunk).map_err(damaged)?;
                 }
-                // What follows repeats what was read.
+                // The records after this one repeat what was read.
                 Ok(LinearReadEvent::Record { opcode: op::DATA_END, .. }) => return Ok(None),
                 Ok(LinearReadEvent::Record { opcode, data }) => {
                     if let Some(entry) =
@@ -339,7 +339,7 @@ fn open_chunk(data: &[u8], records: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// What a record says; the message, if it is one.
+/// Takes in a record; returns the message, if it is one.
 fn take(
     opcode: u8,
     data: &[u8],
@@ -401,7 +401,7 @@ fn read_channel(channel: &records::Channel, told: &mut Told) -> Option<ChannelKe
         Some(Port::from(port)).filter(|port| !port.is_reserved())
     };
     let source = Address { node: node("source_node")?, port: port("source_port")? };
-    // What is there must be right: without it the message would go to everybody.
+    // A field that is present must be right: without it the message would go to everybody.
     let one = |name: &str| about.contains_key(name);
     let target = Target { node: node("target_node"), port: port("target_port") };
     if one("target_node") != target.node.is_some() || one("target_port") != target.port.is_some() {

@@ -1,4 +1,4 @@
-//! What is said on a bus, in a file, and said again from there.
+//! Recording of the messages of a bus into a file, and playback from there.
 //!
 //! A bus → `recorder` (a thread that only reads) → `queue` (bounded) → `written` (a thread that only writes) → a file →
 //! `reading` (with `whole`, which puts fragments together) → `player` → a bus. The formats are `pcapng_file` and `mcap_file`.
@@ -34,9 +34,9 @@ pub const WHOLE_SIZE_MAX: usize = PAYLOAD_SIZE_MAX;
 /// A message of a recording; its bytes stand elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
-    /// Who sent it.
+    /// Its sender.
     pub source: Address,
-    /// Whom it was for.
+    /// Its target.
     pub target: Target,
     /// Its number.
     pub sequence: u64,
@@ -46,13 +46,13 @@ pub struct Entry {
     pub sent_ns: Option<u64>,
     /// When it was seen; nanoseconds since 1970.
     pub seen_ns: u64,
-    /// What its sender stamped.
+    /// Its sender's stamps.
     pub stamps: Option<Stamps>,
     /// Its bytes end with a seal that nobody has looked at.
     pub is_unopened: bool,
     /// It is a part of a message that is larger than a frame.
     pub is_fragment: bool,
-    /// How far the clock of all instants was set since the message before, nanoseconds.
+    /// Amount by which the clock of all instants was set since the message before, nanoseconds.
     pub clock_set_ns: i64,
     /// Its bytes, the seal included.
     pub size: usize,
@@ -87,7 +87,7 @@ impl Entry {
     }
 }
 
-/// How a recording is written.
+/// Format of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -125,7 +125,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What is known of a recording up to some instant.
+/// Totals of a recording up to some instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Messages that were seen and kept.
@@ -141,7 +141,7 @@ pub struct Totals {
 pub struct Missed {
     /// A counter of the ledger, or one of the recorder's own.
     pub cause: &'static str,
-    /// How many.
+    /// Number of missing messages.
     pub messages: u64,
 }
 
@@ -174,5 +174,5 @@ impl Totals {
     }
 }
 
-/// What a file says of the bus that it is a recording of begins so.
+/// Beginning of the text in a file that names the recorded bus.
 const RECORDING_OF: &str = "punctual record of ";

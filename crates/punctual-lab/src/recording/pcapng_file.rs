@@ -101,7 +101,7 @@ impl PcapngWriter {
     }
 }
 
-/// What has become of messages up to an instant. A file may end there.
+/// Writes an account of the messages up to an instant. A file may end there.
 pub(super) fn short_end(to: &mut Vec<u8>, ns: u64, totals: &Totals) {
     let words = totals.words();
     let missed = totals.missed();
@@ -117,7 +117,7 @@ fn set_comment(ns: i64) -> String {
     format!("the clock was set by {ns} ns")
 }
 
-/// How far a comment says that the clock was set.
+/// Amount by which the clock was set, as a comment says.
 fn read_set(comment: &str) -> Option<i64> {
     comment.strip_prefix("the clock was set by ")?.strip_suffix(" ns")?.parse().ok()
 }

@@ -37,7 +37,7 @@ const SPIN: Duration = Duration::from_micros(150);
 /// Longest sleep before it is looked whether to end.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// How often it is looked what comes, and what else is due; and how much time there must be for it.
+/// Interval between checks for arrivals and other due work, and the time that must be left for such a check.
 const TEND_EVERY: Duration = Duration::from_millis(20);
 const TEND_TIME: Duration = Duration::from_millis(2);
 
@@ -47,10 +47,10 @@ const PASSED_OVER_MAX: usize = 256;
 /// Size of the rings, bytes, unless messages are larger.
 const RING_SIZE_MIN: usize = 1 << 20;
 
-/// How long room for a message is waited for, where readers hold the writer back.
+/// Longest wait for room for a message, where readers hold the writer back.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How fast time passes.
+/// Speed at which time passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
     /// So many times as fast as it was.
@@ -94,7 +94,7 @@ impl Speed {
     }
 }
 
-/// Who says it again.
+/// Nodes that send the messages again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nodes {
     /// A node for each that was recorded, with its id, and its name where that is known.
@@ -103,18 +103,18 @@ pub enum Nodes {
     One,
 }
 
-/// What is played how.
+/// Settings of a playback.
 #[derive(Debug)]
 pub struct Play<'a> {
     /// The recording.
     pub path: &'a Path,
-    /// What is in it.
+    /// Its contents.
     pub contents: &'a Contents,
     /// Where it is said.
     pub bus: &'a Bus,
     /// By whom.
     pub nodes: Nodes,
-    /// How fast.
+    /// The speed.
     pub speed: Speed,
     /// The bus is in memory.
     pub is_in_memory: bool,
@@ -122,7 +122,7 @@ pub struct Play<'a> {
     pub holds_back: bool,
 }
 
-/// What came of it.
+/// Result of a playback.
 #[derive(Debug)]
 pub struct Played {
     /// Messages that were sent.
@@ -131,7 +131,7 @@ pub struct Played {
     pub unsent: Vec<(&'static str, u64)>,
     /// Messages that were not because it was ended before.
     pub interrupted: u64,
-    /// How late messages that were sent were against the schedule, nanoseconds; none at full speed.
+    /// Lateness of the messages that were sent against the schedule, nanoseconds; none at full speed.
     pub lateness: Option<Histogram<u64>>,
     /// From the first message that was sent to the last.
     pub duration: Duration,
@@ -179,7 +179,7 @@ fn read_ahead(mut recording: Recording, to_player: &SyncSender<Batch>) -> Result
 /// Those who say it.
 struct Stage {
     nodes: HashMap<NodeId, Node>,
-    /// Who says all of it, if that is one.
+    /// The node that says all of it, if there is only one.
     alone: Option<NodeId>,
     /// In memory: a communicator would be a reader, too, and hold others back that it never reads.
     publications: HashMap<(Address, Target), Publication>,
@@ -263,7 +263,7 @@ impl Stage {
         let (mut first_ns, mut last_ns) = (None, 0);
         'all: while let Ok(batch) = batches.recv() {
             for (entry, bytes) in batch.iter() {
-                // What was seen later is said later, whatever the senders' clocks say.
+                // A message that was seen later is sent later, whatever the senders' clocks say.
                 latest = entry.instant_ns().max(latest);
                 let due_ns = schedule.due_ns(latest);
                 if is_over() || !due_ns.is_none_or(|due_ns| wait(due_ns, &is_over, || self.tend())) {
@@ -378,7 +378,7 @@ fn wait(due_ns: u64, is_over: &impl Fn() -> bool, mut tend: impl FnMut()) -> boo
         if due_ns.saturating_sub(monotonic_ns()) > TEND_TIME.as_nanos() as u64 {
             tend();
         }
-        // What was tended took time.
+        // The call of `tend` took time.
         asleep_until(due_ns, monotonic_ns()).into_iter().for_each(sleep_until);
     }
     while monotonic_ns() < due_ns {

@@ -19,7 +19,7 @@ const BATCH_SIZE: u64 = 256 << 10;
 /// Memory that a batch keeps when it was written, bytes: a large message has its own, for as long as it is under way.
 const BATCH_KEPT_MAX: usize = 1 << 20;
 
-/// What an entry takes, bytes.
+/// Size of an entry, bytes.
 const ENTRY_SIZE: u64 = size_of::<Entry>() as u64;
 
 /// Messages that were read one after the other.
@@ -31,7 +31,7 @@ pub struct Batch {
     used: usize,
     /// Names of nodes that are new.
     pub names: Vec<(NodeId, String)>,
-    /// What is known when it is handed over.
+    /// Totals when the batch is handed over.
     pub totals: Totals,
     /// When that is, nanoseconds since 1970.
     pub until_ns: u64,
@@ -86,7 +86,7 @@ pub struct Intake {
     /// Bytes that were handed over, and those of them that were written.
     handed: u64,
     written: Arc<Counter>,
-    /// What is gathered.
+    /// The batch that is being filled.
     pub batch: Batch,
 }
 
@@ -109,13 +109,13 @@ pub fn queue() -> (Intake, Outlet) {
 }
 
 impl Intake {
-    /// Whether a message of this size may be under way, too.
+    /// True if a message of this size may be under way, too.
     pub fn has_room(&self, size: usize) -> bool {
         let under_way = self.handed - self.written.get_published();
         under_way + self.batch.weight() + size as u64 + ENTRY_SIZE <= QUEUE_SIZE
     }
 
-    /// Whether the batch is so large that it should go.
+    /// True if the batch is so large that it should go.
     pub fn is_full(&self) -> bool {
         self.batch.weight() >= BATCH_SIZE
     }
@@ -146,7 +146,7 @@ impl Outlet {
     /// A batch was written.
     pub fn give_back(&self, batch: Batch) {
         self.written.add(batch.weight());
-        // Who reads no more needs none.
+        // A reader that has stopped needs no empty batch.
         let _over = self.empty.send(batch);
     }
 }

@@ -25,7 +25,7 @@ pub enum RecordingError {
     Damaged {
         /// Bytes before that place.
         at: u64,
-        /// What is there.
+        /// Description of the data there.
         what: String,
     },
     /// It has more pairs of source and target than can be played.
@@ -57,7 +57,7 @@ impl From<io::Error> for RecordingError {
     }
 }
 
-/// What a recording says besides its messages, as far as it was read.
+/// Information in a recording besides its messages, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Names of nodes.
@@ -68,7 +68,7 @@ pub struct Told {
     pub incomplete: u64,
     /// Messages that are missing, by the sums that its recorder wrote last.
     pub missed: u64,
-    /// How far its clock was set while it was recorded, in all, nanoseconds.
+    /// Total amount by which its clock was set while it was recorded, nanoseconds.
     pub clock_set_ns: i64,
     /// It ends in the middle of something: its recorder was killed, or the file was cut.
     pub is_cut: bool,
@@ -83,7 +83,7 @@ impl Told {
     }
 }
 
-/// Whether a node can have this name.
+/// True if a node can have this name.
 fn is_name(name: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_of_name)
@@ -94,7 +94,7 @@ fn is_name(name: &str) -> bool {
 pub struct Recording {
     reader: Reader,
     gatherer: Gatherer,
-    /// What it said so far.
+    /// The information read so far.
     pub told: Told,
 }
 
@@ -149,10 +149,10 @@ impl Recording {
     }
 }
 
-/// Who sent to whom.
+/// A sender and its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Who sent.
+    /// The sender.
     pub source: Address,
     /// To whom.
     pub target: Target,
@@ -160,12 +160,12 @@ pub struct Route {
     pub size_max: usize,
 }
 
-/// What is in a recording, after one reading of all of it.
+/// Contents of a recording, after one reading of all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Messages.
     pub messages: u64,
-    /// Who sent to whom, in the order of their first messages.
+    /// Senders and their targets, in the order of their first messages.
     pub routes: Vec<Route>,
     /// Bytes of the largest.
     pub size_max: usize,
@@ -177,9 +177,9 @@ pub struct Contents {
     pub first_ns: u64,
     /// The longest time from the latest instant to the next one, nanoseconds.
     pub gap_ns: u64,
-    /// How far an instant lies before the latest one at most, nanoseconds.
+    /// Largest distance of an instant before the latest one, nanoseconds.
     pub back_ns: u64,
-    /// What else it says.
+    /// Its other information.
     pub told: Told,
 }
 
@@ -394,7 +394,7 @@ mod tests {
             at += body.end;
             ends.push((at, messages));
             if opcode == mcap::records::op::DATA_END {
-                // What follows repeats what stands before.
+                // The rest of the file repeats the data before it.
                 ends.extend((at + 1..=bytes.len()).map(|end| (end, messages)));
                 break;
             }

@@ -31,7 +31,7 @@ const FOUND_MUCH: u64 = 32 << 10;
 /// A look that finds less is followed by a longer one, bytes.
 const FOUND_LITTLE: u64 = 8 << 10;
 
-/// What a message takes in a ring besides its bytes, about.
+/// Approximate space that a message takes in a ring besides its bytes.
 const RECORD_OVERHEAD: u64 = 64;
 
 /// Where the kernel wakes who waits, only an end is looked for so often.
@@ -46,7 +46,7 @@ const LAST_LOOKS: usize = 256;
 /// An instant that a sender stamps is believed if it lies no further away.
 const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
 
-/// How often the wall clock is compared with ours.
+/// Interval at which the wall clock is compared with ours.
 const PAIR_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// A wall clock that is off by as much was set, nanoseconds: what is less is followed, as a clock that runs a little slower or faster.
@@ -58,16 +58,16 @@ const KERNEL_DISTANCE_NS: u64 = 100_000_000;
 /// The cause of what was seen while the queue was full.
 const NO_ROOM: &str = "no_room_in_queue";
 
-/// What is recorded, and when that ends.
+/// Settings of a recording, and its end.
 #[derive(Debug)]
 pub struct Plan {
-    /// How the reader waits. In memory nobody rings for it: it spins, or looks now and then.
+    /// Wait strategy of the reader. In memory nobody rings for it: it spins, or looks now and then.
     pub wake: Wake,
     /// The bus is in memory.
     pub is_in_memory: bool,
     /// There it looks so often at least.
     pub every: Duration,
-    /// How urgent the reader is.
+    /// Urgency of the reader.
     pub urgency: Urgency,
     /// After so long.
     pub duration: Option<Duration>,
@@ -75,20 +75,20 @@ pub struct Plan {
     pub count: Option<u64>,
 }
 
-/// What came of it.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct Account {
-    /// What is in the file, and what is missing.
+    /// Messages in the file, and missing messages.
     pub totals: Totals,
     /// Bytes of the messages in the file.
     pub bytes: u64,
     /// Bytes of the file.
     pub file_size: u64,
-    /// How long it took.
+    /// Duration of the recording.
     pub duration: Duration,
     /// Senders that were seen.
     pub sources: usize,
-    /// What ended it early.
+    /// Error that ended it early.
     pub error: Option<io::Error>,
 }
 
@@ -156,7 +156,7 @@ impl Plan {
         self.is_in_memory && self.wake != Wake::Spin
     }
 
-    /// How long to leave the bus alone after a look that found so many bytes.
+    /// Time to leave the bus alone after a look that found so many bytes.
     fn next_nap(&self, nap: Duration, found: u64) -> Duration {
         let nap = match found {
             FOUND_MUCH.. => nap / 2,
@@ -180,7 +180,7 @@ struct Recorder<'a> {
     handed: Instant,
 }
 
-/// What takes one message after the other.
+/// The part that takes one message after the other.
 struct Eye {
     intake: Intake,
     instants: Instants,
@@ -190,19 +190,19 @@ struct Eye {
     owed: u64,
     /// Messages that were taken, or would have been.
     seen: u64,
-    /// What that took in rings, bytes, about.
+    /// Approximate space of these messages in rings, bytes.
     found_bytes: u64,
     sources: HashSet<Address>,
     /// Nodes that were heard or meant, and those of them whose name was not asked for yet.
     nodes: HashSet<NodeId>,
     new: Vec<NodeId>,
-    /// Who sent the last one to whom: mostly it is the same again.
+    /// Sender and target of the last one: mostly they are the same again.
     last: Option<(Address, Target)>,
     /// When that was sent; 0 where it is not known.
     sent_ns: u64,
     /// When this look began, nanoseconds since 1970.
     look_ns: u64,
-    /// What was known after the look before.
+    /// Totals after the look before.
     totals: Totals,
 }
 
@@ -212,7 +212,7 @@ struct Instants {
     clock: &'static Clock,
     ticks: Ticks,
     realtime_ns: u64,
-    /// How far the wall clock was set, which no message has told yet, nanoseconds.
+    /// Amount by which the wall clock was set, which no message has told yet, nanoseconds.
     set_ns: i64,
 }
 
@@ -235,7 +235,7 @@ impl Instants {
         expected
     }
 
-    /// What the wall clock shows then, if nobody sets it.
+    /// Time of the wall clock at this instant, if nobody sets it.
     fn expected(&self, instant: Ticks) -> u64 {
         self.realtime_ns + self.clock.nanos(instant.since(self.ticks))
     }
@@ -298,7 +298,7 @@ impl Eye {
             self.look_ns = self.instants.look();
         }
         let clock_set_ns = std::mem::take(&mut self.instants.set_ns);
-        // What lies ahead was stamped before the clock was set back; what came with a step may have been before any.
+        // A stamp that lies ahead was made before the clock was set back; a stamp that came with a step may have been made before any.
         let is_of_now = |ns: &u64| clock_set_ns == 0 && *ns < self.look_ns + KERNEL_DISTANCE_NS;
         let kernel_ns = observed.kernel_ns.filter(is_of_now);
         // Where the clocks were compared again, instants of one source do not go back for it.
@@ -329,11 +329,11 @@ impl Eye {
     fn hand_over(&mut self, until_ns: u64) {
         let batch = &mut self.intake.batch;
         (batch.totals, batch.until_ns) = (self.totals.clone(), until_ns);
-        // Who writes no more has ended, which is asked before the next look.
+        // A writer that no longer writes has ended, which is checked before the next look.
         let _ended = self.intake.hand_over();
     }
 
-    /// Notes who sends, and of whom the name is wanted. Whether it is the same as before.
+    /// Notes who sends, and of whom the name is wanted. Returns true if sender and target are the same as before.
     fn note(&mut self, source: Address, target: Target) -> bool {
         if self.last.replace((source, target)) == Some((source, target)) {
             return true;
@@ -409,8 +409,8 @@ impl Recorder<'_> {
     }
 }
 
-/// What was sent to the bus and was not seen, by cause. Of a message in fragments each one counts that did not come or was refused, and
-/// the message itself where it will not be whole.
+/// Messages that were sent to the bus and not seen, by cause. Of a message in fragments each one counts that did not come or was
+/// refused, and the message itself where it will not be whole.
 fn missed(ledger: &Ledger, dropped: u64) -> Vec<Missed> {
     let lost = ledger.entries().into_iter().filter(|(name, _)| name.starts_with("lost_"));
     let own = [

@@ -45,7 +45,7 @@ impl Sink {
     /// empty.
     ///
     /// # Errors
-    /// What the system says: no room, most likely.
+    /// The error of the system: no room, most likely.
     pub fn commit(&mut self) -> io::Result<()> {
         let size = self.buffer.len() as u64;
         let written = self.file.write_all(&self.buffer);
@@ -62,7 +62,7 @@ impl Sink {
     /// Waits until the file is on its disk: some file systems say only then that there is no room.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn sync(&self) -> io::Result<()> {
         match self.file.sync_data() {
             // A device or a pipe has no disk.

@@ -39,13 +39,13 @@ impl Gatherer {
         Some(Entry { missed, is_fragment: false, is_unopened: false, size: bytes.len(), ..entry })
     }
 
-    /// Whether the message of this fragment is whole, and in `bytes`.
+    /// True if the message of this fragment is whole, and in `bytes`.
     fn gather(&mut self, entry: &Entry, bytes: &mut Vec<u8>, told: &mut Told) -> bool {
         self.taken += 1;
         let now = Nanos(self.taken);
         let (head, part) = match Part::read(&bytes[..entry.message_size()]) {
             Some(Part::Fragment(head, part)) => (head, part),
-            // What nodes say to each other of messages is none.
+            // A question or a receipt between nodes is no message.
             Some(Part::Question(_) | Part::Receipt(_)) => return false,
             None => {
                 told.incomplete += 1;
@@ -108,7 +108,7 @@ mod tests {
         cut.map(|head| [&head.to_bytes()[..], &message[head.range()]].concat()).collect()
     }
 
-    /// What comes of such payloads, with seals or without.
+    /// Result of gathering such payloads, with seals or without.
     fn gathered(payloads: &[Vec<u8>], is_unopened: bool) -> (Vec<(Entry, Vec<u8>)>, Told) {
         let (mut gatherer, mut told, mut found) = (Gatherer::new(), Told::default(), Vec::new());
         for (sequence, payload) in (0..).zip(payloads) {
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    /// Goal: of a message of which a fragment is missing nothing is shown, and it is counted once; so is what is no fragment. What nodes
-    /// say to each other of messages counts nowhere.
+    /// Goal: of a message of which a fragment is missing nothing is shown, and it is counted once; so is what is no fragment. Questions
+    /// and receipts between nodes count nowhere.
     #[test]
     fn what_is_not_whole_is_counted() {
         let whole = fragments(7, 1_000);

@@ -14,7 +14,7 @@ use super::queue::{Batch, Outlet};
 use super::sink::Sink;
 use super::{Entry, Format, Totals, mcap_file, pcapng_file};
 
-/// What was read goes to the disk at least so often: so much is missing of a recorder that is killed.
+/// Longest time until messages go to the disk: so much is missing of a recorder that is killed.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
 
 /// And whenever there is as much, bytes.
@@ -111,10 +111,10 @@ pub(super) struct ShortFile {
     end: fn(&mut Vec<u8>, u64, &Totals),
 }
 
-/// What a file without room gives up at most so that it can say what is missing, bytes; or its last commit, if that is more.
+/// Most bytes that a file without room gives up so that it can say what is missing; or its last commit, if that is more.
 const GIVEN_UP_MAX: u64 = 4 << 10;
 
-/// How far the file was after a commit.
+/// Extent of the file after a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     size: u64,
@@ -123,7 +123,7 @@ struct Mark {
     bytes: u64,
 }
 
-/// What came of writing.
+/// Result of writing.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Bytes of the contents of messages in the file.
@@ -141,12 +141,12 @@ pub struct Unsettled {
     outcome: io::Result<()>,
 }
 
-/// Who writes, and how far that is.
+/// The writer, and its progress.
 #[derive(Debug)]
 struct Pen {
     output: Output,
     names: HashMap<NodeId, String>,
-    /// What is in the file, and what is about to be.
+    /// Contents that are in the file, and contents that are about to be.
     written: Mark,
     pending: (u64, u64),
     /// Where it could end instead, the last one first given up.
@@ -157,7 +157,7 @@ struct Pen {
 
 /// Writes all that comes, until nobody reads any more.
 pub fn write_all(outlet: &Outlet, output: Output) -> Unsettled {
-    // Who may not be nicer is as urgent as others.
+    // A thread that may not raise its nice value is as urgent as others.
     let _as_before = set_nice(NICE);
     let mut pen = Pen {
         written: Mark { size: output.size(), ..Mark::default() },

@@ -36,7 +36,7 @@ pub(crate) struct Unexplained {
     pub(crate) stall: Stall,
     /// The longest stage of its longest message, ns.
     pub(crate) stage: Option<(String, u64)>,
-    /// What the trial doubts of itself.
+    /// Doubts of the trial about itself.
     pub(crate) doubts: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::sample::{CellId, Kind};
 use crate::stats::UNEXPLAINED;
 use crate::units::micros;
 
-/// How wide a drawing is, and its names: for a screen, and for a phone.
+/// Width of a drawing, and of its names: for a screen, and for a phone.
 #[derive(Clone, Copy)]
 struct Frame {
     width: f64,
@@ -24,7 +24,7 @@ const SCREEN: Frame = Frame { width: 1060.0, names: 168.0, after: 70.0 };
 const PHONE: Frame = Frame { width: 340.0, names: 124.0, after: 14.0 };
 
 const ROW_HEIGHT: f64 = 30.0;
-/// How far a ridge may rise into the row above.
+/// Height to which a ridge may rise, into the row above.
 const RIDGE_HEIGHT: f64 = 38.0;
 const STAGE_ROW: f64 = 28.0;
 /// Classes s0 to s9 of the page.
@@ -89,7 +89,7 @@ fn ridge(canvas: &mut Canvas, cell: &PageCell, scale: Log, y: f64) {
     }
 }
 
-/// What is said where not all of so many are drawn.
+/// Text where not all of so many are drawn.
 pub(super) fn left_out(all: usize, [one, many]: [&str; 2]) -> String {
     match all.saturating_sub(ROUTES_MAX) {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! What to write for a route: lines of Rust, with the library's own names.
+//! Code for a route: lines of Rust, with the library's own names.
 
 use punctual::Wake;
 
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    // What is recommended, written as it is shown: the compiler reads it here.
+    // The recommended code, written as it is shown: the compiler reads it here.
 
     #[rustfmt::skip]
     fn memory() -> Result<Communicator, Box<dyn Error>> {

@@ -8,7 +8,7 @@ use crate::units::micros;
 /// A line through points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What stands at its end; nothing if it needs no name.
+    /// Text at its end; empty if it needs no name.
     pub name: String,
     /// Colour and mark, 0 to 9.
     pub look: usize,
@@ -19,7 +19,7 @@ pub struct Series {
     pub points: Vec<(usize, f64)>,
 }
 
-/// What stands upwards.
+/// Quantity on the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
     /// ns.
@@ -45,7 +45,7 @@ impl Quantity {
     }
 }
 
-/// How wide a drawing is: units of its view box, which are pixels where it is shown in full.
+/// Size of a drawing: units of its view box, which are pixels where it is shown in full.
 #[derive(Clone, Copy)]
 struct Frame {
     width: f64,
@@ -132,7 +132,7 @@ pub fn bars(label: &str, all_ns: &[u64]) -> Block {
 /// One step of a staircase: where it begins and ends, with the interval of its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stair {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// ns.
     pub from: f64,
@@ -142,7 +142,7 @@ pub struct Stair {
     pub interval: Option<[f64; 2]>,
     /// Told apart from nothing.
     pub is_found: bool,
-    /// What a pointer learns.
+    /// Text of its tooltip.
     pub tip: String,
 }
 

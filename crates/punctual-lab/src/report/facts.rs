@@ -21,12 +21,12 @@ const PICKS_SHOWN: usize = 4;
 const FAST_SHOWN: usize = 5;
 const LATE_SHOWN: usize = 3;
 
-/// Which cells say how fast an experiment's subject is, where not all do.
+/// Cells that say how fast an experiment's subject is, where not all do.
 #[derive(Clone, Copy, Debug)]
 pub struct Headline {
-    /// What they have behind the slash.
+    /// Part of their name behind the slash.
     pub wake: &'static str,
-    /// What they measure.
+    /// Description of what they measure.
     pub words: &'static str,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn head(
     let _ = write!(page, "<p class=\"say\">{}</p></header>", escape(WORDS));
 }
 
-/// Whether a cell says how fast its route is.
+/// True if a cell says how fast its route is.
 fn is_usual(cell: &PageCell, headline: Option<Headline>) -> bool {
     let id = cell.id();
     let is_meant = headline.is_none_or(|headline| headline.wake == id.wake);

@@ -8,7 +8,7 @@ use super::section::{Block, Cell, Column, ColumnKind, Item, Output, Section, Tab
 
 /// Widths of a place from which on a table of class w0, w1, … stands as one (`page.css` has the same).
 const PLACES: [usize; 7] = [300, 420, 540, 660, 780, 900, 1020];
-/// What a letter takes, and what stands between two columns, px.
+/// Width of a letter, and space between two columns, px.
 const LETTER: usize = 8;
 const BETWEEN: usize = 18;
 /// Letters of a column of words that is not too narrow to be read.

@@ -1,4 +1,4 @@
-//! What was late, and why: the longest stalls of all cells, each with its stage and its cause as far as they are known.
+//! Late messages, and why: the longest stalls of all cells, each with its stage and its cause as far as they are known.
 
 use serde::Deserialize;
 
@@ -23,11 +23,11 @@ pub(super) struct Late<'a> {
     pub(super) is_explained: bool,
 }
 
-/// What an experiment that explains stalls writes beside its results.
+/// Output of an experiment that explains stalls, besides its results.
 #[derive(Deserialize)]
 struct Finding {
     stall: Stall,
-    /// Which time it was measured; earlier summaries do not say.
+    /// Number of the trial in which it was measured; earlier summaries do not say.
     trial: Option<u32>,
     side: serde_json::Value,
     stage: String,

@@ -63,7 +63,7 @@ pub fn render(
     Ok(page)
 }
 
-/// What every experiment has: the table of results, and the pictures of them.
+/// Figures that every experiment has: the table of results, and the pictures of them.
 fn figures_of(page: &mut String, cells: &[PageCell]) {
     let views = views(cells);
     figures::table(page, cells, &views);

@@ -8,7 +8,7 @@ use crate::sample::Kind;
 use crate::summary::{CellResult, Recommendation, Skipped, Summary};
 use crate::units::{count, dash, micros, micros_or_dash, plural, rate};
 
-/// What stands for a figure that is none.
+/// Legend of the signs in place of a missing figure.
 pub const LEGEND: &str = "Times in µs. –: fewer than ten samples lie beyond. ∞: among the lost.";
 
 /// Titles of what ends every answer.
@@ -16,7 +16,7 @@ pub const DOUBTS: &str = "Doubts";
 /// Where what was left out stands.
 pub const SKIPPED: &str = "Not measured";
 
-/// What the words of every table mean; said once, where they first stand.
+/// Meaning of the words of every table; said once, where they first stand.
 pub const WORDS: &str = "Route: what carries a message (before the slash), and how its receiver waits. Gap: idle time before a \
     message. Open load: messages are due at fixed instants, whatever is outstanding; closed: each waits for the reply \
     before. Stall: one hold-up, in which one or more messages were far later than the usual one.";
@@ -69,12 +69,12 @@ pub fn summary(summary: &Summary) -> Vec<Section> {
     sections
 }
 
-/// What ends every answer: what was left out, what is doubtful.
+/// The end of every answer: omissions and doubts.
 pub fn rest(summary: &Summary) -> Vec<Section> {
     skipped(&summary.skipped).into_iter().chain(doubts(&summary.doubts)).collect()
 }
 
-/// What to use, for which need, and how it is written.
+/// Routes to use, each with its need and its code.
 pub fn advice(recommendation: &Recommendation) -> Section {
     let items = recommendation.choices.iter().map(|choice| {
         let item = Item::new(&choice.need).then(format!("{}: {}", choice.name, choice.because));
@@ -124,7 +124,7 @@ fn figures(rows: &[&CellResult]) -> Table {
     table.without_empty()
 }
 
-/// What to do, under what was seen.
+/// Advice, under the observations that lead to it.
 pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
     let items = by_advice(doubts).into_iter().map(|(advice, seen)| {
         let mut lines: Vec<String> = seen.iter().take(ALIKE_MAX).map(|&what| what.to_owned()).collect();
@@ -138,7 +138,7 @@ pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
     (!items.is_empty()).then(|| Section::new(DOUBTS).note(note).items(items))
 }
 
-/// What was left out, and why.
+/// Skipped measurements, with the reasons.
 pub fn skipped(skipped: &[Skipped]) -> Option<Section> {
     let items = Skipped::by_reason(skipped).into_iter().map(Item::new);
     (!skipped.is_empty()).then(|| Section::new(SKIPPED).items(items.collect()))
@@ -175,7 +175,8 @@ fn measure_row(measure: &Measure) -> [Cell; 6] {
     [measure.aspect.as_str().into(), a.into(), b.into(), ratio_text(measure).into(), interval.into(), verdict]
 }
 
-/// B / A. What is finite is nothing of what is infinite, and two infinities have no ratio; nor has anything to no stall.
+/// B / A. The ratio of a finite value to an infinite one is zero, and two infinities have no ratio; nor has any value a ratio to zero
+/// stalls.
 fn ratio_text(measure: &Measure) -> String {
     match (measure.a, measure.b, measure.ratio) {
         (Some(0.0), _, _) if measure.aspect == Aspect::StallsPerMinute => dash(),

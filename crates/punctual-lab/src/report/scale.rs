@@ -51,7 +51,7 @@ pub(crate) struct Upwards {
     bottom: f64,
 }
 
-/// How far such a line is from the scale.
+/// Distance of such a line from the scale.
 const APART: f64 = 16.0;
 
 impl Upwards {

@@ -1,9 +1,9 @@
-//! What an experiment says, as data: `text` renders it for a terminal, `html` for the page.
+//! Output of an experiment, as data: `text` renders it for a terminal, `html` for the page.
 
 /// A title with what stands below it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
-    /// What it is about.
+    /// Its subject.
     pub title: String,
     /// The conditions and the unit, set smaller.
     pub about: String,
@@ -30,11 +30,11 @@ pub enum Output {
 pub enum Block {
     /// Running text that belongs to the answer.
     Words(String),
-    /// How to read what stands beside it.
+    /// Explanation of the block beside it.
     Note(String),
     /// Rows and columns.
     Table(Table),
-    /// What was found, each with what to do.
+    /// Findings, each with advice.
     Items(Vec<Item>),
     /// SVG; a terminal shows the tables alone.
     Drawing(Drawing),
@@ -56,11 +56,11 @@ pub struct Drawing {
 /// Some lines and what follows from them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
-    /// What was seen, asked or left out.
+    /// The observation, the question or the omission.
     pub lines: Vec<String>,
     /// The lines are a warning.
     pub is_warning: bool,
-    /// What to do, or the answer.
+    /// The advice, or the answer.
     pub then: Option<String>,
     /// The code to write.
     pub code: Option<String>,
@@ -85,18 +85,18 @@ pub struct TableOf<R> {
     table: Table,
 }
 
-/// What stands in one column.
+/// Heads and layout of one column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Column {
     /// Over this column and its neighbours with the same words.
     pub over: String,
     /// Over this column.
     pub head: String,
-    /// How it is set.
+    /// Its layout.
     pub kind: ColumnKind,
 }
 
-/// How a column is set.
+/// Layout of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnKind {
     /// At the right, never wrapped.
@@ -111,13 +111,13 @@ pub enum ColumnKind {
 /// One text, and how it is set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// How it is set.
+    /// Its emphasis.
     pub tone: Tone,
 }
 
-/// How a text stands out.
+/// Emphasis of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// As it is.
@@ -157,7 +157,7 @@ impl Section {
         self
     }
 
-    /// How to read it.
+    /// Explanation for the reader.
     pub fn note(self, note: impl Into<String>) -> Self {
         self.with(Block::Note(note.into()))
     }
@@ -172,7 +172,7 @@ impl Section {
         self.with(Block::Table(table))
     }
 
-    /// What was found.
+    /// Findings.
     pub fn items(self, items: Vec<Item>) -> Self {
         self.with(Block::Items(items))
     }
@@ -184,7 +184,7 @@ impl Item {
         Self { lines: vec![line.into()], ..Self::default() }
     }
 
-    /// What follows.
+    /// The advice or the answer.
     pub fn then(self, then: impl Into<String>) -> Self {
         Self { then: Some(then.into()), ..self }
     }
@@ -222,7 +222,7 @@ impl Table {
         self
     }
 
-    /// What follows is another kind of row.
+    /// The rows that follow are of another kind.
     pub fn separate(&mut self) {
         if self.rows.last().is_some_and(|row| !row.is_empty()) {
             self.rows.push(Vec::new());
@@ -238,7 +238,7 @@ impl<R> TableOf<R> {
         Self { rows, over: String::new(), table }
     }
 
-    /// What stands over the columns from here on.
+    /// Text over the columns from here on.
     pub fn over(self, over: impl Into<String>) -> Self {
         Self { over: over.into(), ..self }
     }
@@ -307,7 +307,7 @@ pub fn numbers<const N: usize>(heads: [&str; N]) -> Vec<Column> {
 }
 
 impl Cell {
-    /// What is looked at first.
+    /// Text that is looked at first.
     pub fn strong(text: impl Into<String>) -> Self {
         Self::toned(text, Tone::Strong)
     }

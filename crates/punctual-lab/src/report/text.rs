@@ -19,7 +19,7 @@ const PROSE_MIN: usize = 20;
 /// Between two columns.
 const GUTTER: usize = 2;
 
-/// What is written to.
+/// The screen that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
     /// Columns.
@@ -34,7 +34,7 @@ impl Default for Screen {
     }
 }
 
-/// Whether terminals here know no control sequences, as in an editor or over a serial line.
+/// True if terminals here know no control sequences, as in an editor or over a serial line.
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
 }
@@ -59,7 +59,7 @@ impl Screen {
         self.paint(&Style::new().bold(), text)
     }
 
-    /// What needs no look.
+    /// Text that needs no look.
     pub fn faint(self, text: &str) -> String {
         self.paint(&Style::new().dim(), text)
     }
@@ -122,7 +122,7 @@ fn item(item: &Item, screen: Screen) -> String {
     text
 }
 
-/// What stands behind a number on the same line.
+/// Units that stand behind a number on the same line.
 const UNITS: [&str; 8] = ["ns", "µs", "ms", "s", "%", "B", "KiB", "MiB"];
 
 /// The words, a number and its unit being one.
@@ -229,7 +229,7 @@ fn takes(table: &Table, widths: &[usize], columns: &[usize]) -> usize {
     each.sum::<usize>().saturating_sub(GUTTER)
 }
 
-/// Which columns stand in each part.
+/// Columns of each part.
 fn parts(table: &Table, widths: &[usize], room: usize) -> Vec<Vec<usize>> {
     let takes = |columns: &[usize]| takes(table, widths, columns);
     let all: Vec<usize> = (0..table.columns.len()).collect();
@@ -316,14 +316,14 @@ fn over(table: &Table, columns: &[usize], taken: impl Fn(usize) -> usize) -> Str
     line.trim_end().to_owned()
 }
 
-/// What each column of words may take, once the others have what they need.
+/// Width that each column of words may take, once the others have what they need.
 fn free_width(table: &Table, columns: &[usize], widths: &[usize], room: usize) -> usize {
     let is_prose = |column: &&usize| table.columns[**column].kind == ColumnKind::Prose;
     let (prose, fixed): (Vec<&usize>, Vec<&usize>) = columns.iter().partition(is_prose);
     let taken: usize =
         fixed.iter().map(|&&column| widths[column]).sum::<usize>() + GUTTER * (columns.len() - 1);
     let (free, mut left) = (room.saturating_sub(taken), prose.len());
-    // Who needs less than the even share leaves the rest to the others.
+    // A column that needs less than the even share leaves the rest to the others.
     let mut wanted: Vec<usize> = prose.iter().map(|&&column| widths[column]).collect();
     wanted.sort_unstable();
     let mut free = free;

@@ -26,10 +26,10 @@ use crate::run::room_for;
 use crate::sample::Load;
 use punctual_machine::window::{Evidence, Window};
 
-/// What one trial sends.
+/// Plan of the messages of one trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialPlan<'a> {
-    /// What is the same in all trials.
+    /// Settings that are the same in all trials.
     pub settings: &'a ResponseSettings,
     /// The way, and how urgent both threads are.
     pub choice: Variant,
@@ -50,7 +50,7 @@ impl TrialPlan<'_> {
     }
 }
 
-/// What a trial brought beside its trips.
+/// Results of a trial besides its trips.
 #[derive(Debug, Default)]
 pub struct ClientTrace {
     /// The responder's, as far as replies brought them.
@@ -147,7 +147,7 @@ impl ResponseClient<'_> {
     fn drain(&mut self) {
         let deadline = self.clock.now().plus(self.clock.ticks(self.settings.asked.timeout));
         while self.trips.open() > 0 && !interrupted() && self.receive_one(deadline).is_some() {}
-        // What comes twice may come last.
+        // A duplicate may come last.
         let grace = self.clock.now().plus(self.clock.ticks(GRACE));
         while self.receive_one(grace).is_some() {}
         let trips = &mut *self.trips;
@@ -238,5 +238,5 @@ impl Client for ResponseClient<'_> {
     }
 }
 
-/// How long a second answer is waited for when all first ones are there.
+/// Longest wait for a second answer when all first ones are there.
 const GRACE: Duration = Duration::from_millis(2);

@@ -34,12 +34,12 @@ use crate::sample::{CellId, Load, Samples};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
-/// What a run brought beside the store.
+/// Results of a run besides the store.
 #[derive(Debug)]
 pub struct ResponseOutcome {
     /// Per choice.
     pub accounts: Vec<Totals>,
-    /// What was not measured, and why.
+    /// Skipped measurements, with the reasons.
     pub skipped: Vec<Skipped>,
     /// Trials made.
     pub made: usize,
@@ -47,7 +47,7 @@ pub struct ResponseOutcome {
     pub place: String,
     /// When it began, nanoseconds of `CLOCK_MONOTONIC`: instants of the run count from there.
     pub began_ns: u64,
-    /// What happened on the way, if anything was meant to.
+    /// Counts of the faults on the way, if any were intended.
     pub faults: Option<Counts>,
 }
 
@@ -301,7 +301,7 @@ const WARMUP: u64 = 20;
 const WARMUP_PART: u64 = 5;
 
 impl ResponseSettings {
-    /// How long a trial may take.
+    /// Time that a trial may take.
     fn share(&self) -> Duration {
         let kinds = self.choices.len() + usize::from(self.asked.against.is_some());
         self.duration / (self.asked.rounds * kinds.max(1) as u32)

@@ -1,4 +1,4 @@
-//! What a trial of trips keeps to be explained: its two threads, and whose each stage is.
+//! Evidence that a trial of trips keeps for explanations: its two threads, and the owner of each stage.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::sample::{Outcome, Samples, WIRE};
 use punctual::Clock;
 use punctual_machine::window::Window;
 
-/// What is kept of one side's thread: 0 the client's, 1 the responder's.
+/// Evidence of one side's thread: 0 the client's, 1 the responder's.
 pub(super) fn thread(
     settings: &ResponseSettings,
     choice: Variant,
@@ -25,7 +25,7 @@ pub(super) fn thread(
     EvidenceThread { urgency: at.urgency, has_control: true, ..seen }
 }
 
-/// Whose each stage is.
+/// Owner of each stage.
 pub(super) fn owners(samples: &Samples) -> Vec<StageOwner> {
     let has = |name: &str| samples.stages.iter().any(|stage| stage.name == name);
     let owner = |&TripStage { name, side, role, .. }: &TripStage| {
@@ -71,10 +71,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Clocks of two hosts drift apart by no more in a second: NTP corrects 500 millionths at most (RFC 5905), and quartz is better.
 const DRIFT_MAX_NS: u64 = 500_000;
 
-/// How far two clocks are apart, as one trip tells.
+/// Offset between two clocks, as one trip tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Apart {
-    /// What the trip took on the way: it tells half of that too much or too little at the most.
+    /// Time that the trip took on the way: the offset is wrong by half of it at most.
     on_the_way_ns: u64,
     ours_ahead_ns: i64,
 }

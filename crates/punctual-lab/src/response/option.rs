@@ -9,7 +9,7 @@ use crate::endpoint::port::Way;
 use crate::scheduling::{Control, Urgency};
 use crate::units::OptionName;
 
-/// Whose threads are urgent.
+/// Ends whose threads are urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Ends {
@@ -22,13 +22,13 @@ pub enum Ends {
     Responder,
 }
 
-/// How much is recorded beside the trips.
+/// Extent of the recording besides the trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Recorded {
     /// Nothing: what the others cost is measured against it
     Nothing,
-    /// What each thread sees of itself
+    /// Each thread's observations of itself
     Windows,
     /// The kernel's trace too (root)
     Trace,
@@ -37,7 +37,7 @@ pub enum Recorded {
 /// One thing that is measured: a way and an urgency, and what is recorded meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Variant {
-    /// How packets are sent and waited for.
+    /// Way in which packets are sent and waited for.
     pub way: Way,
     /// Of the measuring threads.
     pub urgency: Urgency,
@@ -65,7 +65,7 @@ impl Variant {
         if self.keeps_windows() { Control::start(cpu, self.urgency) } else { Control::absent() }
     }
 
-    /// Whether its threads keep windows of what they went through.
+    /// True if its threads keep windows of what they went through.
     pub fn keeps_windows(self) -> bool {
         self.recorded != Some(Recorded::Nothing)
     }

@@ -1,4 +1,4 @@
-//! What `punctual run response` says: figures, stages, who was late. All of it stands in the summary.
+//! Output of `punctual run response`: figures, stages, and the sides that were late. All of it stands in the summary.
 
 use std::collections::BTreeMap;
 
@@ -177,7 +177,7 @@ fn lateness(summary: &Summary) -> Vec<Section> {
     [who].into_iter().chain(longest(&late)).collect()
 }
 
-/// What to try against each cause that was met, the costliest first.
+/// Advice against each cause that was met, the costliest first.
 fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
     let mut causes: Vec<(Cause, u64)> = Vec::new();
     for share in late.iter().flat_map(|(_, shares)| shares.iter().take(SHARES_SHOWN)) {
@@ -272,7 +272,7 @@ fn side_words(side: Side, stage: &str) -> String {
     }
 }
 
-/// What a reader must know of single choices.
+/// Facts about single choices that a reader must know.
 fn notes(summary: &Summary) -> Option<Section> {
     let more = summary.more.get("response");
     let mut lines: Vec<String> =

@@ -65,7 +65,7 @@ pub struct Compared {
     /// The lowest of its p50 … max that is infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infinite_from: Option<String>,
-    /// What differs, and why.
+    /// The difference, and the reason.
     pub differs: String,
 }
 

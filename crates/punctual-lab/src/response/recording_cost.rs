@@ -1,4 +1,4 @@
-//! What recording costs: each level against nothing, round by round of one run.
+//! Cost of recording: each level against nothing, round by round of one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +14,9 @@ use crate::units::{OptionName, count, dash};
 /// One level of recording against none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RecordingCost {
-    /// What was measured: the way, and the urgency of its threads.
+    /// The measured way, and the urgency of its threads.
     pub way: String,
-    /// What was recorded.
+    /// Extent of the recording.
     pub recorded: String,
     /// Of the median.
     pub p50: Option<Ratio>,

@@ -1,4 +1,4 @@
-//! What a run of responses is asked for, and what that comes to.
+//! Options of a run of responses, and the settings that result from them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::units::{OptionName, address, duration, size_in};
 pub struct ResponseArguments {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// How both ends wait and send, measured in turn [default: blocking, with --all all]
+    /// Ways in which both ends wait and send, measured in turn [default: blocking, with --all all]
     #[arg(long = "wake", alias = "option", value_name = "WAY", value_delimiter = ',', value_parser = ways())]
     ways: Vec<Option<Way>>,
     /// Urgency of the threads, in turn: other, nice:N, slice:US, fifo:N, rr:N, deadline:RUNTIME/PERIOD (µs)
@@ -38,13 +38,13 @@ pub struct ResponseArguments {
         allow_hyphen_values = true
     )]
     pub(super) sched: Vec<Urgency>,
-    /// Whose threads --sched makes urgent
+    /// Ends whose threads --sched makes urgent
     #[arg(long, value_enum, default_value_t)]
     pub(super) urgent: Ends,
     /// A responder elsewhere (punctual echo) [default: one in a network namespace of its own]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     pub(super) to: Option<SocketAddr>,
-    /// What the responder speaks
+    /// Protocol of the responder
     #[arg(long, value_enum, default_value_t)]
     pub(super) protocol: Protocol,
     /// Payload, bytes
@@ -59,16 +59,16 @@ pub struct ResponseArguments {
     /// IPv6 between the two namespaces
     #[arg(long)]
     pub(super) ipv6: bool,
-    /// How long an answer is waited for before the next request leaves. A trip without one at the end, so long after, is lost
+    /// Longest wait for an answer before the next request leaves. A trip without one at the end, so long after, is lost
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
     pub(super) timeout: Duration,
     /// Count answers slower than this
     #[arg(long, value_name = "TIME", default_value = "900us", value_parser = duration)]
     pub(super) limit: Duration,
-    /// Which of the kernel's stamps to take
+    /// Kernel stamps to take
     #[arg(long, value_enum, default_value_t)]
     pub(super) stamps: Stamps,
-    /// How often each is measured, in turn with the others
+    /// Number of times that each is measured, in turn with the others
     #[arg(long, value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
     /// Two rounds of 4 s
@@ -92,7 +92,7 @@ pub struct ResponseArguments {
     /// Priority in this host's queues; a VLAN interface maps it to its tag
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     pub(super) priority: u8,
-    /// How long the kernel polls the device, µs
+    /// Time that the kernel polls the device, µs
     #[arg(long, value_name = "US", default_value_t = 50)]
     pub(super) busy_poll: u32,
     /// Percent of packets to lose on the way
@@ -141,7 +141,7 @@ fn ways() -> impl TypedValueParser<Value = Option<Way>> {
 }
 
 impl ResponseArguments {
-    /// What was asked for. To leave nothing out is to measure every way.
+    /// The ways that were asked for. To leave nothing out is to measure every way.
     fn ways(&self) -> Vec<Way> {
         let named: Option<Vec<Way>> = self.ways.iter().copied().collect();
         match named {
@@ -156,7 +156,7 @@ impl ResponseArguments {
         if self.record.is_empty() { vec![None] } else { self.record.iter().copied().map(Some).collect() }
     }
 
-    /// Whether the kernel's trace is recorded while this is measured.
+    /// True if the kernel's trace is recorded while this is measured.
     pub(super) fn traces(&self, choice: Variant) -> bool {
         choice.recorded.map_or(self.trace, |recorded| recorded == Recorded::Trace)
     }
@@ -178,7 +178,7 @@ const DURATION_QUICK: Duration = Duration::from_secs(8);
 /// Round trips of each choice, if nothing else was asked for.
 const COUNT: u64 = 50_000;
 
-/// What a run measures.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct ResponseSettings {
     /// As it was asked for.
@@ -204,7 +204,7 @@ pub struct ResponseSettings {
 }
 
 impl ResponseSettings {
-    /// What the options come to.
+    /// Settings that result from the options.
     ///
     /// # Errors
     /// Options that do not go together; sockperf, where it is wanted, is not there.
@@ -268,7 +268,7 @@ impl ResponseSettings {
     }
 }
 
-/// Whether sockperf can be given the load of a run, and when to end.
+/// Checks that sockperf can be given the load of a run, and the time to end.
 fn can_be_beside_sockperf(common: &Common, load: Load, gap: Duration) -> Result<(), Failure> {
     let usage = |text: &str| Err(Failure::Usage(format!("--against sockperf: {text}")));
     if load != Load::Closed || !gap.is_zero() {
@@ -395,7 +395,8 @@ mod tests {
         ResponseSettings::of(&line.options).expect("they go together")
     }
 
-    /// What is measured: all but how long, how often, and what stands in other places once it is understood.
+    /// Options that decide what is measured: all but the duration, the number of rounds, and those that stand in other places once they
+    /// are understood.
     fn measured(settings: &ResponseSettings) -> String {
         let common = Common { seed: settings.asked.common.seed, ..Common::default() };
         let asked = ResponseArguments {

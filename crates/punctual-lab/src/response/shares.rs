@@ -1,4 +1,4 @@
-//! Who was late, in sums: stalls by side, stage and cause.
+//! Lateness in sums: stalls by side, stage and cause.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::explain::finding::Explained;
 use crate::explain::of_run::TrialExplained;
 use crate::explain::stage::Side;
 
-/// How often which cause met which side and stage.
+/// Number of times that a cause met a side and a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Whose time.
+    /// The side whose time it was.
     pub side: Side,
     /// In which stage.
     pub stage: String,
@@ -35,7 +35,7 @@ pub(super) fn shares<'a>(trials: impl IntoIterator<Item = &'a TrialExplained>) -
     let mut shares: Vec<Share> = Vec::new();
     for trial in trials {
         let found = &trial.told.found;
-        // What waited behind a stall is added to it, whichever is longer.
+        // A stall that waited behind another is added to that one, whichever is longer.
         let (behind, first): (Vec<_>, Vec<_>) = found.iter().partition(|one| one.behind.is_some());
         for one in first.into_iter().chain(behind) {
             add(&mut shares, one, first_of(found, one));

@@ -12,7 +12,7 @@ use crate::sample::sockperf::read_log;
 /// The port of its server.
 const PORT: u16 = 11_111;
 
-/// What its client leaves out at the start and at the end of a run; we add it to the time that it is given.
+/// Time that its client leaves out at the start and at the end of a run; we add it to the time that it is given.
 const LEFT_OUT: Duration = Duration::from_millis(450);
 
 /// Runs its ping-pong between the two ends of our testbed, blocking, pinned as we are: its round trips, in the order of its
@@ -54,7 +54,7 @@ pub fn measure(
     Ok(samples)
 }
 
-/// Whether there is a sockperf to run.
+/// True if there is a sockperf to run.
 pub fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

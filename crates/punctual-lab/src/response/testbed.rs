@@ -25,7 +25,7 @@ pub const PORT: u16 = 9930;
 const SEGMENT_V4: [&str; 2] = ["10.77.30.1/24", "10.77.30.2/24"];
 const SEGMENT_V6: [&str; 2] = ["fd77:30::1/64", "fd77:30::2/64"];
 
-/// What the responder's process is told.
+/// Request to the responder's process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EchoRequest {
     /// To give its interface its addresses.
@@ -51,7 +51,7 @@ pub struct Assignment {
     pub choice: Variant,
     /// Where its thread runs.
     pub cpu: Option<usize>,
-    /// How it answers.
+    /// Its rules for answers.
     pub rules: AnswerRules,
     /// Made on purpose.
     pub mishaps: Vec<Mishap>,
@@ -118,7 +118,7 @@ fn start_answering(assignment: Assignment) -> Result<(Job<Done>, Peer), String> 
     }
     let (ready, readiness) = channel();
     let job = Job::start("responder", move |stop| {
-        // Who could not open its port has said so.
+        // A responder that could not open its port has said so.
         answer(&assignment, &ready, stop).map_err(|text| ready.send(Err(text))).unwrap_or_default()
     })?;
     let peer = readiness.recv().map_err(|_| "the responder's thread ended".to_owned())??;
@@ -171,7 +171,7 @@ pub struct ResponseTestbed {
     /// Where it is.
     pub place: PacketPath,
     ipv6: bool,
-    /// What changes packets on the way, if anything does.
+    /// The forwarder that changes packets on the way, if there is one.
     forwarder: Option<Forwarder>,
 }
 

@@ -1,4 +1,4 @@
-//! What one choice came to over all its trials, beside what the samples say.
+//! Totals of one choice over all its trials, besides the samples.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub struct Totals {
     /// Of what.
     #[serde(skip)]
     pub choice: Variant,
-    /// How its trips ended.
+    /// Outcomes of its trips.
     #[serde(skip)]
     pub ends: TripEnds,
     /// CPU time of the client's thread.
     #[serde(skip)]
     client_cpu_ns: u64,
-    /// What arrived at the client.
+    /// Arrivals at the client.
     arrivals: Arrivals,
     /// Answers later than the limit.
     slow_answers: u64,
@@ -37,11 +37,11 @@ pub struct Totals {
     responder: Option<EchoFacts>,
     /// The client's control thread.
     control: ControlTotals,
-    /// What a user should know of the ports.
+    /// Remarks on the ports that a user should know.
     remarks: Vec<String>,
-    /// What was lost at which receive buffer.
+    /// Losses by receive buffer.
     without_room: BTreeMap<String, u64>,
-    /// What was lost because fragments of it were missing at whom.
+    /// Losses because of missing fragments, by receiver.
     incomplete: BTreeMap<String, u64>,
 }
 
@@ -96,7 +96,7 @@ impl Totals {
         sum.control_late.1 = sum.control_late.1.max(facts.control_late.1);
     }
 
-    /// What the control thread saw, and what the ports remark.
+    /// Notes the looks of the control thread, and the remarks of the ports.
     pub fn note_control(&mut self, (looks, late, latest_us): (u64, u64, u64), remarks: &[String]) {
         self.control.looks += looks;
         self.control.late += late;
@@ -105,7 +105,7 @@ impl Totals {
         self.remarks.extend(new);
     }
 
-    /// What a trial lost.
+    /// Notes the losses of a trial.
     pub fn note_loss(&mut self, loss: &Loss) {
         for (of, parts) in
             [(&mut self.without_room, &loss.without_room), (&mut self.incomplete, &loss.incomplete)]

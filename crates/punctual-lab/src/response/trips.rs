@@ -1,4 +1,4 @@
-//! What is noted of every trip, and where its time went: stages that add up to the total.
+//! Notes on every trip, and the breakdown of its time: stages that add up to the total.
 //!
 //! Time is an argument; nothing here reads a clock.
 
@@ -10,7 +10,7 @@ use crate::load::echo::wire::Record;
 use crate::load::recording::{Recording, Row};
 use crate::sample::{ABSENT_NS, Load, Outcome, RESPONDER, Samples, StageColumn, WIRE, WIRE_AND_RESPONDER};
 
-/// What the client itself saw of an answer; an instant of 0 is not known.
+/// The client's own observations of an answer; an instant of 0 is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Its kernel's receive stamp.
@@ -21,14 +21,14 @@ pub struct Seen {
     pub woken: Ticks,
 }
 
-/// What is noted of a trip.
+/// Notes on a trip.
 #[derive(Clone, Copy, Debug)]
 pub struct TripDetail {
     /// When the device had it; 0 = not known.
     pub transmitted: Ticks,
-    /// How its answer arrived.
+    /// Arrival of its answer.
     pub seen: Seen,
-    /// What the responder says of it.
+    /// The responder's record of it.
     pub record: Option<Record>,
     /// Its reply, from the responder's hand to its device; `u32::MAX` = not known.
     pub reply_tx_ns: u32,
@@ -116,7 +116,7 @@ pub struct TripStage {
     pub name: &'static str,
     /// As people read it.
     pub words: &'static str,
-    /// Whose time it is.
+    /// The side whose time it is.
     pub side: Side,
     /// In whose thread it passes, 0 the client's, 1 the responder's. On a veth the wire runs in its sender's own call.
     pub role: Option<usize>,

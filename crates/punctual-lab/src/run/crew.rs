@@ -20,8 +20,8 @@ impl Crew {
         told.into_iter().collect()
     }
 
-    /// What each of the first so many says, also after one that failed: its answer would meet the next question. An interrupt goes
-    /// on to all at once: in turn, each would go on until those before it have ended.
+    /// Answers of the first so many workers, also after one that failed: an answer not heard would meet the next question. An interrupt
+    /// goes on to all at once: in turn, each would go on until those before it have ended.
     pub fn hear<T>(
         &mut self,
         count: usize,

@@ -8,7 +8,7 @@ use crate::scheduling::Urgency;
 use crate::store::{Store, StoreError};
 use crate::summary::Summary;
 
-/// What the header of a run says of its experiment.
+/// Contents of the header of a run about its experiment.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// Its name.
@@ -23,13 +23,13 @@ pub struct RunPlan {
 
 /// An experiment with what was asked of it.
 pub trait Experiment: Sync {
-    /// What its trials bring beside the store.
+    /// Results of its trials besides the store.
     type Made: Send;
 
-    /// What is said where messages were lost.
+    /// Text for a run in which messages were lost.
     const BROKEN: &'static str;
 
-    /// What the header says.
+    /// Contents of the header.
     fn plan(&self) -> RunPlan;
 
     /// Classes that measuring threads have, as `--sched` names them.
@@ -40,10 +40,10 @@ pub trait Experiment: Sync {
     /// Makes all trials, in a thread that may leave for another network namespace. Each is in the store before the next.
     ///
     /// # Errors
-    /// What the machine lacks; a store that cannot be written.
+    /// A feature that the machine lacks; a store that cannot be written.
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Self::Made, RunError>;
 
-    /// What the store says, and what only this experiment knows.
+    /// Summary of the store, and of what only this experiment knows.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -54,10 +54,10 @@ pub trait Experiment: Sync {
         None
     }
 
-    /// Whether what must hold held.
+    /// Checks that the promises held.
     ///
     /// # Errors
-    /// Which promise did not, in words.
+    /// The promise that did not hold, in words.
     fn promise(&self, summary: &Summary, _made: &Self::Made) -> Result<(), String> {
         if summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
     }

@@ -1,4 +1,4 @@
-//! What every experiment is made with: trials in turn, workers, and where both ends of a trial stand.
+//! Building blocks of every experiment: trials in turn, workers, and the places where both ends of a trial stand.
 
 mod crew;
 mod experiment;
@@ -47,7 +47,7 @@ impl From<String> for RunError {
     }
 }
 
-/// Which CPUs the two ends are pinned to: the first and the last that this process may use.
+/// CPUs to which the two ends are pinned: the first and the last that this process may use.
 pub fn choose_cpus() -> [Option<usize>; 2] {
     let allowed = punctual_machine::cpu::allowed();
     [allowed.first().copied(), allowed.last().copied()]
@@ -58,7 +58,7 @@ pub fn cpu_of(place: usize) -> Option<usize> {
     punctual_machine::cpu::allowed().into_iter().cycle().nth(place)
 }
 
-/// What is behind a lock, also after a thread failed that held it: that failure is told elsewhere.
+/// Locks a mutex, also after a thread failed that held it: that failure is told elsewhere.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

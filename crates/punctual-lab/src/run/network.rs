@@ -1,4 +1,4 @@
-//! Which station a foreign address has, for ways that address Ethernet themselves.
+//! Station of a foreign address, for ways that address Ethernet themselves.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The discard service (RFC 863): a packet there makes the kernel look for the station, and asks nobody to answer.
 const DISCARD_PORT: u16 = 9;
 
-/// How often the kernel is asked, and how long between: address resolution takes a round trip.
+/// Number of questions to the kernel, and the pause between them: address resolution takes a round trip.
 const LOOKS: u32 = 50;
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! What all commands that measure take.
+//! Options of all commands that measure.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Rows that follow an answer as bytes, because there may be millions: each so many words.
 
-/// What has so many words.
+/// A value that consists of so many words.
 pub trait Row<const WORDS: usize> {
     /// Bytes of one.
     const SIZE: usize = 8 * WORDS;
@@ -8,7 +8,7 @@ pub trait Row<const WORDS: usize> {
     /// The words.
     fn words(&self) -> [u64; WORDS];
 
-    /// What has these words.
+    /// The value that consists of these words.
     fn of_words(words: [u64; WORDS]) -> Self;
 }
 

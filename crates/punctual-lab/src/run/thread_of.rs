@@ -5,7 +5,7 @@ use std::thread::{Builder, JoinHandle};
 
 type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 
-/// What it has stays with it, as what only its thread may use must: the network namespace that this left for, sockets there. Both end
+/// A thread that owns its value, because only this thread may use it: the network namespace that it left for, sockets there. Both end
 /// with this value.
 #[derive(Debug)]
 pub struct ThreadOf<T> {

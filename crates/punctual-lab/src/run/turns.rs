@@ -10,8 +10,8 @@ use crate::doubt::Cause;
 use crate::store::StoreError;
 use crate::summary::{Skipped, Summary};
 
-/// Which kind is next, round by round: backwards every other round, so that nobody always has the same one before. Ends after
-/// the last round, or when interrupted.
+/// Order of the kinds, round by round: backwards every other round, so that no kind always has the same one before it. Ends after the
+/// last round, or when interrupted.
 #[derive(Debug)]
 pub struct Turns<'a> {
     rounds: u32,
@@ -49,7 +49,7 @@ impl<'a> Turns<'a> {
                 Ok(is_made) => made += usize::from(is_made),
                 Err(RunError::Machine(reason)) => {
                     failed.insert(place);
-                    // What was measured before stands in the results.
+                    // Earlier measurements of this kind stand in the results.
                     let what = if round == 0 { what } else { format!("{what}, from round {} on", round + 1) };
                     let skip = Skipped { what, reason };
                     if !skipped.contains(&skip) {

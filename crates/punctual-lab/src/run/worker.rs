@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::place::leave;
 
-/// Whether there is such a program of another project's.
+/// Checks that there is such a program of another project.
 ///
 /// # Errors
 /// There is none, or it does not run: `advice` says what to do.
@@ -45,10 +45,10 @@ impl Drop for Program {
     }
 }
 
-/// What a line holds: what was asked for, or why not.
+/// Contents of a line: the requested value, or the reason why there is none.
 pub type Answer<T> = Result<T, String>;
 
-/// What every worker is told first that may leave for a network namespace of its own.
+/// First message to every worker that may leave for a network namespace of its own.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Prepare {
     /// A namespace of its own.
@@ -57,7 +57,7 @@ pub struct Prepare {
     pub cpu: Option<usize>,
 }
 
-/// What has a name, as it travels to another process: `#[serde(with = "by_name")]`.
+/// A named value, as it travels to another process: `#[serde(with = "by_name")]`.
 pub mod by_name {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -72,7 +72,7 @@ pub mod by_name {
         to.collect_str(named)
     }
 
-    /// What has that name.
+    /// The value that has that name.
     ///
     /// # Errors
     /// Nothing has.
@@ -84,7 +84,7 @@ pub mod by_name {
 /// Longest line that is read, bytes: what a reader notes of a million messages, or what vehicles never sent, one by one.
 const LINE_SIZE_MAX: u64 = 128 << 20;
 
-/// What is said of one that ended in place of an answer.
+/// Text for a worker that ended in place of an answer.
 const ENDED: &str = "the responder ended";
 
 fn write_line(output: &mut dyn Write, what: &impl Serialize) -> std::io::Result<()> {
@@ -161,7 +161,7 @@ pub struct Worker {
     being: Being,
     input: Option<File>,
     output: BufReader<File>,
-    /// That this process was interrupted.
+    /// True if it was told that this process was interrupted.
     is_told: bool,
 }
 
@@ -236,7 +236,7 @@ impl Worker {
         read_line::<Answer<T>>(&mut self.output).map_err(|reason| self.with_end(reason))?
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub fn has_ended(&mut self) -> bool {
         match &mut self.being {
             Being::Process(child) => child.try_wait().map_or(true, |end| end.is_some()),
@@ -257,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// Passes an interrupt of this process on, if there was one. Whoever waits for several workers does so for all of them first.
+    /// Passes an interrupt of this process on, if there was one. A caller that waits for several workers does so for all of them first.
     pub fn pass_on_interrupt(&mut self) {
         if interrupted() && !self.is_told {
             self.is_told = true;
@@ -272,12 +272,12 @@ impl Worker {
         while self.output.buffer().is_empty() && !interrupted() && !self.has_output() {}
     }
 
-    /// Lets it end; dropping this value waits for that. Whoever has several workers dismisses all of them first.
+    /// Lets it end; dropping this value waits for that. A caller that has several workers dismisses all of them first.
     pub fn dismiss(&mut self) {
         drop(self.input.take());
     }
 
-    /// Whether it has said something or ended, without waiting.
+    /// True if it has said something or ended; does not wait.
     pub fn has_answer(&self) -> bool {
         let watched = || wait_readable(self.output.get_ref().as_fd(), Some(Duration::ZERO));
         !self.output.buffer().is_empty() || watched().is_ok_and(|readable| readable)
@@ -312,7 +312,7 @@ impl Worker {
         }
     }
 
-    /// Whether it has said something or ended; waits a moment for that. `true` if the pipe cannot be watched: then a read tells.
+    /// True if it has said something or ended; waits a moment for that. `true` if the pipe cannot be watched: then a read tells.
     fn has_output(&self) -> bool {
         match wait_readable(self.output.get_ref().as_fd(), Some(BETWEEN_LOOKS)) {
             Ok(readable) => readable,
@@ -328,7 +328,7 @@ impl Worker {
     }
 }
 
-/// How long a worker may take to leave.
+/// Time that a worker may take to leave.
 const LEAVING_MAX: Duration = Duration::from_secs(3);
 
 fn ends_by_itself(child: &mut Child) -> bool {

@@ -1,10 +1,10 @@
-//! What is measured.
+//! The cells that are measured.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What both ends of the interval are.
+/// Both ends of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -52,16 +52,16 @@ impl Load {
 pub struct CellId {
     /// `<engine>/<wake>`.
     pub name: String,
-    /// What carries the message.
+    /// Engine that carries the message.
     pub engine: String,
-    /// How the waiter learns of it.
+    /// Way in which the waiter learns of it.
     pub wake: String,
     /// Both ends of the interval.
     pub kind: Kind,
     /// When the next message leaves.
     pub load: Load,
-    /// Idle time before each message: between the due times under open load. What a run finds out for itself is none of it: runs of the
-    /// same plan have the same cells.
+    /// Idle time before each message: between the due times under open load. Values that a run finds out for itself are no part of it:
+    /// runs of the same plan have the same cells.
     pub gap_us: u64,
     /// Payload bytes.
     pub size: usize,
@@ -71,7 +71,7 @@ pub struct CellId {
 }
 
 impl CellId {
-    /// Whether it is a bare mechanism of the system, to which the library is compared.
+    /// True for a bare mechanism of the system, to which the library is compared.
     pub fn is_floor(&self) -> bool {
         self.engine == "floor"
     }

@@ -99,7 +99,7 @@ fn seconds_ns(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)
 }
 
-/// What the prologue says of the run: the size of its packets and its rate, as far as they are there.
+/// Parameters of the run in the prologue: the size of its packets and its rate, as far as they are there.
 pub fn log_parameters(text: &str) -> (Option<usize>, Option<u64>) {
     let parameters = text.lines().find(|line| line.contains("--msg-size=")).unwrap_or("");
     let value = |name: &str| {

@@ -26,7 +26,7 @@ const LOOKS: usize = 4096;
 struct Look {
     /// When it ran, ticks.
     at: Counter,
-    /// How late that was, ns.
+    /// Its lateness then, ns.
     late_ns: Counter,
 }
 
@@ -81,8 +81,7 @@ impl Control {
         Self { shared, _job: job.ok() }
     }
 
-    /// How long it was late since `begin`, µs: of each late look what lies after `begin`, and of one that is due and has
-    /// not come its age.
+    /// Its lateness since `begin`, µs: the part of each late look after `begin`, and the age of a look that is due and has not come.
     pub fn late_us_since(&self, begin: Ticks) -> u32 {
         let clock = Clock::get();
         let count = self.shared.count.get_published();
@@ -127,7 +126,7 @@ fn watch(shared: &Shared, stop: &Flag) {
         shared.late_ns_max.set(shared.late_ns_max.get().max(late));
         if late > LATE_MIN.as_nanos() as u64 {
             shared.late_count.add_alone(1);
-            // Who slept through several looks does not make up for them.
+            // A thread that slept through several looks does not make up for them.
             due = now;
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use punctual_machine::signal::PostponedEnd;
 
-/// A control group of our own, of each hierarchy that has what is asked of it. Whoever is in it ends before it is dropped, for it
-/// is removed then, also if this process is interrupted twice meanwhile.
+/// A control group of our own, of each hierarchy that has what is asked of it. Its members end before it is dropped, for it is removed
+/// then, also if this process is interrupted twice meanwhile.
 #[derive(Debug)]
 pub struct ControlGroup {
     /// Or why there is none.
@@ -36,13 +36,13 @@ struct Quota {
 /// The quota is of so many microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// How long members that were killed may take to end.
+/// Time that killed members may take to end.
 const LEAVING_MAX: Duration = Duration::from_secs(2);
 
 /// Where control groups are mounted.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
-/// How the name of every group of ours begins.
+/// Prefix of the name of every group of ours.
 pub(super) const NAME_PREFIX: &str = "punctual-";
 
 impl ControlGroup {
@@ -68,7 +68,7 @@ impl ControlGroup {
         Self { quota: Err(reason.clone()), freezer: Err(reason.clone()), memory: Err(reason), _end: None }
     }
 
-    /// Whether its quota can be set.
+    /// Checks that its quota can be set.
     ///
     /// # Errors
     /// Why not.
@@ -76,7 +76,7 @@ impl ControlGroup {
         self.quota.as_ref().map(|_| ()).map_err(String::clone)
     }
 
-    /// Whether it can be frozen, and tells for how long it was.
+    /// Checks that it can be frozen, and that it tells for how long it was.
     ///
     /// # Errors
     /// Why not.
@@ -84,7 +84,7 @@ impl ControlGroup {
         self.freezer.as_ref().map(|_| ()).map_err(String::clone)
     }
 
-    /// Whether its memory can be limited.
+    /// Checks that its memory can be limited.
     ///
     /// # Errors
     /// Why not.
@@ -176,7 +176,7 @@ fn make_memory(name: &str) -> Result<PathBuf, String> {
     Ok(directory)
 }
 
-/// Whether it is new: the same directory may be of quota and freezer.
+/// Returns true if it is new: the same directory may be of quota and freezer.
 fn make_directory(directory: &Path) -> Result<bool, String> {
     match std::fs::create_dir(directory) {
         Ok(()) => Ok(true),
@@ -191,10 +191,10 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // Who is frozen cannot end.
+        // A frozen member cannot end.
         let _thawed = self.set_frozen(false);
         for directory in self.directories() {
-            // Whoever was killed is a member until it has ended.
+            // A killed process is a member until it has ended.
             let start = Instant::now();
             while std::fs::remove_dir(directory).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
                 && start.elapsed() < LEAVING_MAX
@@ -216,7 +216,7 @@ pub struct LiftedQuotas {
 /// Lifts the quotas of the calling thread's control groups, the outermost last.
 ///
 /// # Errors
-/// There is none, or it may not be changed. What was lifted until then is put back.
+/// There is none, or it may not be changed. Quotas that were lifted until then are put back.
 pub fn lift_quotas() -> Result<LiftedQuotas, String> {
     let limits = punctual_machine::withheld::limits();
     if limits.is_empty() {

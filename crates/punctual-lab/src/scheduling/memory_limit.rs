@@ -9,7 +9,7 @@ use super::control_group::{NAME_PREFIX, ROOT};
 pub struct MemoryLimit {
     used: PathBuf,
     limit: PathBuf,
-    /// What stands for no limit.
+    /// The value for no limit.
     none: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the scheduler gives to threads: how urgent they are, what is withheld from them, and how late it is.
+//! Scheduling of threads: their urgency, the resources that are withheld from them, and the lateness of the scheduler.
 
 mod control;
 mod control_group;

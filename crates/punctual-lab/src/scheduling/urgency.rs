@@ -1,4 +1,4 @@
-//! How urgent threads are, as options say it.
+//! Urgency of threads, as options say it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use punctual_machine::cpu::{SchedulingClass, set_scheduling_class};
 use punctual_machine::scheduling::{NICE_RANGE, Reservation, SLICE_RANGE, set_deadline, set_nice, set_slice};
 use serde::{Deserialize, Serialize};
 
-/// How urgent a measuring thread is.
+/// Urgency of a measuring thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
@@ -34,12 +34,12 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// Whether the kernel's limit for real-time threads applies.
+    /// True if the kernel's limit for real-time threads applies.
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo(_) | Self::RoundRobin(_) | Self::Deadline { .. })
     }
 
-    /// Whether a thread of it may be bound to one CPU: the kernel refuses that for deadlines.
+    /// True if a thread of it may be bound to one CPU: the kernel refuses that for deadlines.
     pub fn can_be_pinned(self) -> bool {
         !matches!(self, Self::Deadline { .. })
     }

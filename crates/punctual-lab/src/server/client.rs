@@ -50,7 +50,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// What a latency counts from.
+    /// Kind of load: the instant from which a latency counts.
     pub(super) fn load(self) -> Load {
         if self.think_ns().is_some() { Load::Closed } else { Load::Open }
     }
@@ -94,22 +94,22 @@ pub(super) struct RequestRow {
     pub(super) outcome: Outcome,
 }
 
-/// What came of it.
+/// Result of the load.
 #[derive(Debug)]
 pub(super) struct Loaded {
     /// As they were answered.
     pub(super) rows: Vec<RequestRow>,
     /// Of each connection, here.
     pub(super) ports: Vec<u16>,
-    /// What this thread went through.
+    /// Windows of this thread.
     pub(super) windows: ThreadWindows,
     /// Records the kernel, if that was asked for, or why not.
     pub(super) recorder: Option<Result<LateRecorder, String>>,
     /// Before the first request, and after the last.
     pub(super) clocks: [ClockPair; 2],
-    /// How late requests left after their instants, nanoseconds, sorted.
+    /// Lateness of requests against their instants, nanoseconds, sorted.
     pub(super) lags_ns: Vec<u64>,
-    /// How long requests were sent: less than was asked for where somebody interrupted it.
+    /// Time for which requests were sent: less than was asked for where somebody interrupted it.
     pub(super) passed: Duration,
 }
 
@@ -277,8 +277,8 @@ impl LoadClient<'_> {
         }
     }
 
-    /// What is due until then is sent now. Of an open load all that was due before the end is, also if this thread was late itself:
-    /// else its own last standstill would hide requests. Who waits for replies sends nothing after the end.
+    /// All requests that are due until then are sent now. Of an open load all that was due before the end is, also if this thread was
+    /// late itself: else its own last standstill would hide requests. A load that waits for replies sends nothing after the end.
     fn sends_until(&self, now: u64) -> u64 {
         match self.load.arrivals.load() {
             Load::Open => now.min(self.end_ns - 1),
@@ -380,7 +380,7 @@ impl LoadClient<'_> {
         let now = now_ns(self.clock);
         let Some(request) = self.connections[number].outstanding.pop_front() else { return };
         self.open -= 1;
-        // What follows in the same bytes is another reply, whose first bytes came now, too.
+        // The rest of the same bytes is another reply, whose first bytes came now, too.
         let first_bytes = self.connections[number].first_bytes.take().unwrap_or(now);
         let is_original = matches!(self.load.arrivals, Arrivals::Original { .. });
         self.note(number, request, if is_original { first_bytes } else { now }, outcome);
@@ -403,7 +403,7 @@ impl LoadClient<'_> {
         self.rows.push(row);
     }
 
-    /// What is not answered is at least as late as it is old.
+    /// An unanswered request is at least as late as it is old.
     fn finish(mut self, before: ClockPair) -> io::Result<Loaded> {
         // Of an open load the last may have left after the end.
         let now = now_ns(self.clock);
@@ -426,7 +426,7 @@ impl LoadClient<'_> {
 }
 
 impl RequestRow {
-    /// What its latency counts from.
+    /// Instant from which its latency counts.
     pub(super) fn from(&self, load: Load) -> u64 {
         match load {
             Load::Closed => self.sent,
@@ -472,7 +472,7 @@ mod tests {
             assert_eq!(row.outcome, Outcome::Unfinished);
             assert!(row.due < end_ns && row.sent <= row.until, "{row:?}");
         }
-        // Who thinks after each reply asks no more when the time is over.
+        // A client that thinks after each reply asks no more when the time is over.
         assert_eq!(rows(&load(Arrivals::Closed { think_ns: 0 })).0.len(), 0);
     }
 }

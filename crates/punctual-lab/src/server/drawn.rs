@@ -15,7 +15,7 @@ pub(super) fn sections(all: &ServerOverall, summary: &Summary) -> Vec<Section> {
     sections.into_iter().flatten().map(|section| section.only_on(Output::Page)).collect()
 }
 
-/// What differs from trial to trial besides connections.
+/// Properties that differ from trial to trial besides connections.
 fn without_connections(setup: &Setup) -> Setup {
     Setup { connections: 0, ..*setup }
 }

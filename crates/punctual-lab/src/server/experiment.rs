@@ -25,10 +25,10 @@ use crate::stall::StallRule;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
-/// What is asked for.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Who serves, in turn.
+    /// Models that serve, in turn.
     pub models: Vec<ServerModel>,
     /// Connections of each trial, in turn.
     pub connections: Vec<usize>,
@@ -42,9 +42,9 @@ pub struct ServerSettings {
     pub processors: Vec<usize>,
     /// Workers that serve class 0 alone, of models with classes, in turn.
     pub lanes: Vec<usize>,
-    /// What pollers of one line take before they touch it, in turn.
+    /// Locks that pollers of one line take before they touch it, in turn.
     pub locks: Vec<LineLock>,
-    /// How models with classes serve their tasks.
+    /// Settings for the tasks of models with classes.
     pub tasks: TaskSettings,
     /// The program of models that are none of this one's.
     pub peer_server: PathBuf,
@@ -56,7 +56,7 @@ pub struct ServerSettings {
     pub duration: Duration,
     /// Rounds of all trials.
     pub rounds: u32,
-    /// Whether the work takes as long as the original's.
+    /// True if the work takes as long as the original's.
     pub dilates: bool,
     /// Repeats whatever is random.
     pub seed: u64,
@@ -92,10 +92,10 @@ pub enum Wanted {
 /// One trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerTrial {
-    /// What it is of.
+    /// Its setup.
     #[serde(flatten)]
     pub setup: Setup,
-    /// How long it lasted, ns.
+    /// Its duration, ns.
     pub duration_ns: u64,
     /// When requests came.
     pub arrivals: Arrivals,
@@ -113,28 +113,28 @@ pub struct ServerTrial {
     pub p99_ns: Vec<Option<u64>>,
     /// `N · T / (R + Z)` under closed load: what this mean latency makes of these connections.
     pub predicted: Option<f64>,
-    /// How late the load was itself: the 99th percentile, ns.
+    /// Lateness of the load itself: the 99th percentile, ns.
     pub lag_p99_ns: u64,
-    /// What the server says.
+    /// The server's report.
     pub served: Served,
 }
 
-/// What stands in the summary under `server`.
+/// Contents of the summary under `server`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerOverall {
-    /// How long the work takes.
+    /// Duration of the work.
     pub calibration: WorkTimes,
     /// Classes of the load.
     pub classes: usize,
-    /// Whether the server of any trial may use the load's processor.
+    /// True if the server of any trial may use the load's processor.
     #[serde(default)]
     pub load_shares: bool,
-    /// What each model can do, where the load is a part of that.
+    /// Capacity of each model, where the load is a part of that.
     #[serde(default)]
     pub capacities: Vec<Capacity>,
     /// In the order in which they were made.
     pub trials: Vec<ServerTrial>,
-    /// What was not measured, and why: it stands elsewhere in the summary.
+    /// Skipped measurements, with the reasons: they stand elsewhere in the summary.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
 }
@@ -159,7 +159,7 @@ pub(super) fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     CellId { load, gap_us, size, ..CellId::new(trial.setup.model.name(), &wake) }
 }
 
-/// What all trials of a run have in common.
+/// State that all trials of a run have in common.
 struct Trials<'a> {
     settings: &'a ServerSettings,
     server: Worker,
@@ -196,12 +196,12 @@ type OfClasses = Vec<(Samples, TrialEvidence)>;
 /// Requests of each connection that count as its warm-up: the first, which pays for all that is opened anew.
 const WARMUP: u64 = 1;
 
-/// How often a model's capacity is measured, and how long at most.
+/// Number of measurements of a model's capacity, and the longest duration of one.
 const CAPACITY_TRIES: usize = 3;
 const CAPACITY: Duration = Duration::from_millis(500);
 
 impl Trials<'_> {
-    /// What each answers while many connections ask again at once: the middle one of some tries, all models in turn.
+    /// Capacity of each model while many connections ask again at once: the middle one of some tries, all models in turn.
     fn capacities(&mut self, setups: &[Setup], bar: &ProgressBar) -> Result<Vec<Capacity>, RunError> {
         let mut tries = vec![Vec::new(); setups.len()];
         for _ in 0..CAPACITY_TRIES {
@@ -261,7 +261,7 @@ impl Trials<'_> {
         }
     }
 
-    /// Whether this server may use the load's processor.
+    /// True if this server may use the load's processor.
     fn shares(&self, setup: &Setup) -> bool {
         self.settings.cpus[1].is_none_or(|load| self.cpus(setup).contains(&load))
     }
@@ -314,7 +314,7 @@ impl Trials<'_> {
                         keep(store, round, &trial, &kept)?;
                         overall.trials.push(trial);
                     }
-                    // What had only begun is no trial: a process of it may have ended before it could catch the signal.
+                    // A trial that had only begun does not count: a process of it may have ended before it could catch the signal.
                     Err(_) if interrupted() => return Ok(()),
                     Err(RunError::Machine(reason)) => {
                         failed.push(setup);
@@ -465,7 +465,7 @@ mod tests {
     /// The stages of an answered request are all of it, and nothing but it.
     fn stages_sum(model: ServerModel, samples: &Samples) {
         for row in (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered) {
-            // What a task had written when its server ended may not have been noted.
+            // A reply that a task had written when its server ended may not have been noted.
             let Some(rest) = samples.unexplained_ns(row) else { continue };
             let is_noted = samples.stages.iter().all(|stage| stage.ns[row] != crate::sample::ABSENT_NS);
             assert!(is_noted || row + 8 > samples.len(), "{model:?}: {row} of {}", samples.len());
@@ -605,7 +605,7 @@ mod tests {
             let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
             assert!(trial.requests.iter().all(|&count| count > 0), "{trial:?}");
             samples.iter().for_each(|of| stages_sum(model, of));
-            // Which of several pollers had a task is not known.
+            // The poller that had a task is not known if there are several.
             let is_known = setup.pollers() <= 1;
             assert!(!is_known || kept.iter().all(|(_, evidence)| has_threads(model, evidence)), "{kept:?}");
             assert!(samples.iter().all(|of| of.count_of(Outcome::Mismatched) == 0), "{model:?}");

@@ -25,13 +25,13 @@ use super::work::{ORIGINAL_MATRIX, dilation, time_of};
 use crate::run::{Answer, Requests};
 use crate::scheduling::Urgency;
 
-/// What the server is asked for.
+/// Request to the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ServerRequest {
     /// To go to this processor, and find out how long the work takes: [`WorkTimes`].
     Calibrate {
         cpu: Option<usize>,
-        /// Whether the work is to take as long as the original's.
+        /// True if the work is to take as long as the original's.
         dilates: bool,
         matrices: Vec<usize>,
     },
@@ -41,49 +41,49 @@ pub(super) enum ServerRequest {
     End,
 }
 
-/// How it is to serve in a trial.
+/// Settings of the server for a trial.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Serving {
     pub(super) setup: Setup,
     /// Where its threads may run; wherever its process may, if there is none.
     pub(super) cpus: Vec<usize>,
-    /// How tasks are served.
+    /// Settings for tasks.
     pub(super) tasks: TaskSettings,
     /// Windows that each of its threads keeps.
     pub(super) windows: usize,
     /// The program of models that are none of this one's.
     pub(super) peer_server: PathBuf,
-    /// How often the work is done; the server knows.
+    /// Number of times that the work is done; the server knows.
     #[serde(skip)]
     pub(super) repeats: u32,
 }
 
-/// How models with classes serve their tasks.
+/// Settings for the tasks of models with classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSettings {
-    /// How urgent workers of all classes are.
+    /// Urgency of workers of all classes.
     pub worker_urgency: Urgency,
-    /// How urgent the workers of lanes are.
+    /// Urgency of the workers of lanes.
     pub lane_urgency: Urgency,
-    /// Whether requests whose deadlines cannot be met are refused.
+    /// True if requests whose deadlines cannot be met are refused.
     pub sheds: bool,
-    /// What each class gets at least, thousandths of each worker's time; as the runtime has it, where none is given.
+    /// Minimum share of each class, thousandths of each worker's time; as the runtime has it, where none is given.
     pub floors_permille: Vec<u32>,
 }
 
-/// How long the work takes.
+/// Duration of the work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkTimes {
     /// A request of 20 × 20, once.
     pub native_ns: u64,
-    /// How often it is done.
+    /// Number of times that it is done.
     pub repeats: u32,
     /// By matrix: the whole work of a request.
     pub service_ns: Vec<(usize, u64)>,
 }
 
 impl WorkTimes {
-    /// How long the whole work of a request takes.
+    /// Duration of the whole work of a request.
     pub fn service_ns(&self, matrix: usize) -> u64 {
         self.service_ns.iter().find(|(of, _)| *of == matrix).map_or(1, |(_, ns)| (*ns).max(1))
     }
@@ -98,7 +98,7 @@ pub(super) fn spin(ns: u64) {
     }
 }
 
-/// What the server did in a trial.
+/// Activity of the server in a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Processor time of its process.
@@ -107,12 +107,12 @@ pub struct Served {
     pub wakes: u64,
     /// Polls because of a class's floor.
     pub by_floor: u64,
-    /// What it says is wrong.
+    /// Faults that it reports.
     pub verdicts: Vec<String>,
-    /// Who waited longest, again and again, where there are classes.
+    /// The oldest waiters, again and again, where there are classes.
     #[serde(default)]
     pub oldest: Vec<OldestWaiters>,
-    /// What each thread did that polled one line, and last those that woke its tasks from outside.
+    /// Activity of each thread that polled one line, and last of those that woke its tasks from outside.
     #[serde(default)]
     pub pollers: Vec<PollerCounts>,
 }
@@ -126,7 +126,7 @@ pub struct OldestWaiters {
     pub oldest_ns: Vec<u64>,
 }
 
-/// What a thread did that polls one line with others.
+/// Activity of a thread that polls one line with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollerCounts {
     /// Its processor time, ns.
@@ -137,15 +137,15 @@ pub struct PollerCounts {
     pub empty_looks: u64,
     /// Tasks that it put into the line.
     pub wakes: u64,
-    /// How long putting them there took together, ns.
+    /// Total time of putting them there, ns.
     pub wake_ns: u64,
-    /// How long it waited for the line together, ns.
+    /// Total time that it waited for the line, ns.
     pub lock_wait_ns: u64,
     /// Times the kernel took it off its processor.
     pub switches_involuntary: u64,
 }
 
-/// What a trial brings.
+/// Results of a trial.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ServedEnd {
     pub(super) served: Served,
@@ -257,7 +257,7 @@ fn watch_oldest<T>(
     })
 }
 
-/// What the classes' counters say.
+/// Counts of the classes.
 fn told(metrics: &Metrics) -> Served {
     let wakes = metrics.workers.iter().map(|worker| worker.woken_here + worker.woken_from_elsewhere);
     Served {

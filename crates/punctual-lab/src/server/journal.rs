@@ -1,4 +1,4 @@
-//! What a server notes of a trial: when each request passed each of its stages, and what the threads that did it went through.
+//! A server's notes on a trial: the times at which each request passed its stages, and the windows of the threads that did it.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    /// How long it waited for the work, and its reply for who writes it.
+    /// Time that it waited for the work, and its reply for the writer.
     pub(super) fn waited(&self) -> [Ticks; 2] {
         [self.begun.since(self.received), self.replying.since(self.done)]
     }
@@ -46,12 +46,12 @@ impl Row<5> for Passed {
     }
 }
 
-/// What a request or a reply is on its way through the stages.
+/// A request or a reply on its way through the stages.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) message: Vec<u8>,
     pub(super) passed: Passed,
-    /// What a task in classes knows of it: its deadline.
+    /// Information about it for a task in classes: its deadline.
     pub(super) request: Option<Request>,
 }
 
@@ -97,7 +97,7 @@ impl StageThread {
     }
 }
 
-/// Whose windows they are.
+/// A thread with windows.
 #[derive(Debug)]
 struct Watched {
     role: &'static str,
@@ -113,7 +113,7 @@ struct Entries {
     threads: Vec<Watched>,
 }
 
-/// What a server notes of one trial.
+/// A server's notes on one trial.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     entries: Arc<Mutex<Entries>>,
@@ -153,7 +153,7 @@ impl Journal {
         });
     }
 
-    /// All that was noted, and the requests as bytes. What is noted later is lost.
+    /// All that was noted, and the requests as bytes. Later notes are lost.
     pub(super) fn end(&self) -> (JournalEnd, Vec<u8>) {
         let Entries { connections, threads } = std::mem::take(&mut *lock(&self.entries));
         let ended = |watched: Watched| {
@@ -173,10 +173,10 @@ impl Journal {
     }
 }
 
-/// What threads of a connection do.
+/// Roles of the threads of a connection.
 pub(super) const STAGE_ROLES: [&str; 3] = ["receive", "serve", "send"];
 
-/// What a thread does that has all stages of all connections.
+/// Role of a thread that has all stages of all connections.
 pub(super) const WORKER_ROLE: &str = "worker";
 
 /// A thread of the server.
@@ -188,7 +188,7 @@ pub(super) struct ServerThread {
     pub(super) windows: ThreadWindows,
 }
 
-/// What a journal holds. Its requests follow as bytes.
+/// Contents of a journal. Its requests follow as bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct JournalEnd {
     pub(super) threads: Vec<ServerThread>,
@@ -237,7 +237,7 @@ mod tests {
         assert!(read[1].1.iter().all(|passed| passed.replied > Ticks(0)), "it is stamped when it is noted");
         let [of] = &end.threads[..] else { panic!("{end:?}") };
         assert_eq!((of.role.as_str(), of.port), ("serve", Some(9)));
-        // Who still works when the trial has ended harms nobody.
+        // A thread that still works when the trial has ended harms nobody.
         thread.look(Ticks(0));
         one.note(passed(200));
         assert!(journal.end().1.is_empty());

@@ -1,4 +1,4 @@
-//! What a trial keeps: its requests with their stages, and what explains the late ones.
+//! Data that a trial keeps: its requests with their stages, and the evidence that explains the late ones.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::sample::{ABSENT_NS, Load, RESPONDER, Samples, StageColumn};
 
 const CLIENT: &str = "client";
 
-/// Whose a stage is: who has this role, if it is known which thread that is.
+/// Owner of a stage: the thread with this role, if it is known which one that is.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     name: &'static str,
@@ -33,7 +33,7 @@ const fn of_server(name: &'static str, role: Option<&'static str>) -> Stage {
 }
 
 /// The stages of a request, in their order. Three threads sleep until they are woken; tasks wait in turn for a worker, which has other
-/// tasks. Which of several workers had a task is not known.
+/// tasks. The worker that had a task is not known if there are several.
 fn stages(model: ServerModel, pollers: usize) -> Vec<Stage> {
     let [receive, serve, send] = STAGE_ROLES.map(Some);
     let worker = (pollers == 1).then_some(WORKER_ROLE);
@@ -64,7 +64,7 @@ fn ends(row: &RequestRow, passed: Option<&Passed>, model: ServerModel) -> Vec<u6
     let [received, begun, done, replying, replied] =
         [passed.received, passed.begun, passed.done, passed.replying, passed.replied]
             .map(|at| clock.nanos(at));
-    // Who is woken by a call of the kernel may run before that returns.
+    // A thread that is woken by a call of the kernel may run before that returns.
     ends.push(posted.min(received));
     ends.extend((!model.has_tasks()).then_some(received));
     ends.extend([begun, done, replying, replied.min(row.until), row.until]);
@@ -78,12 +78,12 @@ pub(super) struct TrialMade<'a> {
     pub(super) load: &'a ServerLoad,
     /// When the run began.
     pub(super) start: Ticks,
-    /// What the server noted of each connection.
+    /// The server's notes on each connection.
     pub(super) passed: Vec<(u16, Vec<Passed>)>,
     pub(super) journal: JournalEnd,
 }
 
-/// What is known of each request.
+/// Information about each request.
 struct Known<'a> {
     row: &'a RequestRow,
     /// When each stage ended.
@@ -146,7 +146,7 @@ impl TrialMade<'_> {
 
     fn threads(&self, client: &ThreadWindows, ports: &[u16], busy: &Busy) -> Vec<EvidenceThread> {
         let thread = |role: &str, sender: Option<u64>, side: usize, of: &ThreadWindows| {
-            // Who yields while it waits never sleeps.
+            // A thread that yields while it waits never sleeps.
             let yields = matches!(self.setup.model, ServerModel::ThreadsYield | ServerModel::Pollers);
             let sleeps = side == 1 || !yields;
             let mut thread = of.evidence(role, self.cpus[side]);

@@ -1,9 +1,9 @@
-//! Who serves: the ways to run three stages for each connection.
+//! Server models: the ways to run three stages for each connection.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// How a server runs its stages.
+/// Way in which a server runs its stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerModel {
@@ -30,7 +30,7 @@ pub enum ServerModel {
     Glommio,
 }
 
-/// Whom a server is compared with.
+/// Peer with which a server is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
     /// As the model
@@ -44,7 +44,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// What it is called in a run.
+    /// Its model in a run.
     pub fn model(self) -> ServerModel {
         match self {
             Self::Tokio => ServerModel::Tokio,
@@ -55,7 +55,7 @@ impl Peer {
     }
 }
 
-/// What the threads of [`ServerModel::Pollers`] take before they touch their line.
+/// Lock that the threads of [`ServerModel::Pollers`] take before they touch their line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LineLock {
@@ -80,17 +80,17 @@ impl ServerModel {
         Self::Pollers,
     ];
 
-    /// Whether its stages are tasks, which wait in turn for a worker.
+    /// True if its stages are tasks, which wait in turn for a worker.
     pub fn has_tasks(self) -> bool {
         !matches!(self, Self::ThreadsBlocking | Self::ThreadsYield)
     }
 
-    /// Whether it has classes of `punctual::runtime`, and counts what they do.
+    /// True if it has classes of `punctual::runtime`, and counts what they do.
     pub fn has_classes(self) -> bool {
         matches!(self, Self::Classes | Self::ClassesOnTokio)
     }
 
-    /// Whether its server is a program of its own, which keeps no journal, on one thread.
+    /// True if its server is a program of its own, which keeps no journal, on one thread.
     pub fn is_apart(self) -> bool {
         matches!(self, Self::Clockworker | Self::Glommio)
     }

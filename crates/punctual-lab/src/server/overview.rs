@@ -1,4 +1,4 @@
-//! What `punctual run server` says: requests and latencies beside the published tables, class by class.
+//! Output of `punctual run server`: requests and latencies beside the published tables, class by class.
 
 use super::client::Arrivals;
 use super::drawn;
@@ -12,7 +12,7 @@ use crate::report::section::{Cell, Column, Item, Section, Table, Tone};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, micros};
 
-/// What the summary holds of it.
+/// The server's part of the summary.
 fn overall(summary: &Summary) -> Option<ServerOverall> {
     summary.added("server")
 }
@@ -96,7 +96,7 @@ fn per_5_s(trial: &ServerTrial) -> f64 {
     requests as f64 * DURATION_S * 1e9 / trial.duration_ns.max(1) as f64
 }
 
-/// Whether a load was late by more than 5 % of what it measured.
+/// True if a load was late by more than 5 % of what it measured.
 fn is_late(trial: &ServerTrial) -> bool {
     mean_of(trial).is_some_and(|mean| trial.lag_p99_ns > mean / 20)
 }
@@ -138,7 +138,7 @@ fn totals(all: &ServerOverall) -> Section {
     Section::new("Who serves how many").about(conditions(all)).table(table.without_empty()).note(note)
 }
 
-/// What was published of such a trial: requests in 5 s, and where there is one the mean, µs.
+/// Published figures of such a trial: requests in 5 s, and where there is one the mean, µs.
 fn published_of(trial: &ServerTrial) -> Option<(u64, Option<u64>)> {
     let Setup { model, connections, matrix, hog_ns, .. } = trial.setup;
     let thinks = |think_ns| [Arrivals::Closed { think_ns }, Arrivals::Original { think_ns }];
@@ -152,7 +152,7 @@ fn published_of(trial: &ServerTrial) -> Option<(u64, Option<u64>)> {
     Some((of(&REQUESTS)?, of(&MEANS_US)))
 }
 
-/// What each model can do, of which an open load is a part.
+/// Capacity of each model, of which an open load is a part.
 fn capacities(all: &ServerOverall) -> Option<Section> {
     let mut columns = vec![Column::name("model")];
     columns.extend(["replies a second", "× tokio"].map(Column::number));

@@ -13,11 +13,11 @@ use crate::run::{self, Program};
 /// Where it is looked for unless a path is given.
 pub const PROGRAM: &str = "punctual-peer-server";
 
-/// How to get it.
+/// Advice for getting it.
 const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Cargo.toml --features server --bin \
                       punctual-peer-server, and say where it is: --peer-server peers/target/release/punctual-peer-server";
 
-/// Whether there is such a program.
+/// Checks that there is such a program.
 ///
 /// # Errors
 /// There is none, or it does not run: what to do.

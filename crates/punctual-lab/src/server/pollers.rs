@@ -28,14 +28,14 @@ use super::tasks::{ANYWHERE, Host, accept_from_tokio, start_hog, tokio_runtime};
 const CLASSES: usize = 8;
 
 thread_local! {
-    /// Which counters are those of this thread: a poller's, or where there is none the handler's.
+    /// Index of the counters of this thread: a poller's, or where there is none the handler's.
     static POLLER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// A task's metadata is its class.
 type Task = Runnable<usize>;
 
-/// What one thread did; only that thread counts.
+/// Counts of one thread; only that thread counts.
 #[derive(Debug, Default)]
 struct Counts {
     thread: Counter,
@@ -136,7 +136,7 @@ impl Shared {
     }
 }
 
-/// What starts tasks: also within tasks.
+/// Starter of tasks: also within tasks.
 #[derive(Clone, Debug)]
 struct Starter(Arc<Shared>);
 
@@ -218,7 +218,7 @@ impl Pollers {
         }
     }
 
-    /// What was done since the start.
+    /// Activity since the start.
     pub(super) fn served(&self) -> Served {
         let metrics = self.metrics().since(&self.started);
         let pollers: Vec<PollerCounts> = metrics
@@ -250,7 +250,7 @@ impl Drop for Pollers {
         for thread in self.threads.drain(..) {
             let _panicked = thread.join();
         }
-        // Whoever waits for a socket is woken by that, into the line.
+        // A task that waits for a socket is woken by that, into the line.
         drop(self.handler.take());
         loop {
             let left: Vec<Task> =

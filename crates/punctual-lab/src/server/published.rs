@@ -30,10 +30,10 @@ pub(super) const CLASSES: [(usize, [u64; 8]); 4] = [
     (4, [521, 508, 496, 440, 404, 390, 360, 290]),
 ];
 
-/// How long it ran, seconds.
+/// Its duration, seconds.
 pub(super) const DURATION_S: f64 = 5.0;
 
-/// What the original's server counted in such a run: of three and of four pollers.
+/// Counts of the original's server in such a run: of three and of four pollers.
 pub(super) struct LineCounts {
     /// Poll threads.
     pub(super) pollers: usize,
@@ -41,7 +41,7 @@ pub(super) struct LineCounts {
     pub(super) yields: u64,
     /// Tasks that were put back into the line.
     pub(super) wakes: u64,
-    /// How long that took in the mean, µs.
+    /// Mean time that this took, µs.
     pub(super) wake_us: u64,
     /// Processor time of the handler of interrupts, µs.
     pub(super) handler_us: u64,

@@ -1,4 +1,4 @@
-//! Which trials are made: every combination of what was asked for, in turn, and what each is called.
+//! Trials to make: every combination of what was asked for, in turn, and the name of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,10 @@ use super::experiment::{ServerSettings, Wanted};
 use super::host::WorkTimes;
 use super::model::{LineLock, ServerModel};
 
-/// What one trial is of.
+/// Setup of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Who serves.
+    /// The model that serves.
     pub model: ServerModel,
     /// Of the load.
     pub connections: usize,
@@ -30,7 +30,7 @@ pub struct Setup {
     /// The open load, hundredths of the capacity; 0 under closed load.
     #[serde(default)]
     pub percent: u32,
-    /// What pollers of one line take before they touch it.
+    /// Lock that pollers of one line take before they touch it.
     #[serde(default)]
     pub lock: LineLock,
 }
@@ -53,7 +53,7 @@ impl Setup {
         all.into_iter().filter(|(_, is_said, _)| *is_said).map(|(name, _, number)| (name, number))
     }
 
-    /// What a cell is called behind its model.
+    /// Part of a cell's name behind its model.
     pub fn name(&self) -> String {
         self.numbers().map(|(name, number)| format!("{name}{number}")).collect::<Vec<_>>().join("/")
     }
@@ -86,13 +86,13 @@ impl Setup {
         Self { model, lanes: 0, lock: LineLock::Mutex, ..*self }
     }
 
-    /// Whose capacity is what this one's load is a part of.
+    /// Setup whose capacity this one's load is a part of.
     fn measured(&self, model: ServerModel) -> Self {
         Self { hog_ns: 0, percent: 0, ..self.beside(model) }
     }
 }
 
-/// What a model can do: replies a second to connections that ask again at once.
+/// Capacity of a model: replies a second to connections that ask again at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Of which trial.
@@ -155,7 +155,8 @@ pub(super) fn of_capacity(settings: &ServerSettings) -> Vec<Setup> {
     setups
 }
 
-/// Whose capacity is 1 to every model, so that all have the same load: tokio's where it is measured, else the first one's.
+/// Model whose capacity is the unit for every model, so that all have the same load: tokio's where it is measured, else the first
+/// one's.
 pub(super) fn reference(settings: &ServerSettings) -> ServerModel {
     let tokio = settings.models.iter().find(|&&model| model == ServerModel::Tokio);
     *tokio.or(settings.models.first()).unwrap_or(&ServerModel::Tokio)

@@ -1,4 +1,4 @@
-//! What threads did that poll one line behind one lock, beside the original's counters.
+//! Activity of threads that polled one line behind one lock, beside the original's counters.
 
 use super::experiment::{ServerOverall, ServerTrial};
 use super::host::PollerCounts;

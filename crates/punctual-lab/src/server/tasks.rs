@@ -62,7 +62,7 @@ impl Pipe {
         self.change(|state| state.is_closed = true);
     }
 
-    /// What is known of the next message, if there is one.
+    /// Information about the next message, if there is one.
     fn next_request(&self) -> Option<Option<Request>> {
         let state = lock(&self.0);
         state.messages.front().map(|message| message.request)
@@ -84,7 +84,7 @@ impl Pipe {
     }
 }
 
-/// What runs tasks, and its connections.
+/// The host that runs tasks, and its connections.
 pub(super) trait Host: Clone + Send + 'static {
     type Stream: Stream;
 
@@ -109,12 +109,12 @@ pub(super) trait Stream: Send + 'static {
     fn split(self) -> (Self::Reader, Self::Writer);
 }
 
-/// What a connection says.
+/// Reading half of a connection.
 pub(super) trait Read: Send + 'static {
     fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
-/// What a connection is told.
+/// Writing half of a connection.
 pub(super) trait Write: Send + 'static {
     fn write_all(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 }
@@ -231,7 +231,7 @@ pub(super) struct Server {
     pub(super) address: SocketAddr,
 }
 
-/// What runs a server's tasks.
+/// The runtime that runs a server's tasks.
 #[derive(Debug)]
 enum Kept {
     Own(Runtime),
@@ -303,7 +303,7 @@ impl Server {
         Self { kept, before, address }
     }
 
-    /// What reads the classes' counters on another thread, where there are any.
+    /// Reader of the classes' counters for another thread, where there are any.
     pub(super) fn watch(&self) -> Option<impl Fn() -> Metrics + Send + Sync + use<>> {
         let read: Box<dyn Fn() -> Metrics + Send + Sync> = match &self.kept {
             Kept::Own(runtime) => {
@@ -318,7 +318,7 @@ impl Server {
         Some(read)
     }
 
-    /// What the classes did since it started, where there are any.
+    /// Activity of the classes since it started, where there are any.
     pub(super) fn metrics(&self) -> Option<Metrics> {
         Some(self.kept.metrics()?.since(&self.before))
     }

@@ -15,12 +15,12 @@ use super::work::{Splitter, serve};
 /// Memory of a thread: there are three for each connection.
 const STACK_SIZE: usize = 128 << 10;
 
-/// How a server's threads are.
+/// Behaviour of a server's threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
-    /// How often the work is done.
+    /// Number of times that the work is done.
     pub(super) repeats: u32,
-    /// Whether they yield while they wait, or sleep.
+    /// True if they yield while they wait; false if they sleep.
     pub(super) yields: bool,
 }
 

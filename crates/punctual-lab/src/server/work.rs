@@ -1,4 +1,4 @@
-//! What a request asks for: a matrix as text, multiplied by itself, as text. Repeated until it takes as long as the original's.
+//! Work that a request asks for: a matrix as text, multiplied by itself, as text. Repeated until it takes as long as the original's.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use punctual::Clock;
 
-/// What ends a message: numbers stand in lines, and an empty line follows the last.
+/// End of a message: numbers stand in lines, and an empty line follows the last.
 pub(super) const END: &[u8] = b"\n\n";
 
 /// The reply to a request that is not served.
@@ -16,7 +16,7 @@ pub(super) const REFUSAL: &[u8] = b"refused\n\n";
 pub(super) const ORIGINAL: Duration = Duration::from_micros(720);
 pub(super) const ORIGINAL_MATRIX: usize = 20;
 
-/// How often the work is timed; the fastest counts, in which nobody else ran.
+/// Number of times that the work is timed; the fastest counts, in which nobody else ran.
 const TRIALS: usize = 200;
 
 /// The text of a matrix of numbers below 100.
@@ -75,7 +75,7 @@ pub(super) fn time_of(matrix: usize, repeats: u32) -> u64 {
     (0..trials).map(|_| time()).min().unwrap_or(0)
 }
 
-/// How often the work is done so that it takes as long as the original's.
+/// Number of times that the work is done so that it takes as long as the original's.
 pub(super) fn dilation() -> u32 {
     let native = time_of(ORIGINAL_MATRIX, 1).max(1);
     let repeats = (ORIGINAL.as_nanos() as f64 / native as f64).round();

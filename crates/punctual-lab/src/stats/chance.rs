@@ -1,15 +1,15 @@
-//! How likely chance alone makes a difference as large: tests that assume nothing about how values are spread.
+//! Probability that chance alone makes a difference as large: tests that assume nothing about the distribution of values.
 
 use punctual_proto::sim::Rng;
 
-/// What is called certain is chance in so many of all verdicts at most, whatever number of figures each looks at.
+/// Largest share of all verdicts in which a result called certain is chance, whatever number of figures each looks at.
 pub const ERROR: f64 = 0.05;
 
-/// How often sides are drawn anew.
+/// Number of times that sides are drawn anew.
 const DRAWS: usize = 1999;
 
-/// How likely so many differences, or more, lie above zero where either sign is as likely; those that are zero say nothing. The sign test
-/// (Dixon and Mood 1946), one-sided.
+/// Probability that so many differences, or more, lie above zero where both signs are equally likely; those that are zero say nothing.
+/// The sign test (Dixon and Mood 1946), one-sided.
 pub fn sign_test(above: usize, below: usize) -> f64 {
     let all = above + below;
     // Of all above; then of one fewer each time.
@@ -25,9 +25,9 @@ pub fn sign_test(above: usize, below: usize) -> f64 {
 /// For each figure, how likely chance alone makes any of all of them differ as much, upwards. Each has a value for each run: of `others`
 /// runs first, then of those of the side that is looked at.
 ///
-/// The permutation test of two means (Pitman 1937), with the largest over all figures (Westfall and Young 1993, max-T): the sides of whole
-/// runs are drawn anew. What comes in clusters within a run therefore needs no model, and many figures need no other correction. What was
-/// seen counts as one of the draws, which makes it exact with any number of them (Phipson and Smyth 2010).
+/// The permutation test of two means (Pitman 1937), with the largest over all figures (Westfall and Young 1993, max-T): the sides of
+/// whole runs are drawn anew. Clusters within a run therefore need no model, and many figures need no other correction. The observed
+/// value counts as one of the draws, which makes the test exact with any number of them (Phipson and Smyth 2010).
 pub fn chances(figures: &[Vec<f64>], others: usize) -> Vec<f64> {
     let figures: Vec<Vec<f64>> = figures.iter().map(|values| standardised(values)).collect();
     let runs = figures.first().map_or(0, Vec::len);

@@ -29,7 +29,7 @@ impl Quantile {
         (per_million < 1_000_000).then_some(Self { per_million })
     }
 
-    /// How many samples are at or below it, of `count`: the nearest rank, from 1.
+    /// Number of samples at or below it, of `count`: the nearest rank, from 1.
     pub fn rank(self, count: u64) -> u64 {
         let rank = (u128::from(count) * u128::from(self.per_million)).div_ceil(1_000_000);
         u64::try_from(rank).expect("a rank is at most its count").max(1)
@@ -41,7 +41,7 @@ impl Quantile {
     }
 }
 
-/// What can be said of a quantile.
+/// Statement that can be made about a quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// The sample is too small: print nothing.

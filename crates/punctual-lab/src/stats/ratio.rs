@@ -1,4 +1,4 @@
-//! How many times as long as another something takes: of pairs that were measured one right after the other.
+//! Ratio of two durations: of pairs that were measured one right after the other.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! How far values lie apart.
+//! Spread of values.
 
 /// Squared distances from the means of groups, and how many of them are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

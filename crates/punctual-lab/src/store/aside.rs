@@ -61,10 +61,10 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> std::result::Result<()
     write_whole(path, bytes).map_err(|error| StoreError::from_io(path, error))
 }
 
-/// The same for a file of no store. Who may read and write a file of that name may do so afterwards.
+/// The same for a file of no store. A user who may read and write a file of that name may do so afterwards.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut aside = Aside::create(path)?;
     if let Ok(there) = fs::metadata(path) {

@@ -17,7 +17,7 @@ struct Heading {
     check: String,
 }
 
-/// What stands in the file.
+/// Contents of the file.
 pub fn checked_text(schema: &str, content: &impl Serialize) -> String {
     let body = serde_json::to_string(content).expect("every key of it is a string");
     let heading = Heading { schema: schema.to_owned(), check: check_text(&body) };
@@ -28,12 +28,12 @@ pub fn checked_text(schema: &str, content: &impl Serialize) -> String {
 /// Writes such a text, whole or not at all; when this returns, a power cut cannot take it away.
 ///
 /// # Errors
-/// The disk is full or fails. What stood there before stays.
+/// The disk is full or fails. The contents that stood there before stay.
 pub fn write_text(path: &Path, text: &str) -> Result<(), StoreError> {
     write_durably(path, text.as_bytes())
 }
 
-/// What a text holds.
+/// Contents of a text.
 ///
 /// # Errors
 /// It is of another schema, or damaged.

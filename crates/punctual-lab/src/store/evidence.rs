@@ -1,4 +1,4 @@
-//! What explains the late messages of a trial, in a file beside its samples: two lines of JSON.
+//! Evidence that explains the late messages of a trial, in a file beside its samples: two lines of JSON.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ impl Store {
 }
 
 impl StoredTrial {
-    /// What explains it; `None` if nothing was kept.
+    /// Evidence that explains it; `None` if nothing was kept.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or of a version unknown here.

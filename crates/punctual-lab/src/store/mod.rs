@@ -29,5 +29,5 @@ pub(crate) const HEADER_FILE: &str = "run.json";
 pub(crate) const SUMMARY_FILE: &str = "summary.json";
 pub(crate) const SAMPLES_DIR: &str = "samples";
 pub(crate) const EVIDENCE_DIR: &str = "evidence";
-/// What a file is called until it is complete.
+/// Extension of a file until it is complete.
 pub(crate) const PARTIAL: &str = "partial";

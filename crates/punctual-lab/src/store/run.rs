@@ -18,10 +18,10 @@ use crate::summary::{self, Summary};
 pub struct Run {
     /// Its directory.
     pub path: PathBuf,
-    /// What was planned.
+    /// The plan of the run.
     pub header: Header,
-    /// What was concluded. There is none of a run whose process was killed, or where it is damaged; one that Ctrl-C ended doubts
-    /// itself in it.
+    /// The conclusion. There is none of a run whose process was killed, or where it is damaged; one that Ctrl-C ended doubts itself in
+    /// it.
     pub summary: Option<Summary>,
     /// Every readable trial, in the order of measurement.
     pub trials: Vec<StoredTrial>,
@@ -36,9 +36,9 @@ pub struct Run {
 pub struct StoredTrial {
     /// The file.
     pub path: PathBuf,
-    /// What was measured.
+    /// The cell that was measured.
     pub cell: CellId,
-    /// Which time.
+    /// Number of the trial.
     pub trial: u32,
     /// Messages in it.
     pub count: u64,

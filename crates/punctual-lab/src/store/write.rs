@@ -42,7 +42,7 @@ impl Store {
             None => (fresh(Path::new("runs"), header)?, true),
         };
         let samples = path.join(SAMPLES_DIR);
-        // What is not of this process stays: another one may have found the same folder empty.
+        // A folder that this process did not make stays: another one may have found the same folder empty.
         let remove_path = || is_new.then(|| fs::remove_dir(&path));
         fs::create_dir(&samples).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => StoreError::Occupied { path: path.clone() },
@@ -95,7 +95,8 @@ impl Store {
         Ok(files.into_iter().map(|(path, _)| path).collect())
     }
 
-    /// What the samples stored so far say, and who else ran on our processors meanwhile; add skips, advice and doubts, then [`Store::finish`].
+    /// Summary of the samples stored so far, and of others that ran on our processors meanwhile; add skips, advice and doubts, then
+    /// [`Store::finish`].
     pub fn summary(&self) -> Result<Summary, StoreError> {
         // Before the samples are read again: that is no part of the measurement.
         let others = self.surroundings.as_ref().and_then(Surroundings::doubt);
@@ -107,7 +108,7 @@ impl Store {
     /// Takes the run back if nothing was measured: a folder without samples is in the way of whoever looks for a run.
     pub fn discard_if_empty(&self) {
         if self.files == 0 {
-            // What holds something stays, and opens as a run that was cut short.
+            // A directory that holds something stays, and opens as a run that was cut short.
             let _gone = fs::remove_dir(self.path.join(SAMPLES_DIR))
                 .and_then(|()| fs::remove_file(self.path.join(HEADER_FILE)))
                 .and_then(|()| fs::remove_dir(&self.path));
@@ -174,7 +175,7 @@ fn file_name(number: usize, cell: &CellId, trial: u32) -> String {
     format!("{number:04}-{name}-{kind}-{load}-{gap_us}us-{size}B-t{trial}.parquet")
 }
 
-/// Whatever a name holds, the file stays in its directory.
+/// The file stays in its directory, whatever its name holds.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "+-.".contains(c) { c } else { '_' }).collect()
 }

@@ -1,4 +1,4 @@
-//! What is known of a run before its first sample: the head of `run.json`, and of the summary.
+//! Facts of a run that are known before its first sample: the head of `run.json`, and of the summary.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct Header {
     pub schema: String,
     /// Version of the program.
     pub version: String,
-    /// Which experiment.
+    /// Name of the experiment.
     pub experiment: String,
     /// RFC 3339, UTC.
     pub started: String,
@@ -25,7 +25,7 @@ pub struct Header {
     pub host: Host,
     /// With what.
     pub clock: Clock,
-    /// What was going to be measured, as the experiment writes it.
+    /// The planned measurements, as the experiment writes them.
     #[serde(default)]
     pub plan: serde_json::Value,
 }
@@ -61,12 +61,12 @@ pub struct Host {
     pub load_before: f64,
     /// Scheduling class of the measuring threads.
     pub scheduler: String,
-    /// Whatever else is known: pinning, governor, memory, ….
+    /// Other known facts: pinning, governor, memory, ….
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }
 
-/// What the instrument costs and resolves.
+/// Cost and resolution of the instrument.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// The least difference between two readings.
@@ -75,7 +75,7 @@ pub struct Clock {
     pub stamp_ns: f64,
     /// Cost of one recorded message.
     pub record_ns: f64,
-    /// Which clock it is, and whatever else is known of it.
+    /// Kind of clock, and other known facts about it.
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }

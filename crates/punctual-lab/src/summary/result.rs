@@ -72,7 +72,7 @@ impl Figures {
     }
 }
 
-/// What was taken and where it went: `taken` = `delivered` + every counter.
+/// Account of the messages taken: `taken` = `delivered` + every counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Messages the system accepted.
@@ -96,7 +96,7 @@ impl Ledger {
 /// promises (`lost` to `reordered`) cover every phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellResult {
-    /// Which cell.
+    /// The cell.
     #[serde(flatten)]
     pub cell: CellId,
     /// Of the steady state.
@@ -134,7 +134,7 @@ pub struct CellResult {
     /// CPU time of the responder per message, waiting included; `None` if it was not taken.
     #[serde(default)]
     pub cpu_ns_per_message: Option<f64>,
-    /// How often the cell was measured.
+    /// Number of times that the cell was measured.
     #[serde(default)]
     pub trials: u64,
     /// Latency of the first message of each trial that opened everything anew; null if it never came.
@@ -149,7 +149,7 @@ pub struct CellResult {
     /// If the experiment keeps one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
-    /// What the experiment adds (`docs/summary.md`).
+    /// Values that the experiment adds (`docs/summary.md`).
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }

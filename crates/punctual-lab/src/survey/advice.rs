@@ -1,4 +1,4 @@
-//! What to use on this machine, in words, from the figures alone.
+//! Recommendation for this machine, in words, from the figures alone.
 
 use super::cost::LibraryCost;
 use super::plan::{BUSY_GAP_US, Manner};
@@ -30,7 +30,7 @@ struct Need {
     by: By,
 }
 
-/// What is to be small.
+/// Quantity that is to be small.
 #[derive(Clone, Copy)]
 enum By {
     Latency,

@@ -1,4 +1,4 @@
-//! What the library costs: its median against the bare mechanism's, opening by opening.
+//! Cost of the library: its median against the bare mechanism's, opening by opening.
 //!
 //! Where a mechanism's memory lies moves a bare slot from 0.29 to 0.44 µs. So one opening is one sample: both are opened anew
 //! in every trial, one right after the other, and the interval is over openings.
@@ -29,7 +29,7 @@ pub struct LibraryCost {
     pub ratio: f64,
     /// Where it lies, 19 times of 20; `None` of one opening.
     pub interval: Option<[f64; 2]>,
-    /// How often both were opened.
+    /// Number of times that both were opened.
     pub openings: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a trial of the survey keeps to be explained: windows where messages carry stamps, and whose each stage is.
+//! Evidence that a trial of the survey keeps for explanations: windows where messages carry stamps, and the owner of each stage.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn windows(plan: &EndpointPlan, lasts: Duration) -> usize {
     if plan.stamped { each_ms.saturating_add(WINDOWS_MORE).min(WINDOWS_MAX) } else { 0 }
 }
 
-/// Whose each stage of these samples is, over a medium.
+/// Owner of each stage of these samples, over a medium.
 pub(super) fn owners(medium: Option<Medium>, samples: &Samples) -> Vec<StageOwner> {
     samples.stages.iter().map(|stage| owner(medium, &stage.name)).collect()
 }

@@ -82,10 +82,10 @@ pub fn run(
     Ok(SurveyOutcome { skipped, made, left_out })
 }
 
-/// How a survey ended.
+/// Outcome of a survey.
 #[derive(Debug)]
 pub struct SurveyOutcome {
-    /// What was not measured, and why.
+    /// Skipped measurements, with the reasons.
     pub skipped: Vec<Skipped>,
     /// Trials made.
     pub made: usize,
@@ -196,7 +196,7 @@ impl Survey<'_> {
         evidence.map_or(Ok(()), |evidence| self.store.append_evidence(&path, evidence))
     }
 
-    /// Whether the place has both its ends, which are started when they are first needed.
+    /// Returns true if the place has both its ends, which are started when they are first needed.
     fn opens(&mut self, place: Place, skipped: &mut Vec<Skipped>) -> bool {
         if !self.testbeds.contains_key(&place) && !self.closed.contains(&place) {
             match Testbed::start_in_a_thread(&self.addresses, place, self.cpus) {

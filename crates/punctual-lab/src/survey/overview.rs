@@ -1,4 +1,4 @@
-//! What the survey says: one line per route and way of waiting, understood at once.
+//! Output of the survey: one line per route and way of waiting, understood at once.
 
 use super::plan::Manner;
 use crate::report::parts::{self, WORDS, tail_cells};
@@ -16,7 +16,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     sections
 }
 
-/// What becomes of the same beside somebody who computes.
+/// Results of the same beside a neighbour that computes.
 fn beside_neighbours(results: &[CellResult]) -> Option<Section> {
     let mut columns = vec![Column::name("route")];
     columns.extend(numbers(["count", "mean", "p50", "p90", "p99", "max"]));

@@ -1,4 +1,4 @@
-//! What a survey measures: every route by every way of waiting, idle gaps, sizes, loads.
+//! Measurements of a survey: every route by every way of waiting, idle gaps, sizes, loads.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::sample::{CellId, Kind, Load};
 pub struct SurveyRoute {
     /// A bare mechanism, polled or asleep; a communicator carries the others.
     is_floor: bool,
-    /// What carries it; `None`: two nodes of one process.
+    /// Medium that carries it; `None`: two nodes of one process.
     pub medium: Option<Medium>,
     wake: Wake,
 }
@@ -66,12 +66,12 @@ impl SurveyRoute {
         }
     }
 
-    /// Whether either end polls without pause, and so needs a CPU of its own.
+    /// True if either end polls without pause, and so needs a CPU of its own.
     pub fn spins(self) -> bool {
         self.wake == Wake::Spin
     }
 
-    /// Whether a communicator carries it; the others are bare mechanisms.
+    /// True for a bare mechanism; a communicator carries the others.
     pub fn is_floor(self) -> bool {
         self.is_floor
     }
@@ -98,11 +98,11 @@ pub struct SurveyCell {
     pub gap_us: u64,
     /// Payload, bytes.
     pub size: usize,
-    /// What is special about it.
+    /// Its special feature.
     pub manner: Manner,
 }
 
-/// What is special about a cell.
+/// Special feature of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Nothing: stamps are on, nodes stay open from trial to trial.
@@ -114,7 +114,7 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// What the way of waiting is called then.
+    /// Suffix of the name of the way of waiting.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Usual => "",
@@ -152,7 +152,7 @@ impl SurveyCell {
         CellId { kind, load, gap_us, size, neighbour, ..CellId::new(engine, &wake) }
     }
 
-    /// What both ends open for a trial.
+    /// The endpoint that both ends open for a trial.
     pub fn endpoint(&self) -> EndpointPlan {
         let SurveyRoute { is_floor, medium, wake } = self.route;
         let stack = if is_floor { Stack::Bare } else { Stack::Communicator };
@@ -175,7 +175,7 @@ impl SurveyCell {
         }
     }
 
-    /// What goes before each trial: both ends are bound anew for it.
+    /// Warm-up before each trial: both ends are bound anew for it.
     fn warmup(&self) -> Warmup {
         // Every page of the bare packet socket's ring is new in every trial: one lap.
         let lap = PacketOptions::default().frames;
@@ -185,7 +185,7 @@ impl SurveyCell {
         Warmup { burst, paced }
     }
 
-    /// How many units of time a trial takes: rarer messages need longer for as many.
+    /// Number of units of time that a trial takes: rarer messages need longer for as many.
     fn weight(&self) -> u32 {
         match self.gap_us {
             // Beside a neighbour a message may take milliseconds.
@@ -200,7 +200,7 @@ impl SurveyCell {
 /// A survey to be made.
 #[derive(Clone, Debug)]
 pub struct SurveyPlan {
-    /// What is measured.
+    /// The cells that are measured.
     pub cells: Vec<SurveyCell>,
     /// Trials of each cell, taken in turns: A B C … A B C ….
     pub trials: u32,
@@ -208,14 +208,14 @@ pub struct SurveyPlan {
     pub duration: Duration,
     /// Most messages of one trial.
     pub count_max: usize,
-    /// What was asked for.
+    /// The options that were asked for.
     pub asked: SurveyOptions,
 }
 
-/// What a user may change.
+/// Options that a user may change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SurveyOptions {
-    /// What all that measure have in common
+    /// Options that all measuring commands have in common
     #[command(flatten)]
     pub common: Common,
     /// Messages of 64 B only, in about 15 s
@@ -258,10 +258,10 @@ const TRIALS: u32 = 5;
 /// Most messages of a trial, so that a fast route does not fill the disk: 10,000 × 5 support p99.9.
 const COUNT_MAX: usize = 10_000;
 
-/// What one trial costs besides measuring: two communicators, a burst, a file made durable.
+/// Cost of one trial besides measuring: two communicators, a burst, a file made durable.
 const OVERHEAD: Duration = Duration::from_millis(13);
 
-/// What the other ends of all places may take to start, beside others.
+/// Time that the other ends of all places may take to start, beside others.
 const STARTING: Duration = Duration::from_secs(10);
 
 impl SurveyPlan {
@@ -304,7 +304,7 @@ impl SurveyPlan {
         (self.duration.saturating_sub(self.overhead()) / self.units()).max(Duration::from_millis(1))
     }
 
-    /// How long all trials may take where a machine is busy: no further one is begun then, but for the first of each cell.
+    /// Time that all trials may take where a machine is busy: no further one is begun then, but for the first of each cell.
     pub fn limit(&self) -> Duration {
         2 * (self.unit() * self.units() + self.overhead()) + STARTING
     }

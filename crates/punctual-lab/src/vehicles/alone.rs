@@ -1,4 +1,4 @@
-//! What has no node around it, an engine or a plain socket: sends, or receives what all others send, and counts for itself.
+//! An endpoint without a node around it, an engine or a plain socket: sends, or receives what all others send, and counts for itself.
 //!
 //! Async mode over Ethernet is plain sockets, and one receiver that sleeps until a signal, or epoll, tells it of frames: as the
 //! original, but for its lost wake-ups. A signal that comes between the last look and the sleep ends the sleep.
@@ -21,12 +21,12 @@ use super::publication::Schedule;
 use super::value::{Record, Value};
 use crate::endpoint::{BusPlan, Endpoint, PORT, PacketEndpoint, VALUE_SIZE, open_alone};
 
-/// How long after the last message was due others are waited for.
+/// Time that others are waited for after the last message was due.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
-/// How often a receiver without news looks whether it is over.
+/// Interval at which a receiver without news checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What becomes of values where nobody else counts.
+/// Totals of values where nobody else counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     sent: u64,
@@ -39,7 +39,7 @@ pub(super) struct Alone {
     endpoint: Box<dyn Endpoint>,
     assignment: Assignment,
     totals: Totals,
-    /// What was received.
+    /// The values that were received.
     records: Vec<Record>,
 }
 

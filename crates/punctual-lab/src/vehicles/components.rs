@@ -42,15 +42,15 @@ const BEACONS_AT: u16 = 3_000;
 const BEACON_PUBLISHERS_AT: u16 = 3_001;
 /// Between two beacons of a roadside process.
 const BEACON_EVERY: Duration = Duration::from_secs(1);
-/// How often a thread looks whether it is over: not more often than the node does its housekeeping anyway.
+/// Interval at which a thread checks for the end: not more often than the node does its housekeeping anyway.
 const LOOK: Duration = Duration::from_millis(100);
 /// After an interrupt: how long nothing comes until nothing more will, for others look as often as we do; and how long at most.
 const INTERRUPTED_QUIET: Duration = Duration::from_millis(150);
 const INTERRUPTED_MAX: Duration = Duration::from_millis(400);
-/// How soon a thread notices that the barrier's opening was announced.
+/// Time until a thread notices that the barrier's opening was announced.
 const NOTICE: Duration = Duration::from_millis(20);
 
-/// What the roadside publishes; values of component n have the topic n.
+/// Topic that the roadside publishes; values of component n have the topic n.
 const BEACONS: Topic<Bytes> = Topic::named("beacons");
 
 fn topic(component: u16) -> Topic<Bytes> {
@@ -69,15 +69,15 @@ const LIMITS: PublicationLimits = PublicationLimits {
     lifetime_max_ms: 60_000,
 };
 
-/// What the threads of a process share.
+/// State that the threads of a process share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     start: Mutex<Option<u64>>,
     /// Instants that a publisher slept through.
     pub(super) skipped: Mutex<Vec<Skipped>>,
-    /// What a thread could not do.
+    /// Failure of a thread.
     failed: Mutex<Option<String>>,
-    /// What threads went through that are done.
+    /// Windows of threads that are done.
     windows: Mutex<Vec<ComponentWindows>>,
     /// Values that were received whole.
     pub(super) received: Counter,
@@ -94,8 +94,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Waits at the barrier, and sees to the node meanwhile; `None` if there is to be no start. What comes before is not for
-    /// us: interests are told again to whoever begins to publish.
+    /// Waits at the barrier, and sees to the node meanwhile; `None` if there is to be no start. Messages that come before are not for
+    /// us: interests are told again to a publisher that begins.
     fn wait_for_start(&self, communicator: &mut Communicator) -> Option<u64> {
         while !self.stop.is_raised() {
             let start = *lock(&self.start);
@@ -142,7 +142,7 @@ pub(super) struct Components {
     threads: Vec<JoinHandle<()>>,
     /// Of a listener.
     observer: Option<Observer>,
-    /// What threads have noted, handed over.
+    /// Notes of threads, handed over.
     records: (Sender<Noted>, Receiver<Noted>),
 }
 
@@ -445,7 +445,7 @@ fn reaching(port: u16, begins: Option<Nanos>) -> ParticipantOptions {
     }
 }
 
-/// How long to go on before the next look; `None` when it is over.
+/// Time to go on before the next look; `None` when it is over.
 fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
     let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
     let is_over = left.is_zero() || interrupted() || shared.stop.is_raised();

@@ -1,4 +1,4 @@
-//! Whether periods keep their length: how a publisher's lateness changes over a run.
+//! Drift of periods: the change of a publisher's lateness over a run.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -67,11 +67,11 @@ pub(super) struct RunReport {
     pub(super) facts: Facts,
     /// The most that a process's memory grew between the barrier and the end, KiB.
     pub(super) growth_kib_max: i64,
-    /// How late a thread that only looks was at most, µs: the machine's own lateness.
+    /// Largest lateness of a thread that only looks, µs: the machine's own lateness.
     pub(super) control_late_us: u64,
 }
 
-/// What all runs brought beside the store.
+/// Results of all runs besides the store.
 #[derive(Debug)]
 pub(crate) struct MadeRuns {
     pub(super) runs: Vec<RunReport>,
@@ -156,7 +156,7 @@ fn one_run<'a>(
     if settings.asked.no_barrier || settings.asked.engine == Medium::Shared {
         account.without_barrier();
     }
-    // Who was interrupted did not wait for what was on its way, nor for others to say what was.
+    // An interrupted process did not wait for messages on their way, nor for others to report them.
     account.incomplete |= is_cut && !account.is_balanced();
     let report = RunReport {
         account,
@@ -173,7 +173,8 @@ fn one_run<'a>(
     Ok((run, samples, report))
 }
 
-/// Makes runs until one is none. What fails after others were made ends them, and the reason is with those that were.
+/// Makes runs until one is none. A failure after other runs were made ends the series, and the reason is returned with the runs that
+/// were made.
 fn in_turn(
     turns: Turns<'_>,
     mut make: impl FnMut(u32) -> Result<Option<RunReport>, RunError>,
@@ -410,8 +411,8 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool
     }
 }
 
-/// Frames that nodes count as lost and no row does: what was sent before the first value that a receiver has of a sender looks there like a
-/// value that was never sent. Who had not heard of another when all began may have missed what came then.
+/// Frames that nodes count as lost and no row does: what was sent before the first value that a receiver has of a sender looks there
+/// like a value that was never sent. A node that had not heard of another when all began may have missed messages that came then.
 fn lost_before(run: &RunReport) -> u64 {
     let rows: u64 = run.figures.rows.iter().map(|row| row.lost).sum();
     if run.facts.unheard == 0 { run.account.lost.saturating_sub(rows) } else { 0 }

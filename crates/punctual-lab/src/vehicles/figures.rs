@@ -1,5 +1,4 @@
-//! What the records of a run come to: samples for the store, the rows of the published tables, latency by place in the
-//! wake-up order.
+//! Evaluation of the records of a run: samples for the store, the rows of the published tables, latency by place in the wake-up order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,7 +55,7 @@ pub(super) struct SenderRow {
     pub(super) max_ns: u64,
 }
 
-/// What one receiver got.
+/// Messages that one receiver got.
 struct Reception<'a> {
     /// Its number.
     receiver: u16,
@@ -90,7 +89,7 @@ pub(super) struct RunFigures {
 /// Per receiver, in order: the row's name and its sample.
 pub(super) type RunSamples = Vec<Vec<(String, Samples)>>;
 
-/// What one run brought.
+/// Results of one run.
 #[derive(Debug)]
 pub(super) struct MadeRun<'a> {
     pub(super) settings: &'a VehiclesSettings,
@@ -155,7 +154,7 @@ impl MadeRun<'_> {
         sorted.collect()
     }
 
-    /// What each component sent and did not send: as it says itself, or, if it did not finish, as others saw.
+    /// Values that each component sent and did not send: as it says itself, or, if it did not finish, as others saw.
     fn offers(&self, receptions: &[Reception<'_>]) -> Offers {
         let (settings, clock) = (self.settings, Clock::get());
         let mut offers = Offers::new();
@@ -223,7 +222,7 @@ impl MadeRun<'_> {
         samples
     }
 
-    /// What did not come of a vehicle's component: lost, or never sent, which ends when a younger value comes.
+    /// Adds the values of a vehicle's component that did not come: lost, or never sent, which ends when a younger value comes.
     fn push_absent(&self, samples: &mut Samples, of: (u16, u16), offer: &Offer, seen: &BTreeMap<u32, Ticks>) {
         let (settings, clock) = (self.settings, Clock::get());
         let opened_ns = clock.nanos(self.opened.since(self.began));
@@ -275,10 +274,10 @@ fn all_of_others<'a>(receptions: &[Reception<'a>]) -> impl Iterator<Item = &'a R
     receptions.iter().flat_map(|reception| reception.of(false)).copied()
 }
 
-/// What a component was to send.
+/// Values that a component was to send.
 #[derive(Default)]
 struct Offer {
-    /// How many values: all up to that number were sent, or skipped.
+    /// Number of values: all up to that number were sent, or skipped.
     count: u32,
     skipped: BTreeSet<u32>,
     /// When the first was due, where there was no barrier: as what came of it says.
@@ -416,7 +415,7 @@ mod tests {
         }
     }
 
-    /// What a vehicle brings that sent so much.
+    /// Result of a vehicle that sent so much.
     fn that_sent(sent: u64, records: Vec<Record>) -> WorkloadResult {
         WorkloadResult { facts: Facts { sent, ..Facts::default() }, records, ..WorkloadResult::default() }
     }

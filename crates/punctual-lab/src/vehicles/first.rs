@@ -39,11 +39,11 @@ impl Look {
     }
 }
 
-/// How a receiving thread began.
+/// Start of a receiving thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Beginning {
     pub(super) component: u16,
-    /// Whether it is a thread of its own, which waited for nothing before it was started.
+    /// True if it is a thread of its own, which waited for nothing before it was started.
     pub(super) is_own_thread: bool,
     /// When it began to listen; then after the first value of each sender.
     pub(super) looks: Vec<Look>,
@@ -106,7 +106,7 @@ pub(super) struct FirstMessage {
     pub(super) sender: u16,
     /// From sent to received, ns.
     pub(super) ns: u64,
-    /// What the receiver did meanwhile; sums to `ns`.
+    /// Steps of the receiver meanwhile; they sum to `ns`.
     pub(super) steps: Vec<Share>,
     /// For how long it was ready meanwhile and did not run, at least and at most, ns.
     pub(super) queued_ns: [u64; 2],
@@ -140,7 +140,7 @@ pub(super) struct RunStartUp {
     pub(super) first_ns_max: Option<u64>,
 }
 
-/// What a thread did from one instant to the next.
+/// Activity of a thread from one instant to the next.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     step: usize,
@@ -193,7 +193,7 @@ fn first_message(part: Part, windows: &[Window], record: &Record) -> FirstMessag
         queued_ns[0] += queued.saturating_sub(lasted - inside.min(lasted));
         queued_ns[1] += queued.min(inside);
     }
-    // What no window has, such as a thread that never said when it began.
+    // Time that no window has, such as that of a thread that never said when it began.
     let known: u64 = steps[..STEPS.len() - 1].iter().sum();
     steps[STEPS.len() - 1] = ns.saturating_sub(known);
     let share = |(step, ns): (&str, u64)| Share { step: step.to_owned(), ns };

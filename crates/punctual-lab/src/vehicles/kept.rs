@@ -1,5 +1,5 @@
-//! What a run keeps to be explained: the threads of receivers and senders around late values, whose each stage is, and the kernel's
-//! trace.
+//! Evidence that a run keeps for explanations: the threads of receivers and senders around late values, the owner of each stage, and
+//! the kernel's trace.
 
 use punctual::{Clock, Ticks};
 use punctual_machine::window::Window;
@@ -70,7 +70,7 @@ impl MadeRun<'_> {
     }
 }
 
-/// Whose each stage is. On sockets the sender's own call of the kernel is the medium's time, unless no kernel says when it came.
+/// Owner of each stage. On sockets the sender's own call of the kernel is the medium's time, unless no kernel says when it came.
 fn owners(engine: Medium, samples: &Samples) -> Vec<StageOwner> {
     let owner = |stage: &str| match stage {
         "sent" | "sealed" | "posted" => StageOwner::of(stage, Side::Sender, ROLES[0]),

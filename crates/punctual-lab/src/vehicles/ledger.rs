@@ -35,13 +35,13 @@ pub(super) struct Sums {
     pub(super) undelivered: BTreeMap<String, u64>,
     /// Every other counter that is not zero.
     pub(super) causes: BTreeMap<String, u64>,
-    /// Whether some node could not be asked, or not until all was said, so that the sums say less.
+    /// True if some node could not be asked, or not until all was said, so that the sums say less.
     pub(super) incomplete: bool,
 }
 
 /// Places of a copy besides the application.
 const UNDELIVERED: [&str; 4] = ["waiting", "no_such_port", "inbox_full", "unread"];
-/// What stands in fields of its own, or says nothing of messages.
+/// Counters that stand in fields of their own, or say nothing of messages.
 const ELSEWHERE: [&str; 6] = ["sent", "arrived", "copies", "delivered", "joined", "left"];
 
 impl Sums {
@@ -79,8 +79,8 @@ impl Sums {
                 && self.copies == self.delivered + self.undelivered.values().sum::<u64>()
     }
 
-    /// Of a run without nodes that would count what they lost: the gaps in what came do, in so far as they stand nowhere else. What a
-    /// sender had no room for was never on the bus, and what an inbox had no room for did arrive.
+    /// Of a run without nodes that would count what they lost: the gaps in what came do, in so far as they stand nowhere else. A
+    /// message for which a sender had no room was never on the bus, and one for which an inbox had no room did arrive.
     pub(super) fn count_gaps(&mut self, gaps: u64, refused: u64) {
         let elsewhere = refused + self.undelivered.values().sum::<u64>();
         self.lost = self.lost.max(gaps.saturating_sub(elsewhere));

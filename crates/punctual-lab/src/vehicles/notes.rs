@@ -1,4 +1,4 @@
-//! What a subscriber notes of the values that it receives, and of how it began.
+//! A subscriber's notes on the values that it receives, and on how it began.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -11,10 +11,10 @@ use super::first::{Beginning, Watch};
 use super::value::{Record, Value};
 use crate::endpoint::VALUE_SIZE;
 
-/// What a thread hands over.
+/// Notes that a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);
 
-/// What a subscriber notes. Dropped, it hands over what it has.
+/// Notebook of a subscriber. Dropped, it hands over what it has.
 pub(super) struct Notes {
     shared: Arc<Shared>,
     component: u16,

@@ -1,4 +1,4 @@
-//! What a run of vehicles is asked for: where the probe stands, what carries the messages, how many of everything.
+//! Options of a run of vehicles: the place of the probe, the medium of the messages, the number of everything.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Whether every vehicle receives, its own messages too; if not, one process receives from all.
+    /// True if every vehicle receives, its own messages too; if not, one process receives from all.
     pub(super) fn is_mutual(self) -> bool {
         matches!(self, Self::Application | Self::Callback)
     }
 }
 
-/// How many interfaces the vehicles of an Ethernet have.
+/// Number of interfaces that the vehicles of an Ethernet have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Interfaces {
@@ -63,7 +63,7 @@ pub(super) const OWN_ROW: &str = "sharedmem";
 /// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
 const INBOX_MESSAGE_SIZE: usize = 256;
 
-/// Whether messages carry a tag.
+/// Messages carry a tag, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Seal {
     On,
@@ -86,14 +86,14 @@ pub struct VehiclesArguments {
     /// Where the instant of reception is taken
     #[arg(long, value_enum, default_value_t)]
     pub(super) mode: Mode,
-    /// What carries messages between vehicles
+    /// Medium that carries messages between vehicles
     #[arg(long, value_enum, default_value_t)]
     pub(super) engine: Medium,
-    /// How a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; engine: spin; async:
+    /// Way in which a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; engine: spin; async:
     /// signal, over shared memory futex]
     #[arg(long, value_name = "WAY")]
     pub(super) wake: Option<Wake>,
-    /// Whether messages carry a tag
+    /// Messages carry a tag
     #[arg(long, value_enum, default_value = "off")]
     pub(super) seal: Seal,
     /// Processes beside the road, which listen and say once a second that they are there [default: 9 in application mode, else 0]
@@ -102,7 +102,7 @@ pub struct VehiclesArguments {
     /// Components of each vehicle, each with a value of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) components: usize,
-    /// How often all is measured, with fresh processes each time
+    /// Number of times that all is measured, with fresh processes each time
     #[arg(long, alias = "runs", value_name = "N", default_value_t = 5, default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
     /// Two rounds of 3 s
@@ -129,7 +129,7 @@ pub struct VehiclesArguments {
     /// Keep all processors awake for so long before and after each value is due: a virtual one that sleeps comes back late
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = gap)]
     pub(super) awake: Duration,
-    /// Whether all processes share one Ethernet interface, as the original's did, or have one each, in a namespace each
+    /// Ethernet interfaces: one that all processes share, as the original's did, or one for each process, in a namespace each
     #[arg(long, value_enum, default_value_t, conflicts_with = "interface")]
     pub(super) interfaces: Interfaces,
     /// A bridge of this host (packet), or an interface with an address (datagram) [default: a bridge of our own]
@@ -139,9 +139,9 @@ pub struct VehiclesArguments {
 
 /// The original's roadside processes.
 const ROADSIDE: usize = 9;
-/// How long the original's application test took.
+/// Duration of the original's application test.
 const APPLICATION_RUN: Duration = Duration::from_secs(30);
-/// How long a quick run takes.
+/// Duration of a quick run.
 const QUICK_RUN: Duration = Duration::from_secs(3);
 /// Messages to each vehicle in the original's callback test.
 const CALLBACK_MESSAGES: usize = 1_000;
@@ -150,8 +150,8 @@ const SENDER_MESSAGES: usize = 100;
 /// Processes on one medium, with room for the roadside in the table of nodes.
 const PROCESSES_MAX: usize = 200;
 const COMPONENTS_MAX: usize = 60;
-/// What the records of all receivers may take, bytes: the command's process holds them all, and their samples beside them. Ten minutes
-/// of 22 vehicles with 220 components, twice a second, take less than half of it.
+/// Limit for the records of all receivers, bytes: the command's process holds them all, and their samples beside them. Ten minutes of
+/// 22 vehicles with 220 components, twice a second, take less than half of it.
 const RECORDS_MAX: usize = 1 << 30;
 
 /// Everything that is asked for, and what it comes to.
@@ -165,10 +165,10 @@ pub(crate) struct VehiclesSettings {
 }
 
 impl VehiclesSettings {
-    /// What the options come to.
+    /// Derives the settings from the options.
     ///
     /// # Errors
-    /// What is out of its range, or does not go together.
+    /// An option is out of its range, or options do not go together.
     pub(crate) fn of(arguments: &VehiclesArguments) -> Result<Self, Failure> {
         let usage = |text: String| Err(Failure::Usage(text));
         let (mode, wake) = (arguments.mode, wake(arguments));
@@ -207,7 +207,7 @@ impl VehiclesSettings {
         if self.asked.mode.is_mutual() { self.asked.vehicles } else { 1 }
     }
 
-    /// How long messages are sent.
+    /// Duration for which messages are sent.
     pub(super) fn lasts(&self) -> Duration {
         self.asked.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
     }
@@ -217,7 +217,7 @@ impl VehiclesSettings {
         u64::try_from(self.asked.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How far a vehicle's first message is behind that of the one before it, nanoseconds.
+    /// Offset of a vehicle's first message from that of the vehicle before it, nanoseconds.
     pub(super) fn phase_ns(&self) -> u64 {
         if self.asked.spread { self.asked.period.as_nanos() as u64 / self.asked.vehicles as u64 } else { 0 }
     }
@@ -250,7 +250,7 @@ impl VehiclesSettings {
         }
     }
 
-    /// Whether messages carry a tag.
+    /// Returns true if messages carry a tag.
     pub(super) fn is_sealed(&self) -> bool {
         self.asked.seal == Seal::On
     }
@@ -338,7 +338,7 @@ pub(super) mod tests {
         options: VehiclesArguments,
     }
 
-    /// What these options come to.
+    /// Settings that result from these options.
     pub(in crate::vehicles) fn settings_of(options: &str) -> Result<VehiclesSettings, Failure> {
         VehiclesSettings::of(&Line::parse_from(std::iter::once("vehicles").chain(options.split(' '))).options)
     }
@@ -366,7 +366,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What is measured: all but how long, how often, and what stands in other places once it is understood.
+    /// The measured settings: all but how long, how often, and the options that are held by other fields once they are resolved.
     fn measured(settings: &VehiclesSettings) -> String {
         let common = Common { seed: settings.asked.common.seed, ..Common::default() };
         let asked = VehiclesArguments {

@@ -1,5 +1,5 @@
-//! What `punctual run vehicles` says: the published tables beside ours, every row as it is, the wake-up order, stalls,
-//! start-up, the account.
+//! Report of `punctual run vehicles`: the published tables beside ours, every row as it is, the wake-up order, stalls, start-up, the
+//! account.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::report::section::{Item, Output, Section};
 use crate::summary::Summary;
 use crate::units::{OptionName, count, grouped, micros};
 
-/// What stands in the summary under `vehicles`.
+/// The entry `vehicles` of the summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Overall {
     /// Where values travelled, in words.
@@ -23,15 +23,15 @@ pub(super) struct Overall {
     pub(super) mode: Mode,
     pub(super) medium: Medium,
     pub(super) wake: String,
-    /// Whether messages carried a tag.
+    /// True if messages carried a tag.
     pub(super) seal: bool,
-    /// How urgent the vehicles' threads were, in words.
+    /// Urgency of the vehicles' threads, in words.
     #[serde(default)]
     pub(super) urgency: String,
-    /// How long before and after each instant all processors were kept awake, µs.
+    /// Time before and after each instant during which all processors were kept awake, µs.
     #[serde(default)]
     pub(super) awake_us: f64,
-    /// Whether all waited for each other before the first published.
+    /// True if all processes waited for each other before the first one published.
     #[serde(default = "yes")]
     pub(super) barrier: bool,
     pub(super) vehicles: usize,
@@ -52,12 +52,12 @@ pub(super) struct Overall {
     pub(super) stalls: Vec<VehicleStall>,
 }
 
-/// What runs say that were made before there was a choice.
+/// Value for runs that were made before there was a choice.
 fn yes() -> bool {
     true
 }
 
-/// What the summary holds of it.
+/// The entry of the vehicles in the summary, if there is one.
 pub(super) fn overall(summary: &Summary) -> Option<Overall> {
     summary.added("vehicles")
 }
@@ -160,7 +160,7 @@ fn absence_words(absence: &Absence) -> String {
     format!("{process}: {}", words.join("; "))
 }
 
-/// What of first messages was which step of their receivers' opening.
+/// First messages, split by the steps of their receivers' opening.
 fn firsts(all: &Overall) -> Section {
     let begun = if all.barrier { "at a barrier" } else { "without a barrier, each when it is open" };
     let slowest = slowest_firsts(all, FIRSTS_SHOWN)
@@ -173,7 +173,7 @@ fn firsts(all: &Overall) -> Section {
         .note(STEPS_SAY)
 }
 
-/// What the steps are, for people.
+/// Explanation of the steps, for people.
 const STEPS_SAY: &str = "Bus: memory and sockets of the node. Bind: communicators, threads. Discovery: until all others were \
      heard. Start: until the receiving thread ran. Listening: a queue of messages before it, a sleep, or no processor. Looker: a \
      thread on each processor that only looks, in the whole run; what it misses too and no run queue held was the hypervisor's \

@@ -18,15 +18,15 @@ use crate::run::Requests;
 use crate::run::rows::bytes_of;
 use punctual_machine::withheld::Quotas;
 
-/// How long the others on the bus are waited for before the barrier.
+/// Longest wait for the others on the bus before the barrier.
 const JOINING_MAX: Duration = Duration::from_secs(20);
 
-/// What a process does while values travel.
+/// The work of a process while values travel.
 pub(super) trait Workload {
     /// Sends and receives from this instant of `CLOCK_MONOTONIC` on; ends when there is nothing more to come.
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String>;
 
-    /// What became of everything until now. May be asked more than once.
+    /// Accounts for everything until now. May be asked more than once.
     fn account(&mut self) -> Account;
 }
 
@@ -79,7 +79,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
         looks[1..].fill(Look::now(&schedstat));
         return Ok((opened, looks));
     }
-    // Who is alone stamps nothing, so stamps of the kernel would be of no use to who observes it.
+    // A process without a node stamps nothing, so stamps of the kernel would be of no use to a listener that observes it.
     let mut bus = if is_mutual { assignment.bus.stamped_bus() } else { assignment.bus.bus() };
     if let Some(keys) = &assignment.keys {
         bus = keys.seal(bus)?;
@@ -101,7 +101,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     Ok((Box::new(components), looks))
 }
 
-/// What a node's ledger says.
+/// The account in a node's ledger.
 pub(super) fn account_of(node: &Node) -> Account {
     let (ledger, peers) = (node.ledger(), node.peers());
     Account {
@@ -114,7 +114,7 @@ pub(super) fn account_of(node: &Node) -> Account {
 }
 
 impl Facts {
-    /// What the process of the caller needed so far, as far as `/proc` and the kernel say.
+    /// Resources that the caller's process has used so far, as far as `/proc` and the kernel say.
     pub(super) fn now() -> Self {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let times = tasks.filter_map(|task| SchedStat::of_task(&task.path()).read());
@@ -129,7 +129,7 @@ impl Facts {
         }
     }
 
-    /// What it needed since then.
+    /// Resources used since then.
     pub(super) fn since(before: &Self) -> Self {
         let now = Self::now();
         Self {

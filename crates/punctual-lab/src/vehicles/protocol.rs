@@ -1,4 +1,4 @@
-//! What the experiment and its processes tell each other, a JSON line at a time; nothing is said while values travel.
+//! Messages between the experiment and its processes, one JSON line each; nothing is said while values travel.
 
 use punctual::Wake;
 use serde::{Deserialize, Serialize};
@@ -50,9 +50,9 @@ pub(super) struct Assignment {
     pub(super) components: usize,
     pub(super) period_ns: u64,
     pub(super) count: usize,
-    /// How far a vehicle's first message is behind that of the one before it.
+    /// Offset of a vehicle's first message from that of the vehicle before it.
     pub(super) phase_ns: u64,
-    /// Whether to wait until it is told to go, or to begin when it is open.
+    /// True if the process waits until it is told to go; false if it begins as soon as it is open.
     pub(super) barrier: bool,
 }
 
@@ -63,7 +63,7 @@ impl Assignment {
     }
 }
 
-/// What a process is told.
+/// A request to a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum VehicleRequest {
     /// To open everything and to say so when it is ready; without a barrier, to travel at once.
@@ -77,7 +77,7 @@ pub(super) enum VehicleRequest {
 /// When opening began; when there were the bus, communicators and their threads, all others.
 pub(super) type Opening = [Look; 4];
 
-/// What a process went through while values travelled.
+/// Facts about a process while values travelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Facts {
@@ -134,11 +134,11 @@ impl Account {
     }
 }
 
-/// What a process brings back when it has sent what it was to send, and received or given up.
+/// Result of a process that has sent all that it was to send, and has received or given up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WorkloadResult {
     pub(super) facts: Facts,
-    /// What it received. Bytes that follow the line: there may be millions.
+    /// The values that it received. Bytes that follow the line: there may be millions.
     #[serde(skip)]
     pub(super) records: Vec<Record>,
     pub(super) skipped: Vec<Skipped>,

@@ -1,4 +1,4 @@
-//! What a component publishes, and when.
+//! Values that a component publishes, and their times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +67,8 @@ impl Schedule {
         bytes
     }
 
-    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room. How many had
-    /// room, and how many had none.
+    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room. Returns the number of
+    /// values that had room, and of those that had none.
     pub(super) fn send_all(&self, start_ns: u64, mut send: impl FnMut(&Bytes) -> bool) -> (u64, u64) {
         let (mut sent, mut refused, mut number) = (0, 0, 0);
         while number < self.count && !interrupted() {
@@ -86,7 +86,7 @@ impl Schedule {
     }
 }
 
-/// What a component publishes: a value with the number of its instant.
+/// The values that a component publishes: each carries the number of its instant.
 pub(super) struct Source {
     schedule: Schedule,
     shared: Arc<Shared>,
@@ -133,7 +133,7 @@ impl Drop for Source {
     }
 }
 
-/// How far the first message of a vehicle's component is behind the barrier: vehicles come one after the other, and share what lies
+/// Offset of the first message of a vehicle's component from the barrier. Vehicles come one after the other, and divide the time
 /// between them among their components.
 pub(super) fn behind_ns(phase_ns: u64, components: usize, (vehicle, component): (u16, u16)) -> u64 {
     u64::from(vehicle) * phase_ns + u64::from(component) * (phase_ns / components as u64)

@@ -1,5 +1,5 @@
-//! What a thread of a vehicle goes through, in windows that end at quiet instants: half a period after values were due, when none is
-//! on its way. To ask the kernel while fifteen processes take turns on a few processors would make the later ones wait.
+//! Observations of a vehicle's thread, in windows that end at quiet instants: half a period after values were due, when none is on its
+//! way. To ask the kernel while fifteen processes take turns on a few processors would make the later ones wait.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct QuietPlan {
     /// From one value that is due to the next.
     spacing_ns: u64,
     period_ns: u64,
-    /// How long after a value was due.
+    /// Time after a value was due.
     offset_ns: u64,
     count: usize,
 }
@@ -48,7 +48,7 @@ impl QuietPlan {
         first_ns + passed * self.period_ns
     }
 
-    /// Whether it is quiet still.
+    /// Returns true if it is still quiet.
     fn is_quiet(&self, start_ns: u64, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(start_ns + self.offset_ns) % self.period_ns;
         since_ns < self.spacing_ns / 4
@@ -84,7 +84,7 @@ impl QuietLog {
         if now_ns < self.next_ns {
             return;
         }
-        // Who comes late has something to do: the next time will do.
+        // A thread that comes late has something to do: the next quiet instant will do.
         if self.plan.is_quiet(self.start_ns, now_ns) {
             self.log.close(0, true);
         }
@@ -92,7 +92,7 @@ impl QuietLog {
     }
 }
 
-/// How long to wait until a look, at most `left`; without a log as long.
+/// Time to wait until a look, at most `left`; without a log, `left`.
 pub(super) fn until_look(log: Option<&QuietLog>, left: Duration) -> Duration {
     let until = log.map(|log| Duration::from_nanos(log.next_ns.saturating_sub(monotonic_ns())));
     until.map_or(left, |until| left.min(until))

@@ -22,7 +22,7 @@ pub(super) struct VehicleStall {
     /// The longest stage of its longest message, and how long that took; nothing where it carries no stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stage: Option<(String, u64)>,
-    /// Who did not run and why, where a finding is of this stall; of stalls that are one, one has it.
+    /// The thread that did not run and why, if a finding covers this stall; of stalls that are one, one has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
     #[serde(flatten)]

@@ -210,18 +210,18 @@ impl VehiclesTestbed {
         })
     }
 
-    /// What became of everything, by those that live.
+    /// The accounts of all processes that are alive.
     pub(super) fn account(&mut self) -> Vec<(Part, Account)> {
         self.tell(|_| VehicleRequest::Account);
         self.hear_living(Worker::recv)
     }
 
     fn tell<T: Serialize>(&mut self, what: impl Fn(usize) -> T) {
-        // Who does not listen any more is found when it is asked.
+        // A process that no longer listens is noticed when it is asked.
         let _heard = self.crew.tell(self.parts.len(), what);
     }
 
-    /// What all say that live; those that do not are noted, and no longer asked.
+    /// Answers of all processes that are alive; the others are noted, and no longer asked.
     fn hear_living<T>(&mut self, hear: impl Fn(&mut Worker) -> Result<T, String>) -> Vec<(Part, T)> {
         let heard = self.crew.hear(self.parts.len(), hear);
         let processes = take(&mut self.parts).into_iter().zip(take(&mut self.crew.0));
@@ -241,13 +241,13 @@ impl VehiclesTestbed {
     }
 }
 
-/// Whether it says that the other process is gone, not what that process says.
+/// Returns true if the reason says that the other process is gone; false if it is an answer of that process.
 fn is_of_the_pipe(reason: &str) -> bool {
     reason.starts_with("the responder ")
 }
 
 fn parts(settings: &VehiclesSettings) -> Vec<Part> {
-    // Who listens is told to open first: what is sent before it has is not for it.
+    // The listener is told to open first: it does not get messages that were sent before it was open.
     let listener = (!settings.asked.mode.is_mutual()).then_some(Part::Listener);
     let mut parts: Vec<Part> = listener.into_iter().collect();
     parts.extend((0..settings.asked.vehicles as u16).map(Part::Vehicle));

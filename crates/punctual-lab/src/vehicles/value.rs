@@ -17,7 +17,7 @@ use crate::run::rows::Row;
 
 const PATTERN_AT: usize = 24;
 
-/// Who published a value.
+/// The publisher of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Origin {
     pub(super) vehicle: u16,

@@ -34,22 +34,22 @@ impl Remade {
         }
     }
 
-    /// Whether it takes `--lock-memory`.
+    /// Returns true if the experiment takes `--lock-memory`.
     pub fn can_lock_memory(self) -> bool {
         self == Self::Response
     }
 }
 
-/// What is measured again.
+/// A measurement to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Again {
     /// By which experiment.
     pub experiment: Remade,
-    /// What carries messages, of a survey of one route.
+    /// The engine that carries messages, for a survey of one route.
     pub engine: Option<String>,
-    /// How threads wait; none of a survey of several routes.
+    /// The ways in which threads wait; none for a survey of several routes.
     pub ways: Vec<String>,
-    /// How urgent they are.
+    /// Urgencies of the threads.
     pub urgencies: Vec<Urgency>,
     /// Only one end is: the responder's.
     pub is_one_urgent: bool,
@@ -71,9 +71,9 @@ pub struct Again {
     pub lasts: Duration,
     /// With the kernel's trace.
     pub trace: bool,
-    /// What the command is started by, with its options.
+    /// The program that starts the command, with its options.
     pub launcher: Option<&'static str>,
-    /// Who traced its threads, as the run's evidence says.
+    /// The tracer of its threads, as the run's evidence says.
     pub tracer: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl Default for Again {
     }
 }
 
-/// What a run says that it planned.
+/// The plan as the run states it.
 #[derive(Clone, Copy)]
 struct Planned<'a>(&'a Value);
 
@@ -121,7 +121,7 @@ impl<'a> Planned<'a> {
         self.get(key)?.as_bool().ok_or_else(|| Self::lacks(key))
     }
 
-    /// What it is made with decides what is measured.
+    /// The options of a run decide what is measured.
     fn lacks(key: &str) -> String {
         format!("its plan does not say {key}, as those of older versions do not: make the run anew")
     }
@@ -241,7 +241,7 @@ impl Again {
         Ok(again)
     }
 
-    /// Whether a thread never sleeps.
+    /// Returns true if a thread never sleeps.
     pub fn spins(&self) -> bool {
         self.ways
             .iter()
@@ -253,7 +253,7 @@ impl Again {
         self.ways.len() * self.urgencies.len()
     }
 
-    /// As a shell takes it. What stands in a plan is quoted: it may be anybody's, and is no command.
+    /// As a shell takes it. Text from a plan is quoted: it may be anybody's, and is no command.
     pub fn command(&self) -> String {
         let mut words: Vec<String> = self.launcher.map(str::to_owned).into_iter().collect();
         words.push(format!("punctual {}", self.experiment.name()));
@@ -348,7 +348,8 @@ fn more_of_response(plan: Planned<'_>) -> Result<Vec<String>, String> {
     Ok(more)
 }
 
-/// Who traced a thread of it, as that thread saw; else as the kernel's trace tells. What cannot be read tells nothing.
+/// The tracer of one of its threads, as that thread saw it; otherwise as the kernel's trace says. Evidence that cannot be read says
+/// nothing.
 fn tracer_of(run: &Run) -> Option<String> {
     let mut evidence = run.trials.iter().filter_map(|trial| trial.evidence::<TrialEvidence>().ok().flatten());
     let attached = evidence.find_map(|of| of.threads.iter().find_map(|one| one.attached.first().cloned()));
@@ -371,12 +372,12 @@ pub(crate) mod tests {
     use super::*;
     use crate::store::{Header, Store};
 
-    /// What makes a run of this experiment and plan again.
+    /// The measurement that repeats a run of this experiment and plan.
     pub(crate) fn again(experiment: &str, plan: Value, seed: u64) -> Result<Again, String> {
         planned(experiment, plan, seed, |run| Again::of(run, Duration::from_secs(1), false))
     }
 
-    /// What comes of a run of this experiment and plan that measured nothing.
+    /// Result of `of` for a run of this experiment and plan that measured nothing.
     pub(crate) fn planned<T>(experiment: &str, plan: Value, seed: u64, of: impl FnOnce(&Run) -> T) -> T {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("run");

@@ -1,5 +1,5 @@
-//! The fixes that can be tried: each changes the command that measures, or the host while that runs. What it changes of the host is
-//! taken back when its guard is dropped.
+//! The fixes that can be tried: each changes the command that measures, or the host while that runs. Changes to the host are undone
+//! when the guard of the fix is dropped.
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -52,7 +52,7 @@ const PRIORITY: u8 = 50;
 /// The slice that is tried, microseconds: a thirtieth of the usual.
 const SLICE_US: u32 = 100;
 
-/// How threads wait instead of by signals.
+/// The way in which threads wait instead of by signals.
 const WITHOUT_SIGNALS: &str = "epoll";
 
 /// The nice value that is tried.
@@ -82,7 +82,7 @@ impl FromStr for Fix {
 }
 
 impl Fix {
-    /// What is changed, in words.
+    /// The change, in words.
     pub fn words(&self) -> String {
         match self {
             Self::Pin => "each thread bound to a processor of its own".to_owned(),
@@ -107,7 +107,7 @@ impl Fix {
         }
     }
 
-    /// What is done about a mistake of a start, if that is something.
+    /// The remedy for a mistake of a start, if the fix is one.
     pub fn of_start(&self) -> Option<StartFix> {
         match self {
             Self::Prime => Some(StartFix::Prime),
@@ -118,7 +118,7 @@ impl Fix {
         }
     }
 
-    /// The command without the fix: that of the run. Who traced it is none of its options, and is started with it.
+    /// The command without the fix: that of the run. The tracer is none of its options, and is started with it.
     ///
     /// # Errors
     /// It was not traced, or not by something that can be started again.
@@ -184,7 +184,7 @@ impl Fix {
         Ok(with)
     }
 
-    /// Whether a survey can be made with it.
+    /// Checks that a survey can be made with the fix.
     fn check_survey(&self, without: &Again) -> Result<(), String> {
         match self {
             Self::Awake | Self::Quota | Self::BindNow | Self::Untrace => Ok(()),
@@ -207,14 +207,14 @@ impl Fix {
     }
 }
 
-/// How a program is started so that its symbols are bound then.
+/// Command prefix with which a program's symbols are bound at its start.
 const BIND_NOW: &str = "env LD_BIND_NOW=1";
 
-/// Who traces system calls, and how it is asked to.
+/// The tracer of system calls, and its command line.
 const TRACER_NAME: &str = "strace";
 const TRACER: &str = "strace -f -qq -o /dev/null";
 
-/// Whether lazy binding is left to be changed.
+/// Checks that lazy binding is left to be changed.
 fn bind_now(binding: Binding) -> Result<(), String> {
     let already = match binding {
         Binding::WhenCalled => return Ok(()),

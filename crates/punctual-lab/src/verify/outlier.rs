@@ -1,4 +1,4 @@
-//! Who was late and why, with a fix and without: what a fix makes worse is said with its cause.
+//! Late threads and their causes, with a fix and without: anything that a fix makes worse is reported with its cause.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ pub struct Outlier {
     pub runs: usize,
     /// More than twice as frequent with the fix, or the longest more than twice as long, and for certain more than by chance.
     pub is_new: bool,
-    /// What to try.
+    /// The fix to try.
     pub fix: String,
 }
 
-/// Whose a stall is of which no thread is known.
+/// Owner of a stall for which no thread is known.
 const NOBODY: &str = "nobody";
 
 /// In place of a role: messages that never came, of which nothing is known.
@@ -44,7 +44,7 @@ const LOST: &str = "lost messages";
 /// By the role of the thread that was late, and why.
 type Whose = (String, Cause);
 
-/// What was of one cause in one run, or on one side.
+/// Total of one cause in one run, or on one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     events: u64,
@@ -89,7 +89,7 @@ impl OfRun {
         for trial in &run.trials {
             // Evidence that is damaged explains nothing, and the stalls are there.
             let evidence = evidence(trial, 1, notes)?;
-            // What was late on a part of the way counts with the whole way.
+            // Messages that were late on a part of the way count with the whole way.
             if !is_part(run, trial, evidence.as_ref()) {
                 of_run.add(&trial.load()?, &trial.cell, evidence.as_ref(), thresholds);
             }
@@ -205,7 +205,7 @@ fn lasted_ns(samples: &Samples) -> u64 {
     sent().max().zip(sent().min()).map_or(0, |(last, first)| last - first)
 }
 
-/// What was lost took no time.
+/// A lost message took no time.
 fn longest(ns: u64) -> String {
     if ns == 0 { "–".to_owned() } else { micros(ns as f64) }
 }
@@ -441,7 +441,7 @@ mod tests {
             notes
         };
         assert_eq!(counts_once(), Vec::<String>::new());
-        // Nor where its evidence is damaged, and does not say that it is a part. That it is damaged is said.
+        // Nor where its evidence is damaged, and does not say that it is a part. The damage is reported.
         let files = std::fs::read_dir(out.join("evidence")).expect("it is there");
         let files: Vec<_> = files.map(|file| file.expect("it is there").path()).collect();
         let part = files.iter().find(|file| file.to_string_lossy().contains("one_way")).expect("of the part");

@@ -1,4 +1,4 @@
-//! Which way of waiting to choose when, in words, from what was measured.
+//! Advice on the choice of a way of waiting, in words, from the measurements.
 
 use punctual_lab_machine::wake::Mechanism;
 

@@ -1,4 +1,4 @@
-//! What the doorbell's protocol costs and saves: a way with it beside the same without, in the same turns.
+//! Costs and savings of the doorbell's protocol: a way with it beside the same without, in the same turns.
 
 use punctual_lab_machine::wake::{Floor, Mechanism};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::load::wake::{Conditions, Route};
 use crate::summary::CellResult;
 use crate::units::micros;
 
-/// What the work log took.
+/// The mechanism that the work log used.
 const EPOLL: Route = Route::Bare(Floor::Epoll);
 
 /// Ways with the doorbell, the same without it, and by which figure they are compared. A floor that calls for every message has
@@ -46,7 +46,7 @@ fn middle_and_quartiles(ratios: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
     Some((quartile(2)?, outer.map(|(low, high)| [low, high])))
 }
 
-/// What one message costs.
+/// Cost of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// System calls of the writer, for the notification.
@@ -91,9 +91,9 @@ pub struct AgainstBare {
     /// The quartiles of these ratios: half of them lie between. None of fewer than five.
     #[serde(default)]
     pub ratio_quartiles: Option<[f64; 2]>,
-    /// What a message costs with the doorbell.
+    /// Cost of a message with the doorbell.
     pub price: Price,
-    /// What it costs without.
+    /// Cost of a message without it.
     pub bare_price: Price,
 }
 

@@ -1,4 +1,4 @@
-//! What is counted besides time: system calls, sleeps, processor time; and how the adaptive policy did.
+//! Figures besides time: system calls, sleeps, processor time; and the results of the adaptive policy.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub struct CallFigures {
     parked: u64,
     awake: u64,
     wall_ns: u64,
-    /// How long the writer took for each message: without a notification, and with one.
+    /// Time that the writer took for each message: without a notification, and with one.
     notify_ns: [Vec<u64>; 2],
     /// Loops of the steady state, sum and sum of squares of their durations, nanoseconds.
     loops: u64,
@@ -28,7 +28,7 @@ pub struct CallFigures {
     medians_ns: [Vec<Option<u64>>; 2],
 }
 
-/// What medians of single trials are kept of.
+/// Measurements for which medians of single trials are kept.
 const PAIRED: [Measurement; 2] = [Measurement::Any, Measurement::Blocked];
 
 impl CallFigures {
@@ -66,8 +66,8 @@ impl CallFigures {
         }
     }
 
-    /// What notifying takes the writer, by the medians: an instant at which it is kept from running costs time, but no
-    /// processor time.
+    /// Time that notifying takes the writer, by the medians: an instant at which it is kept from running costs time, but no processor
+    /// time.
     fn notify_ns_per_message(&self) -> f64 {
         let median = |durations: &Vec<u64>| upper_median(&mut durations.clone()).unwrap_or(0);
         let cost = |durations: &Vec<u64>| median(durations) as f64 * durations.len() as f64;
@@ -120,7 +120,7 @@ pub struct Policy {
     pub park: [f64; 2],
     /// … and of `adaptive`.
     pub adaptive: [f64; 2],
-    /// What the policy took for most messages: `park` if they needed a notification, `spin` if not.
+    /// Choice of the policy for most messages: `park` if they needed a notification, `spin` if not.
     pub chose: String,
     /// Latency against the lower of the two.
     pub latency_ratio: f64,

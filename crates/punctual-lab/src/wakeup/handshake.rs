@@ -25,7 +25,7 @@ const LIMITS_US: [u64; 5] = [100, 1_000, 2_500, 5_000, 10_000];
 pub struct Handshake {
     /// Its name, also in the model (`punctual sim wakeup --variant`).
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub about: &'static str,
     protocol: RaceProtocol,
 }
@@ -75,12 +75,12 @@ const HANDSHAKES: [Handshake; 10] = [
     },
 ];
 
-/// What one of them came to.
+/// Result of one of the handshakes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HandshakeResult {
     /// Which.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub about: String,
     /// The same without its race.
     #[serde(default)]
@@ -92,7 +92,7 @@ pub struct HandshakeResult {
     pub messages: u64,
     /// Waits that only the time limit ended.
     pub lost: u64,
-    /// Whether the model predicts losses.
+    /// True if the model predicts losses.
     pub predicted_lost: bool,
     /// Time limit of a wait, microseconds.
     #[serde(default)]
@@ -106,12 +106,12 @@ pub struct HandshakeResult {
 }
 
 impl HandshakeResult {
-    /// Whether the prediction held.
+    /// Returns true if the prediction held.
     pub fn is_as_predicted(&self) -> bool {
         (self.lost > 0) == self.predicted_lost
     }
 
-    /// Whether a repair lost wake-ups, which the model rules out. A delay that hides a race is none.
+    /// Returns true if a repair lost wake-ups, which the model rules out. A delay that hides a race is none.
     pub fn breaks_its_promise(&self) -> bool {
         self.lost > 0 && HANDSHAKES.iter().any(|racy| racy.repaired() == Some(self.name.as_str()))
     }

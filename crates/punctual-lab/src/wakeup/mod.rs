@@ -40,10 +40,10 @@ pub use published::Compared;
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
 pub const WARMUP: u64 = 4;
 
-/// How a run ended.
+/// Outcomes of a run.
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    /// What was not measured, and why.
+    /// Skipped measurements, and the reasons.
     pub skipped: Vec<Skipped>,
     /// The handshakes of the work log.
     pub handshakes: Vec<HandshakeResult>,

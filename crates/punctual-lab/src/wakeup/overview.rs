@@ -1,4 +1,4 @@
-//! What `punctual run wakeup` says: latency against idle gap, what it costs, the policy, the handshakes, the work log.
+//! Report of `punctual run wakeup`: latency against idle gap, costs, the policy, the handshakes, the work log.
 
 use punctual_lab_machine::wake::{Floor, Mechanism};
 
@@ -272,7 +272,7 @@ fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
     (!rows.is_empty()).then(|| Section::new("Racy protocols and their repairs").note(note).table(table))
 }
 
-/// What the log tried: a time limit instead of a repair.
+/// The log's attempt: a time limit instead of a repair.
 fn time_limits(rows: &[HandshakeResult]) -> Option<Section> {
     let table = TableOf::new(rows)
         .name("protocol", |row| &row.name)

@@ -1,4 +1,4 @@
-//! What is measured: which route, under which conditions, at which gap, for how long.
+//! Plan of the measurements: routes, conditions, gaps, durations.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) const SIZE: usize = 8;
 pub struct WakeupCell {
     /// The way.
     pub route: Route,
-    /// What surrounds it.
+    /// The conditions around it.
     pub conditions: Conditions,
     /// Idle time before each message.
     pub gap_us: u64,
@@ -101,13 +101,13 @@ impl WakeupCell {
         }
     }
 
-    /// What it came to, if it was measured.
+    /// Its result, if it was measured.
     pub fn result(self, results: &[CellResult], measurement: Measurement) -> Option<&CellResult> {
         let id = self.id(measurement);
         results.iter().find(|result| result.cell == id)
     }
 
-    /// How many units of time a trial takes: rarer messages need longer for as many.
+    /// Units of time that a trial takes: rarer messages need longer for the same number.
     fn weight(&self) -> u32 {
         match self.gap_us {
             0..=9 => 1,
@@ -119,16 +119,16 @@ impl WakeupCell {
     }
 }
 
-/// What a user may change.
+/// Options that a user may change.
 #[derive(Clone, Debug, Default, Args)]
 pub struct WakeupOptions {
-    /// What all that measure have in common
+    /// Options common to all commands that measure
     #[command(flatten)]
     pub common: Common,
     /// A core each and an idle machine only, in about 25 s
     #[arg(long)]
     pub quick: bool,
-    /// How often everything is measured, in turn [default: 5, with --quick 3]
+    /// Number of times that everything is measured, in turn [default: 5, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Only ways whose name contains this, such as futex, uring, +fifo; several between commas
@@ -150,7 +150,7 @@ impl WakeupOptions {
 /// A run to be made.
 #[derive(Clone, Debug)]
 pub struct WakeupPlan {
-    /// What is measured.
+    /// Cells to measure.
     pub cells: Vec<WakeupCell>,
     /// Trials of each cell, in turns.
     pub trials: u32,
@@ -185,7 +185,7 @@ const ELSEWHERE: [Route; 12] = [
 const TRIALS: u32 = 5;
 /// 10,000 messages per trial support p99.9 of the fast ones.
 const COUNT_MAX: usize = 10_000;
-/// What a trial costs besides measuring: two threads, five files.
+/// Time that a trial costs besides measuring: two threads, five files.
 const OVERHEAD: Duration = Duration::from_millis(4);
 
 /// One that polls would wait for the scheduler there, not for the other end.
@@ -205,7 +205,7 @@ fn gaps(conditions: Conditions, wishes: &WakeupOptions) -> &'static [u64] {
     }
 }
 
-/// Whether this way is measured under these conditions.
+/// Returns true if this way is measured under these conditions.
 fn is_measured(route: Route, conditions: Conditions, wishes: &WakeupOptions) -> bool {
     let chosen = conditions == Conditions::THREADS || wishes.all_conditions || ELSEWHERE.contains(&route);
     let reaches = !conditions.processes || route.reaches_processes();

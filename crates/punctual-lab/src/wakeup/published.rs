@@ -9,7 +9,7 @@ use crate::summary::CellResult;
 
 /// One figure of the log.
 struct Published {
-    /// What it measured, in our words.
+    /// The measurement, in our words.
     measurement: Measurement,
     /// By what, and ours that comes nearest.
     by: (&'static str, Route),
@@ -17,7 +17,7 @@ struct Published {
     gap_us: u64,
     /// Mean, µs, and slowest, as published.
     mean_max: [&'static str; 2],
-    /// What differs, and why.
+    /// Differences, and their reasons.
     differs: &'static str,
 }
 
@@ -89,7 +89,7 @@ pub struct Compared {
     pub name: String,
     /// Idle gap, microseconds.
     pub gap_us: u64,
-    /// What the log measured it by.
+    /// The mechanism by which the log measured it.
     pub mechanism: String,
     /// Mean, µs, as published.
     pub published_mean_us: String,
@@ -106,7 +106,7 @@ pub struct Compared {
     pub infinite_from: Option<String>,
     /// For the loop: wall time by messages, nanoseconds.
     pub wall_mean_ns: Option<f64>,
-    /// What differs, and why.
+    /// Differences, and their reasons.
     pub differs: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the command share: the real program as a child, under a watchdog.
+//! Parts that the tests of the command share: the real program as a child, under a watchdog.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -74,7 +74,7 @@ impl Place {
         self.start(punctual(line)).end()
     }
 
-    /// What it prints as JSON when it ends well.
+    /// JSON that the command prints when it ends well.
     pub(crate) fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.punctual(line).with(0).out).expect("JSON")
     }
@@ -142,7 +142,7 @@ pub(crate) fn unprivileged(line: &str) -> Option<Command> {
     Some(punctual_by(&way, line))
 }
 
-/// Whether this process may make network namespaces; says so if not.
+/// Returns true if this process may make network namespaces; says so if not.
 pub(crate) fn has_namespaces() -> bool {
     let probe =
         std::thread::spawn(punctual_machine::namespace::unshare_network).join().expect("the thread ends");
@@ -215,14 +215,14 @@ pub(crate) fn children(parent: u32) -> Vec<String> {
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(is_child).collect()
 }
 
-/// Whether a process has a thread of that name.
+/// Returns true if a process has a thread of that name.
 pub(crate) fn has_thread(process: impl std::fmt::Display, name: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let mut tasks = tasks.into_iter().flatten().flatten();
     tasks.any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.trim() == name))
 }
 
-/// Whether all vehicles of this run are ready: a second later, behind the barrier, values travel. Then its controls begin.
+/// Returns true if all vehicles of this run are ready: a second later, behind the barrier, values travel. Then its controls begin.
 pub(crate) fn all_ready(run: u32) -> bool {
     has_thread(run, "control")
 }
@@ -242,22 +242,22 @@ impl Started {
         self.child.id()
     }
 
-    /// What it has said so far.
+    /// Path of the file with its output so far.
     pub(crate) fn out_path(&self) -> PathBuf {
         self.out.path().to_owned()
     }
 
-    /// What it has said so far on standard error.
+    /// Path of the file with its output so far on standard error.
     pub(crate) fn err_path(&self) -> PathBuf {
         self.err.path().to_owned()
     }
 
-    /// What Ctrl-C does on a terminal: everybody in the foreground gets it.
+    /// Signals as Ctrl-C does on a terminal: everybody in the foreground gets it.
     pub(crate) fn signal_group(&self, name: &str) {
         send(name, &format!("-{}", self.child.id()));
     }
 
-    /// What `kill` does: nobody else gets it.
+    /// Signals as `kill` does: nobody else gets it.
     pub(crate) fn signal(&self, name: &str) {
         send(name, &self.child.id().to_string());
     }
@@ -279,7 +279,7 @@ impl Started {
         false
     }
 
-    /// Whether it has ended. Fails if it hangs.
+    /// Returns true if it has ended. Fails if it hangs.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.look_at_the_clock();
         self.child.try_wait().expect("our child").is_some()
@@ -309,7 +309,7 @@ fn send(signal: &str, to: &str) {
     assert!(is_sent(signal, to));
 }
 
-/// Whether there was somebody to send it to.
+/// Returns true if there was a process to send it to.
 pub(crate) fn is_sent(signal: &str, to: &str) -> bool {
     Command::new("kill").args([signal, "--", to]).status().expect("kill is a program").success()
 }
@@ -333,15 +333,15 @@ impl Stop {
         (is_sent("-CONT", process) && is_stopped).then_some(Self { to_ns })
     }
 
-    /// Whether a `run response` still had so long to go when it was over, of so long in all.
+    /// Returns true if a `run response` that takes `lasts` still had `room` to go when the stop was over.
     pub(crate) fn leaves(self, room: Duration, summary: &Value, lasts: Duration) -> bool {
         let began_ns = count(&summary["response"], "began_ns");
         u128::from(self.to_ns) + room.as_nanos() <= u128::from(began_ns) + lasts.as_nanos()
     }
 }
 
-/// Whether the longest of what was late is the stop of this side, which lasted so long. A stop may be unexplained, and a busy
-/// machine may keep somebody from running for longer. That it was anything else, or that anybody else was stopped, is wrong.
+/// Returns true if the longest lateness is named as the stop of this side, which lasted so long. A stop may be unexplained, and a busy
+/// machine may keep somebody from running for longer. Any other cause is wrong, and so is a stop of anybody else.
 #[track_caller]
 pub(crate) fn is_stop_named(result: &Value, side: &str, stop: Duration) -> bool {
     let late = result["late"].as_array().expect("a list");
@@ -379,7 +379,7 @@ pub(crate) fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 64 + high % 64, middle, low)
 }
 
-/// How a command ended, and what it said.
+/// The end of a command, and its output.
 pub(crate) struct Ended {
     shown: String,
     pub(crate) code: Option<i32>,

@@ -1,4 +1,4 @@
-//! What a terminal shows stands in docs/glossary.md: its words are taken from the sections themselves.
+//! Words that a terminal shows stand in docs/glossary.md: they are taken from the sections themselves.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -17,10 +17,10 @@ const _: () = {
     let _ = (Receiver::signal, Receiver::process, Receiver::explained, Receiver::end);
 };
 
-/// What takes longer is late: ten times what a loaded host needs by itself.
+/// Time after which a message is late: ten times what a loaded host needs by itself.
 const THRESHOLD: Duration = Duration::from_millis(8);
 
-/// What is done to the receiver takes so long.
+/// Duration of each harm done to the receiver.
 pub(crate) const HARM: Duration = Duration::from_millis(60);
 
 /// The program that receives, and notes what was late. `PUNCTUAL_TEST_LATE` is its bus, its file and how it waits. A message says
@@ -138,7 +138,7 @@ impl Receiver {
     pub(crate) fn explained(mut self) -> (Value, bool) {
         self.end();
         let said = self.place.punctual("explain late.jsonl --json").with(0).out;
-        // What a user sees says the same, and every message can be drawn.
+        // The page that a user sees says the same, and every message can be drawn.
         let page = self.place.punctual("explain late.jsonl").with(0).out;
         let said: Value = serde_json::from_str(&said).expect("JSON");
         let finding = &said["findings"][0];

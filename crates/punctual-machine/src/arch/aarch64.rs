@@ -6,7 +6,7 @@ use super::BLOCK_SIZE;
 #[cfg(not(loom))]
 use crate::clock::ClockSource;
 
-/// What [`read_counter`] reads.
+/// The clock that [`read_counter`] reads.
 #[cfg(not(loom))]
 pub(crate) const COUNTER: ClockSource = ClockSource::VirtualCounter;
 
@@ -21,7 +21,7 @@ pub(crate) fn read_counter() -> u64 {
     count
 }
 
-/// What is read of the counter after this is read after the loads before it have their values.
+/// Reads of the counter after this call happen after the loads before it have their values.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn await_loads() {
@@ -29,15 +29,15 @@ pub(crate) fn await_loads() {
     unsafe { asm!("dsb ld", "isb", options(nostack, preserves_flags)) };
 }
 
-/// What is read of the counter after this is read after all can see the stores before it.
+/// Reads of the counter after this call happen after all can see the stores before it.
 #[cfg(not(loom))]
 pub(crate) fn await_stores() {
     // SAFETY: barriers; they change neither registers nor memory.
     unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Whether the counter has one rate, never stops and is one for all processors: every generic timer is
-/// (Arm Architecture Reference Manual, "The Generic Timer").
+/// Returns true if the counter has one rate, never stops and is one for all processors. Every generic timer is such a counter (Arm
+/// Architecture Reference Manual, "The Generic Timer").
 #[cfg(not(loom))]
 pub(crate) fn counter_is_invariant() -> bool {
     true

@@ -1,6 +1,7 @@
-//! What differs from processor to processor: the counter, copies, hints. One file for each, all with the same functions.
+//! Differences from processor to processor: the counter, copies, hints. One file for each, all with the same functions.
 //!
-//! What a processor lacks is answered there, not at the caller's: `other.rs` and `within_caches.rs` are the whole list of what Punctual asks for.
+//! Features that a processor lacks are replaced there, not at the caller's: `other.rs` and `within_caches.rs` are the whole list of
+//! what Punctual asks for.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -20,14 +21,15 @@ pub(crate) use within_caches::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
-/// Whether this build may copy by the processor's own instructions: tools that follow every access see none of them.
+/// True if this build may copy by the processor's own instructions: tools that follow every access see none of them.
 pub(crate) const COPIES_BLOCKS: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom), not(miri)));
 
 /// Smallest block for [`copy_block`].
 pub(crate) const BLOCK_SIZE: usize = 64;
 
-/// Whether much that another core reads next is to be stored past the caches. Asked once: CPUID takes microseconds in a guest.
+/// Returns true if large data that another core reads next is to be stored past the caches. Asked once: CPUID takes microseconds in a
+/// guest.
 pub(crate) fn may_pass_caches() -> bool {
     #[cfg(loom)]
     let may = false;

@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use crate::clock::ClockSource;
 
-/// What [`read_counter`] reads.
+/// The clock that [`read_counter`] reads.
 #[cfg(not(loom))]
 pub(crate) const COUNTER: ClockSource = ClockSource::Monotonic;
 

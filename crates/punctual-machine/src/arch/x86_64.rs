@@ -8,7 +8,7 @@ use super::BLOCK_SIZE;
 #[cfg(not(loom))]
 use crate::clock::ClockSource;
 
-/// What [`read_counter`] reads.
+/// The clock that [`read_counter`] reads.
 #[cfg(not(loom))]
 pub(crate) const COUNTER: ClockSource = ClockSource::TimeStampCounter;
 
@@ -21,7 +21,7 @@ pub(crate) fn read_counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What is read of the counter after this is read after the loads before it have their values.
+/// Reads of the counter after this call happen after the loads before it have their values.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn await_loads() {
@@ -29,7 +29,7 @@ pub(crate) fn await_loads() {
     unsafe { core::arch::x86_64::_mm_lfence() };
 }
 
-/// What is read of the counter after this is read after all can see the stores before it (Intel SDM vol. 2B, RDTSC).
+/// Reads of the counter after this call happen after all can see the stores before it (Intel SDM vol. 2B, RDTSC).
 #[cfg(not(loom))]
 pub(crate) fn await_stores() {
     // SAFETY: MFENCE and LFENCE belong to SSE2, which every x86-64 processor has, and touch no memory.
@@ -53,7 +53,7 @@ pub(crate) fn counter_rate() -> Option<u64> {
     rate_of(&first_processor())
 }
 
-/// What `/proc/cpuinfo` says of the first processor. The file is as long as there are processors, so only its head is read.
+/// The entry of the first processor in `/proc/cpuinfo`. The file is as long as there are processors, so only its head is read.
 #[cfg(not(loom))]
 fn first_processor() -> String {
     use std::io::Read;
@@ -165,8 +165,8 @@ unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
     }
 }
 
-/// Whether what another core reads next is better stored past the caches, where it is much. AMD's processors: between two cores of
-/// a Zen 4 a stream of 64 bytes is five times as fast so (`docs/speed.md`). Of others nothing was measured.
+/// Returns true if large data that another core reads next is better stored past the caches. AMD's processors: between two cores of a
+/// Zen 4 a stream of 64 bytes is five times as fast so (`docs/speed.md`). Of others nothing was measured.
 #[cfg(not(loom))]
 pub(crate) fn prefers_stores_past_caches() -> bool {
     let vendor = __cpuid(0);

@@ -1,4 +1,4 @@
-//! Whether an instant that somebody waits for has passed.
+//! A check whether an instant that somebody waits for has passed.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl LastLook {
         Self { at: Ticks(0), behind_max: Clock::get().ticks(BEHIND_MAX) }
     }
 
-    /// Whether `instant` has passed, by a look at the clock now. [`Ticks::NEVER`] has not, ever.
+    /// Returns true if `instant` has passed, by a look at the clock now. [`Ticks::NEVER`] has not, ever.
     #[inline]
     pub fn finds_past(&mut self, now: Ticks, instant: Ticks) -> bool {
         let last = std::mem::replace(&mut self.at, now);

@@ -1,4 +1,4 @@
-//! How often something is done.
+//! Pace at which something is done.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ impl Pace {
         Self { every, last: Ticks(0_u64.wrapping_sub(every.0)) }
     }
 
-    /// Whether it is time again; if so, it was done now. An instant a little earlier than the last one, as counters of two processors
-    /// may say it, makes nothing due.
+    /// Returns true if it is time again; if so, it was done now. An instant a little earlier than the last one, as counters of two
+    /// processors may say it, makes nothing due.
     #[inline]
     pub fn is_due(&mut self, now: Ticks) -> bool {
         let distance = now.0.wrapping_sub(self.last.0).cast_signed().unsigned_abs();

@@ -1,4 +1,4 @@
-//! How far two processors' counters are apart.
+//! Distance between two processors' counters.
 //!
 //! One thread on each. The first reads its counter, asks, and reads again when the answer is there; the second reads its own
 //! in between. So its reading lies between the two, if the counters are one; what it lies outside is skew. The rounds in

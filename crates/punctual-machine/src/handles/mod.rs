@@ -7,7 +7,7 @@
 //! Rules:
 //! 1. A slot's word says in which life the slot is, and whose it is. A word that names a thread is changed by that thread alone.
 //! 2. The value of a slot is touched by the thread that its word names, or by the one that is filling it, which the word says, too.
-//! 3. Who gives a slot up releases what it wrote (A); who takes it acquires that (B).
+//! 3. The thread that gives a slot up releases what it wrote (A); the thread that takes it acquires that (B).
 //! 4. Within its thread a slot is entered once at a time: a signal handler that enters it again is refused.
 //! 5. A thread's number is never given twice. After a fork the child's thread has another: what its parent's threads held is not its.
 
@@ -97,7 +97,8 @@ mod current {
         NUMBER.set(0);
     }
 
-    /// How many forks lie between this process and the one that loaded the library. What was opened before the last is not ours.
+    /// Number of forks between this process and the one that loaded the library. Anything that was opened before the last fork is not
+    /// ours.
     pub fn forks() -> u32 {
         FORKS.load(Ordering::Relaxed)
     }
@@ -130,7 +131,7 @@ const BROKEN: u32 = 2;
 struct Slot<T> {
     /// The slot's life (32 bits) and its owner (32 bits).
     word: AtomicU64,
-    /// Whether its owner is inside.
+    /// State of its owner: inside, or not.
     state: AtomicU32,
     /// After how many forks it was filled.
     forks: AtomicU32,
@@ -149,7 +150,7 @@ const fn owner_of(word: u64) -> u32 {
     word as u32
 }
 
-/// What stands in the lower half of every number of a table, above the slot's place.
+/// Bits that stand in the lower half of every number of a table, above the slot's place.
 const fn kind_bits(kind: u16) -> u64 {
     (kind as u64) << 16
 }
@@ -246,7 +247,8 @@ impl<T: Send, const N: usize> Table<T, N> {
         Ok(&self.slots[index])
     }
 
-    /// What has this number, for this thread alone. What was nobody's is this thread's from now on, and `own` is called.
+    /// The value that has this number, for this thread alone. A value that was nobody's is this thread's from now on, and `own` is
+    /// called.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -300,7 +302,7 @@ impl<T: Send, const N: usize> Table<T, N> {
         let slot = self.slot(number)?;
         let own = slot.word.load(Ordering::Relaxed);
         if own != word(life_of(number), me.number) {
-            // What is nobody's has been given up.
+            // A slot that is nobody's has been given up.
             return refusal(own, life_of(number)).map_or(Ok(()), Err);
         }
         if slot.state.load(Ordering::Relaxed) == ENTERED {
@@ -312,7 +314,7 @@ impl<T: Send, const N: usize> Table<T, N> {
 
     /// Gives up all that is this thread's, which is about to end.
     pub fn give_up_all(&self, me: Thread) {
-        // Whoever took a slot saw it filled, and so sees that it was used.
+        // A thread that took a slot saw it filled, and so sees that it was used.
         for slot in self.slots.iter().take(self.used.load(Ordering::Relaxed) as usize) {
             let own = slot.word.load(Ordering::Relaxed);
             if owner_of(own) == me.number {

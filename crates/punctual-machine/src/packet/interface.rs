@@ -1,4 +1,4 @@
-//! What an interface is: its index, address and MTU, asked once.
+//! Properties of an interface: its index, address and MTU, asked once.
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -44,8 +44,8 @@ impl Interface {
 }
 
 impl Interface {
-    /// Whose frames come to who listens to it: its own. What a bond's slave receives is the bond's, of which `/sys` tells. Asked once:
-    /// who listens while the interface joins a bond begins anew.
+    /// The interfaces whose frames come to a listener on this one: its own. Frames that a bond's slave receives are the bond's, of
+    /// which `/sys` tells. Asked once: who listens while the interface joins a bond begins anew.
     pub(crate) fn heard_by(&self) -> [u32; 2] {
         let index_of = |file: &str| -> Option<u32> {
             let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name));

@@ -53,12 +53,12 @@ const FRAME_SIZE_USUAL: usize = 2_048;
 const FRAMES_MAX: usize = 1 << 16;
 /// Memory of a ring whose frames have the size that the MTU asks for, bytes: what the most frames of the usual size take.
 const RING_SIZE_MAX: usize = FRAMES_MAX * FRAME_SIZE_USUAL;
-/// What a received frame's slot holds before its payload: header and address (52), the Ethernet header
-/// rounded up (16), all rounded up again (`tpacket_rcv` in the kernel).
+/// Size of a received frame's slot before its payload: header and address (52), the Ethernet header rounded up (16), all rounded up
+/// again (`tpacket_rcv` in the kernel).
 const SLOT_OVERHEAD: usize = 80;
 const _: () = assert!(SLOT_OVERHEAD >= libc::TPACKET2_HDRLEN + ETHERNET_HEADER_SIZE);
 
-/// How a packet socket's queues are laid out.
+/// Layout of a packet socket's queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketOptions {
     /// Frames in the receiving ring; a power of two, at most 65,536. Where the MTU chooses their size, as many of them as 128 MiB hold
@@ -101,7 +101,7 @@ pub struct PacketSocket {
     interface: Interface,
 }
 
-/// How many frames the kernel had no slot for.
+/// Counts the frames for which the kernel had no slot.
 #[derive(Debug)]
 pub struct PacketDrops {
     fd: Arc<OwnedFd>,
@@ -154,7 +154,7 @@ impl PacketSocket {
         self.receiver.frames() * self.interface.mtu
     }
 
-    /// How many frames the kernel had no slot for since the socket was opened.
+    /// Number of frames for which the kernel had no slot since the socket was opened.
     ///
     /// # Errors
     /// See [`PacketDrops::take`].
@@ -165,10 +165,11 @@ impl PacketSocket {
 }
 
 impl PacketDrops {
-    /// How many frames the kernel had no slot for since this was last asked. A call of the kernel: ask when something is missing.
+    /// Number of frames for which the kernel had no slot since this was last asked. A call of the kernel: ask when something is
+    /// missing.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn take(&self) -> io::Result<u64> {
         let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;

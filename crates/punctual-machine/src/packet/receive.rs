@@ -12,10 +12,10 @@ pub struct RawFrame<'a> {
     pub source_mac: [u8; 6],
     /// The station, or group, that it is for.
     pub target_mac: [u8; 6],
-    /// What follows the Ethernet header, with the padding of a frame shorter than the medium's minimum: the
-    /// payload must say how long it is.
+    /// The bytes that follow the Ethernet header, with the padding of a frame shorter than the medium's minimum: the payload must say
+    /// how long it is.
     pub bytes: &'a [u8],
-    /// Whether the frame was longer than its slot: the rest is lost.
+    /// True if the frame was longer than its slot: the rest is lost.
     pub truncated: bool,
     /// When the kernel took it in, in ns of CLOCK_REALTIME.
     pub kernel_ns: Option<u64>,
@@ -36,7 +36,7 @@ impl PacketReceiver {
         Self { fd, frames, head: 0 }
     }
 
-    /// How many frames fit.
+    /// Number of frames that fit.
     pub(super) fn frames(&self) -> usize {
         self.frames.count()
     }
@@ -64,7 +64,7 @@ impl PacketReceiver {
         }
     }
 
-    /// Whether there is a frame: one load of memory that the kernel writes.
+    /// Returns true if there is a frame: one load of memory that the kernel writes.
     #[inline]
     pub fn has_frame(&self) -> bool {
         self.is_ours()

@@ -47,7 +47,7 @@ fn on_two_hosts(
     near.join().expect("the near side ends").and(far.join().expect("the far side ends"))
 }
 
-/// Whether the test ran; an unprivileged process says why not.
+/// Checks that the test ran; an unprivileged process says why not.
 fn ran(result: Result<(), SystemError>) {
     if let Err(e) = result {
         assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{e}");
@@ -167,7 +167,7 @@ fn frames_of_an_interface_upon_ours_do_not_arrive() {
     ran(check_upon(&["vlan", "id", "5"]));
 }
 
-/// The same of interfaces of one kind. What is sent by one that is upon the sender's is heard by one that is upon the receiver's.
+/// The same of interfaces of one kind. A frame sent by one that is upon the sender's is heard by one that is upon the receiver's.
 fn check_upon(kind: &'static [&str]) -> Result<(), SystemError> {
     let add = move |below: &str| {
         let kind = [&["link", "add", "link", below, "name", "upon", "type"], kind].concat();

@@ -52,17 +52,17 @@ impl PacketSender {
         self.batch.commit_connected();
     }
 
-    /// How many frames wait for a flush.
+    /// Number of frames that wait for a flush.
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no frame waits.
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// How many frames the kernel refused for good. They are not sent.
+    /// Number of frames that the kernel refused for good. They are not sent.
     pub fn refused(&self) -> u64 {
         self.batch.refused()
     }

@@ -32,7 +32,7 @@ fn used_ring(capacity: usize, frames: u64) -> (RingWriter, RingReader) {
     (writer, reader)
 }
 
-/// What stands in the frame that was found, and is whole.
+/// The number in the frame that was found, and is whole.
 fn take(reader: &mut RingReader) -> u64 {
     let mut bytes = [0; 24];
     let size = reader.frame().copy_to(&mut bytes);
@@ -43,7 +43,7 @@ fn take(reader: &mut RingReader) -> u64 {
     number
 }
 
-/// What the next frame says, of a writer that is honest and laps nobody.
+/// The number in the next frame, of a writer that is honest and laps nobody.
 fn read(reader: &mut RingReader) -> Option<u64> {
     match reader.peek() {
         Next::Frame => Some(take(reader)),
@@ -52,7 +52,7 @@ fn read(reader: &mut RingReader) -> Option<u64> {
     }
 }
 
-/// What a reader sees in so many looks beside the writer's thread, and then when that has ended.
+/// Numbers that a reader sees in so many looks beside the writer's thread, and then when that has ended.
 fn read_beside(thread: thread::JoinHandle<()>, reader: &mut RingReader, looks: usize) -> Vec<u64> {
     let mut seen: Vec<_> = (0..looks).filter_map(|_| read(reader)).collect();
     thread.join().unwrap();

@@ -56,7 +56,7 @@ struct Heap {
     writer: OnceLock<()>,
 }
 
-/// What keeps the memory of a ring alive.
+/// The owner that keeps the memory of a ring alive.
 #[derive(Clone, Debug)]
 enum Keeper {
     Heap {
@@ -88,7 +88,7 @@ const fn offset_mask(capacity: usize) -> usize {
     capacity - size_of::<u64>()
 }
 
-/// Whether a ring can have this capacity, bytes.
+/// Returns true if a ring can have this capacity, bytes.
 fn is_capacity(capacity: usize) -> bool {
     capacity.is_power_of_two() && (4 * Spacing::Lines.align() as usize..=1 << 30).contains(&capacity)
 }
@@ -123,7 +123,7 @@ impl RingMemory {
         Some(Self { control, words, offset_mask: offset_mask(capacity), keeper: Keeper::Mapping { mapping } })
     }
 
-    /// Whether its one writer is to be made now, and was not before: a writer gives out its records as bytes of its own.
+    /// Returns true if its one writer is to be made now, and was not before: a writer gives out its records as bytes of its own.
     pub(super) fn take_for_writing(&self) -> bool {
         match &self.keeper {
             Keeper::Heap { heap } => heap.writer.set(()).is_ok(),
@@ -208,7 +208,7 @@ impl RingMemory {
         unsafe { self.words.cast::<AtomicU64>().byte_add(offset) }
     }
 
-    /// Whether records begin at multiples of [`RECORD_ALIGN`] in memory, too.
+    /// Returns true if records begin at multiples of [`RECORD_ALIGN`] in memory, too.
     pub(super) fn is_aligned(&self) -> bool {
         self.words.cast::<u8>().addr().get().is_multiple_of(RECORD_ALIGN)
     }
@@ -238,7 +238,7 @@ impl RingMemory {
         self.control().tail.sequence.load(Ordering::Relaxed)
     }
 
-    /// How many of those have this number or a later one; none if no honest writer says so (rule 6).
+    /// Number of those records with this number or a later one; none if no honest writer says so (rule 6).
     pub fn sent_since(&self, sequence: u64) -> u64 {
         believable(self.sent()).map_or(0, |sent| sent.saturating_sub(sequence))
     }
@@ -284,13 +284,13 @@ pub(super) enum Newest {
     Unbelievable,
 }
 
-/// How often the newest end is looked up again because its writer has lapped it meanwhile.
+/// Number of times that the newest end is looked up again because its writer has lapped it meanwhile.
 const NEWEST_TRIES: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// The largest position or number that a peer is believed: 2^62 bytes take 146 years at 1 GB/s, and sums do not overflow.
 const BELIEVABLE_MAX: u64 = 1 << 62;
 
-/// What a peer says, if an honest one could (rule 6).
+/// The number that a peer says, if an honest one could say it (rule 6).
 #[inline]
 pub(super) fn believable(said: u64) -> Option<u64> {
     (said <= BELIEVABLE_MAX).then_some(said)

@@ -33,9 +33,9 @@
 //!    (F) A reader that it tells of an overrun finds the tail beyond its own position.
 //! 5. `limit` moves in steps of [`LIMIT_STEPS`]th of the capacity, so that its cache line stays shared.
 //! 6. Sizes in commit words are a peer's word: they are checked against capacity before anything is read.
-//! 7. (G) The tail is two words, stored after the records below it: number first, position second. Who reads position, number
-//!    and then the commit word at that position knows the number of the record that begins there: what a commit word says, or
-//!    the tail's number where none stands yet. So positions and numbers are the account: nothing else counts messages.
+//! 7. (G) The tail is two words, stored after the records below it: number first, position second. A reader that loads position, number
+//!    and then the commit word at that position knows the number of the record that begins there. It is the number in the commit word,
+//!    or the tail's number where none stands yet. So positions and numbers are the account: nothing else counts messages.
 
 mod memory;
 mod reader;
@@ -65,7 +65,7 @@ pub enum Spacing {
 }
 
 impl Spacing {
-    /// What a commit word with these bits says.
+    /// The spacing that a commit word with these bits states.
     #[inline]
     const fn of(word: u64) -> Self {
         if word & DENSE == 0 { Self::Lines } else { Self::Dense }
@@ -80,7 +80,7 @@ impl Spacing {
         }
     }
 
-    /// How far ahead of a record with this spacing a reader asks for the lines that come next, bytes.
+    /// Distance ahead of a record with this spacing at which a reader asks for the lines that come next, bytes.
     #[inline]
     const fn ahead(self) -> u64 {
         match self {

@@ -9,7 +9,7 @@ use super::{
 use crate::mutant::{fence, ordering, without};
 use crate::sync::{AtomicU64, Ordering};
 
-/// What stands at a reader's position.
+/// Contents of the ring at a reader's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing yet.
@@ -51,7 +51,7 @@ pub struct RingGuard<'a> {
 }
 
 impl RingGuard<'_> {
-    /// Whether everything read of the frame until now was as its writer left it. Ask after copying.
+    /// Returns true if everything read of the frame until now was as its writer left it. Ask after copying.
     #[inline]
     pub fn is_intact(&self) -> bool {
         fence!("ring_reader_fence", Acquire); // (D) pairs with the fence in `RingWriter::raise_limit`.
@@ -127,7 +127,7 @@ impl RingReader {
     #[inline]
     fn find(&mut self, word: u64) -> bool {
         let position = self.position;
-        // What differs from a record of size 0, without flags, of the number that is next.
+        // Difference from a record of size 0, without flags, of the number that is next.
         let rest = word ^ commit_word(self.sequence, 0);
         let size = (rest & SIZE_MASK) as usize;
         if rest & !(SIZE_MASK | DENSE | FLAGS_MASK) != 0
@@ -152,20 +152,20 @@ impl RingReader {
         unsafe { self.memory.frame(self.position, self.frame_size) }
     }
 
-    /// What says whether that frame was whole while it was copied.
+    /// A guard that tells if that frame was whole while it was copied.
     #[inline]
     pub fn guard(&self) -> RingGuard<'_> {
         RingGuard { limit: &self.memory.control().limit.0, lap: self.lap() }
     }
 
-    /// Whether there is anything to look at, without moving. Only [`Self::peek`] shows what: it loads the commit word again, so
+    /// Returns true if there is anything to look at, without moving. Only [`Self::peek`] shows what: it loads the commit word again, so
     /// nothing is ordered here.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.memory.word(self.position).load(Ordering::Relaxed) != 0 || self.is_lapped()
     }
 
-    /// Whether everything read at the present position was still as the writer left it. Ask after copying.
+    /// Returns true if everything read at the present position was still as the writer left it. Ask after copying.
     #[inline]
     pub fn is_intact(&self) -> bool {
         self.guard().is_intact()
@@ -181,7 +181,7 @@ impl RingReader {
         self.frame_size = 0;
     }
 
-    /// Whether the writer may store where this reader stands.
+    /// Returns true if the writer may store where this reader stands.
     #[inline]
     fn is_lapped(&self) -> bool {
         self.memory.control().limit.0.load(Ordering::Relaxed) > self.lap()
@@ -195,7 +195,7 @@ impl RingReader {
 
     #[cold]
     fn overrun(&mut self) -> Next {
-        // (F) What the tail says by the newest limit lies beyond where that limit lapped us.
+        // (F) The position and number of the tail, by the newest limit, lie beyond where that limit lapped us.
         match self.memory.newest() {
             Newest::At(position, sequence) if position > self.position && sequence >= self.sequence => {
                 self.lost += sequence - self.sequence;

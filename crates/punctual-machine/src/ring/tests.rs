@@ -229,7 +229,7 @@ fn who_is_lapped_at_every_look_looks_again() {
                 }
             }
         });
-        // Whoever moves it may not run just then.
+        // The thread that moves it may not run just then.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let found =
             std::iter::repeat_with(look).find(|next| *next == Next::Empty || std::time::Instant::now() > end);
@@ -454,7 +454,7 @@ fn who_joins_late_holds_back_too() {
     writer.claim_held(56, &mut || cursor).unwrap();
 }
 
-/// Goal: numbers are the account. Whatever a reader missed, `begin + consumed + lost` is the number that is next, and a run of
+/// Goal: numbers are the account. The sum `begin + consumed + lost` is the number that is next, whatever a reader missed. A run of
 /// records that its writer has not told of yet is neither lost nor read twice.
 #[test]
 fn numbers_account_for_every_record() {

@@ -48,7 +48,7 @@ impl<'a> SharedBytes<'a> {
         self.size
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.size == 0
     }

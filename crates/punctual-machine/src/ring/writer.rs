@@ -47,9 +47,9 @@ pub struct RingWriter {
     /// A record that ends here or before needs no more room than there is, for the commit word behind it too: by that word before
     /// the nearer of `limit` and of the end of the lap.
     near: u64,
-    /// What the tail says.
+    /// The position that the tail says.
     told: u64,
-    /// What `control.limit` says.
+    /// Value of `control.limit`.
     limit: u64,
     /// Nothing at or above this position may be written, as a reader may still read it a lap below.
     held_at: u64,
@@ -150,7 +150,7 @@ impl RingWriter {
         if (spacing == Spacing::Dense || end > self.cleared) && !without!("ring_clear") {
             self.clear(end);
         }
-        // What is claimed may be written to, and never committed.
+        // A claimed record may be written to, and never committed.
         self.cleared = 0;
         (self.claimed, self.spacing) = (frame_size, spacing);
         Ok(())
@@ -203,7 +203,7 @@ impl RingWriter {
     fn raise_limit(&mut self, end: u64, slowest: &mut dyn FnMut() -> u64) -> Result<(), ClaimError> {
         let capacity = self.memory.capacity() as u64;
         if self.told != self.position && !without!("ring_tell_before_lap") {
-            // Whoever finds itself lapped in the middle of a run goes on at the tail (F).
+            // A reader that finds itself lapped in the middle of a run goes on at the tail (F).
             self.tell();
         }
         if end > self.held_at {
@@ -298,8 +298,8 @@ impl RingWriter {
         true
     }
 
-    /// Writes a record of the run at hand, of which readers see nothing yet: words are stored as they lie. Whether they went past
-    /// the caches.
+    /// Writes a record of the run at hand, of which readers see nothing yet: words are stored as they lie. Returns true if they went
+    /// past the caches.
     #[inline]
     fn write_in_run(&self, record: &[AtomicU64], commit: Option<u64>, word: u64, payload: &[u8]) -> bool {
         let passes = self.may_pass_caches && (self.was_long || self.run_bytes >= LONG_RUN);
@@ -356,7 +356,7 @@ impl RingWriter {
         self.commit_full_run();
     }
 
-    /// What was stored is stored for every thread: needed before the writer of an open run goes to another one by itself, as the
+    /// Completes all stores for every thread. This is needed before the writer of an open run goes to another thread by itself: the
     /// fence at the end of the run is then that thread's.
     #[inline]
     pub fn await_stores(&mut self) {

@@ -1,6 +1,6 @@
 //! The floor: one shared slot each way between two processes, and nothing else.
 //!
-//! What no library can beat: a sequence word and the bytes. No header, no counters, no second message on its way. The
+//! A bound that no library can beat: a sequence word and the bytes. No header, no counters, no second message on its way. The
 //! laboratory measures everything else against it.
 
 #[cfg(not(loom))]

@@ -24,7 +24,7 @@ const MAPPING_SIZE: usize = FUTEX_AT + 4096;
 #[derive(Debug)]
 pub struct SlotPair {
     memory: Arc<Mapping>,
-    /// Which slot is written by this end: 0 or 1.
+    /// The slot that this end writes: 0 or 1.
     own: usize,
     sent: u64,
     received: u64,

@@ -12,7 +12,7 @@ pub(super) struct Slot<'a> {
     pub(super) words: &'a [AtomicU64],
 }
 
-/// What the reading end of a slot sleeps on: a count of the messages that it was woken for.
+/// The word that the reading end of a slot sleeps on: a count of the messages that it was woken for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wakes<'a>(pub(super) &'a AtomicU32);
 
@@ -42,8 +42,8 @@ impl Wakes<'_> {
         self.0.fetch_add(1, ordering!("slot_wake", Release));
     }
 
-    /// Before the look that precedes the sleep. Whoever sleeps with the newest count has looked for its message; the kernel
-    /// compares the count again, in turn with who wakes.
+    /// Before the look that precedes the sleep. A reader that sleeps with the newest count has looked for its message; the kernel
+    /// compares the count again, in turn with the writer that wakes.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.0.load(ordering!("slot_wakes", Acquire))

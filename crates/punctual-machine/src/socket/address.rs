@@ -17,7 +17,7 @@ const FAMILY_V6: u16 = libc::AF_INET6 as u16;
 pub struct RawAddress {
     /// As the kernel has it.
     pub bytes: [u8; SIZE_MAX],
-    /// How many of the bytes count; 0 is "the connected peer".
+    /// Number of the bytes that count; 0 is "the connected peer".
     pub size: u32,
 }
 

@@ -40,7 +40,7 @@ pub const DATAGRAM_SIZE_MAX: usize = 65_507;
 /// A receive buffer for bursts, bytes: of datagrams of 1,000 it holds some 1,100 one by one, and 1,800 in runs (Linux 6.18).
 pub const RECEIVE_BUFFER_SIZE: usize = 1 << 20;
 
-/// What a socket should have besides an address. The default asks for nothing.
+/// Options of a socket besides an address. The default asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UdpOptions {
     /// Receive buffer in bytes. The kernel doubles it for its own overhead and caps it at
@@ -58,9 +58,9 @@ pub struct UdpOptions {
     /// first of a run waits until the last is copied, and a failure of the path below the socket may meet a
     /// whole run. Excludes transmit stamps, which would count runs.
     pub segmentation: bool,
-    /// Have the kernel hand over a run of equal-sized datagrams of one source as it came, as one datagram (UDP_GRO), where it
-    /// has it as one: cut by a sender of this host, or merged by an interface. How to cut it again must follow from its bytes.
-    /// What it drops of a run it counts as one. A kernel that cannot hands over each by itself.
+    /// Have the kernel hand over a run of equal-sized datagrams of one source as it came, as one datagram (UDP_GRO), where it has it as
+    /// one: cut by a sender of this host, or merged by an interface. The places to cut it again must follow from its bytes. Datagrams
+    /// of a run that the kernel drops count as one. A kernel that cannot hands over each by itself.
     pub merged: bool,
     /// Poll the device for so long in a receive that finds nothing. Needs CAP_NET_ADMIN.
     pub busy_poll_us: Option<u32>,
@@ -151,7 +151,7 @@ impl UdpSocket {
         Ok(sockopt::socket_send_buffer_size(&self.fd)?)
     }
 
-    /// How many datagrams the kernel had no room for, or filtered out, since the socket was opened; wraps. One call, so ask when
+    /// Number of datagrams that the kernel had no room for, or filtered out, since the socket was opened; wraps. One call, so ask when
     /// something is missing.
     ///
     /// # Errors
@@ -160,12 +160,12 @@ impl UdpSocket {
         option::memory_info(self.as_fd()).map(|info| info[option::MEMORY_DROPS])
     }
 
-    /// Whether [`recv_bare_blocking`](Self::recv_bare_blocking) waits in the kernel. Batches are unaffected.
+    /// Sets whether [`recv_bare_blocking`](Self::recv_bare_blocking) waits in the kernel. Batches are unaffected.
     pub fn set_blocking(&self, blocking: bool) -> io::Result<()> {
         Ok(rustix::io::ioctl_fionbio(&self.fd, !blocking)?)
     }
 
-    /// How long a blocking receive waits before it gives up with `WouldBlock`; `None` waits for ever.
+    /// Sets how long a blocking receive waits before it gives up with `WouldBlock`; `None` waits for ever.
     pub fn set_receive_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, timeout)?)
     }
@@ -191,7 +191,7 @@ impl UdpSocket {
         Ok(size)
     }
 
-    /// Whether the kernel stamps every datagram as it arrives ([`UdpOptions::timestamps`]).
+    /// Returns true if the kernel stamps every datagram as it arrives ([`UdpOptions::timestamps`]).
     pub fn is_stamping(&self) -> bool {
         self.timestamps
     }

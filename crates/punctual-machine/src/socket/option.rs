@@ -20,7 +20,7 @@ pub fn set_option<T: Copy>(
 /// Where the count of dropped datagrams stands in [`memory_info`].
 pub(super) const MEMORY_DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
 
-/// What the kernel says of a socket's memory (`SO_MEMINFO`), as far as the count of dropped datagrams.
+/// The kernel's account of a socket's memory (`SO_MEMINFO`), as far as the count of dropped datagrams.
 pub(super) fn memory_info(fd: BorrowedFd<'_>) -> io::Result<[u32; MEMORY_DROPS + 1]> {
     let mut info = [0; MEMORY_DROPS + 1];
     let whole = mem::size_of_val(&info) as libc::socklen_t;

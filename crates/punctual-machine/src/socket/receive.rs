@@ -13,9 +13,9 @@ use crate::calls;
 pub struct Datagram<'a> {
     /// The payload, or as much of it as fits in `size_max`.
     pub bytes: &'a [u8],
-    /// Who sent it.
+    /// The sender.
     pub source: &'a RawAddress,
-    /// Whether the payload was longer than `size_max`: the rest is lost.
+    /// True if the payload was longer than `size_max`: the rest is lost.
     pub truncated: bool,
     /// When the kernel saw it, in ns of CLOCK_REALTIME. `None` without `UdpOptions::timestamps`, and for
     /// the first datagrams of a machine with it.
@@ -84,23 +84,23 @@ impl RecvBatch {
         self.has_peer = false;
     }
 
-    /// Whether it is asked.
+    /// Returns true if the kernel is asked for sources.
     #[inline]
     pub fn asks_sources(&self) -> bool {
         !self.has_peer
     }
 
-    /// How many datagrams the last receive brought.
+    /// Number of datagrams that the last receive brought.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it brought none.
+    /// Returns true if the last receive brought none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many datagrams fit.
+    /// Number of datagrams that fit.
     pub fn capacity(&self) -> usize {
         self.headers.len()
     }
@@ -199,7 +199,7 @@ impl RecvBatch {
 const SINGLES_MIN: u32 = 2;
 const SINGLES_MAX: u32 = 64;
 
-/// What a call answered; `None` if a signal interrupted it and nobody waits for its end, so that it is made again.
+/// Result of a call; `None` if a signal interrupted it and nobody waits for its end, so that it is made again.
 fn ended(answer: isize, patience: Patience) -> Option<io::Result<usize>> {
     let interrupted = || (patience == Patience::Asleep).then(|| Err(io::ErrorKind::Interrupted.into()));
     settled(answer).or_else(interrupted)
@@ -209,11 +209,10 @@ fn ended(answer: isize, patience: Patience) -> Option<io::Result<usize>> {
 const NAME_OFFSET: usize = mem::offset_of!(RawAddress, bytes);
 
 impl UdpSocket {
-    /// Fills the batch with up to `limit` datagrams that are already there and returns how many. Never
-    /// waits. What the batch held before is gone. Only `Ok(0)` says that nothing more was there. A call asks
-    /// for one datagram alone, which is the faster call for a socket that idles or answers one at a time (0.9 µs
-    /// against 1.2, and 0.4 against 0.6 to find nothing), until several in a row have brought one; then for many, which
-    /// is faster from the second datagram on.
+    /// Fills the batch with up to `limit` datagrams that are already there and returns how many. Never waits. Earlier contents of the
+    /// batch are gone. Only `Ok(0)` says that nothing more was there. A call asks for one datagram alone, which is the faster call for
+    /// a socket that idles or answers one at a time (0.9 µs against 1.2, and 0.4 against 0.6 to find nothing), until several in a row
+    /// have brought one; then for many, which is faster from the second datagram on.
     ///
     /// An error brought no datagram and cost none: it is an ICMP answer to something sent earlier
     /// (`ConnectionRefused`) or a fault of the socket. One that arrives behind datagrams comes back from

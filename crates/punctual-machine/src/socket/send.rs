@@ -14,8 +14,8 @@ pub const RUN_LEN_MAX: usize = 64;
 
 /// Datagrams waiting to be sent, in order, in slots that are allocated once.
 ///
-/// What the kernel does not take stays, in order, for the next [`UdpSocket::send_batch`](crate::socket::UdpSocket::send_batch); new datagrams
-/// queue behind it while there is room.
+/// Datagrams that the kernel does not take stay, in order, for the next
+/// [`UdpSocket::send_batch`](crate::socket::UdpSocket::send_batch); new datagrams queue behind them while there is room.
 #[derive(Debug)]
 pub struct SendBatch {
     /// `capacity` slots of `size_max` bytes.
@@ -26,9 +26,9 @@ pub struct SendBatch {
     vectors: Box<[libc::iovec]>,
     /// One control message per header: the size at which a merged run is cut.
     control: Box<[[u8; SEGMENT_CONTROL_SIZE]]>,
-    /// Whom the socket is connected to, for what is refused because for an instant it is not.
+    /// The peer that the socket is connected to, for datagrams that are refused because for an instant it is not.
     peer: RawAddress,
-    /// Whose datagrams are counted as the kernel takes them.
+    /// The target whose datagrams are counted as the kernel takes them.
     counted: Option<Counted>,
     /// Cleared when the kernel refuses to cut a run that it takes uncut.
     can_merge: bool,
@@ -47,7 +47,7 @@ struct Slot {
     target: RawAddress,
 }
 
-/// What the kernel has taken for one target.
+/// Datagrams that the kernel has taken for one target.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     to: RawAddress,
@@ -106,7 +106,7 @@ impl SendBatch {
         Self { counted: to.map(|to| Counted { to, runs_as_one, count: 0 }), ..self }
     }
 
-    /// How much that was ([`Self::counting`]).
+    /// The count so far ([`Self::counting`]).
     pub fn counted(&self) -> u64 {
         self.counted.map_or(0, |counted| counted.count)
     }
@@ -166,22 +166,22 @@ impl SendBatch {
         self.bytes.get_mut(start..start + size)
     }
 
-    /// How many datagrams wait.
+    /// Number of datagrams that wait.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether there is no room for another.
+    /// Returns true if there is no room for another.
     pub fn is_full(&self) -> bool {
         self.len == self.slots.len()
     }
 
-    /// How many datagrams fit.
+    /// Number of datagrams that fit.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
@@ -191,13 +191,13 @@ impl SendBatch {
         self.size_max
     }
 
-    /// How many datagrams the kernel refused for good since `new`. They are not sent.
+    /// Number of datagrams that the kernel refused for good since `new`. They are not sent.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Whether runs are merged on a socket with `UdpOptions::segmentation`: until the kernel refuses to cut
-    /// one (a path without checksum offload, or with an MTU below the datagrams).
+    /// Returns true if runs are merged on a socket with `UdpOptions::segmentation`: until the kernel refuses to cut one (a path without
+    /// checksum offload, or with an MTU below the datagrams).
     pub fn is_merging(&self) -> bool {
         self.can_merge
     }
@@ -259,8 +259,7 @@ impl SendBatch {
         }
     }
 
-    /// How many datagrams from `distance` on go to one target in equal sizes (the last may be shorter) and
-    /// fit in one send.
+    /// Number of datagrams from `distance` on that go to one target in equal sizes (the last may be shorter) and fit in one send.
     fn run_len(&self, distance: usize) -> usize {
         let Slot { size, target } = self.slots[self.slot(distance)];
         let (mut run, mut total) = (1, size);

@@ -17,15 +17,15 @@ use crate::event_fd::timespec;
 pub struct Single {
     /// Bytes of the buffer that hold it.
     pub size: usize,
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
-    /// Whether it was longer than the buffer: the rest is lost.
+    /// True if it was longer than the buffer: the rest is lost.
     pub truncated: bool,
     /// When the kernel saw it, in ns of CLOCK_REALTIME; with `UdpOptions::timestamps` only.
     pub kernel_receive_ns: Option<u64>,
 }
 
-/// What a receive does when nothing is there.
+/// Behaviour of a receive when nothing is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// `WouldBlock`, at once.

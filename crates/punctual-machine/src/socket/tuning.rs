@@ -1,4 +1,4 @@
-//! What a datagram says to the network about its urgency, and how the kernel looks for its answer.
+//! The urgency that a datagram states to the network, and the kernel's way of looking for its answer.
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};

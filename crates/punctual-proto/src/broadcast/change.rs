@@ -1,10 +1,10 @@
 //! Agreement on the next view: one decree of Paxos (Lamport 1998) among the members of the view that ends.
 //!
 //! Any member may lead a ballot. Its epoch has the leader's place in the low bits, so no two ballots share one. A member that has
-//! promised an epoch takes part in nothing older, and is *frozen*: it neither orders nor delivers until the next view. A proposal
-//! says who is in the next view and where the old one ends: how much of the order counts, and how many frames of each origin.
-//! Whoever accepts it holds all of that, so a decided end is held by a majority (the flush of virtual synchrony; Birman, Joseph
-//! 1987). Nothing here knows of messages or time.
+//! promised an epoch takes part in nothing older, and is *frozen*: it neither orders nor delivers until the next view. A proposal says
+//! who is in the next view and where the old one ends: how much of the order counts, and how many frames of each origin. A member that
+//! accepts it holds all of that, so a decided end is held by a majority (the flush of virtual synchrony; Birman, Joseph 1987). Nothing
+//! here knows of messages or time.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,12 +23,12 @@ pub(super) fn epoch_after(seen: u64, place: usize) -> u64 {
     (((seen >> PLACE_BITS) + 1) << PLACE_BITS) | place as u64
 }
 
-/// Whether an epoch can be one of a view in which the epoch `seen` is the newest that was heard of.
+/// Returns true if an epoch can be one of a view in which the epoch `seen` is the newest that was heard of.
 pub(super) fn may_follow(seen: u64, epoch: u64) -> bool {
     (epoch >> PLACE_BITS).saturating_sub(seen >> PLACE_BITS) <= BALLOTS_MAX
 }
 
-/// Who leads the ballot of an epoch; nobody that of epoch 0.
+/// The leader of the ballot of an epoch; nobody leads that of epoch 0.
 pub(super) fn leader_of(epoch: u64) -> Option<usize> {
     (epoch != 0).then_some((epoch & ((1 << PLACE_BITS) - 1)) as usize)
 }
@@ -43,7 +43,7 @@ pub(super) struct Proposal {
     pub(super) cut: Vec<u64>,
 }
 
-/// What a member keeps between ballots.
+/// State that a member keeps between ballots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Acceptor {
     promised: u64,
@@ -60,7 +60,7 @@ impl Acceptor {
         self.accepted.as_ref()
     }
 
-    /// Whether what was accepted last was accepted in this epoch.
+    /// Returns true if the proposal accepted last was accepted in this epoch.
     pub(super) fn accepted_in(&self, epoch: u64) -> bool {
         self.accepted.as_ref().is_some_and(|(accepted, _)| *accepted == epoch)
     }
@@ -85,18 +85,18 @@ impl Acceptor {
     }
 }
 
-/// What a member holds when it promises.
+/// State that a member holds when it promises.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Promise {
-    /// What it accepted last, in which epoch.
+    /// The proposal that it accepted last, and in which epoch.
     pub(super) accepted: Option<(u64, Proposal)>,
-    /// How much of the order it holds.
+    /// Length of the order that it holds.
     pub(super) ordered: u64,
     /// Of each origin, how many frames it holds.
     pub(super) marks: Vec<u64>,
 }
 
-/// What a leader must hold before it proposes.
+/// State that a leader must hold before it proposes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Goal {
     pub(super) ordered: u64,
@@ -141,7 +141,7 @@ impl Ballot {
         accepted.max_by_key(|(epoch, _)| *epoch).map(|(_, proposal)| proposal)
     }
 
-    /// What somebody of those who promised holds, and everybody who goes on must hold.
+    /// State that some member of those who promised holds, and everybody who goes on must hold.
     pub(super) fn goal(&self) -> Goal {
         if let Some(earlier) = self.earlier() {
             return Goal { ordered: earlier.order_end, marks: earlier.cut.clone() };
@@ -154,9 +154,9 @@ impl Ballot {
         }
     }
 
-    /// What is proposed now that the goal is reached: what may have been decided; otherwise that all who promised go on, without
-    /// `leaving` and with `joining`. `order_end` is how much of the order counts, by what the leader holds. `None` if too few
-    /// have promised.
+    /// The proposal now that the goal is reached: one that may have been decided; otherwise that all who promised go on, without
+    /// `leaving` and with `joining`. `order_end` is how much of the order counts, by what the leader holds. `None` if too few have
+    /// promised.
     pub(super) fn propose(
         &mut self,
         view: &View,
@@ -181,7 +181,7 @@ impl Ballot {
         self.proposal.as_ref()
     }
 
-    /// Whether the proposal can never be undone.
+    /// Returns true if the proposal can never be undone.
     pub(super) fn is_decided(&self, view: &View) -> bool {
         self.proposal.is_some() && view.is_majority(self.accepted)
     }

@@ -22,7 +22,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// CRC-32C without an instruction for it. Whoever has one brings a [`Check`] of its own.
+/// CRC-32C without an instruction for it. A user with such an instruction brings a [`Check`] of its own.
 pub fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!before, |value, byte| (value >> 8) ^ TABLE[usize::from((value as u8) ^ byte)])
 }

@@ -1,8 +1,8 @@
 //! The change of a view of three members, in every order of events: acceptors and ballots are those of `change.rs`.
 //!
-//! Member 0 is the sequencer and holds one frame from the beginning, with its order record if it has one. The others fetch it, say
-//! that they hold it, and deliver it once a majority says so, or at once where that was asked for. Members 1 and 2 each lead a ballot whenever they like. Whatever was said
-//! arrives at any later time or never, so a member that does nothing more is one that crashed.
+//! Member 0 is the sequencer and holds one frame from the beginning, with its order record if it has one. The others fetch it, say that
+//! they hold it, and deliver it once a majority says so, or at once where that was asked for. Members 1 and 2 each lead a ballot
+//! whenever they like. A message arrives at any later time or never, so a member that does nothing more is one that crashed.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -20,26 +20,26 @@ const LEADERS: [usize; 2] = [1, 2];
 
 struct Change {
     mutants: Mutants,
-    /// What is promised of the frame.
+    /// Guarantee of the frame.
     guarantee: Guarantee,
 }
 
-/// What a ballot's leader and acceptors have said to each other.
+/// Messages that a ballot's leader and acceptors have exchanged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Led {
     ballot: Ballot,
-    /// Who was asked to promise, whatever came of it.
+    /// Members that were asked to promise, whatever came of it.
     asked: Places,
     accepted: Places,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
-    /// Who holds the frame and its order.
+    /// Members that hold the frame and its order.
     holders: Places,
-    /// Who has said so in the undisturbed view.
+    /// Members that have said so in the undisturbed view.
     said: Places,
-    /// Who has delivered it.
+    /// Members that have delivered it.
     delivered: Places,
     acceptors: Vec<Acceptor>,
     led: Vec<Led>,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::guarantee::{Guarantee, LANES};
 use super::slots::Slots;
 
-/// What a frame says of itself besides its bytes.
+/// Metadata of a frame, besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta {
     /// It begins a message.
@@ -15,7 +15,7 @@ pub(super) struct Meta {
     pub(super) is_last: bool,
     /// It is several messages, whole each.
     pub(super) is_packed: bool,
-    /// What was promised of its message.
+    /// Guarantee of its message.
     pub(super) guarantee: Guarantee,
     /// Size of the whole message, bytes.
     pub(super) message_size: u32,
@@ -55,7 +55,7 @@ pub(super) struct Frames {
     mark: u64,
     /// All frames before this one are known to exist.
     end: u64,
-    /// How many are here behind a gap.
+    /// Number of frames that are here behind a gap.
     here: u64,
     /// Of messages of each lane, the frame after the newest before `mark`.
     lane_ends: [u64; LANES],
@@ -126,17 +126,17 @@ impl Frames {
         self.end = self.end.max(end.min(limit));
     }
 
-    /// Whether frames that exist are missing.
+    /// Returns true if frames that exist are missing.
     pub(super) fn has_gap(&self) -> bool {
         self.mark < self.end
     }
 
-    /// How many frames exist and are not here.
+    /// Number of frames that exist and are not here.
     pub(super) fn missing_count(&self) -> usize {
         (self.end - self.mark - self.here) as usize
     }
 
-    /// Which of the 64 numbers from `base` exist and are not here, the first in the lowest bit.
+    /// Mask of those of the 64 numbers from `base` that exist and are not here, the first in the lowest bit.
     pub(super) fn missing(&self, base: u64) -> u64 {
         let (first, end) = (base.max(self.mark), self.end.min(base.saturating_add(64)));
         let is_missing = |number: &u64| self.slots[*number].number != *number;

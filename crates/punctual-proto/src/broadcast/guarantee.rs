@@ -1,4 +1,4 @@
-//! What is promised of a message, as its sender chooses.
+//! Guarantee of a message, as its sender chooses.
 
 /// When a message is delivered, and who else delivers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub(super) const RELIABLE: usize = 0;
 pub(super) const BEST_EFFORT: usize = 1;
 
 impl Guarantee {
-    /// Whether all members deliver it at one place among all that have an order.
+    /// Returns true if all members deliver it at one place among all that have an order.
     pub const fn is_ordered(self) -> bool {
         matches!(self, Self::Uniform | Self::Agreed)
     }
 
-    /// Whether it waits for a majority that holds it.
+    /// Returns true if it waits for a majority that holds it.
     pub const fn is_uniform(self) -> bool {
         matches!(self, Self::Uniform | Self::Reliable)
     }

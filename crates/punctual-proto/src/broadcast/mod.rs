@@ -1,18 +1,18 @@
 //! Atomic broadcast: a group whose members deliver the same messages in the same order, whatever the network loses, alters,
 //! doubles or reorders, and whoever crashes.
 //!
-//! The *origin* of a message multicasts its frames. The first member of the view is the *sequencer*: it multicasts order records,
-//! each a run of ranges (origin, first frame, count), as soon as it has something to order (fixed sequencer, broadcast–broadcast;
-//! Défago, Schiper, Urbán 2004). Every message carries how much of the order its sender holds. What a majority holds is
-//! *uniform*: no view change can lose it. What all users have taken gives the origin new *credit*. Gaps are asked for by bitmaps
-//! of all that is missing.
+//! The *origin* of a message multicasts its frames. The first member of the view is the *sequencer*: it multicasts order records, each
+//! a run of ranges (origin, first frame, count), as soon as it has something to order (fixed sequencer, broadcast–broadcast; Défago,
+//! Schiper, Urbán 2004). Every message carries how much of the order its sender holds. The part that a majority holds is *uniform*: no
+//! view change can lose it. Messages that all users have taken give the origin new *credit*. Gaps are asked for by bitmaps of all that
+//! is missing.
 //!
 //! A message may be *without order*: it is delivered ahead of its place there, as soon as it is whole, or once a majority holds it
 //! (best-effort and uniform reliable broadcast; Hadzilacos, Toueg 1994). See `member/early.rs`.
 //!
-//! A member that falls silent is suspected; when a majority suspects it, or somebody asks to join or to leave, the view changes:
-//! see `change.rs`. Members that go from one view to the next have delivered the same messages in the first (virtual synchrony
-//! with sending-view delivery; Birman, Joseph 1987; Chockler, Keidar, Vitenberg 2001). Who is not in the next view begins a new
+//! A member that falls silent is suspected; when a majority suspects it, or somebody asks to join or to leave, the view changes: see
+//! `change.rs`. Members that go from one view to the next have delivered the same messages in the first (virtual synchrony with
+//! sending-view delivery; Birman, Joseph 1987; Chockler, Keidar, Vitenberg 2001). A member that is not in the next view begins a new
 //! life and joins again. A minority cannot change the view: it stops, and says so.
 //!
 //! `docs/broadcast.md` says what is promised, and what is not there yet. `message` says what every byte means.

@@ -12,7 +12,7 @@ pub(crate) enum Mutant {
     OldEpochTaken,
     /// Messages of another view are taken for those of this one.
     OtherViewTaken,
-    /// Who begins anew speaks as the life before, whose numbers it uses again.
+    /// A member that begins anew speaks as the life before, whose numbers it uses again.
     LifeReused,
     /// The check value is not compared.
     CheckIgnored,
@@ -20,7 +20,7 @@ pub(crate) enum Mutant {
     DecidedForgotten,
     /// A ballot goes on without a majority.
     MinorityProposes,
-    /// Whoever accepts a proposal does not hold all of it.
+    /// A member that accepts a proposal does not hold all of it.
     AcceptedUnheld,
     /// A frame that comes twice has a second place in the order.
     DoubleOrdered,
@@ -28,7 +28,7 @@ pub(crate) enum Mutant {
     NotFrozen,
     /// Gaps are never asked for.
     GapsNotAsked,
-    /// What was held by a frozen member counts as held in the undisturbed view.
+    /// Frames that were held by a frozen member count as held in the undisturbed view.
     FrozenMarksCounted,
     /// Frames are numbered though the slowest has not taken those that they write over.
     CreditIgnored,
@@ -46,7 +46,7 @@ pub(crate) enum Mutant {
     PassedUndelivered,
     /// At the end of a view all that is here without order is delivered, even what is not part of that view.
     CutIgnored,
-    /// What came during a transfer is not applied at its end.
+    /// Commands that came during a transfer are not applied at its end.
     BacklogDropped,
     /// A snapshot is taken where the donor asks to begin, not where that is delivered.
     SnapshotEarly,
@@ -73,7 +73,7 @@ impl Mutants {
         Self { one: Some(mutant) }
     }
 
-    /// Whether this mistake is made.
+    /// Returns true if this mistake is made.
     #[inline]
     pub(crate) fn has(self, mutant: Mutant) -> bool {
         #[cfg(test)]

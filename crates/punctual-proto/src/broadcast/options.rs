@@ -1,4 +1,4 @@
-//! What a member is configured with.
+//! Configuration of a member.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,11 +15,11 @@ use crate::time::Nanos;
 /// A group, and how this member takes part. All but `own` and `founds` must be equal at all members.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// Which group: messages of others are ignored.
+    /// The group: messages of others are ignored.
     pub group: u64,
     /// All who may be members, in the order of their places.
     pub roster: Vec<NodeId>,
-    /// Who this is.
+    /// The node of this member.
     pub own: NodeId,
     /// The port of the group at every node.
     pub port: Port,
@@ -126,7 +126,7 @@ impl GroupOptions {
             return Err(OptionsError::Memory);
         }
         let times = [self.heartbeat, self.suspect_after, self.round_trip];
-        // What a user has taken is said once in a heartbeat, and heard a little later.
+        // The amount that a user has taken is said once in a heartbeat, and heard a little later.
         let is_hasty = |after: Nanos| after.0 < self.heartbeat.0.saturating_mul(2);
         let expels_hastily = self.expel_slow_after.is_some_and(is_hasty);
         if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat || expels_hastily {

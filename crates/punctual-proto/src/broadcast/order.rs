@@ -35,7 +35,7 @@ pub(super) struct OrderLog {
     mark: u64,
     /// All entries before this one are known to exist.
     end: u64,
-    /// How many are here behind a gap.
+    /// Number of entries that are here behind a gap.
     here: u64,
     /// Of each origin, how many of its frames stand before `mark`.
     counts: Vec<u64>,
@@ -83,10 +83,10 @@ impl OrderLog {
         self.advance();
     }
 
-    /// Takes an order record: `range` stands from `start` on. What is before `taken` may have been written over.
+    /// Takes an order record: `range` stands from `start` on. Entries before `taken` may have been written over.
     pub(super) fn insert(&mut self, start: u64, range: Range, taken: u64) {
         let limit = taken.saturating_add(self.room);
-        // Whatever a record says, the work is bounded by the room.
+        // The work is bounded by the room, whatever a record says.
         let end = start.saturating_add(range.count.into()).min(limit);
         for index in start.max(self.mark)..end {
             let number = range.first.saturating_add(index - start);
@@ -121,7 +121,7 @@ impl OrderLog {
         self.mark < self.end
     }
 
-    /// How many entries exist and are not here.
+    /// Number of entries that exist and are not here.
     pub(super) fn missing_count(&self) -> usize {
         (self.end - self.mark - self.here) as usize
     }

@@ -1,4 +1,4 @@
-//! What a member knows of another: what it holds, and whether it seems to live.
+//! A member's knowledge of another: what it holds, and whether it seems to live.
 //!
 //! Suspicion adapts as that of an eventually perfect detector does (Chandra, Toueg 1996): each time that it was wrong, it waits
 //! twice as long.
@@ -6,7 +6,7 @@
 use super::view::Places;
 use crate::time::Nanos;
 
-/// How often the time of suspicion doubles at most.
+/// Maximum number of times that the time of suspicion doubles.
 const DOUBLINGS_MAX: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -22,12 +22,12 @@ pub(super) struct Peer {
     taken_at: Nanos,
     /// The newest view that it said it is in, or of which it said that it has begun.
     pub(super) view: u64,
-    /// Whom it suspects; itself if it wants to leave.
+    /// Members that it suspects; itself if it wants to leave.
     pub(super) suspects: Places,
 }
 
 impl Peer {
-    /// What is known when a view begins.
+    /// Sets the state known when a view begins.
     pub(super) fn begin(&mut self, now: Nanos) {
         let doublings = self.doublings;
         *self = Self { heard_at: now, taken_at: now, doublings, ..Self::default() };

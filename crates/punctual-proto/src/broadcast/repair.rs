@@ -21,7 +21,7 @@ const ROUND_TRIP_MIN: Nanos = Nanos(500);
 /// A repair that takes longer than so many round trips was lost once, or its question was.
 const ROUND_TRIPS_MAX: u64 = 4;
 
-/// What was asked for of one origin.
+/// Requests for frames of one origin.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// All frames before this one may have been asked for.
@@ -51,10 +51,10 @@ pub(super) struct GapClock {
     /// Questions of which nothing came, one after the other.
     futile: u32,
     jitter: u64,
-    /// Who is still to be asked in this round.
+    /// Members that are still to be asked in this round.
     pub(super) targets: Places,
-    /// Frames that one question asks for at most. What the medium cannot carry at once must be asked for in parts, or all of it
-    /// may be lost each time.
+    /// Frames that one question asks for at most. Frames that the medium cannot carry at once must be asked for in parts, or all of
+    /// them may be lost each time.
     frames_max: u32,
     /// Repairs since it was asked last.
     repairs: u32,
@@ -79,7 +79,7 @@ impl GapClock {
         }
     }
 
-    /// How many frames the next question asks for at most.
+    /// Maximum number of frames that the next question asks for.
     pub(super) fn frames_max(&self) -> u32 {
         self.frames_max
     }
@@ -92,12 +92,12 @@ impl GapClock {
         self.due.unwrap_or(Nanos::NEVER)
     }
 
-    /// How often it was asked for what is missing.
+    /// Number of times that it was asked for what is missing.
     pub(super) fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How many questions in a row brought no frame of an origin.
+    /// Number of questions in a row that brought no frame of an origin.
     pub(super) fn unanswered(&self, origin: usize) -> u32 {
         self.asked[origin].unanswered
     }
@@ -165,7 +165,7 @@ impl GapClock {
     }
 }
 
-/// What others miss.
+/// Frames and order that others miss.
 #[derive(Debug)]
 pub(super) struct Repairs {
     /// Of each origin and slot, who misses the frame.
@@ -190,7 +190,7 @@ impl Repairs {
         self.orders.clear();
     }
 
-    /// Somebody misses a frame. What does not fit is asked for again.
+    /// Somebody misses a frame. A frame that does not fit is asked for again.
     pub(super) fn add_frame(&mut self, place: usize, (origin, number): (usize, u64)) {
         let askers = &mut self.askers[origin][number];
         if askers.is_empty() {

@@ -1,10 +1,10 @@
 //! A state that every member has a copy of. Copies are equal, because each applies the same commands in the same order.
 //!
-//! Who joins lacks the state. The *donor*, the last member in the roster that has it, says so in the order (`begin`). Where that
-//! is delivered it takes a snapshot, and goes on applying commands. The snapshot follows in parts, as messages among all others;
-//! then the `end`. Who lacks the state restores it from the parts, keeps the commands that come behind the `begin`, applies them
-//! at the `end`, and has the state from there on. All of that is in the one order, so everybody knows at every place of it who
-//! has the state and who gives it. If the donor goes, the next one begins anew.
+//! A member that joins lacks the state. The *donor*, the last member in the roster that has it, says so in the order (`begin`). Where
+//! that is delivered it takes a snapshot, and goes on applying commands. The snapshot follows in parts, as messages among all others;
+//! then the `end`. A member that lacks the state restores it from the parts and keeps the commands that come behind the `begin`. It
+//! applies them at the `end`, and has the state from there on. All of that is in the one order, so everybody knows at every place of it
+//! who has the state and who gives it. If the donor goes, the next one begins anew.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::limits::{REPLICA_BACKLOG_SIZE_MAX, REPLICA_PARTS_MAX};
 
 /// A state and what changes it. A copy of which one of these functions panics is *broken*: it does not claim to have the state.
 pub trait State {
-    /// What a command results in.
+    /// Result of a command.
     type Output;
     /// The state as it was at an instant, however it changes afterwards. Taking one must not take long: share what does not change.
     type Snapshot;
@@ -41,7 +41,7 @@ pub trait State {
 /// A command, as it stands in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// Who gave it.
+    /// The node that gave it.
     pub sender: NodeId,
     /// In which life.
     pub life: u64,
@@ -49,7 +49,7 @@ pub struct Command<'a> {
     pub payload: &'a [u8],
 }
 
-/// What became of an event of the group.
+/// Outcome of an event of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<O> {
     /// A command was applied.
@@ -65,7 +65,7 @@ pub enum Outcome<O> {
     Broken,
 }
 
-/// What a message of the group begins with.
+/// The first byte of a message of the group.
 mod kind {
     pub(super) const COMMAND: u8 = 0;
     pub(super) const BEGIN: u8 = 1;
@@ -73,7 +73,7 @@ mod kind {
     pub(super) const END: u8 = 3;
 }
 
-/// Whether a copy has the state.
+/// Possession of the state by a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It knows nothing.
@@ -102,7 +102,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// What a command takes while it is kept: without its own part, any number of empty ones would fit.
+    /// Room that a command takes while it is kept: without its own part, any number of empty ones would fit.
     fn size(command: &Command<'_>) -> usize {
         size_of::<Self>() + command.payload.len()
     }
@@ -123,7 +123,7 @@ pub struct Replication<S: State> {
     /// The lives that have the state, unless this one knows nothing.
     current: Vec<u64>,
     transfer: Option<Transfer>,
-    /// What this member gives.
+    /// The snapshot that this member gives.
     snapshot: Option<S::Snapshot>,
     parts_under_way: usize,
     /// It has said that it begins, and that is not delivered yet.
@@ -131,7 +131,7 @@ pub struct Replication<S: State> {
     backlog: VecDeque<Kept>,
     backlog_size: usize,
     backlog_size_max: usize,
-    /// What is broadcast next; empty if nothing is.
+    /// The next broadcast; empty if there is none.
     outgoing: Vec<u8>,
     /// A function of the state is at work, or has panicked.
     is_in_state: bool,
@@ -173,7 +173,7 @@ impl<S: State> Replication<S> {
         (self.phase == Phase::Current && self.is_confirmed && !self.is_broken()).then_some(&self.state)
     }
 
-    /// Whether a function of the state panicked. The next event results in [`Outcome::Broken`]; who waits for none calls
+    /// Returns true if a function of the state panicked. The next event results in [`Outcome::Broken`]; who waits for none calls
     /// [`Self::forget`], and leaves.
     pub fn is_broken(&self) -> bool {
         self.is_in_state
@@ -187,7 +187,7 @@ impl<S: State> Replication<S> {
         result
     }
 
-    /// What a message must have room for in a group of so many places: the beginning of a transfer names all who have the state.
+    /// Smallest size of a message for a group of so many places: the beginning of a transfer names all who have the state.
     pub const fn message_size_min(places: usize) -> usize {
         1 + places * size_of::<u64>()
     }
@@ -211,7 +211,7 @@ impl<S: State> Replication<S> {
             return Outcome::Broken;
         }
         match event {
-            // What stands in no order is no command: not all copies would apply it at the same place.
+            // A message that stands in no order is no command: not all copies would apply it at the same place.
             Event::Delivered(told) if !told.guarantee.is_ordered() => Outcome::Nothing,
             Event::Delivered(told) => self.deliver((told.sender, told.life), bytes),
             Event::View(view) => {
@@ -226,7 +226,7 @@ impl<S: State> Replication<S> {
         }
     }
 
-    /// What this member has to broadcast for a transfer. It stays the same until [`Self::note_taken`].
+    /// The message that this member has to broadcast for a transfer. It stays the same until [`Self::note_taken`].
     pub fn poll_broadcast(&mut self) -> Option<&[u8]> {
         if self.is_broken() {
             return None;
@@ -300,7 +300,7 @@ impl<S: State> Replication<S> {
         self.view.clone_from(view);
         self.current.retain(|life| view.lives.contains(life));
         if let Some(transfer) = self.transfer.as_mut() {
-            // Who never heard of a view that it was in comes back in the same life, and has nothing of it.
+            // A member that never heard of a view that it was in comes back in the same life, and has nothing of it.
             transfer.targets.retain(|life| view.lives.contains(life));
         }
         self.confirm();
@@ -558,7 +558,7 @@ mod tests {
         copies
     }
 
-    /// What the first has to broadcast is delivered to both.
+    /// The message that the first has to broadcast is delivered to both.
     fn pass_on<S: State>(copies: &mut [Replication<S>; 2]) -> [Outcome<S::Output>; 2] {
         let message = copies[0].poll_broadcast().expect("it gives its state").to_vec();
         copies[0].note_taken();

@@ -32,8 +32,8 @@ fn found(model: &Broadcast, check: &str, seeds: u64) -> Option<u64> {
     })
 }
 
-/// Goal: the checks of the model are no decoration. What agreement on a view needs is explored in `explored.rs`, too, where members are
-/// a copy: here the mistakes are those of the members themselves.
+/// Goal: the checks of the model are no decoration. Agreement on a view is explored in `explored.rs`, too, where members are a copy:
+/// here the mistakes are those of the members themselves.
 #[test]
 fn every_mistake_is_found() {
     for (mutant, check) in [
@@ -207,7 +207,7 @@ impl Room {
         self.members.iter().map(|member| member.account().expelled).sum()
     }
 
-    /// What a member says now; nobody hears it.
+    /// Messages that a member sends now; nobody hears them.
     fn said_by(&mut self, place: usize) -> Vec<Vec<u8>> {
         let (now, mut buffer) = (self.now, alloc::vec![0; 4_096]);
         let member = &mut self.members[place];
@@ -247,7 +247,7 @@ fn any_messages_are_survived() {
         room.gather();
         for _ in 0..30 {
             let place = rng.below(3) as usize;
-            // What is not taken was said so.
+            // A message that is not taken was refused with an error.
             let _ = room.broadcast(place);
             room.run(Nanos::from_millis(3), |_, message| {
                 if rng.happens(if seed % 3 == 0 { 500 } else { 20 }) {
@@ -409,7 +409,7 @@ fn repairs_fit_a_narrow_medium() {
     assert_eq!(delivered, [1; 3]);
 }
 
-/// What a member delivers now: sender's first byte and what is known of each.
+/// Messages that a member delivers now: sender's first byte and the guarantee of each.
 fn told(room: &mut Room, place: usize) -> Vec<(u8, Guarantee)> {
     let mut told = Vec::new();
     while let Some(event) = room.members[place].poll_event() {
@@ -441,7 +441,7 @@ fn epoch_of(message: &[u8]) -> u64 {
     message.get(32..40).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
-/// Whether it is a message of this kind.
+/// Returns true if it is a message of this kind.
 fn is_kind(message: &[u8], kind: u8) -> bool {
     message.get(1) == Some(&(0x20 | kind))
 }
@@ -718,7 +718,7 @@ fn who_is_frozen_alone_is_not_slow() {
     room.hear(2, 0, &prepare);
     assert_eq!(room.members[2].epoch(), 256);
     for _ in 0..80 {
-        // What is not taken was said so.
+        // A message that is not taken was refused with an error.
         let _ = room.broadcast(0);
         room.run(Nanos::from_millis(1), |_, _| {});
         (0..3).for_each(|place| drop(room.events(place)));
@@ -824,7 +824,7 @@ fn who_is_put_out_by_its_own_ballot_says_so() {
             }
         });
     }
-    // What it says to all is lost, so that it is asked.
+    // Messages that it sends to all are lost, so that it is asked.
     let mut installs = 0;
     for _ in 0..30_000 {
         room.run(Nanos::from_micros(100), |target, message| {
@@ -898,7 +898,7 @@ fn who_closes_the_view_answers_who_leads_on() {
     }
 }
 
-/// What a member says of itself.
+/// The head of a member's messages.
 fn head_of(room: &Room, place: usize) -> Head {
     let member = &room.members[place];
     Head {
@@ -955,7 +955,7 @@ fn with_an_old_wish() -> (Room, Vec<u8>) {
 fn a_late_wish_to_join_does_not_hurry_a_ballot() {
     let (mut room, old) = with_an_old_wish();
     room.hear(0, 2, &old);
-    // What 2 says comes a little later than what 1 does.
+    // Messages of 2 come a little later than those of 1.
     let mut late = Vec::new();
     for _ in 0..20 {
         room.run(Nanos::from_micros(200), |target, message| {
@@ -1182,7 +1182,7 @@ fn no_order_goes_beyond_the_last_number() {
     assert_eq!(delivered, [1; 3]);
 }
 
-/// Which messages of these kinds were said, each counted at each receiver.
+/// Messages of these kinds that were said, each counted at each receiver.
 fn said(room: &mut Room, time: Nanos, mut counts: impl FnMut(usize, &[u8])) {
     room.run(time, |target, message| counts(target, message));
 }
@@ -1210,7 +1210,7 @@ fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
     let (mut alone, mut elsewhere, mut to_all, mut delivered) = (0, 0, 0, [0; 3]);
     let message = [7; 64 * 4];
     for _ in 0..300 {
-        // What is not taken was said so.
+        // A message that is not taken was refused with an error.
         let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
         said(&mut room, Nanos::from_millis(1), |target, message| {
             let is_status = message[1] == 0x22;
@@ -1231,7 +1231,7 @@ fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
     );
 }
 
-/// What a question asks for: order, and frames of the first origin that it names.
+/// Contents of a question: order, and frames of the first origin that it names.
 fn asked_in(message: &[u8]) -> Option<(bool, Option<(u8, u64)>)> {
     let long = |at: usize| message.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let is_question = message[1] == 0x23;
@@ -1278,7 +1278,7 @@ fn a_question_to_the_sequencer_is_a_status() {
     room.gather();
     let message = [7; 64 * 4];
     for _ in 0..45 {
-        // What is not taken was said so.
+        // A message that is not taken was refused with an error.
         let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
         room.run(Nanos::from_millis(1), |_, _| {});
         (0..3).for_each(|place| drop(room.events(place)));

@@ -19,7 +19,7 @@ impl Places {
         Self(1 << place)
     }
 
-    /// Whether a place is in the set.
+    /// Returns true if a place is in the set.
     pub const fn contains(self, place: usize) -> bool {
         place < GROUP_MEMBERS_MAX && self.0 & (1 << place) != 0
     }
@@ -34,12 +34,12 @@ impl Places {
         self.0 &= !(1 << place);
     }
 
-    /// How many places there are.
+    /// Number of places in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -72,7 +72,7 @@ impl Places {
     }
 }
 
-/// Who belongs to the group, between two changes. Two views of one number are equal everywhere.
+/// The members of the group between two changes. Two views of one number are equal everywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct View {
     /// Counts the views of the group from 1; 0 before the first.
@@ -92,7 +92,7 @@ impl View {
         self.lives.get(place).copied().filter(|&life| life != 0)
     }
 
-    /// Whether this very life is a member.
+    /// True if this very life is a member.
     pub fn includes(&self, place: usize, life: u64) -> bool {
         self.life(place) == Some(life)
     }
@@ -104,22 +104,22 @@ impl View {
         members
     }
 
-    /// How many members it has.
+    /// Number of members of the view.
     pub fn size(&self) -> usize {
         self.members().len()
     }
 
-    /// Whether these are more than half of the members. Any two such sets have a member in common.
+    /// True if these are more than half of the members. Any two such sets have a member in common.
     pub fn is_majority(&self, places: Places) -> bool {
         2 * places.both(self.members()).len() > self.size()
     }
 
-    /// Whether it has more than half of the roster. Smaller views take no messages.
+    /// True if it has more than half of the roster. Smaller views take no messages.
     pub fn has_quorum(&self) -> bool {
         2 * self.size() > self.lives.len()
     }
 
-    /// Who orders the messages of this view: its first member.
+    /// The sequencer, which orders the messages of this view: its first member.
     pub fn sequencer(&self) -> Option<usize> {
         self.members().first()
     }

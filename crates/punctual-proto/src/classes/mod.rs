@@ -1,4 +1,4 @@
-//! Which task runs next where requests have classes: class 0 is the most important, and none waits for ever.
+//! Scheduling by class: chooses the task that runs next. Class 0 is the most important, and no class waits for ever.
 //!
 //! Pure: tasks are numbers, time is an argument. The recommended [`Policy::Floors`] runs the most important class first, but
 //! gives each class a share of the processor's time that it never falls below; within a class the nearest deadline is first. A
@@ -31,10 +31,10 @@ use crate::limits::{CLASSES_MAX, TASKS_MAX};
 use crate::time::Nanos;
 use queue::Queue;
 
-/// How the next task is chosen.
+/// Rule by which the next task is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Who became ready first, whatever its class.
+    /// The task that became ready first, whatever its class.
     Fifo,
     /// The most important class that has a task, and nobody else.
     Strict,
@@ -42,19 +42,19 @@ pub enum Policy {
     Stride,
     /// The nearest deadline, whatever its class. Above saturation all are late, the important ones too.
     Deadline,
-    /// Who waits for this long counts as one class more important. Above saturation it fails as deadlines do.
+    /// A task that waits for this long counts as one class more important. Above saturation it fails as deadlines do.
     Aging(Nanos),
-    /// Strict, with a guaranteed share for each class ([`ClassOptions::floor_permille`]), and nearest deadlines first within a
-    /// class. What can no longer be done in time is shed where its class says so.
+    /// Strict, with a guaranteed share for each class ([`ClassOptions::floor_permille`]), and nearest deadlines first within a class. A
+    /// task that can no longer be done in time is shed where its class says so.
     Floors,
 }
 
-/// What is promised to one class.
+/// Guarantees for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassOptions {
     /// Thousandths of the processor's time that it gets at least, while it has tasks.
     pub floor_permille: u32,
-    /// Whether a task is given back undone when its deadline cannot be met.
+    /// True if a task is given back undone when its deadline cannot be met.
     pub sheds: bool,
 }
 
@@ -116,25 +116,25 @@ pub enum Why {
 }
 
 impl Why {
-    /// Whether its client is only to be told that it will not be done.
+    /// True if the task's client is only to be told that the task will not be done.
     #[must_use]
     pub fn is_shed(self) -> bool {
         matches!(self, Self::Shed | Self::ShedByFloor)
     }
 
-    /// Whether it is next because of its class's floor.
+    /// True if the task is next because of its class's floor.
     #[must_use]
     pub fn is_by_floor(self) -> bool {
         matches!(self, Self::Floor | Self::ShedByFloor)
     }
 }
 
-/// What to do next.
+/// The next task, and what to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// Which task.
+    /// The task.
     pub ready: Ready,
-    /// Whether to run it, or to say that it will not be done. [`Scheduler::charge`] what that took.
+    /// The decision to run it, or to say that it will not be done. [`Scheduler::charge`] what that took.
     pub why: Why,
 }
 
@@ -147,7 +147,7 @@ pub struct Oldest {
     pub pushed: Nanos,
 }
 
-/// What a class has had.
+/// Counters of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounters {
     /// Tasks that were run.
@@ -169,9 +169,9 @@ struct Class {
     due: Nanos,
     /// Its tasks that run and are not charged yet.
     running: u32,
-    /// How far it is on its stride. A second of the last class is 2⁶¹: 64 bits would be over soon.
+    /// Stride position of the class. A second of the last class is 2⁶¹: 64 bits would be over soon.
     pass: u128,
-    /// What a task takes, as a moving average.
+    /// Time that a task takes, as a moving average.
     usual: Nanos,
 }
 
@@ -191,7 +191,7 @@ pub struct Scheduler {
     /// Classes that have a task in line, a bit each.
     waiting: u32,
     number: u64,
-    /// How far the class that ran last is on its stride.
+    /// Stride position of the class that ran last.
     pass: u128,
     /// No class that waits is due before this.
     first_due: Nanos,
@@ -252,12 +252,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What to do next, if there is anything.
+    /// The next task and what to do with it, if there is one.
     pub fn next(&mut self, now: Nanos) -> Option<Next> {
         self.next_up_to(u8::MAX, now)
     }
 
-    /// What to do next for who serves no class beyond this one.
+    /// The next task for a caller that serves no class beyond this one.
     pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
         let (index, why) = self.choose(usize::from(class), now)?;
         self.chosen = self.chosen.max(now);
@@ -303,7 +303,7 @@ impl Scheduler {
 
     /// The class that is owed most, if any is: of those that are alike, the least important one.
     fn most_owed(&mut self, of: Bits, now: Nanos) -> Option<usize> {
-        // Who has nothing in line is asked when it has again.
+        // A class with nothing in line is asked when it has something again.
         let due = Bits(self.waiting).map(|index| self.classes[index].due).min();
         self.first_due = due.unwrap_or(Nanos::NEVER);
         of.filter_map(|index| Some((self.classes[index].owed(now)?, index))).max().map(|(_, index)| index)
@@ -362,7 +362,7 @@ impl Scheduler {
         self.classes.get(usize::from(class))?.queue.oldest()
     }
 
-    /// What a class has had.
+    /// Counters of a class.
     #[must_use]
     pub fn counters(&self, class: u8) -> ClassCounters {
         self.classes.get(usize::from(class)).map_or_else(ClassCounters::default, |class| class.counters)
@@ -378,8 +378,8 @@ impl Class {
             .map_or(Nanos::NEVER, Nanos)
     }
 
-    /// It has a task in line again. Who wanted nothing is owed nothing; whose only task runs may want more when that ends, and is
-    /// charged for it then.
+    /// It has a task in line again. A class that wanted nothing is owed nothing. A class whose only task runs may want more when that
+    /// ends, and is charged for it then.
     fn begin_to_wait(&mut self, now: Nanos) {
         if self.running == 0 {
             self.due = self.due.max(now);
@@ -395,8 +395,8 @@ impl Class {
         Some(now.since(self.due).0.saturating_mul(self.options.floor_permille.into()))
     }
 
-    /// It had so much, which its floor owes it no more. What it got as the most important one makes no debt: it is due from the
-    /// instant on at which it was chosen, at the latest.
+    /// It had so much, which its floor owes it no more. Processor time that it got as the most important class makes no debt: the class
+    /// is due, at the latest, from the instant at which it was chosen.
     fn take_off(&mut self, ran: Nanos, chosen_as_first: Option<Nanos>) {
         if chosen_as_first.is_some_and(|chosen| self.due >= chosen) {
             return;

@@ -46,7 +46,7 @@ fn coarse_deadline(arrived: Nanos, deadline: Nanos) -> u64 {
     deadline.0 | !(u64::MAX << grain.checked_ilog2().unwrap_or(0))
 }
 
-/// Who has no deadline counts as due then: an endless row of deadlines would keep it waiting for ever.
+/// A task without a deadline counts as due after this time: an endless row of deadlines would otherwise keep it waiting for ever.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 impl PartialEq for Entry {
@@ -70,7 +70,7 @@ impl Ord for Entry {
     }
 }
 
-/// What [`crate::limits::TASKS_MAX`] says of the memory for one.
+/// The memory for one entry, as [`crate::limits::TASKS_MAX`] states it.
 const _: () = assert!(size_of::<Entry>() == 48);
 
 #[derive(Debug)]

@@ -24,7 +24,7 @@ pub enum Refused {
     Ended,
 }
 
-/// Which message of which origin.
+/// Name of a message: its origin and its number.
 type Name<O> = (O, u32);
 
 /// A message in the making.
@@ -89,8 +89,8 @@ struct Spare {
 }
 
 impl Spare {
-    /// Memory for a message of this size, where `free` bytes are left of the bound. What stands in it is of an older one. A small message
-    /// does not keep a large one's memory: it may wait for its rest for long.
+    /// Memory for a message of this size, where `free` bytes are left of the bound. Its content is that of an older message. A small
+    /// message does not keep a large one's memory: it may wait for its rest for long.
     fn take(&mut self, size: usize, free: usize) -> Vec<u8> {
         let capacity = self.bytes.capacity();
         if !(size..=size.saturating_mul(2)).contains(&capacity) || capacity > size.max(free) {
@@ -132,7 +132,7 @@ pub struct Place(usize);
 pub struct Assembler<O> {
     message_size_max: usize,
     assemblies: Vec<Assembly<O>>,
-    /// Whether each was delivered; the newest at the end.
+    /// Ended messages, each with true if it was delivered; the newest at the end.
     ended: VecDeque<(Name<O>, bool)>,
     spare: Spare,
     held: usize,
@@ -157,13 +157,13 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.held
     }
 
-    /// What they take in fact.
+    /// Memory that they take in fact.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.assemblies.iter().map(|assembly| assembly.bytes.capacity()).sum()
     }
 
-    /// Whether no message is in the making, and no memory of one is kept.
+    /// True if no message is in the making and no memory of one is kept.
     pub fn is_empty(&self) -> bool {
         self.assemblies.is_empty() && self.spare.is_empty()
     }
@@ -207,7 +207,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
         &mut self.assemblies[place.0].bytes[head.range()]
     }
 
-    /// The fragment's bytes are there. Whether all of the message is.
+    /// The fragment's bytes are there. Returns true if the whole message is there.
     pub fn fill(&mut self, place: Place, head: &Head, now: Nanos) -> bool {
         let assembly = &mut self.assemblies[place.0];
         let (word, bit) = (head.index() / 64, 1 << (head.index() % 64));
@@ -217,7 +217,8 @@ impl<O: Copy + PartialEq> Assembler<O> {
         assembly.is_whole()
     }
 
-    /// What has come of a message whose sender asks, of which this is the head of any fragment. While it asks, the message is not given up.
+    /// Progress of a message about which its sender asks, given the head of any of its fragments. While it asks, the message is not
+    /// given up.
     pub fn answer(&mut self, origin: O, head: &Head, now: Nanos) -> Progress {
         let name = (origin, head.number);
         if head.message_size as usize > self.message_size_max {
@@ -251,7 +252,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
         self.end(place.0, true)
     }
 
-    /// Whoever a message was handed to is done with it: its memory is for the next one.
+    /// The caller is done with a message that was handed over: its memory is for the next one.
     pub fn give_back(&mut self, bytes: Vec<u8>, now: Nanos) {
         self.spare.put(bytes, now);
     }

@@ -13,7 +13,7 @@ use crate::time::Nanos;
 /// Windows in which questions are asked: while one is answered, the next is filled.
 const QUESTIONS_PER_WINDOW: u32 = 4;
 
-/// What is to be sent next.
+/// The next item to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
     /// A fragment of the message.
@@ -22,7 +22,7 @@ pub enum Say {
     Question(Question),
 }
 
-/// How it ended.
+/// Outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The receiver has all of it.
@@ -33,12 +33,12 @@ pub enum Ending {
     Refused(u32),
     /// The receiver has not said anything new for too long. If all fragments were sent, they may all have come.
     Silent {
-        /// Whether they were.
+        /// True if all fragments were sent.
         all_sent: bool,
     },
 }
 
-/// What is known of a fragment in the window.
+/// Known state of a fragment in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Slot {
     /// It is to be sent, perhaps again.
@@ -52,9 +52,9 @@ enum Slot {
 
 /// A message on its way to one receiver.
 ///
-/// What was sent before a question and is not in the receipt that answers it is lost, and sent again. Questions and receipts may be
-/// lost too: then the next one says the same. Fragments that are under way, which no answered question followed, are as many as
-/// the receiver said that it has room for, and fewer after losses.
+/// A fragment that was sent before a question and is missing from the receipt that answers it is lost, and is sent again. Questions and
+/// receipts may be lost too: then the next one says the same. Fragments that are under way, which no answered question followed, are as
+/// many as the receiver said that it has room for, and fewer after losses.
 #[derive(Debug)]
 pub struct Courier {
     /// Of the first fragment.
@@ -117,12 +117,12 @@ impl Courier {
         new
     }
 
-    /// How it ended, once it has.
+    /// The outcome, once sending has ended.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// What is to be sent now. It counts as sent: who has no room for it keeps it, and sends it before asking again.
+    /// The item to send now, if there is one. It counts as sent: who has no room for it keeps it, and sends it before asking again.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Say> {
         if self.ending.is_some() {
             return None;
@@ -142,8 +142,8 @@ impl Courier {
         self.ask_at.min(self.silent_at())
     }
 
-    /// When nothing new was said for too long. Who has been sent everything may have it, and have gone: that is not waited for without
-    /// end.
+    /// When nothing new was said for too long. A receiver that was sent everything may have all of it and be gone: it is not waited for
+    /// without end.
     fn silent_at(&self) -> Nanos {
         let is_all_sent = self.reached == self.count;
         self.news_at.plus(if is_all_sent { self.patience.min(SILENCE_MAX) } else { self.patience })
@@ -168,7 +168,8 @@ impl Courier {
             State::Refused => self.ending = Some(Ending::Refused(receipt.room)),
             State::Unknown | State::Partial if receipt.question <= self.answered => {}
             State::Unknown if self.begun.is_some() => {
-                // What it knew it has forgotten, whole or not: it must not be made again. Unless it was asked before, and answers late.
+                // The receiver has forgotten the message that it knew, whole or not: the message must not be made again. Unless it was
+                // asked before, and answers late.
                 if self.begun.is_some_and(|first| receipt.question >= first) {
                     self.ending = Some(Ending::Lost);
                 }
@@ -179,7 +180,7 @@ impl Courier {
 
     fn handle_progress(&mut self, receipt: &Receipt, now: Nanos) {
         let Progress { base, .. } = receipt.progress;
-        // What was not sent cannot have come, and what has come cannot be missing again.
+        // A fragment that was not sent cannot have come, and one that has come cannot be missing again.
         if base < self.base && receipt.question >= self.based {
             // It has begun anew: another life of the receiver, which lacks what was sent and has come.
             self.ending = Some(Ending::Lost);
@@ -221,7 +222,7 @@ impl Courier {
         self.fit_window(receipt, arrived, lost);
     }
 
-    /// All fragments before `base` have come. How many of them were not known to.
+    /// All fragments before `base` have come. Returns how many of them were not known to have come.
     fn advance(&mut self, base: u32) -> u32 {
         let mut news = 0;
         for index in self.base..base {

@@ -33,7 +33,7 @@ pub use receipt::{Part, Progress, Question, RECEIPT_SIZE_MAX, Receipt, State};
 /// Size of a head, bytes.
 pub const HEAD_SIZE: usize = 16;
 
-/// What a fragment says of itself and of its message.
+/// A fragment's description of itself and of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The message's number: no other one that is under way from its node has it.
@@ -93,7 +93,7 @@ impl Head {
         at..end.min(at + self.fragment_size as usize)
     }
 
-    /// Which fragment of the message it is, from 0.
+    /// Index of the fragment in its message, from 0.
     fn index(&self) -> usize {
         (self.at / self.fragment_size) as usize
     }

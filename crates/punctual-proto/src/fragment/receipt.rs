@@ -1,4 +1,4 @@
-//! What a receiver says of a message in the making, when its sender asks.
+//! A receiver's report on a message in the making, when the message's sender asks.
 
 use alloc::boxed::Box;
 
@@ -8,7 +8,7 @@ use crate::limits::{FRAGMENT_SIZE_MIN, FRAGMENT_WINDOW};
 /// Words of a window's bits.
 pub(super) const WINDOW_WORDS: usize = FRAGMENT_WINDOW / 64;
 
-/// What stands before the bits of a receipt, bytes.
+/// Size of a receipt before its bits, bytes.
 const RECEIPT_HEAD_SIZE: usize = 24;
 
 /// Largest receipt, bytes.
@@ -16,7 +16,7 @@ pub const RECEIPT_SIZE_MAX: usize = RECEIPT_HEAD_SIZE + 8 * WINDOW_WORDS;
 const _: () =
     assert!(RECEIPT_SIZE_MAX <= HEAD_SIZE + FRAGMENT_SIZE_MIN, "it goes in every frame that a fragment does");
 
-/// What became of a message, as far as its receiver knows.
+/// State of a message, as far as its receiver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing of it has come, or it was forgotten.
@@ -54,10 +54,10 @@ impl State {
     }
 }
 
-/// What has come of a message.
+/// Progress of a message at its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What became of it.
+    /// Its state.
     pub state: State,
     /// All fragments before this one have come.
     pub base: u32,
@@ -71,7 +71,7 @@ impl Progress {
         Self { state, base: 0, present: Box::new([0; WINDOW_WORDS]) }
     }
 
-    /// Whether the fragment that is so many behind the base has come.
+    /// True if the fragment that is `behind` fragments after the base has come.
     pub(super) fn has(&self, behind: usize) -> bool {
         self.present.get(behind / 64).is_some_and(|word| word >> (behind % 64) & 1 == 1)
     }
@@ -80,13 +80,14 @@ impl Progress {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Which message is meant.
+    /// Number of the message.
     pub number: u32,
-    /// Which question is answered: all fragments that were sent before it have come, or are lost or late. 0 = none was asked: it is whole.
+    /// Number of the question that is answered: all fragments that were sent before it have come, or are lost or late. 0 = none was
+    /// asked: the message is whole.
     pub question: u32,
     /// Bytes that the receiver has room for before it has read them. Of a refused message: the largest that it takes.
     pub room: u32,
-    /// What has come.
+    /// Progress of the message.
     pub progress: Progress,
 }
 
@@ -136,7 +137,7 @@ impl Receipt {
 pub struct Question {
     /// The message: the head of its first fragment.
     pub message: Head,
-    /// Which question about it, from 1 on.
+    /// Number of the question about it, from 1.
     pub number: u32,
 }
 
@@ -147,7 +148,7 @@ impl Question {
     }
 }
 
-/// What a frame of the kind of fragments is.
+/// Content of a frame of the fragment kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     /// A part of a message.

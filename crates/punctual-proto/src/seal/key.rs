@@ -12,21 +12,21 @@ use crate::limits::SEAL_KEYS_MAX;
 /// Size of a key, bytes.
 pub const KEY_SIZE: usize = 16;
 
-/// What a key is called. All of it is under the tag of every frame that it seals; a mark of it stands there in clear.
+/// Name of a key. All of it is under the tag of every frame that it seals; a mark of it stands there in clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId {
-    /// Who shares it.
+    /// The group that shares it.
     pub group: u32,
-    /// Which life of the group's leader made it, drawn at random; 0 for keys that have no leader. What came first of another life
-    /// came later.
+    /// The life of the group's leader that made it, drawn at random; 0 for keys that have no leader. Of two lives, the one whose first
+    /// key came later is the later one.
     pub life: u64,
-    /// Which of the group's keys it is: within a life, a later one has a higher number.
+    /// Number of the key in its group: within a life, a later key has a higher number.
     pub generation: u32,
 }
 
 impl KeyId {
-    /// What of the name stands in every seal: enough to find the key in a ring. Generations of a group and life that are less than
-    /// 65,536 apart differ in it; others may share one.
+    /// The part of the name that stands in every seal: enough to find the key in a ring. Generations of a group and life that are less
+    /// than 65,536 apart differ in it; others may share one.
     #[inline]
     pub const fn mark(self) -> u16 {
         // Fibonacci hashing: Knuth, The Art of Computer Programming 3, 6.4.
@@ -100,14 +100,14 @@ impl Key {
 pub enum KeyError {
     /// Not as the format wants it.
     Malformed {
-        /// Which line of the text, from 1; 0 where there is only one.
+        /// Line of the text, from 1; 0 where there is only one.
         line: usize,
-        /// What should stand there.
+        /// The item that should stand there.
         wanted: &'static str,
     },
     /// A key of zeros is none.
     Zero {
-        /// Which line of the text, from 1; 0 where there is only one.
+        /// Line of the text, from 1; 0 where there is only one.
         line: usize,
     },
     /// Another key of that name is here: a new key needs a new generation.
@@ -153,7 +153,7 @@ impl core::error::Error for KeyError {}
 /// A key, what it is called, and from when on it seals.
 #[derive(Clone, Debug)]
 pub struct RingKey {
-    /// What it is called.
+    /// Its name.
     pub id: KeyId,
     /// The secret.
     pub key: Key,
@@ -164,7 +164,7 @@ pub struct RingKey {
 /// A key that a group's leader made: no calendar has a part in when it seals.
 #[derive(Clone, Debug)]
 pub struct GroupKey {
-    /// What it is called.
+    /// Its name.
     pub id: KeyId,
     /// The secret.
     pub key: Key,
@@ -394,8 +394,8 @@ impl KeyRing {
         self.keys.iter().map(|held| &held.key)
     }
 
-    /// Which of all keys that ever came into this ring has that name now. A name that was freed can pass to another secret; its
-    /// number is then another, so who made something of a key sees that it is not the same any more.
+    /// Serial number, among all keys that ever came into this ring, of the key that has that name now. A name that was freed can pass
+    /// to another secret; its number is then another, so who made something of a key sees that it is not the same any more.
     pub fn serial(&self, id: KeyId) -> Option<u64> {
         self.keys.iter().find(|held| held.key.id == id).map(|held| held.serial)
     }

@@ -8,13 +8,13 @@
 //! | 2 | 6 | when it was sealed: units of 65,536 ns since 1970, never falling within one life of a node |
 //! | 8 | 16 | tag of everything before it, from the first byte of the header on |
 //!
-//! It is that small so that a message of 64 bytes and its seal take two cache lines of shared memory, not three. What makes a
-//! frame another than every other stands in the header: source, incarnation, target and sequence number, all under the tag;
-//! the time tells a number from the same number of an earlier lap or life ([`Window`]).
+//! It is that small so that a message of 64 bytes and its seal take two cache lines of shared memory, not three. The fields that
+//! distinguish a frame from every other are in the header: source, incarnation, target and sequence number, all under the tag. The time
+//! distinguishes a number from the same number of an earlier lap or life ([`Window`]).
 //!
-//! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key and a bus: as a MAC it needs no fresh
-//! one, so nothing is lost when a sender restarts. It holds the key's whole name, and a tag of the bus's: what was sealed for one
-//! bus is not genuine on another, though the key is the same. What the seal promises and what not: `docs/sealing.md`.
+//! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key and a bus: as a MAC it needs no fresh one,
+//! so nothing is lost when a sender restarts. It holds the key's whole name, and a tag of the bus's: what was sealed for one bus is not
+//! genuine on another, though the key is the same. Promises of the seal, and their limits: `docs/sealing.md`.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -40,7 +40,7 @@ pub use window::{NotNew, WINDOW, Window};
 /// Size of the tag, bytes.
 pub const TAG_SIZE: usize = 16;
 
-/// What stands between payload and tag, bytes.
+/// Size of the field between payload and tag, bytes.
 const FIELD_SIZE: usize = 8;
 
 /// Size of a seal, bytes.
@@ -53,13 +53,13 @@ const MARK_BITS: u32 = u16::BITS;
 /// Keeps our tags apart from those of whoever else might use the same key. The tag of a bus's name is made with it.
 const NONCE: Context = *b"punctual";
 
-/// What tags are made for: the first half of their nonce, before the key's name.
+/// Purpose of tags: the first half of their nonce, before the key's name.
 type Context = [u8; 8];
 
-/// What a seal says.
+/// Mark and time of a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// Which keys may have sealed it.
+    /// Mark of the keys that may have sealed it.
     pub mark: u16,
     /// When it was sealed, in [`TIME_UNIT_NS`] since 1970.
     pub time: u64,
@@ -203,7 +203,7 @@ pub struct Opener {
     last_key: usize,
     senders: Origins<Sender>,
     streams: Origins<Stream>,
-    /// What was sealed before is not for us: it may be a recording.
+    /// Frames that were sealed before this are not for us: they may be recordings.
     floor: u64,
     allowance_ns: u64,
 }
@@ -343,14 +343,14 @@ pub struct Opened {
 #[derive(Debug)]
 struct KnownKey {
     id: KeyId,
-    /// Which key of that name: see [`KeyRing::serial`].
+    /// Number that tells apart keys of one name: see [`KeyRing::serial`].
     serial: u64,
     mark: u16,
     mac: Mac,
 }
 
 impl KnownKey {
-    /// Whether this key made this tag; looked at only if the mark is its own.
+    /// True if this key made this tag; the tag is looked at only if the mark is the key's own.
     #[inline]
     fn made(&mut self, mark: u16, covered: &[u8], tag: &[u8; TAG_SIZE]) -> bool {
         self.mark == mark && is_same(&self.mac.tag(covered), tag)

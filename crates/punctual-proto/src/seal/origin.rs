@@ -1,4 +1,4 @@
-//! Who has sealed what was taken, so that nothing is taken twice.
+//! Origins of the sealed frames that were taken, so that nothing is taken twice.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use crate::limits::SEAL_SENDERS_MAX;
 
 /// Where sealed frames come from. Its times never fall.
 pub(super) trait Origin {
-    /// What tells it from others.
+    /// Name that tells it from others.
     type Name: PartialEq;
 
-    /// One of which nothing was taken. What was sealed before `floor` may have been taken, and forgotten.
+    /// One of which nothing was taken. Frames that were sealed before `floor` may have been taken, and forgotten.
     fn new(name: Self::Name, floor: u64) -> Self;
 
     fn name(&self) -> Self::Name;
@@ -27,8 +27,8 @@ pub(super) struct Origins<O> {
     known: Vec<O>,
     /// Where the last frame's was found.
     last: usize,
-    /// What is sealed before is not taken of those that are not known: raised when one is forgotten, so that nothing of it comes
-    /// again.
+    /// Frames of unknown origins that were sealed before this are not taken. It is raised when an origin is forgotten, so that nothing
+    /// of that origin comes again.
     newcomer_floor: u64,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Stream {
     newest: u64,
 }
 
-/// What tells one publication's ring from all others: the life of its node, and its own id, both drawn at random.
+/// Name that tells one publication's ring from all others: the life of its node, and its own id, both drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamName {
     /// The node's.

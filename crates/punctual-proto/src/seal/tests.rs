@@ -263,9 +263,9 @@ fn a_step_of_the_wall_clock_costs_a_running_stream_nothing() {
     }
 }
 
-/// Goal: what `docs/sealing.md` says of a clock that is set back by more than the allowance. What begins then is heard by who opened
-/// before the instant that the clock says, by others when it has caught up; and who begins then hears nothing of what goes on, whose
-/// time stands.
+/// Goal: what `docs/sealing.md` says of a clock that is set back by more than the allowance. A sender that begins then is heard by
+/// receivers that opened before the clock's new time, and by others when the clock has caught up. A receiver that begins then hears
+/// nothing of senders that go on, whose time stands.
 #[test]
 fn what_begins_after_a_step_back_is_heard_when_the_clock_has_caught_up() {
     const BACK: u64 = 10 * SECOND;

@@ -1,4 +1,4 @@
-//! Which of a stream's numbers were taken already: a sliding bitmap, after RFC 6479 (Zhang, Tsou 2012).
+//! Record of the numbers of a stream that were taken already: a sliding bitmap, after RFC 6479 (Zhang, Tsou 2012).
 //!
 //! The numbers have 32 bits and come round again, and a later life of a node may begin with them anew; the time at which a frame
 //! was sealed tells those apart. It never falls from one number of a stream to the next, so what is newer than everything taken
@@ -25,7 +25,7 @@ pub enum NotNew {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     taken: u64,
-    /// What was sealed before is of an earlier lap or life.
+    /// Frames that were sealed before this are of an earlier lap or life.
     since: u64,
 }
 

@@ -5,7 +5,7 @@ use crate::time::Nanos;
 
 const BILLION: i128 = 1_000_000_000;
 
-/// How often a clock's rate wanders.
+/// Interval at which a clock's rate wanders.
 pub const WANDER_EVERY: Nanos = Nanos::from_millis(10);
 
 /// No clock drifts by more, whatever a plan says.
@@ -20,7 +20,7 @@ pub struct Clock {
     pub drift_ppb: i64,
     /// Farther the drift never wanders.
     pub drift_max_ppb: i64,
-    /// How fast the drift changes at the most.
+    /// Highest rate at which the drift changes.
     pub wander_max_ppb_per_s: i64,
 }
 
@@ -39,7 +39,7 @@ impl Clock {
         self.counted + i128::from(at.since(self.since).0) * self.rate()
     }
 
-    /// What it shows at an instant of the true time, which is not before its last change.
+    /// Its reading at an instant of the true time, which is not before its last change.
     pub fn read(&self, at: Nanos) -> Nanos {
         Nanos(u64::try_from(self.counted(at) / BILLION).unwrap_or(0))
     }

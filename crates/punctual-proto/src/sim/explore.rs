@@ -10,7 +10,7 @@ pub trait System {
     type State: Clone + Ord + fmt::Debug;
     /// Something indivisible that may happen.
     type Step: Clone + fmt::Debug;
-    /// What is wrong with a state.
+    /// A fault of a state.
     type Fault: Clone + fmt::Debug;
 
     /// Where it begins.
@@ -19,18 +19,18 @@ pub trait System {
     /// Everything that may happen next.
     fn steps(&self, state: &Self::State) -> Vec<Self::Step>;
 
-    /// What a step leads to.
+    /// State to which a step leads.
     fn apply(&self, state: &Self::State, step: &Self::Step) -> Self::State;
 
-    /// What is wrong with a state in which nothing can happen any more.
+    /// Fault of a state in which nothing can happen any more.
     fn judge(&self, state: &Self::State) -> Option<Self::Fault>;
 
-    /// What is wrong with a state wherever it stands on a way.
+    /// Fault of a state, wherever it stands on a way.
     fn violates(&self, _: &Self::State) -> Option<Self::Fault> {
         None
     }
 
-    /// What is wrong with a state from which no order leads to an end, as what happens goes round for ever.
+    /// Fault of a state from which no order leads to an end, because the steps go round for ever.
     fn endless(&self, _: &Self::State) -> Option<Self::Fault> {
         None
     }
@@ -39,13 +39,13 @@ pub trait System {
 /// A way to a state that must not be.
 #[derive(Clone, Debug)]
 pub struct Counterexample<S: System> {
-    /// What happened, with the state after each step.
+    /// The steps, each with the state after it.
     pub path: Vec<(S::Step, S::State)>,
-    /// What is wrong at its end.
+    /// The fault at its end.
     pub fault: S::Fault,
 }
 
-/// What came of going through all orders.
+/// Result of going through all orders.
 #[derive(Clone, Debug)]
 pub struct Exploration<S: System> {
     /// Different states seen.

@@ -1,4 +1,4 @@
-//! What becomes of a message on its way, by the plan and by chance.
+//! Fate of a message on its way, by the plan and by chance.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -39,12 +39,12 @@ impl Network {
 pub(super) struct Passage {
     pub(super) source: u16,
     pub(super) target: u16,
-    /// How many went this way before it.
+    /// Number of messages that went this way before it.
     pub(super) number: u64,
     pub(super) now: Nanos,
 }
 
-/// What comes out at the other end.
+/// Arrivals at the other end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrivals {
     /// When it arrives; `None` if not.
@@ -95,7 +95,7 @@ impl Faulty {
         let mut fates = Vec::new();
         for &(since, until, link, weather) in &self.weather {
             if link.includes(source, target) && since <= now && now < until {
-                // What one kind does to a message does not depend on the others: so each may be left out alone.
+                // The effect of one kind of weather on a message does not depend on the others: so each may be left out alone.
                 let place = [self.seed, kind_of(weather), since.0, source.into(), target.into(), number];
                 fates.extend(draw(weather, &mut Rng::at(&place)));
             }
@@ -120,14 +120,14 @@ impl Faulty {
         *last
     }
 
-    /// How much later than its instant a node notices the timeout of this turn.
+    /// Delay after its instant with which a node notices the timeout of this turn.
     pub(super) fn wake_delay(&self, node: u16, turn: u64) -> Nanos {
         let mut rng = Rng::at(&[self.seed, DELAYS + 1, node.into(), turn]);
         Nanos(rng.below(self.network.wake_max.0 + 1))
     }
 }
 
-/// What all fates of a message together come to, whatever their order: one that is lost has no copy.
+/// Combined effect of all fates of a message, whatever their order: a lost message has no copy.
 fn arrivals(fates: &[Fate], usual: Nanos, checked: bool) -> Arrivals {
     let (mut at, mut later, mut flipped, mut is_lost) = (usual, None, None, false);
     for &fate in fates {

@@ -34,9 +34,9 @@ use crate::time::Nanos;
 /// The way from one node to another; `None` is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who sends.
+    /// The sender.
     pub source: Option<u16>,
-    /// Who receives.
+    /// The receiver.
     pub target: Option<u16>,
 }
 
@@ -49,13 +49,13 @@ impl Link {
         Self { source: Some(source), target: Some(target) }
     }
 
-    /// Whether this way is meant.
+    /// True if this way is meant.
     pub fn includes(self, source: u16, target: u16) -> bool {
         self.source.is_none_or(|own| own == source) && self.target.is_none_or(|own| own == target)
     }
 }
 
-/// What may happen to messages on their way.
+/// Possible disturbances of messages on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// Nothing arrives.
@@ -72,7 +72,7 @@ pub enum Weather {
     Slow(Nanos),
 }
 
-/// What happens to one message.
+/// A disturbance of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It does not arrive.
@@ -85,7 +85,7 @@ pub enum Fate {
     Delay(Nanos),
 }
 
-/// What happens to a node.
+/// A fault of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFault {
     /// It is gone, and what comes for it is lost.
@@ -113,18 +113,18 @@ pub enum Fault {
         until: Nanos,
         /// On which ways.
         link: Link,
-        /// What may happen.
+        /// The possible disturbance.
         weather: Weather,
     },
     /// To one message.
     Message {
-        /// How many went this way before it.
+        /// Number of messages that went this way before it.
         number: u64,
-        /// Who sends it.
+        /// Its sender.
         source: u16,
-        /// Who is to receive it.
+        /// Its intended receiver.
         target: u16,
-        /// What happens to it.
+        /// Its fate.
         fate: Fate,
     },
     /// For some time, somebody plays back messages that chance chooses, each with a flipped bit or without, by chance.
@@ -133,14 +133,14 @@ pub enum Fault {
         since: Nanos,
         /// Until when.
         until: Nanos,
-        /// How often.
+        /// Interval between two replays.
         every: Nanos,
     },
     /// Somebody plays back one message.
     Replay {
         /// When.
         at: Nanos,
-        /// How many were sent in the world before it.
+        /// Number of messages that were sent in the world before it.
         message: u64,
         /// With this bit flipped.
         flip: Option<u32>,
@@ -159,7 +159,7 @@ pub enum Fault {
 /// A seed, and what goes wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What chance chooses follows from this.
+    /// The choices of chance follow from this.
     pub seed: u64,
     /// In any order.
     pub faults: Vec<Fault>,
@@ -168,9 +168,9 @@ pub struct Plan {
 /// A line that is no entry of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Which line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is there.
+    /// Text of the line.
     pub text: String,
 }
 
@@ -198,7 +198,7 @@ impl Plan {
         self.faults.push(Fault::Node { at, node, fault });
     }
 
-    /// What happens to nodes: when, to which, what.
+    /// Faults of nodes: the time, the node and the fault.
     pub fn node_faults(&self) -> impl Iterator<Item = (Nanos, u16, NodeFault)> + '_ {
         self.faults.iter().filter_map(|fault| match *fault {
             Fault::Node { at, node, fault } => Some((at, node, fault)),

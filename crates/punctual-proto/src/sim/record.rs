@@ -1,4 +1,4 @@
-//! What is kept of a run: its timeline, what chance made happen, and how much was done and checked.
+//! Record of a run: its timeline, what chance made happen, and how much was done and checked.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;

@@ -18,8 +18,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// The generator of one place in a world, such as a seed, a link and the number of a message there. What is drawn anywhere
-    /// else does not change its numbers.
+    /// The generator of one place in a world, such as a seed, a link and the number of a message there. Numbers drawn anywhere else do
+    /// not change its numbers.
     pub fn at(place: &[u64]) -> Self {
         Self(place.iter().fold(0, |state, &word| mix(state.wrapping_add(INCREMENT) ^ mix(word))))
     }
@@ -40,7 +40,7 @@ impl Rng {
         low + self.below((high - low) as u64 + 1) as i64
     }
 
-    /// Whether what happens this often, of a thousand times, happens now.
+    /// True if an event that happens this often, of a thousand times, happens now.
     pub fn happens(&mut self, permille: u32) -> bool {
         self.below(1_000) < u64::from(permille)
     }

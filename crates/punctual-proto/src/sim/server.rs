@@ -11,12 +11,12 @@ use super::Rng;
 use crate::classes::{ClassOptions, Next, Policy, Ready, Scheduler};
 use crate::time::Nanos;
 
-/// How requests come.
+/// Arrival pattern of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Each connection waits for its reply, thinks, and asks again.
     Closed {
-        /// How long it thinks.
+        /// Its thinking time.
         think: Nanos,
     },
     /// Requests come whatever is outstanding: so many thousandths of what the processor can do.
@@ -29,7 +29,7 @@ pub enum Load {
 /// A server under load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// What each class is promised.
+    /// Guarantees for each class.
     pub classes: Vec<ClassOptions>,
     /// Connections of each class.
     pub connections: u32,
@@ -37,15 +37,15 @@ pub struct Server {
     pub stages: Vec<Nanos>,
     /// Deadline of class 0's requests after they came; each class has twice that of the one before.
     pub deadline: Nanos,
-    /// How requests come.
+    /// Arrival pattern of requests.
     pub load: Load,
-    /// How long they come. What came is done.
+    /// Time during which requests come. All requests that came are done.
     pub duration: Nanos,
     /// Chance.
     pub seed: u64,
 }
 
-/// What one class had.
+/// Results of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// From coming to reply, in order of the replies.
@@ -54,7 +54,7 @@ pub struct Served {
     pub shed: u64,
 }
 
-/// What one run came to.
+/// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// By class.

@@ -36,7 +36,7 @@ pub trait Participant: Protocol {
     /// Does what its model means by this number of a plan.
     fn act(&mut self, number: u64, now: Nanos);
 
-    /// What a message is, in a word or two, for the timeline.
+    /// Description of a message in a word or two, for the timeline.
     fn describe(message: &[u8]) -> String;
 }
 
@@ -64,13 +64,13 @@ struct Node<P> {
     due: Nanos,
     timeout: Option<Nanos>,
     turns: u64,
-    /// How often it was let speak.
+    /// Number of times that it was given the chance to send.
     settled: u64,
     /// A millisecond, and its first turn.
     busy: (u64, u64),
 }
 
-/// What is yet to come.
+/// An event that is yet to come.
 #[derive(Debug)]
 enum Scheduled {
     Arrival { target: u16, source: Address, bytes: Rc<[u8]> },
@@ -95,7 +95,7 @@ pub struct World<P: Participant> {
     sent: Option<Vec<Sent>>,
     restarts_clocks: bool,
     buffer: Vec<u8>,
-    /// What is kept of the run.
+    /// Record of the run.
     pub record: Record,
 }
 
@@ -193,7 +193,7 @@ impl<P: Participant> World<P> {
         self.now
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn size(&self) -> u16 {
         self.nodes.len() as u16
     }
@@ -213,12 +213,12 @@ impl<P: Participant> World<P> {
         &self.nodes[usize::from(node)].clock
     }
 
-    /// Whether a node runs.
+    /// True if a node runs.
     pub fn is_alive(&self, node: u16) -> bool {
         self.nodes[usize::from(node)].is_alive
     }
 
-    /// Whether a node runs and does not stand still.
+    /// True if a node runs and does not stand still.
     pub fn is_running(&self, node: u16) -> bool {
         self.is_alive(node) && !self.is_paused(node)
     }
@@ -227,7 +227,7 @@ impl<P: Participant> World<P> {
         self.nodes.get(usize::from(node)).is_some_and(|held| held.is_alive && held.paused_until > self.now)
     }
 
-    /// What a node's clock shows.
+    /// Reading of a node's clock.
     pub fn reading(&self, node: u16) -> Nanos {
         self.clock(node).read(self.now)
     }
@@ -330,7 +330,7 @@ impl<P: Participant> World<P> {
         match next {
             Scheduled::Arrival { target, source, bytes } => self.receive(target, source, bytes),
             Scheduled::Node(node, fault @ NodeFault::Act(_)) if self.is_paused(node) => {
-                // Who stands still does nothing until it goes on.
+                // A node that stands still does nothing until it goes on.
                 self.schedule(self.nodes[usize::from(node)].paused_until, Scheduled::Node(node, fault));
             }
             Scheduled::Node(node, fault) => self.suffer(node, fault),
@@ -362,7 +362,7 @@ impl<P: Participant> World<P> {
         } else {
             self.record.note(now, Some(node), || format!("receives {}", P::describe(&bytes)));
             held.protocol.handle_message(source, &bytes, held.clock.read(now));
-            // Who takes several messages at once speaks after the last one.
+            // A node that takes several messages at once sends after the last one.
             if self.more_arrives(node) {
                 self.tell(node);
             } else {
@@ -371,7 +371,7 @@ impl<P: Participant> World<P> {
         }
     }
 
-    /// Whether the next thing that happens is another message for this node, at this instant.
+    /// True if the next event is another message for this node, at this instant.
     fn more_arrives(&self, node: u16) -> bool {
         let next = self.schedule.first_key_value();
         next.is_some_and(|(&(at, _), next)| {

@@ -1,17 +1,17 @@
-//! What values are made of, and how they travel.
+//! Types of values, and the form in which they travel.
 
 use core::fmt;
 
 use super::{Format, Number, Quantity, Unit, UnitCode};
 
-/// What a value is made of: its unit, how its numbers are represented, and how many there are.
+/// Type of a value: its unit, the representation of its numbers, and their count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DataType {
-    /// What the numbers are in.
+    /// Unit of the numbers.
     pub unit: UnitCode,
-    /// How they are represented.
+    /// Representation of the numbers.
     pub format: Format,
-    /// How many there are.
+    /// Count of the numbers.
     pub count: u16,
 }
 
@@ -21,7 +21,7 @@ impl DataType {
         self.format.size() * self.count as usize
     }
 
-    /// Whether it has a number at all, and bytes are in no unit, and numbers in one.
+    /// True if it has at least one number, and bytes are in no unit, and numbers in one.
     pub const fn is_sound(&self) -> bool {
         self.count > 0 && matches!(self.format, Format::Bytes) == self.unit.is(UnitCode::DIGITAL)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for DataType {
 
 /// A value that can be published.
 pub trait Data: Sized + 'static {
-    /// What it is made of.
+    /// Type of the value.
     const TYPE: DataType;
 
     /// Writes it into exactly [`DataType::size`] bytes.

@@ -1,4 +1,4 @@
-//! What the numbers of a message are in: units of measure as codes, and as types that the compiler checks.
+//! Units of the numbers of a message: units of measure as codes, and as types that the compiler checks.
 //!
 //! A code has the form of the *physical units* of IEEE 1451.0 (ISO/IEC/IEEE 21450:2010, clause 4.11, after B. Hamilton, *A
 //! compact representation of units*, HPL-96-61, 1995): how to interpret it, then the exponents of nine SI units, each as twice
@@ -74,7 +74,7 @@ impl UnitCode {
         exponents
     }
 
-    /// Whether both are the same unit; `==` for constants.
+    /// True if both are the same unit; `==` for constants.
     pub const fn is(self, other: Self) -> bool {
         let mut at = 0;
         while at < CODE_SIZE {
@@ -208,7 +208,7 @@ pub type Volt = Quotient<Watt, Ampere>;
 
 /// A number as it travels: little-endian.
 pub trait Number: Copy + PartialEq + fmt::Debug + Send + 'static {
-    /// Which representation this is.
+    /// Representation of the number.
     const FORMAT: Format;
 
     /// Writes it into as many bytes as [`Format::size`] says.
@@ -218,7 +218,7 @@ pub trait Number: Copy + PartialEq + fmt::Debug + Send + 'static {
     fn read(bytes: &[u8]) -> Option<Self>;
 }
 
-/// How numbers are represented.
+/// Representation of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// Bytes that are no numbers.
@@ -310,7 +310,7 @@ impl<U: Unit, N: Number> Quantity<U, N> {
         Self { number, unit: PhantomData }
     }
 
-    /// How much it is.
+    /// Its numerical value.
     pub const fn number(self) -> N {
         self.number
     }
@@ -322,7 +322,7 @@ impl<U: Unit, N: Number> Quantity<U, N> {
     /// let work = Quantity::<Product<Metre, Newton>, f64>::new(3.0);
     /// let joules: Quantity<Joule, f64> = work.same_as();
     /// ```
-    /// What is not the same does not compile:
+    /// Different units do not compile:
     /// ```compile_fail
     /// use punctual_proto::unit::{Joule, Newton, Quantity};
     /// let force = Quantity::<Newton, f64>::new(3.0);

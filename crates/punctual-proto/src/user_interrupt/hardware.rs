@@ -60,7 +60,7 @@ impl Upid {
         Self { on: false, sn: false, nv, ndst: cpu, pir: 0 }
     }
 
-    /// What SENDUIPI does to the descriptor, in one locked access: the notification that it must now send, if any.
+    /// Effect of SENDUIPI on the descriptor, in one locked access: returns the notification that it must now send, if any.
     pub const fn post(&mut self, user_vector: u8) -> Option<(usize, Vector)> {
         self.pir |= 1 << user_vector;
         if self.sn || self.on {
@@ -81,9 +81,9 @@ impl Upid {
 /// One entry of a sender's table (UITT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableEntry {
-    /// Whether it may be used.
+    /// True if it may be used.
     pub valid: bool,
-    /// Which bit to post.
+    /// The bit to post.
     pub user_vector: u8,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What SENDUIPI checks before it touches a descriptor.
+/// Checks of SENDUIPI before it touches a descriptor.
 ///
 /// # Errors
 /// The fault that the processor raises.
@@ -132,7 +132,7 @@ pub enum Noticing {
     Copied(u64),
 }
 
-/// What one processor holds.
+/// State of one processor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpu {
     /// User interrupts may be delivered.
@@ -163,7 +163,7 @@ impl Cpu {
         self.requests |= vector.bit();
     }
 
-    /// Whether the interrupt controller holds it.
+    /// True if the interrupt controller holds the vector.
     #[must_use]
     pub const fn is_requested(&self, vector: Vector) -> bool {
         self.requests & vector.bit() != 0

@@ -1,4 +1,4 @@
-//! What the kernel does on behalf of a receiver: scheduling, moving, waking, returning.
+//! Actions of the kernel on behalf of a receiver: scheduling, moving, waking, returning.
 
 use super::hardware::Vector;
 use super::world::{Level, SPARE_CPU, World};

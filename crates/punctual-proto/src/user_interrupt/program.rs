@@ -1,4 +1,4 @@
-//! What receiver and sender do, one indivisible step after the other.
+//! Programs of receiver and sender, one indivisible step after the other.
 //!
 //! A program is a list; the explorer lets anything happen between two entries.
 
@@ -56,7 +56,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether user mode does it: only between these a user interrupt is delivered.
+    /// True if user mode does it: a user interrupt is delivered only between such steps.
     #[must_use]
     pub const fn is_user(self) -> bool {
         matches!(

@@ -18,7 +18,7 @@ pub struct Line {
     pub actor: String,
     /// Does what, to what effect.
     pub text: String,
-    /// What descriptor and receiver are afterwards.
+    /// State of descriptor and receiver afterwards.
     pub state: String,
 }
 

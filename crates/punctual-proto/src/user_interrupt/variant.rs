@@ -40,7 +40,7 @@ impl fmt::Display for Race {
     }
 }
 
-/// What an exploration is expected to find.
+/// Expected result of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Nothing, in any order.
@@ -53,7 +53,7 @@ pub enum Expected {
     Faults,
 }
 
-/// Who may be moved to another processor, once.
+/// The thread that may be moved to another processor, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// Nobody.
@@ -64,10 +64,10 @@ pub enum Moves {
     Sender,
 }
 
-/// What kernel and processor do, where they can differ from the architecture.
+/// Behaviour of kernel and processor, where it can differ from the architecture.
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
-    /// Who is moved.
+    /// The thread that is moved.
     pub moves: Moves,
     /// The sender's table is loaded wherever the sender runs.
     pub table_moves: bool,
@@ -105,13 +105,13 @@ pub const ARCHITECTURE: Platform = Platform {
 pub struct Variant {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Description, in a line.
     pub about: &'static str,
     /// The race that it isolates.
     pub race: Option<Race>,
-    /// What the receiver does.
+    /// Steps of the receiver.
     pub receiver: &'static [Op],
-    /// What the sender does.
+    /// Steps of the sender.
     pub sender: &'static [SendOp],
     /// The user vector of each message.
     pub messages: &'static [u8],
@@ -119,7 +119,7 @@ pub struct Variant {
     pub nv: Vector,
     /// Kernel and processor.
     pub platform: Platform,
-    /// What should be found.
+    /// The expected result.
     pub expected: Expected,
     /// The same without its mistakes, where it has some.
     pub repaired: Option<&'static str>,

@@ -65,9 +65,9 @@ pub struct World {
     pub upid: Upid,
     /// The processors.
     pub cpus: [Cpu; CPUS],
-    /// Who receives.
+    /// The receiver.
     pub receiver: Receiver,
-    /// Who sends.
+    /// The sender.
     pub sender: Sender,
     /// Messages that were written, a bit each.
     pub written: u8,
@@ -75,7 +75,7 @@ pub struct World {
     pub noticed: u8,
     /// The receiver asks for a message: how often it has asked; 0 when lowered.
     pub flag: u8,
-    /// How often the receiver has asked so far.
+    /// Number of times that the receiver has asked so far.
     pub asked: u8,
     /// The event is signalled.
     pub event: bool,
@@ -83,7 +83,7 @@ pub struct World {
     pub rescued: bool,
     /// The sender got a fault.
     pub faulted: bool,
-    /// How often a thread may still be moved.
+    /// Number of times that a thread may still be moved.
     pub moves_left: u8,
 }
 
@@ -100,7 +100,7 @@ pub enum Step {
     SwitchIn,
     /// The receiver loses its processor, to go on elsewhere.
     Preempt,
-    /// What the receiver's processor held back becomes visible.
+    /// A store that the receiver's processor held back becomes visible.
     Drain,
     /// The receiver's time limit passes.
     Timeout,
@@ -112,19 +112,19 @@ pub enum Step {
     MoveSender,
     /// A processor accepts a vector.
     Accept {
-        /// Which processor.
+        /// The processor.
         cpu: usize,
-        /// Which vector.
+        /// The vector.
         vector: Vector,
     },
     /// The second half of a notification's processing.
     Notice {
-        /// Which processor.
+        /// The processor.
         cpu: usize,
     },
 }
 
-/// Who does a step.
+/// Actor of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// The receiver, or the kernel on its behalf.
@@ -138,7 +138,7 @@ pub enum Actor {
 }
 
 impl Step {
-    /// Who does it.
+    /// The actor that does it.
     #[must_use]
     pub const fn actor(self, before: &World) -> Actor {
         match self {
@@ -151,7 +151,7 @@ impl Step {
     }
 }
 
-/// What is wrong with an end.
+/// A faulty ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// A message was sent, and the receiver waits for ever.
@@ -242,7 +242,7 @@ impl System for Variant {
         self.endless(world)
     }
 
-    /// Who looks again and again, and never sees what was sent, is as lost as who sleeps.
+    /// A receiver that looks again and again, and never sees what was sent, is as lost as one that sleeps.
     fn endless(&self, world: &World) -> Option<Ending> {
         // A handler that noted everything does not wake a receiver that went to sleep after it.
         let is_sent = world.written == self.all_messages() || world.written & !world.noticed != 0;
@@ -453,7 +453,7 @@ impl Variant {
 }
 
 impl World {
-    /// What the receiver's processor held back becomes visible.
+    /// A store that the receiver's processor held back becomes visible.
     pub(super) fn drain(&mut self) {
         if let Some(vector) = self.receiver.buffered_nv.take() {
             self.upid.nv = vector;
@@ -461,7 +461,7 @@ impl World {
     }
 }
 
-/// What was stored to the descriptor since the copy was made is undone.
+/// Stores to the descriptor since the copy was made are undone.
 fn write_back(world: &mut World) {
     let Some((mut upid, user_vector)) = world.sender.copied.take() else { return };
     let notification = upid.post(user_vector);

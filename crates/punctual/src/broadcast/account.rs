@@ -1,4 +1,4 @@
-//! How members of groups fare, read at any time by anybody.
+//! Accounts of members of groups, read at any time by anybody.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use super::page::View;
 use crate::ledger::PageOwner;
 use crate::pages::{self, PageKind};
 
-/// How a member of a group fares. Positions count frames in the order of its view, from 0 in each.
+/// Account of a member of a group. Positions count frames in the order of its view, from 0 in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupAccount {
-    /// How long ago this was so: a member that runs says it once in a heartbeat at least.
+    /// Age of these figures: a member that runs writes them once in a heartbeat at least.
     pub age: Nanos,
-    /// Whether it takes part.
+    /// Its state in the group.
     pub state: GroupState,
     /// Number of the view that it is in; 0 if in none.
     pub view: u64,
@@ -24,7 +24,7 @@ pub struct GroupAccount {
     pub epoch: u64,
     /// Members of that view.
     pub members: usize,
-    /// Who orders its messages.
+    /// The member that orders its messages.
     pub sequencer: Option<NodeId>,
     /// Payload of a frame, bytes.
     pub frame_size: usize,
@@ -48,19 +48,19 @@ pub struct GroupAccount {
     pub questions: u64,
     /// Times that the others went on without it.
     pub expelled: u64,
-    /// Who holds the group up: the member whose user takes least, if that is half a window behind what a majority holds. If
+    /// The member that holds the group up: the one whose user takes least, if that is half a window behind what a majority holds. If
     /// nothing moves, who should order this member's messages, or holds least of what is ordered.
     pub held_up_by: Option<NodeId>,
     /// The members in the order of the roster, as far as this one knows.
     pub each: Vec<MemberAccount>,
 }
 
-/// How far a member is, as far as another one knows.
+/// Progress of a member, as far as another one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberAccount {
     /// The member.
     pub node: NodeId,
-    /// What [`read_all`] found that it is called; its number where it found nothing, as of members on other hosts.
+    /// Name of the member that [`read_all`] found; its number where none was found, as of members on other hosts.
     pub name: String,
     /// Frames that have a place in the order and that its user has not taken.
     pub lag: u64,
@@ -68,7 +68,7 @@ pub struct MemberAccount {
     pub missing: u64,
 }
 
-/// Whether a member takes part.
+/// State of a member in its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupState {
     /// It is in no view.
@@ -101,7 +101,7 @@ impl GroupState {
         }
     }
 
-    /// That of a number in a page; what is none is the first.
+    /// State of a number in a page; the first state if the number means none.
     pub(super) fn numbered(number: u64) -> Self {
         Self::ALL.into_iter().find(|&state| state as u64 == number).unwrap_or_default()
     }
@@ -119,7 +119,7 @@ impl fmt::Display for GroupState {
     }
 }
 
-/// Whose account it is.
+/// Owner of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOwner {
     /// The group's name, cut to 32 bytes.
@@ -129,7 +129,7 @@ pub struct GroupOwner {
 }
 
 impl GroupAccount {
-    /// What the member of that node is called.
+    /// Name of the member of that node.
     #[must_use]
     pub fn name(&self, node: NodeId) -> String {
         let member = self.each.iter().find(|member| member.node == node);

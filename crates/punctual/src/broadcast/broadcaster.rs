@@ -45,7 +45,7 @@ impl Broadcaster {
         self.offer(message, guarantee).0
     }
 
-    /// What became of it, and whether a member is there that may take it later.
+    /// Returns the result, and true if a member is there that may take it later.
     fn offer(&mut self, message: &[u8], guarantee: Guarantee) -> (Result<(), BroadcastError>, bool) {
         const ENDED: (Result<(), BroadcastError>, bool) = (Err(BroadcastError::NoMember), false);
         if self.shared.is_stopped() {
@@ -79,7 +79,7 @@ impl Broadcaster {
                 }
                 (result, _) => return result,
             }
-            // What a driver hears it does not tell: looking again from time to time is what is left.
+            // A driver does not report what it hears: the only way left is to look again from time to time.
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }

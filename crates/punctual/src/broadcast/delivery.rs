@@ -1,11 +1,11 @@
-//! What a member is told, and why a message was not taken.
+//! Deliveries to a member, and reasons why a message was not taken.
 
 use std::fmt;
 
 use punctual_proto::NodeId;
 use punctual_proto::broadcast::{self, Guarantee};
 
-/// What comes next: in the order of the group, or without order ahead of it.
+/// The next delivery: in the order of the group, or without order ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery<'a> {
     /// A message.
@@ -16,15 +16,15 @@ pub enum Delivery<'a> {
     Stopped,
     /// Enough can be heard again.
     Resumed,
-    /// The others went on without this member. Whether its last messages were delivered is not known. It joins again by itself,
-    /// as a new life: the next view says when.
+    /// The others went on without this member. It is not known whether its last messages were delivered. It joins again by itself, as a
+    /// new life: the next view says when.
     Expelled,
 }
 
 /// A message of the group, in the buffer of this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Who broadcast it.
+    /// The member that broadcast it.
     pub sender: NodeId,
     /// In which life: one that comes back has another.
     pub life: u64,
@@ -35,7 +35,7 @@ pub struct Message<'a> {
     pub number: u64,
     /// Small messages of one sender may share a frame: which of them this is, from 0.
     pub part: u32,
-    /// What is known of it: uniform, or reliable, if a majority is known to hold it, whatever was asked for.
+    /// Guarantee that is known to hold: uniform, or reliable, if a majority is known to hold the message, whatever was asked for.
     pub guarantee: Guarantee,
     /// Its bytes.
     pub payload: &'a [u8],
@@ -55,7 +55,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Who belongs to the group, from one change to the next.
+/// Members of the group, from one change to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Counts the views of the group from 1; 0 before the first.
@@ -70,7 +70,7 @@ impl View {
         Self { number: view.number, members: (0..view.lives.len()).filter_map(member).collect() }
     }
 
-    /// Whether a node is a member.
+    /// True if a node is a member.
     pub fn has(&self, node: NodeId) -> bool {
         self.members.iter().any(|(member, _)| *member == node)
     }
@@ -113,7 +113,7 @@ pub enum BroadcastError {
     Size {
         /// Size of the message, bytes.
         size: usize,
-        /// What can be, bytes.
+        /// Largest possible size, bytes.
         size_max: usize,
     },
 }
@@ -148,7 +148,7 @@ impl BroadcastError {
         }
     }
 
-    /// Whether waiting may help.
+    /// True if waiting may help.
     pub(super) fn may_pass(self) -> bool {
         !matches!(self, Self::Size { .. } | Self::Undelivered)
     }

@@ -1,4 +1,4 @@
-//! One member and its communicator: carries messages between them. Whoever holds the lock around it drives the group.
+//! One member and its communicator: carries messages between them. The holder of the lock around it drives the group.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,12 +20,12 @@ const TAKEN_FIRST_MAX: usize = 64;
 /// Events that the user takes before the others are heard and told of it.
 const EVENTS_FIRST_MAX: u32 = 16;
 
-/// How long it waits for room at a medium that is full, and rings for nobody.
+/// Time that it waits for room at a medium that is full, and rings for nobody.
 const ROOM_WAIT: Nanos = Nanos::from_micros(50);
 
-/// How old what others read of a member is while it is busy; one that has nothing to do writes with each heartbeat. Whoever looks
-/// does so with eyes, or once in seconds. To write takes 26 ns for a roster of three and 155 ns for one of 32 (release build,
-/// Intel Xeon): less than two hundredths of a per cent of the time, whatever the load. Otherwise a turn costs one comparison.
+/// Age of the figures that others read of a member while it is busy; a member that has nothing to do writes them with each heartbeat.
+/// Readers look by eye, or once in seconds. To write takes 26 ns for a roster of three and 155 ns for one of 32 (release build, Intel
+/// Xeon): less than two hundredths of a per cent of the time, whatever the load. Otherwise a turn costs one comparison.
 const PAGE_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// A user that calls drives so often in a heartbeat, whatever it calls. The caretaker comes after twice as long.
@@ -53,7 +53,7 @@ pub(super) struct Driver {
     held: Option<Held>,
     /// A message that waits for room longer than this is lost: a reader that stands still must not stop the group.
     held_max: Nanos,
-    /// What was taken from the member and not by the user yet, each with the bytes of its message.
+    /// Events that were taken from the member and not by the user yet, each with the bytes of its message.
     kept: VecDeque<(Event, Vec<u8>)>,
     /// All their bytes, and what it takes to keep each: a view has none of its own.
     kept_size: usize,
@@ -64,7 +64,7 @@ pub(super) struct Driver {
     is_from_kept: bool,
     /// Events since the others were heard.
     taken: u32,
-    /// Whether it yields before it sleeps; none if it never sleeps.
+    /// Yields before a sleep; none if it never sleeps.
     yielding: Option<Yielding>,
     /// The user waits for the group's descriptor.
     pub(super) is_armed: bool,
@@ -76,7 +76,7 @@ pub(super) struct Driver {
     drive_after: Nanos,
 }
 
-/// What it takes to keep an event with these bytes.
+/// Memory that an event with these bytes takes when it is kept.
 fn room_of(bytes: &[u8]) -> usize {
     size_of::<(Event, Vec<u8>)>() + bytes.len()
 }
@@ -121,7 +121,7 @@ impl Driver {
         })
     }
 
-    /// Whether it yields amid a stream: one that never sleeps has a processor of its own.
+    /// Sets whether it yields amid a stream: one that never sleeps has a processor of its own.
     pub(super) fn yielding(mut self, sleeps: bool) -> Self {
         self.yielding = sleeps.then(Yielding::new);
         self
@@ -164,7 +164,7 @@ impl Driver {
         event
     }
 
-    /// How the member fares, as its page says it to all.
+    /// Account of the member, as its page shows it to all.
     pub(super) fn account(&mut self) -> GroupAccount {
         self.write_page(self.now());
         self.page.view().account()
@@ -179,7 +179,7 @@ impl Driver {
         }
     }
 
-    /// Whether there is an event for the user.
+    /// True if there is an event for the user.
     pub(super) fn has_event(&mut self) -> bool {
         !self.kept.is_empty() || self.keep()
     }
@@ -302,7 +302,7 @@ impl Driver {
         self.communicator.flush();
     }
 
-    /// Whether there was room. What nobody hears is lost as any message may be.
+    /// Returns true if there was room. A message that nobody hears is lost as any message may be.
     fn send(&mut self, message: Held) -> bool {
         match self.communicator.queue(message.target, &self.buffer[..message.size]) {
             Err(SendError::Full) => {

@@ -35,13 +35,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Who drives.** A member does the group's work in its user's calls, above all in [`Group::deliver`]: no thread lies between the
-//! medium and it. Calls that wait for nothing do it at least once in an eighth of a heartbeat. A member whose user does something
-//! else for a quarter of a heartbeat is driven by its *caretaker*, a thread of its own, until the user comes back. So it answers,
-//! repairs, and is suspected by nobody. But its user takes nothing: after a window the senders have no credit
-//! ([`BroadcastError::Full`]), until it does, or is expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member
-//! without its user, who is told of it later, in order; it waits for the user only where there is no room left for what the user
-//! has not taken.
+//! **Driving.** A member does the group's work in its user's calls, above all in [`Group::deliver`]: no thread lies between the medium
+//! and it. Calls that wait for nothing do it at least once in an eighth of a heartbeat. A member whose user does something else for a
+//! quarter of a heartbeat is driven by its *caretaker*, a thread of its own, until the user comes back. So it answers, repairs, and is
+//! suspected by nobody. But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it
+//! does, or is expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member without its user, who is told of it later,
+//! in order; it waits for the user only where there is no room left for what the user has not taken.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -99,7 +98,7 @@ pub struct Group {
     caretaker: Option<JoinHandle<()>>,
 }
 
-/// What is next in the order of a group.
+/// The next event in the order of a group.
 #[derive(Debug)]
 pub(crate) struct Next {
     event: Event,
@@ -167,7 +166,7 @@ impl Group {
         })
     }
 
-    /// How this member fares. Other processes read the same by [`read_all`].
+    /// Account of this member. Other processes read the same by [`read_all`].
     pub fn account(&mut self) -> GroupAccount {
         self.drive(|driver| {
             driver.turn();
@@ -214,7 +213,7 @@ impl Group {
         })
     }
 
-    /// What comes next in the order of the group, if it is here; never waits.
+    /// Returns the next delivery in the order of the group, if it is here; never waits.
     ///
     /// # Errors
     /// See [`DeliverError`].
@@ -222,7 +221,7 @@ impl Group {
         self.deliver(Duration::ZERO)
     }
 
-    /// What comes next in the order of the group; waits for it for at most `timeout`.
+    /// Returns the next delivery in the order of the group; waits for it for at most `timeout`.
     ///
     /// # Errors
     /// See [`DeliverError`].
@@ -231,7 +230,7 @@ impl Group {
         self.told(next)
     }
 
-    /// What comes next, with its view if it is one; the bytes of a message are in the buffer then.
+    /// Returns the next event, with its view if it is one; the bytes of a message are in the buffer then.
     pub(crate) fn next_within(&mut self, timeout: Duration) -> Result<Next, DeliverError> {
         let mut buffer = std::mem::take(&mut self.message);
         let next = self.drive_until(timeout, |driver, is_late| {
@@ -252,7 +251,7 @@ impl Group {
         next
     }
 
-    /// What came last, as the user is told it.
+    /// The event that came last, as the user is told it.
     pub(crate) fn told(&self, next: Next) -> Result<Delivery<'_>, DeliverError> {
         Ok(match next.event {
             Event::Delivered(told) => Delivery::Message(Message::new(&told, &self.message)),
@@ -264,7 +263,7 @@ impl Group {
         })
     }
 
-    /// Whether a turn of the user's own finds all that comes, without a call of the kernel where nothing does.
+    /// True if a turn of the user's own finds all that comes, without a call of the kernel where nothing does.
     pub(crate) fn shows_all(&self) -> bool {
         self.shows_all
     }
@@ -283,7 +282,7 @@ impl Group {
         is_ready
     }
 
-    /// What broadcasts from this member on another thread, while this one delivers.
+    /// A handle that broadcasts from this member on another thread, while this one delivers.
     pub fn broadcaster(&self) -> Broadcaster {
         Broadcaster {
             shared: Arc::clone(&self.shared),
@@ -343,7 +342,7 @@ impl Group {
                 driver = self.shared.visit(&mut self.sender);
             }
             if let Some(result) = work(&mut driver, false) {
-                // What was here already is not kept waiting for what is due.
+                // A result that was here already waits only for a turn that is due.
                 match has_waited {
                     true => driver.driven_at = driver.now(),
                     false => driver.drive_if_due(began),
@@ -358,7 +357,7 @@ impl Group {
                 return result;
             }
             has_waited = true;
-            // Who came since the look above has nudged, and the turn may have taken that: nothing else would end the wait.
+            // A visitor that came since the look above has nudged, and the turn may have taken that: nothing else would end the wait.
             if !self.shared.has_visitors() {
                 driver.wait(deadline);
             }

@@ -1,4 +1,4 @@
-//! What a member is configured with, and why it cannot join.
+//! Configuration of a member, and reasons why it cannot join.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -33,7 +33,7 @@ const WINDOW_FRAMES: RangeInclusive<usize> = 16..=512;
 /// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    /// Which group: members of others at the same port are ignored.
+    /// Name of the group: members of others at the same port are ignored.
     pub name: String,
     /// All who may be members, at most 32, in the same order everywhere. The first that is there orders the messages.
     pub roster: Vec<NodeId>,
@@ -42,7 +42,7 @@ pub struct GroupOptions {
     pub founds: bool,
     /// The port of the group at every node.
     pub port: u16,
-    /// What a message is delivered with, unless it is broadcast with another guarantee.
+    /// Guarantee of a message, unless it is broadcast with another one.
     pub guarantee: Guarantee,
     /// Payload of a frame, bytes. By default what Ethernet carries uncut, 8 KiB in memory, and never more than the bus carries.
     pub frame_size: Option<usize>,
@@ -61,15 +61,15 @@ pub struct GroupOptions {
     /// A member whose user takes nothing for so long, while those of a majority do, is expelled. Two heartbeats at least. Without it the
     /// others wait for ever.
     pub expel_slow_after: Option<Duration>,
-    /// How whoever drives the group waits. Amid a stream it yields before it sleeps, unless it is to spin.
+    /// Way in which the driver of the group waits. Amid a stream it yields before it sleeps, unless it is to spin.
     pub wake: Wake,
 }
 
 impl GroupOptions {
     /// The group of that name among the nodes of these names. It must be [founded](Self::founding) by one of them.
     ///
-    /// Messages have up to 1 MiB, and are uniform. Who is silent for 100 ms is suspected; whose user takes nothing for 10 s is
-    /// expelled.
+    /// Messages have up to 1 MiB, and are uniform. A member that is silent for 100 ms is suspected; one whose user takes nothing for 10
+    /// s is expelled.
     pub fn new(name: &str, roster: &[&str]) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,7 +95,7 @@ impl GroupOptions {
         self
     }
 
-    /// What the protocol is told, at this node.
+    /// Options of the protocol, at this node.
     pub(super) fn of_member(&self, node: &Node) -> Result<broadcast::GroupOptions, JoinError> {
         let size_max = node.payload_size_max();
         let most = size_max.saturating_sub(DATA_PREFIX_SIZE);
@@ -131,7 +131,7 @@ impl GroupOptions {
     }
 }
 
-/// How many frames a window of so many bytes has: a power of two, which wastes no slot of the ring that holds it.
+/// Number of frames of a window of so many bytes: a power of two, which wastes no slot of the ring that holds it.
 fn frames_of(window: usize, frame_size: usize) -> usize {
     let frames = (window / frame_size.max(1)).clamp(*WINDOW_FRAMES.start(), *WINDOW_FRAMES.end());
     1 << frames.ilog2()
@@ -149,32 +149,32 @@ pub enum JoinError {
     Options {
         /// The group's name.
         group: String,
-        /// What is wrong.
+        /// The fault.
         error: OptionsError,
     },
     /// The bus carries no frame so large: choose a smaller one, at all members.
     FrameSize {
-        /// What the options say, bytes.
+        /// Size in the options, bytes.
         wanted: usize,
-        /// What can be, bytes.
+        /// Largest possible size, bytes.
         most: usize,
     },
-    /// What members say of so large a window fits no message of this bus: choose a smaller one, at all members.
+    /// The report of members on so large a window fits no message of this bus: choose a smaller one, at all members.
     Window {
-        /// What the options say.
+        /// Window in the options.
         window: usize,
         /// The largest message that this makes, bytes.
         size: usize,
-        /// What the bus carries, bytes.
+        /// Largest message that the bus carries, bytes.
         size_max: usize,
     },
     /// A replicated state whose commands have no order: choose [`Guarantee::Uniform`] or [`Guarantee::Agreed`].
     Unordered,
     /// Messages so small carry no transfer of a replicated state: allow larger ones, at all members.
     MessageSize {
-        /// What the options say, bytes.
+        /// Size in the options, bytes.
         size_max: usize,
-        /// What it takes for this roster, bytes.
+        /// Least size for this roster, bytes.
         least: usize,
     },
     /// The group's port, most likely because the node is in a group at this port already.

@@ -1,6 +1,6 @@
 //! Where a member of a group counts: a page that other processes find. Layout: `docs/broadcast.md`.
 //!
-//! Whoever holds the lock around the [`Driver`](super::driver::Driver) writes; anybody reads.
+//! The holder of the lock around the [`Driver`](super::driver::Driver) writes; anybody reads.
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks};
@@ -22,7 +22,7 @@ pub(super) enum Word {
     Places = 4,
     OwnPlace = 6,
     FrameSize = 7,
-    /// Which clock `WrittenAt` is of.
+    /// Clock of `WrittenAt`.
     Domain = 20,
     /// The node's.
     NodeLife,
@@ -45,7 +45,7 @@ pub(super) enum Word {
     HeldUpBy,
 }
 
-/// What is known of one place of the roster.
+/// Words of one place of the roster, by index.
 #[derive(Clone, Copy, Debug)]
 enum OfPlace {
     Node,
@@ -64,14 +64,14 @@ const PLACE_WORDS: usize = 4;
 const _: () = assert!((Word::HeldUpBy as usize) < PLACES_AT && BUS_AT + NAME_WORDS <= Word::Domain as usize);
 const _: () = assert!((OfPlace::Missing as usize) < PLACE_WORDS);
 
-/// How often a page that is being written is read again. After that it is read as it stands: whoever writes may be stopped.
+/// Number of times that a page that is being written is read again. After that it is read as it stands: whoever writes may be stopped.
 const READS_MAX: usize = 1_000;
 
 fn words(places: usize) -> usize {
     PLACES_AT + places * PLACE_WORDS
 }
 
-/// What the user of a member has had of it, over all its lives.
+/// Messages that the user of a member has exchanged with it, over all its lives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchanged {
     /// Messages that were taken from it.
@@ -181,7 +181,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// How the member fares: figures of one instant, unless it stands still while it writes them.
+    /// Account of the member: figures of one instant, unless it stands still while it writes them.
     pub(super) fn account(self) -> GroupAccount {
         let version = &self.words[Word::Version as usize];
         let whole = (0..READS_MAX).find_map(|_| read_whole(version, || self.read()));

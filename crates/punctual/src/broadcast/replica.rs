@@ -19,8 +19,8 @@ const PART_SIZE: usize = 64 << 10;
 /// Events that tell the user nothing and are still taken once its time is over, so that who never waits gets ahead with a transfer.
 const SILENT_LATE_MAX: u32 = 64;
 
-/// A member of a group with its copy of a state. All copies apply the same commands in the same order. Who joins, or comes back,
-/// gets a snapshot from a member that has the state, and what came after, while all others go on.
+/// A member of a group with its copy of a state. All copies apply the same commands in the same order. A member that joins, or comes
+/// back, gets a snapshot from a member that has the state, and then what came after. All others go on meanwhile.
 ///
 /// Commands take one byte more than messages of the group do.
 ///
@@ -84,14 +84,14 @@ pub struct Replica<S: State> {
     buffer: Vec<u8>,
 }
 
-/// What comes next in the order of the group.
+/// The next change in the order of the group.
 #[derive(Debug)]
 pub enum Change<'a, O> {
     /// A command was applied here.
     Applied {
         /// The command, and who gave it.
         message: Message<'a>,
-        /// What it resulted in.
+        /// Its result.
         output: O,
     },
     /// This copy has the state from here on.
@@ -167,7 +167,8 @@ impl<S: State> Replica<S> {
         Ok(Self { group, copy, buffer: Vec::new() })
     }
 
-    /// The state, where this copy has it, from its first view of more than half of the roster on. What was applied with less than [`Guarantee::Uniform`] is lost with an expulsion.
+    /// The state, where this copy has it, from its first view of more than half of the roster on. Commands that were applied with less
+    /// than [`Guarantee::Uniform`] are lost with an expulsion.
     pub fn state(&self) -> Option<&S> {
         self.copy.state()
     }
@@ -254,7 +255,7 @@ impl<S: State> Replica<S> {
         reason
     }
 
-    /// Broadcasts what a transfer asks for, as far as that is taken. What is not, is after the next event: this member's message
+    /// Broadcasts what a transfer asks for, as far as that is taken. The rest is taken after the next event: this member's message
     /// before it is delivered then, or a view begins.
     fn transfer(&mut self) {
         while let Some(message) = self.copy.poll_broadcast()

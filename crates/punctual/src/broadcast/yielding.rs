@@ -1,10 +1,10 @@
-//! Whether a member gives its processor away before it sleeps.
+//! Decision of a member to give its processor away before it sleeps.
 //!
 //! Amid a stream the next message is mostly under way: its sender needs a processor, and where members are more than processors
 //! it waits for ours. To yield lets it run for the price of one switch. To sleep costs two, and the sender pays for waking us.
 //!
-//! A neighbour that computes without end uses its whole slice up each time that we yield, which takes milliseconds. Whoever
-//! sleeps is let in before it. So long yields that come close together end yielding for a while that doubles each time.
+//! A neighbour that computes without end uses its whole slice up each time that we yield, which takes milliseconds. A thread that
+//! sleeps is let in before that neighbour. So long yields that come close together end yielding for a while that doubles each time.
 
 use punctual_proto::Nanos;
 
@@ -26,7 +26,7 @@ const LONG_MAX: u32 = 3;
 const PAUSE: Nanos = Nanos::from_millis(50);
 const PAUSE_MAX: Nanos = Nanos::from_millis(3_200);
 
-/// What a member knows of its yields. Pure: instants come in.
+/// State of a member's yields. Pure: instants come in.
 #[derive(Clone, Debug)]
 pub(super) struct Yielding {
     /// Yields that are left before the next sleep.
@@ -42,7 +42,7 @@ impl Yielding {
         Self { left: YIELDS_MAX, score: 0, paused_until: Nanos(0), pause: PAUSE }
     }
 
-    /// Whether to yield once more rather than to sleep.
+    /// True if it should yield once more rather than sleep.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.left > 0 && now >= self.paused_until
     }

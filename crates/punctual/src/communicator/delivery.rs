@@ -10,12 +10,12 @@ use super::{Communicator, End, Message};
 use crate::publication::TakeError;
 use crate::trace::{Record, Stages};
 
-/// What is known of a message that was copied into the caller's buffer.
+/// Description of a message that was copied into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
-    /// Whom it was for: this port, all ports, everybody.
+    /// The target: this port, all ports, everybody.
     pub target: Target,
     /// Its place in its stream, as in [`Message`].
     pub sequence: u32,
@@ -64,8 +64,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`TakeError::Empty`], or [`TakeError::BufferTooSmall`]: then the message is what is received next, unless in memory a writer that
-    /// waits for nobody has written over it meanwhile, which is counted. What `buffer` holds then is void.
+    /// [`TakeError::Empty`], or [`TakeError::BufferTooSmall`]: then the message is what is received next, unless in memory a writer
+    /// that waits for nobody has written over it meanwhile, which is counted. The content of `buffer` is void then.
     #[inline]
     pub fn try_receive_into(&mut self, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
         if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
@@ -107,7 +107,7 @@ impl Communicator {
         self.receive_into_until(Some(clock.now().plus(clock.ticks(timeout))), buffer)
     }
 
-    /// What was taken from memory into a buffer of the caller's.
+    /// Delivery of the message that was taken from memory into a buffer of the caller's.
     #[inline]
     fn delivery(&mut self) -> Delivery {
         let End::Memory(end) = &mut self.end else { unreachable!("it was taken from memory") };
@@ -120,7 +120,7 @@ impl Communicator {
         delivery
     }
 
-    /// What landed in the communicator's own buffer, if anything did.
+    /// Copies the message that landed in the communicator's own buffer, if one did.
     #[inline]
     fn copy_landed(&mut self, landed: bool, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
         if !landed {

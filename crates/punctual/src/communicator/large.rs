@@ -1,4 +1,4 @@
-//! How a message larger than a frame is sent: fragment by fragment, each when there is room for it; to one receiver with repair.
+//! Sending a message larger than a frame: fragment by fragment, each when there is room for it; to one receiver with repair.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const BYTE_TAKES_NS: u64 = 5;
 /// Frames that a sender takes before it looks again whether it can send.
 const FRAMES_PER_LOOK: usize = 32;
 
-/// How soon is tried again what the medium had no room for.
+/// Time after which a fragment is tried again when the medium had no room for it.
 const FULL_FOR: Duration = Duration::from_micros(100);
 
 /// Messages that come while one is sent and are kept for a receive, at most.
@@ -76,7 +76,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// So many bytes were taken. Whether they are to be flushed, and waited for until then.
+    /// So many bytes were taken. Returns an instant if they are to be flushed, and waited for until then.
     fn handle_taken(&mut self, bytes: usize, clock: &Clock) -> Option<Ticks> {
         self.bytes += bytes;
         if self.bytes < BYTES_AT_ONCE {
@@ -102,7 +102,7 @@ struct Load<'a> {
 struct Errand<'a> {
     courier: Courier,
     load: Load<'a>,
-    /// What was refused for now, and why.
+    /// The item that was refused for now, and the reason.
     pending: Option<(Say, SendError)>,
     /// Bytes of it that were sent at least once: the first ones.
     reached: usize,
@@ -122,7 +122,7 @@ impl Errand<'_> {
     }
 }
 
-/// What became of a frame of the kind of fragments.
+/// Fate of a frame of the fragment kind.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// Its message is whole: that has landed.
@@ -154,7 +154,7 @@ impl Communicator {
         self.about().large.message_size_max(self.about().payload_size_max)
     }
 
-    /// What came of a message; one that is too large for a frame is cut, and sent as far as there is room.
+    /// Result of sending a message; one that is too large for a frame is cut, and sent as far as there is room.
     #[inline]
     pub(super) fn or_cut(
         &mut self,
@@ -268,8 +268,8 @@ impl WireEnd {
         taken
     }
 
-    /// Tells a sender what has come, unless we only listen, or are one of several who are meant. What the medium has no room for is asked
-    /// again, and so is what would wait for a claim of this very thread.
+    /// Tells a sender what has come, unless we only listen, or are one of several who are meant. The sender asks again for a receipt
+    /// for which the medium has no room. The same holds for one that would wait for a claim of this very thread.
     fn answer(&self, origin: &Origin, receipt: &Receipt) {
         let (core, inbox) = (&self.core, &self.reception.inbox);
         if inbox.monitors || origin.target != Target::from(self.address()) {
@@ -288,7 +288,7 @@ impl WireEnd {
         }
     }
 
-    /// Brings a message to one receiver: what is lost is sent again. What comes meanwhile is held for a receive.
+    /// Brings a message to one receiver: what is lost is sent again. Messages that come meanwhile are held for a receive.
     fn bring(&mut self, cut: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let was_armed = self.disarm();
         self.forget();
@@ -307,7 +307,7 @@ impl WireEnd {
         };
         self.core.sending().flush();
         if was_armed && (!self.held.messages.is_empty() || !self.arm()) {
-            // Whoever waits for the descriptor looks once more.
+            // A waiter for the descriptor looks once more.
             self.reception.inbox.bell.event().ring();
         }
         brought
@@ -358,7 +358,7 @@ impl WireEnd {
         let left = if pending.is_some() { FULL_FOR } else { Duration::from_nanos(left.0) };
         let until = clock.now().plus(clock.ticks(left));
         if !self.reception.receive_until(&self.core, Some(until)) {
-            // What has come is taken: what is too old can be given up.
+            // All that has come is taken: messages that are too old can be given up.
             return self.gatherer.handle_nothing(&self.core.about);
         }
         for taken in 1.. {
@@ -409,7 +409,7 @@ impl WireEnd {
         Some((found, bytes))
     }
 
-    /// Lets the oldest message land that is kept. Whether there are others.
+    /// Lets the oldest message land that is kept. Returns true if there are others.
     pub(super) fn land_held(&mut self) -> bool {
         if let Some((found, bytes)) = self.held.messages.pop_front() {
             self.held.size -= bytes.len();

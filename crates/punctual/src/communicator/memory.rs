@@ -23,7 +23,7 @@ pub(super) struct MemoryEnd {
     subscription: Subscription,
     pub(super) outlet: Outlet,
     buffer: Vec<u8>,
-    /// What came last is no message: somebody ended the wait. It shows as an empty message of the communicator to itself.
+    /// The item that came last is no message: somebody ended the wait. It shows as an empty message of the communicator to itself.
     was_nudged: bool,
     /// Its row in the node's page of counters.
     row: usize,
@@ -120,7 +120,7 @@ impl MemoryEnd {
         self.subscription.note_listening();
     }
 
-    /// What was taken last; it is delivered now. Its stages, if it carried stamps.
+    /// The message that was taken last; it is delivered now. Its stages, if it carried stamps.
     #[inline]
     pub(super) fn delivery(&mut self) -> (Delivery, Option<Stages>) {
         if self.was_nudged {
@@ -152,7 +152,7 @@ impl MemoryEnd {
         self.subscription.pause_at(instant);
     }
 
-    /// What was received last; it is delivered now.
+    /// The message that was received last; it is delivered now.
     #[inline]
     pub(super) fn message(&mut self) -> Message<'_> {
         if self.was_nudged {
@@ -189,7 +189,7 @@ impl MemoryEnd {
         }
     }
 
-    /// What has to be done from time to time, if it is time.
+    /// Does periodic work, if it is time.
     pub(super) fn keep_house(&mut self) {
         self.subscription.keep_house();
     }

@@ -55,9 +55,9 @@ impl std::error::Error for ReceiveError {}
 /// A message that arrived, in the communicator's own buffer: no peer can change it any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
-    /// Whom it was for: this port, all ports, everybody.
+    /// The target: this port, all ports, everybody.
     pub target: Target,
     /// Its place in the stream from its node to this one, or from its node to everybody; in memory, from its sender to its target.
     /// 0 inside a node on the kernel's media.
@@ -105,7 +105,7 @@ impl Claim<'_> {
     }
 }
 
-/// What is behind a communicator: its own publications and subscription in memory, or its node's engine.
+/// Back end of a communicator: its own publications and subscription in memory, or its node's engine.
 #[derive(Debug)]
 enum End {
     Wire(Box<WireEnd>),
@@ -114,12 +114,12 @@ enum End {
 
 /// An endpoint at a port of a node. One component holds it; it sends and receives.
 ///
-/// What it sends to one target arrives in order, each message once, or is counted as lost. Between targets there is no order.
+/// Messages that it sends to one target arrive in order, each once, or are counted as lost. Between targets there is no order.
 pub struct Communicator {
     end: End,
     recorder: Recorder,
     watch: Option<Box<Watch>>,
-    /// What landed last did not fit into its receiver's buffer, and is received next.
+    /// The message that landed last did not fit into its receiver's buffer, and is received next.
     kept: bool,
     /// Messages that came while a large one was sent are received then, before all others.
     waiting: bool,
@@ -178,7 +178,7 @@ impl Communicator {
         }
     }
 
-    /// What sends from this address on other threads, while this one waits.
+    /// A handle that sends from this address on other threads, while this one waits.
     pub fn sender(&self) -> Sender {
         match &self.end {
             End::Wire(end) => Sender::wire(end.sender()),
@@ -199,10 +199,10 @@ impl Communicator {
         self.about().payload_size_max
     }
 
-    /// Takes the message, or says why not; never waits. What was taken is delivered or counted.
+    /// Takes the message, or says why not; never waits. A message that was taken is delivered or counted.
     ///
     /// One that is cut is taken if all its fragments are. If there is room for some only, it is [`SendError::Full`] and delivered to
-    /// nobody, but those who have the first fragments count it as lost. What is larger than a ring is for [`Self::send`].
+    /// nobody, but those who have the first fragments count it as lost. A message that is larger than a ring is for [`Self::send`].
     ///
     /// # Errors
     /// See [`SendError`]; the message was then not sent.
@@ -262,7 +262,7 @@ impl Communicator {
         }))
     }
 
-    /// How long [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
+    /// Longest time that [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`], and while a socket's buffer is full,
@@ -414,7 +414,7 @@ impl Communicator {
         }
     }
 
-    /// Whether there may be a message; `None` where only the kernel could say.
+    /// True if there may be a message; `None` where only the kernel could say.
     pub(crate) fn is_ready(&self) -> Option<bool> {
         match &self.end {
             _ if self.has_kept() => Some(true),

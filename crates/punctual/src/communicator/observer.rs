@@ -26,7 +26,7 @@ struct Stop {
 
 impl Communicator {
     /// Hands every message to `callback` from now on, on a thread of its own that waits as this communicator was bound to
-    /// ([`crate::Wake`]): spinning, on the doorbell, in epoll, by signal. What came before is handed over first.
+    /// ([`crate::Wake`]): spinning, on the doorbell, in epoll, by signal. Messages that came before are handed over first.
     ///
     /// To answer, or to send meanwhile, take a [`Communicator::sender`] before. Empty messages from the communicator to
     /// itself are not handed over: they end its wait.
@@ -84,7 +84,7 @@ impl Communicator {
         }
     }
 
-    /// What has come by now.
+    /// Hands over the messages that have come by now.
     fn hand_rest(&mut self, callback: &mut impl FnMut(&Message<'_>)) {
         let own = self.address();
         for _ in 0..REST_MAX {
@@ -112,7 +112,7 @@ impl Observer {
         self.sender.address()
     }
 
-    /// Stops, and gives the communicator back. What has come by now is handed over before.
+    /// Stops, and gives the communicator back. Messages that have come by now are handed over before.
     ///
     /// # Panics
     /// If the callback did: its panic goes on here.
@@ -121,7 +121,7 @@ impl Observer {
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Whether its thread has ended, which it does by itself only if the callback panics.
+    /// True if its thread has ended, which it does by itself only if the callback panics.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -1,4 +1,4 @@
-//! How a component sends in memory: by a publication for each of its targets, made when a target is first used.
+//! Sending in memory by a component: one publication for each of its targets, made when a target is first used.
 
 use std::sync::Arc;
 
@@ -206,7 +206,7 @@ impl Outlet {
             return Err(SendError::Unreachable);
         }
         self.flush();
-        // Whom nobody can reach any more needs no ring.
+        // A target that nobody can reach any more needs no ring.
         let streams = &self.streams;
         self.routes.retain(|route| route.target.node.is_none_or(|node| streams.has_node(node)));
         let publication = loop {
@@ -234,7 +234,7 @@ impl Outlet {
         }
     }
 
-    /// Closes what was not used for longest, of those whose ring gives its place back at once. Whether there is one.
+    /// Closes what was not used for longest, of those whose ring gives its place back at once. Returns true if there is one.
     fn close_oldest(&mut self) -> bool {
         let mut oldest: Vec<usize> = (0..self.routes.len()).collect();
         oldest.sort_unstable_by_key(|&index| self.routes[index].used);
@@ -248,7 +248,7 @@ impl Drop for Outlet {
         if !self.streams.about.maker.is_this_process() {
             return;
         }
-        // What was queued goes before its sender does.
+        // Queued messages go before their sender does.
         self.flush();
     }
 }
@@ -262,7 +262,7 @@ fn count_sent(streams: &Streams, row: Option<usize>) {
     }
 }
 
-/// Why a message was not taken. What is for everybody is taken, though nobody is there.
+/// Why a message was not taken. A message for everybody is taken, though nobody is there.
 #[cold]
 fn refusal(error: OfferError, target: Target, streams: &Streams) -> Result<(), SendError> {
     Err(match error {

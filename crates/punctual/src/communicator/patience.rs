@@ -1,4 +1,4 @@
-//! How a communicator waits for room.
+//! Waiting for room by a communicator.
 
 use std::time::Duration;
 

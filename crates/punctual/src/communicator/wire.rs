@@ -278,12 +278,12 @@ impl WireEnd {
         }
     }
 
-    /// What would end waits of its owner ended them before it had another one: it is not shown any more.
+    /// Nudges that were to end waits of an earlier owner are obsolete: they are not shown any more.
     pub(super) fn forget_nudges(&mut self) {
         self.nudges_left = self.reception.inbox.nudges.get().saturating_sub(self.nudges_taken);
     }
 
-    /// Whether the empty message that landed was to end a wait of who had the communicator before.
+    /// True if the empty message that landed was to end a wait of the communicator's earlier owner.
     #[cold]
     pub(super) fn is_left_behind(&mut self) -> bool {
         let own = self.address();
@@ -326,7 +326,7 @@ impl WireEnd {
         false
     }
 
-    /// Whether it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
+    /// Returns true if it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
     #[inline]
     pub(super) fn disarm(&mut self) -> bool {
         let was_armed = self.armed;
@@ -368,7 +368,7 @@ impl Drop for WireEnd {
             return;
         }
         self.disarm();
-        // What was queued goes before its sender does.
+        // Queued messages go before their sender does.
         self.core.sending().flush();
         self.gatherer.close(&self.core.about);
         self.held.close(&self.core.about);

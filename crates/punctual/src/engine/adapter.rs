@@ -29,10 +29,10 @@ const _: () = assert!(FRAME_SIZE_MIN > PREFIX_SIZE_MAX + CHECK_SIZE);
 
 /// A medium to which nodes can be opened.
 pub trait Adapter: Send + Sync + fmt::Debug + 'static {
-    /// What kind of medium it is, in letters, digits, `-` and `_`: every seal is bound to it.
+    /// Kind of the medium, in letters, digits, `-` and `_`: every seal is bound to it.
     fn kind(&self) -> &str;
 
-    /// What all nodes of the bus call it alike, in the same letters: every seal is bound to that too.
+    /// Name of the medium that all nodes of the bus share, in the same letters: every seal is bound to that too.
     fn name(&self) -> &str;
 
     /// Joins the medium for a node. When this returns, what others send to the node from now on will arrive, as far as the medium
@@ -43,12 +43,12 @@ pub trait Adapter: Send + Sync + fmt::Debug + 'static {
     fn open(&self, presence: Presence, ringer: Ringer) -> Result<AdapterEnds, OpenError>;
 }
 
-/// Who joins.
+/// A node, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presence {
     /// The node.
     pub node: NodeId,
-    /// Which life of it.
+    /// Life of the node.
     pub incarnation: u16,
 }
 
@@ -66,13 +66,13 @@ pub trait AdapterTransmit: Send + fmt::Debug {
     /// Largest frame, bytes. At least 128; each communicator has buffers for it.
     fn frame_size_max(&self) -> usize;
 
-    /// Whether a node can be reached. A message for one that cannot is refused before it has a number; where the medium does not
-    /// know, it is sent, and lost if nobody is there.
+    /// True if a node can be reached. A message for one that cannot is refused before it has a number; where the medium does not know,
+    /// it is sent, and lost if nobody is there.
     fn is_there(&self, _node: NodeId) -> bool {
         true
     }
 
-    /// Whether a frame of that size for this node, or for everybody, would be taken now.
+    /// True if a frame of that size for this node, or for everybody, would be taken now.
     fn has_room(&mut self, _target: Option<NodeId>, _size: usize) -> bool {
         true
     }
@@ -89,16 +89,16 @@ pub trait AdapterReceive: Send + fmt::Debug {
     /// Shows at most `limit` of what has come, oldest first per sender, until told to stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Heard<'_>) -> Flow) -> usize;
 
-    /// Whether a poll would find something. Whoever makes it true rings afterwards ([`Ringer`]): [`queue`] does both.
+    /// True if a poll would find something. A thread that makes it true rings afterwards ([`Ringer`]): [`queue`] does both.
     fn is_ready(&self) -> bool;
 
-    /// Who knows what there was no room for at this end. Asked for once.
+    /// Counter of the frames for which there was no room at this end. Asked for once.
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         None
     }
 }
 
-/// What has come to a node. Frames are believed only if check value, and seal, say so; the rest is the medium's word.
+/// An item that has come to a node. Frames are believed only if check value, and seal, say so; the rest is the medium's word.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard<'a> {
     /// A frame.
@@ -204,7 +204,7 @@ impl MediumTransmit for AdaptedTransmit {
 struct AdaptedReceive {
     ends: Box<dyn AdapterReceive>,
     own: NodeId,
-    /// What the medium noticed behind the frames that were shown last: one, as it ends a batch.
+    /// Notices of the medium behind the frames that were shown last: one, as it ends a batch.
     noticed: VecDeque<(Presence, bool)>,
 }
 
@@ -254,7 +254,7 @@ impl MediumReceive for AdaptedReceive {
     }
 }
 
-/// Who says that it has sent this frame: that is where it can be reached.
+/// The node that this frame names as its sender: that is where it can be reached.
 fn source_of(frame: &[u8]) -> Option<NodeId> {
     let bytes = frame.get(SOURCE_NODE_AT..)?.first_chunk()?;
     NodeId::new(u64::from_le_bytes(*bytes))

@@ -17,7 +17,7 @@ use super::{Arrival, Engine, Event, Flow, Receive, Trouble};
 /// Frames that are held back at a time, for reordering and delay. A full hold releases its oldest.
 pub(crate) const HELD_MAX: usize = 1024;
 
-/// What goes wrong, per arriving frame.
+/// Faults, per arriving frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// The same seed gives the same faults.
@@ -31,7 +31,7 @@ pub struct Faults {
     pub duplication_permille: u32,
     /// Frames that the next one overtakes, of a thousand.
     pub reordering_permille: u32,
-    /// How long every frame is held, and every announcement: what was sent first comes first.
+    /// Time that every frame is held, and every announcement: what was sent first comes first.
     pub delay: Duration,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn wrap(engine: Engine, faults: &Faults) -> Engine {
     Engine { transmit: engine.transmit, receive: Box::new(receive) }
 }
 
-/// What is held back.
+/// An item that is held back.
 #[derive(Debug)]
 struct Held {
     what: What,
@@ -109,7 +109,7 @@ struct Held {
 #[derive(Debug)]
 enum What {
     Frame(HeldFrame),
-    /// What the engine says besides, which holds nothing of anybody's.
+    /// Another event of the engine, which borrows nothing.
     Said(Event<'static>),
 }
 
@@ -162,7 +162,7 @@ struct FaultyReceive {
     delay: Ticks,
 }
 
-/// How long a frame that is to be overtaken waits for another: nothing may wait for ever.
+/// Time that a frame that is to be overtaken waits for another: nothing may wait for ever.
 pub(crate) const OVERTAKING_MAX: Duration = Duration::from_millis(5);
 
 impl FaultyReceive {
@@ -179,7 +179,7 @@ impl FaultyReceive {
     }
 }
 
-/// What one arrival suffers.
+/// Applies the faults to one arrival.
 fn suffer(
     faults: &Faults,
     rng: &mut Rng,
@@ -216,7 +216,7 @@ fn suffer(
     visit(Event::Frame(arrival))
 }
 
-/// What was said of nodes and their streams.
+/// The event, if it is about nodes and their streams.
 fn said(event: &Event<'_>) -> Option<Event<'static>> {
     Some(match *event {
         Event::Joined { node, incarnation, progress, exact } => {
@@ -255,7 +255,7 @@ impl ReceiveLayer for FaultyReceive {
                     suffer(faults, rng, held, (now, *delay), arrival, visit)
                 }
                 other => match said(&other) {
-                    // What it says of frames that are held would be said too soon.
+                    // A report on frames that are held would come too soon.
                     Some(said) if delay.0 > 0 => {
                         let what = What::Said(said);
                         hold(held, Held { what, release: now.plus(*delay), overtaken: false }, visit)
@@ -270,7 +270,7 @@ impl ReceiveLayer for FaultyReceive {
     }
 
     fn next_due(&self) -> Option<Ticks> {
-        // What is held must be let go in time; its release rings no bell.
+        // Held items must be let go in time; their release rings no bell.
         self.held.iter().map(|held| held.release).min()
     }
 }

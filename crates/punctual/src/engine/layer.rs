@@ -1,4 +1,4 @@
-//! What stands around a medium's receiving half, and leaves to it what it does not do itself.
+//! A layer around a medium's receiving half, which leaves to that half all that the layer does not do itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Bell, Descriptors, Drops, Event, Flow, Receive};
 
 /// A layer around a receiving half. It never sleeps in the call that receives: that would return behind the layer's back.
 pub(super) trait ReceiveLayer: Send + fmt::Debug + 'static {
-    /// What it stands around.
+    /// The receiving half inside the layer.
     fn inner(&self) -> &dyn Receive;
 
     /// The same, to be changed.

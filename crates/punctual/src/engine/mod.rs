@@ -87,7 +87,7 @@ impl std::error::Error for SendError {}
 
 /// The sending half of an engine.
 ///
-/// `claim`, write, `commit`, `flush`. What was committed was taken: it is delivered, or it stands in a counter.
+/// `claim`, write, `commit`, `flush`. A frame that was committed was taken: it is delivered, or it stands in a counter.
 pub trait Transmit: Any + Send + fmt::Debug {
     /// Largest payload that one frame of this medium carries, bytes.
     fn payload_size_max(&self) -> usize;
@@ -102,11 +102,11 @@ pub trait Transmit: Any + Send + fmt::Debug {
     /// Takes the claimed frame.
     fn commit(&mut self);
 
-    /// Hands what was committed to the medium, as far as it goes now. The rest goes with a later call. Whether there is one for which
-    /// the kernel will have room soon.
+    /// Hands what was committed to the medium, as far as it goes now. The rest goes with a later call. Returns true if there is a rest
+    /// for which the kernel will have room soon.
     fn flush(&mut self) -> bool;
 
-    /// What has to be done from time to time even if nothing is sent: notice the dead, say that one is alive.
+    /// Does periodic work even if nothing is sent: notices the dead, says that one is alive.
     fn housekeep(&mut self, now: Ticks);
 
     /// Frames committed so far for this node, or for everybody: what the receivers' accounts must sum to.
@@ -118,19 +118,19 @@ pub trait Transmit: Any + Send + fmt::Debug {
     }
 }
 
-/// How far a node's streams are: the number after the last frame sent. A frame carries the lower half of its number only.
+/// Progress of a node's streams: the number after the last frame sent. A frame carries the lower half of its number only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// To this node alone; unknown where the announcement was for everybody.
     pub unicast: Option<u64>,
     /// To everybody.
     pub broadcast: u64,
-    /// Whether this came in order with frames to everybody, so that all before it are here or lost. An announcement to this node alone
+    /// True if this came in order with frames to everybody, so that all before it are here or lost. An announcement to this node alone
     /// may have overtaken some.
     pub in_order: bool,
 }
 
-/// What an engine has to say.
+/// An event of an engine.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A frame arrived.
@@ -139,40 +139,40 @@ pub enum Event<'a> {
     Joined {
         /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Life of the node.
         incarnation: u16,
         /// Where its streams stood.
         progress: Progress,
-        /// Whether that is exact. If not, a stream begins there or a little earlier: its first frame says where.
+        /// True if that is exact. If not, a stream begins there or a little earlier: its first frame says where.
         exact: bool,
     },
     /// A node says how far it is, so that the loss of the last frames before a pause is noticed.
     Progressed {
         /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Life of the node.
         incarnation: u16,
-        /// How far.
+        /// Progress of its streams.
         progress: Progress,
     },
     /// A node left or died; nothing more will come of this life of it.
     Left {
         /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Life of the node.
         incarnation: u16,
         /// Where its streams ended, where that is known.
         progress: Option<Progress>,
-        /// Whether it died without saying so.
+        /// True if it died without saying so.
         died: bool,
     },
     /// The medium says that a node cannot be reached any more, or can again, in the same life.
     Noticed {
         /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Life of the node.
         incarnation: u16,
-        /// Whether it can be reached.
+        /// True if it can be reached.
         is_back: bool,
     },
     /// Something that explains losses which the sequence numbers will show.
@@ -190,7 +190,7 @@ pub enum Trouble {
     Refused {
         /// Why.
         refusal: Refusal,
-        /// What it says that it is.
+        /// Kind that the frame states.
         kind: Kind,
     },
 }
@@ -213,12 +213,12 @@ pub struct Arrival<'a> {
 /// The descriptors of a medium: at most two.
 pub type Descriptors<'a> = [Option<BorrowedFd<'a>>; 2];
 
-/// How a sleeping receiver is woken, from any thread.
+/// Wake-up of a sleeping receiver, from any thread.
 pub trait Bell: Send + Sync + fmt::Debug {
     /// The handshake.
     fn doorbell(&self) -> &Doorbell;
 
-    /// What becomes readable when the armed doorbell is rung for a descriptor.
+    /// The descriptor that becomes readable when the armed doorbell is rung for a descriptor.
     fn event(&self) -> &EventFd;
 
     /// Wakes who armed the doorbell for a descriptor, or for the call that receives.
@@ -263,9 +263,9 @@ impl Bell for PrivateBell {
     }
 }
 
-/// What the kernel had no room for. A call of the kernel: asked when something is missing.
+/// Count of the frames for which the kernel had no room. A call of the kernel: asked when something is missing.
 pub trait Drops: Send + fmt::Debug {
-    /// What was dropped since this was last asked: frames, or runs that the kernel had as one; 0 where it does not say.
+    /// Number of drops since this was last asked: frames, or runs that the kernel had as one; 0 where it does not say.
     fn take(&mut self) -> u64;
 
     /// Most frames that were one for the kernel.
@@ -274,7 +274,7 @@ pub trait Drops: Send + fmt::Debug {
     }
 }
 
-/// Whether to go on.
+/// Decision to go on or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// With the next event.
@@ -283,10 +283,10 @@ pub enum Flow {
     Stop,
 }
 
-/// How long a sleep in the call that receives may last: then housekeeping is due.
+/// Longest sleep in the call that receives: then housekeeping is due.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// What a medium has room for that does not say so, bytes.
+/// Assumed room of a medium that does not state its room, bytes.
 pub(crate) const ROOM_UNKNOWN: usize = 256 << 10;
 
 /// The receiving half of an engine.
@@ -294,7 +294,7 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize;
 
-    /// Whether a poll would find something that rings no descriptor. Looked at between arming and sleeping.
+    /// True if a poll would find something that rings no descriptor. Looked at between arming and sleeping.
     fn is_ready(&self) -> bool;
 
     /// When something will be there that rings nothing, if that is known.
@@ -302,7 +302,7 @@ pub trait Receive: Any + Send + fmt::Debug {
         None
     }
 
-    /// What the kernel had no room for, where there is a kernel between. Asked for once.
+    /// Count of the frames for which the kernel had no room, where there is a kernel between. Asked for once.
     fn drops(&mut self) -> Option<Box<dyn Drops>> {
         None
     }
@@ -312,14 +312,14 @@ pub trait Receive: Any + Send + fmt::Debug {
         ROOM_UNKNOWN
     }
 
-    /// What the node's own components ring.
+    /// The bell that the node's own components ring.
     fn bell(&self) -> Arc<dyn Bell>;
 
-    /// Whether [`Self::is_ready`] sees everything, so that a poll that follows a `false` finds nothing. Where it does not, a
-    /// poll is a call of the kernel.
+    /// True if [`Self::is_ready`] sees everything, so that a poll that follows a `false` finds nothing. Where it does not, a poll is a
+    /// call of the kernel.
     fn looks_suffice(&self) -> bool;
 
-    /// Whether whoever sends rings the bell ([`Self::bell`]), so that any sleep on it ends when something has come.
+    /// True if senders ring the bell ([`Self::bell`]), so that any sleep on it ends when something has come.
     fn rings_doorbell(&self) -> bool {
         false
     }
@@ -327,8 +327,8 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// Descriptors of the medium that become readable when there is something.
     fn descriptors(&self) -> Descriptors<'_>;
 
-    /// Whether the next sleep is to be one in the call that receives ([`Self::sleep`]), which is for whoever is `alone`: others of its
-    /// node wake it at a price. The bell rings accordingly from now on, so this is asked before it is armed.
+    /// Returns true if the next sleep is to be one in the call that receives ([`Self::sleep`]). That is for a thread that is `alone`:
+    /// others of its node wake it at a price. The bell rings accordingly from now on, so this is asked before it is armed.
     fn prepare_sleep(&mut self, _alone: bool) -> bool {
         false
     }
@@ -349,6 +349,6 @@ pub trait Receive: Any + Send + fmt::Debug {
         self.look_everywhere();
     }
 
-    /// What has to be done from time to time even if nothing arrives.
+    /// Does periodic work even if nothing arrives.
     fn housekeep(&mut self, now: Ticks);
 }

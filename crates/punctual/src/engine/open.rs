@@ -1,4 +1,4 @@
-//! What a node learns, or is refused, when it opens.
+//! Result of opening a node, and its errors.
 
 use std::fmt;
 
@@ -20,16 +20,16 @@ pub enum OpenError {
     },
     /// There are as many nodes on the bus as a bus can have: take another bus for some of them.
     BusFull {
-        /// How many that is.
+        /// Number of nodes that a bus can have.
         nodes_max: usize,
     },
     /// The medium of an adapter would not open. The text says what it is and what it said; it may another time.
     Medium(String),
     /// The machine refused. The text names the object and what to do.
     System {
-        /// What it said.
+        /// The error.
         error: SystemError,
-        /// What may help.
+        /// Advice that may help.
         advice: &'static str,
     },
 }
@@ -57,14 +57,14 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What a node learns of itself when it joins.
+/// Facts about itself that a node learns when it joins.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined {
-    /// Which life of the node this is, as it stands in its frames.
+    /// Life of the node, as it stands in its frames.
     pub incarnation: u16,
 }
 
-/// Whether a name can be a part of a file name.
+/// Checks that a name can be a part of a file name.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), OpenError> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     if plain && (1..=NAME_SIZE_MAX).contains(&name.len()) {

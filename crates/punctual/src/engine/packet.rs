@@ -88,7 +88,7 @@ fn system(error: SystemError) -> OpenError {
 struct PacketTransmit {
     socket: PacketSender,
     frame_size_max: usize,
-    /// Whom the claimed frame is for.
+    /// Target of the claimed frame.
     target: [u8; 6],
 }
 

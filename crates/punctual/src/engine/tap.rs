@@ -53,7 +53,7 @@ impl Capture {
         self.frame(direction, &[&prefix[..size], rest]);
     }
 
-    /// What was written until now stands in the file.
+    /// Everything that was written until now stands in the file.
     pub(crate) fn flush(&self) {
         self.lock().flush();
     }

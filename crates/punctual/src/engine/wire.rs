@@ -1,5 +1,5 @@
-//! What UDP and raw Ethernet have in common: frames with a check value, nodes that announce themselves, addresses that
-//! are learned. Byte by byte in `docs/wire.md`.
+//! Common part of UDP and raw Ethernet: frames with a check value, nodes that announce themselves, addresses that are learned. Byte by
+//! byte in `docs/wire.md`.
 //!
 //! A frame for a node whose address is not known yet goes to everybody; the first frame heard from a node teaches its
 //! address. Announcements say how far a node's streams are, so that the loss of the last frames before a pause is noticed.
@@ -35,18 +35,18 @@ use crate::seal::{NodeOpener, Refusal, Seals};
 
 /// The sending half of a medium.
 pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
-    /// How a node is reached.
+    /// Address at which a node is reached.
     type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
 
     /// Largest frame with its check value, bytes.
     fn frame_size_max(&self) -> usize;
 
-    /// How a node is reached, where the medium knows that of every node.
+    /// Address at which a node is reached, where the medium knows that of every node.
     fn address_of(&self, _node: NodeId) -> Option<Self::Address> {
         None
     }
 
-    /// Whether a node can be reached, as far as the medium knows.
+    /// True if a node can be reached, as far as the medium knows.
     fn is_there(&self, _node: NodeId) -> bool {
         true
     }
@@ -78,13 +78,13 @@ pub(super) struct RawFrame<'a, A> {
 
 /// The receiving half of a medium.
 pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
-    /// How a node is reached.
+    /// Address at which a node is reached.
     type Address: Copy + PartialEq + Send + std::fmt::Debug + 'static;
 
     /// Shows at most `limit` frames, until told to stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, Self::Address>) -> Flow) -> usize;
 
-    /// Who cannot be reached any more, or can again, as the medium noticed behind the frames that it showed last.
+    /// A node that cannot be reached any more, or can again, as the medium noticed behind the frames that it showed last.
     fn noticed(&mut self) -> Option<(Presence, bool)> {
         None
     }
@@ -100,7 +100,7 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
         super::ROOM_UNKNOWN
     }
 
-    /// Whether [`Self::is_ready`] sees every frame without a call of the kernel.
+    /// True if [`Self::is_ready`] sees every frame without a call of the kernel.
     fn looks_suffice(&self) -> bool {
         false
     }
@@ -116,10 +116,10 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     /// A sleep on its descriptors has ended.
     fn handle_woken(&mut self);
 
-    /// What becomes readable.
+    /// Descriptors that become readable.
     fn descriptors(&self) -> Descriptors<'_>;
 
-    /// Who wakes a sleep in the call that receives, where the medium has one. Asked for once.
+    /// The nudge that wakes a sleep in the call that receives, where the medium has one. Asked for once.
     fn nudge(&mut self) -> Option<Box<dyn Nudge>> {
         None
     }
@@ -133,7 +133,7 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
     }
 }
 
-/// Who we are on the medium.
+/// Our own identity on the medium.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
     pub(super) node: NodeId,
@@ -189,7 +189,7 @@ pub(crate) fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Whether a frame's check value, behind it, is right.
+/// True if a frame's check value, behind it, is right.
 pub(super) fn is_whole(frame: &[u8]) -> bool {
     let value = |(covered, check): (&[u8], &[u8; CHECK_SIZE])| crc32_iscsi(covered).to_le_bytes() == *check;
     frame.split_last_chunk().is_some_and(value)
@@ -208,7 +208,7 @@ struct WireReceive<R: MediumReceive> {
     bell: Arc<WireBell>,
 }
 
-/// Who decides what an arriving frame means.
+/// Decides what an arriving frame means.
 #[derive(Debug)]
 struct Door<A> {
     own: Own,
@@ -223,14 +223,14 @@ struct Door<A> {
     opener: Option<NodeOpener>,
 }
 
-/// What was found out about a message: of one like it, by its header and source, only the check value is looked at.
+/// Known header and source of a message: for one like it, only the check value is looked at.
 #[derive(Debug)]
 struct Familiar<A> {
     template: Template,
     source: A,
 }
 
-/// What comes back to its sender: by a multicast group, or a segment that reflects.
+/// Frames that come back to their sender: by a multicast group, or a segment that reflects.
 pub(super) fn unwanted(own: NodeId) -> Unwanted {
     Unwanted { at: SOURCE_NODE_AT as u16, bytes: own.get().to_le_bytes() }
 }
@@ -253,7 +253,7 @@ fn verify<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
 }
 
 impl<A: Copy + PartialEq> Door<A> {
-    /// What one raw frame means to the node.
+    /// Decides what one raw frame means to the node.
     #[inline]
     fn handle_raw(&mut self, raw: &RawFrame<'_, A>, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
         if let Some(familiar) = &self.familiar
@@ -291,7 +291,7 @@ impl<A: Copy + PartialEq> Door<A> {
             Err(refusal) => return visit(Event::Trouble(Trouble::Refused { refusal, kind: header.kind })),
         };
         if self.last != Some((node, *raw.source)) {
-            // Whoever is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
+            // A node that is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
             (self.last, self.familiar) = (Some((node, *raw.source)), None);
             let now = *self.turn.get_or_insert_with(|| Clock::get().now());
             self.book.learn(node, *raw.source, now);

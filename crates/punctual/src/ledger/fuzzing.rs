@@ -1,4 +1,4 @@
-//! What a fuzz target needs of the ledger.
+//! Parts of the ledger that a fuzz target needs.
 
 use punctual_proto::limits::NAME_SIZE_MAX;
 

@@ -22,7 +22,7 @@ use super::segment::{Modes, Owner, Segment};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{SharedOptions, Sharing};
 
-/// How often a folder may vanish under who enters it. Each time somebody else has left.
+/// Number of times that a folder may vanish under a node that enters it. Each time somebody else has left.
 const ENTRY_TRIES_MAX: u32 = 100;
 
 /// The part of a publication's ring that is mapped at once, bytes.
@@ -40,7 +40,7 @@ pub(super) struct Folder {
     own: Paths,
     /// Says that we live.
     _lock: LifeLock,
-    /// Which file our ring is: others may take its name away.
+    /// Identity of our ring's file: others may take its name away.
     made: FileIdentity,
     post: PostBox,
     identity: (NodeId, u64),
@@ -102,7 +102,7 @@ impl Folder {
         })
     }
 
-    /// Whether there is room for a ring of this size.
+    /// Checks that there is room for a ring of this size.
     pub(super) fn look_for_room(&self, size: usize) -> Result<(), SystemError> {
         punctual_machine::memory::look_for_room(&self.folder, size)
     }
@@ -254,7 +254,7 @@ fn make_folder(options: &SharedOptions) -> Result<PathBuf, SystemError> {
     Ok(folder)
 }
 
-/// Makes the folder under another name and gives it its own when owner and permissions are right. That somebody else made it
+/// Makes the folder under another name and gives it its own when owner and permissions are right. A folder that somebody else made
 /// meanwhile is as good.
 fn publish_folder(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
     let life = punctual_machine::process::random();
@@ -327,7 +327,8 @@ impl Venue for Folder {
     fn has_died(&self, owner: &Owner) -> bool {
         match self.life_of(owner.node, owner.life) {
             Life::Ended => true,
-            // Who found it dead removed its files; who removed ours too wiped the folder, which says nothing of anybody.
+            // The node that found it dead removed its files; a node that removed ours too wiped the folder, which says nothing of
+            // anybody.
             Life::Absent => self.life_of(self.identity.0, self.identity.1) != Life::Absent,
             Life::Held | Life::Unknown => false,
         }
@@ -385,7 +386,8 @@ impl Venue for Folder {
         let name = Paths::name(self.identity.0, self.identity.1, "ring", name);
         let part = Rows::part(step);
         match reserve_in(self.directory.as_fd(), name, (&self.own.ring, self.made), part) {
-            // Somebody wiped the folder, or put something else there. Who has mapped the file sees what is written there, but for where it had to grow.
+            // Somebody wiped the folder, or put something else there. A process that has mapped the file sees what is written there,
+            // but for where it had to grow.
             Err(error) if step == 0 && error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             reserved => reserved,
         }

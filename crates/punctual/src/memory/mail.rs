@@ -1,4 +1,4 @@
-//! What reached a node of a folder by its post box, and how far it has listed the folder.
+//! Notes that reached a node of a folder by its post box, and its progress in listing the folder.
 //!
 //! Both are worked off a few at a time: whoever has messages to move never reads a whole folder, nor a whole box.
 
@@ -41,7 +41,7 @@ struct Listing {
     names: Dir,
     lives: Vec<u64>,
     posts: Vec<(NodeId, u64)>,
-    /// Whose descriptors were here when it began, but for those whose names were listed.
+    /// Nodes whose descriptors were here when it began, but for those whose names were listed.
     senders: HashSet<(NodeId, u64)>,
 }
 
@@ -175,8 +175,8 @@ impl Mail {
         self.listing = Some(listing);
     }
 
-    /// All names are listed. Who sent a descriptor before that began and has no ring has left: nothing else tells of one that left
-    /// before it was looked at. Without our own ring a listing tells of nobody.
+    /// All names are listed. A node that sent a descriptor before that began and has no ring has left: nothing else tells of one that
+    /// left before it was looked at. Without our own ring a listing tells of nobody.
     fn end_listing(&mut self, listing: Listing, own_life: u64) {
         if listing.lives.contains(&own_life) {
             self.events.retain(|&(node, life, _), _| !listing.senders.contains(&(node, life)));
@@ -192,7 +192,7 @@ impl Mail {
         }
     }
 
-    /// Whether names are still to be listed, or looked at.
+    /// True if names are still to be listed, or looked at.
     pub(super) fn has_more_names(&self) -> bool {
         self.listing_wanted || self.listing.is_some() || !self.subjects.is_empty()
     }
@@ -220,7 +220,7 @@ impl Mail {
         self.has_more_notes || self.has_more_names()
     }
 
-    /// What the subscription sleeps on that began then at a bell, if that was sent here.
+    /// Event on which the subscription sleeps that began then at a bell, if the event was sent here.
     pub(super) fn event_of(&self, owner: &Owner, (bell, began): (usize, u64)) -> Option<Arc<EventFd>> {
         let (of, event) = self.events.get(&(owner.node, owner.life, bell))?;
         (*of == began_bits(began)).then(|| Arc::clone(event))

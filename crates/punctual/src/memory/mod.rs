@@ -32,7 +32,7 @@ mod segment;
 pub(crate) mod stream;
 mod venue;
 
-/// What happens when a reader is slower than a writer.
+/// Behaviour when a reader is slower than a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The writer waits for nobody; the reader is told how many messages it lost.
@@ -42,7 +42,7 @@ pub enum WhenFull {
     HoldBack,
 }
 
-/// Who may join a bus of shared memory.
+/// Processes that may join a bus of shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// Processes of the same user.
@@ -60,9 +60,9 @@ pub struct SharedOptions {
     /// Size of the ring that a communicator of this node has for each of its targets, bytes: a power of two, 4 KiB to 1 GiB. A
     /// message is at most a quarter of it, and 16 MiB.
     pub ring_size: usize,
-    /// What happens when a reader is too slow for what this node writes.
+    /// Behaviour when a reader is too slow for what this node writes.
     pub when_full: WhenFull,
-    /// Who may join.
+    /// Processes that may join.
     pub sharing: Sharing,
     /// The memory file system.
     pub directory: PathBuf,
@@ -147,7 +147,7 @@ pub(crate) fn open(options: &SharedOptions, node: NodeId, name: &str) -> Result<
     check(options)?;
     let owner = new_life(node, options);
     let (venue, segment) = Folder::enter(options, owner, name).map_err(system)?;
-    // Whoever has no memory for a ring learns it now, not from its first message.
+    // A node without memory for a ring learns it now, not from its first message.
     if let Err(error) = venue.look_for_room(RingFile::size(options.ring_size)) {
         venue.leave();
         return Err(system(error));

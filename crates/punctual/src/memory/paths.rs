@@ -1,4 +1,4 @@
-//! How the files of a node are called.
+//! Names of the files of a node.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -85,8 +85,8 @@ impl Paths {
     }
 
     pub(super) fn remove(&self) {
-        // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it
-        // without its ring and its process removes what is left. What is already gone is as good as removed.
+        // The ring goes first: without it nobody finds the others. The post box goes last: an opener that finds it without its ring and
+        // its process removes what is left. A file that is already gone is as good as removed.
         let remove = |path: &PathBuf| {
             punctual_machine::label!("files.remove");
             let _gone = std::fs::remove_file(path);

@@ -1,10 +1,10 @@
-//! How long is waited for others.
+//! Time limits of waiting for others.
 
 use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 
-/// How long to wait for others.
+/// Time limit of waiting for others.
 #[derive(Debug)]
 pub(super) struct Patience {
     clock: &'static Clock,

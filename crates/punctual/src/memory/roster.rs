@@ -1,4 +1,4 @@
-//! Who is on the bus: found once, shared by all publications and subscriptions of a node.
+//! Nodes on the bus: found once, shared by all publications and subscriptions of a node.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::engine::OpenError;
 mod joining;
 
 /// Peers that are looked up at a time, in turn. Each costs opening a file: two hundred nodes that looked up all others ten times a
-/// second would open 398,000 files a second. Who finds a death tells all others.
+/// second would open 398,000 files a second. A node that finds a death tells all others.
 const LOOKUPS_MAX: usize = 8;
 
 /// Steps of a look at everybody, a few names or nodes each. Only a folder with half a million names needs more.
@@ -26,8 +26,8 @@ pub(super) const STEPS_MAX: usize = 4096;
 /// Deaths that are remembered, for who asks how somebody went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
 
-/// What one of a node's subscriptions sleeps on, once that is known, and when that subscription began: a bell is one's after the
-/// other's.
+/// Event on which one of a node's subscriptions sleeps, once that is known, and the time at which that subscription began. A bell
+/// belongs to one subscription after the other.
 pub(super) type KnownEvent = RefCell<Option<(u64, Arc<EventFd>)>>;
 
 /// Another node.
@@ -55,7 +55,7 @@ impl Peer {
         Arc::new(Self::new(Found { segment, has_died: false }))
     }
 
-    /// Whether it is known to be gone, or says so itself: a load.
+    /// True if it is known to be gone, or says so itself: a load.
     pub(super) fn has_left(&self) -> bool {
         if !self.gone.is_raised() && self.segment.state() == State::Closed {
             self.gone.raise();
@@ -63,7 +63,7 @@ impl Peer {
         self.gone.is_raised()
     }
 
-    /// Whether it left, or its process is no more: opens a file.
+    /// True if it left, or its process is no more: opens a file.
     fn look_whether_gone(&self, venue: &dyn Venue) -> bool {
         if !self.has_left() && venue.has_died(&self.segment.owner) {
             self.died.raise();
@@ -85,7 +85,7 @@ struct List {
     failed: bool,
     /// The last look has not seen everything yet.
     unfinished: bool,
-    /// Whose process is looked up next.
+    /// The peer whose process is looked up next.
     lookup_next: usize,
     /// Lives that have ended without a word, the newest last.
     dead: VecDeque<u64>,
@@ -150,8 +150,8 @@ impl Roster {
         Ok(roster)
     }
 
-    /// Everybody else who is not idle. Who is idle yet, by its memory, looks at everybody after the fence of its [`Self::attend`],
-    /// and sees what was stored before the one here.
+    /// Everybody else who is not idle. A node that is still idle, by its memory, looks at everybody after the fence of its
+    /// [`Self::attend`]. It then sees what was stored before the fence here.
     fn attentive(&self) -> Vec<Arc<Peer>> {
         sender_fence();
         self.lock().peers.iter().filter(|peer| !peer.segment.is_idle()).cloned().collect()
@@ -178,12 +178,12 @@ impl Roster {
         self.lock().peers.iter().for_each(work);
     }
 
-    /// Whether that is so of somebody else.
+    /// True if `is_so` holds for somebody else.
     pub(super) fn any(&self, is_so: impl FnMut(&Arc<Peer>) -> bool) -> bool {
         self.lock().peers.iter().any(is_so)
     }
 
-    /// Whether this life of a node has ended without a word.
+    /// True if this life of a node has ended without a word.
     pub(super) fn is_among_the_dead(&self, life: u64) -> bool {
         self.lock().dead.contains(&life)
     }
@@ -198,7 +198,7 @@ impl Roster {
         self.version.get_published()
     }
 
-    /// Whether somebody announced himself since the last look. One load of our own cache line.
+    /// True if a node announced itself since the last look. One load of our own cache line.
     #[inline]
     pub(super) fn is_visited(&self, visits_seen: u32) -> bool {
         self.bells[0].visits() != visits_seen
@@ -221,7 +221,7 @@ impl Roster {
         list.look_up_some(&*self.venue);
         let dead = self.drop_gone(&mut list);
         if !dead.is_empty() {
-            // Who is idle yet, and looks at everybody later, does not find their files.
+            // A node that is still idle, and looks at everybody later, does not find their files.
             sender_fence();
         }
         for peer in list.peers.iter().filter(|peer| !dead.is_empty() && !peer.segment.is_idle()) {
@@ -287,7 +287,7 @@ impl Roster {
         let mut has_news = false;
         for found in sight.found {
             let peer = Peer::new(found);
-            // Who still joins may not come in. If it does, it says so.
+            // A node that is still joining might not come in. If it does, it says so.
             if self.is_to_be_dropped(&peer) || peer.segment.state() == State::Joining {
                 continue;
             }
@@ -311,8 +311,8 @@ impl Roster {
         list.visits_seen
     }
 
-    /// Who is there and not in the list. Those in the list who are there no more, whose id a newcomer has, or of whom others say
-    /// so, have left or died: nobody else need be looked up.
+    /// Nodes that are there and not in the list. Those in the list who are there no more, whose id a newcomer has, or of whom others
+    /// say so, have left or died: nobody else need be looked up.
     fn sight(&self, list: &List, scope: Scope) -> Sight {
         let is_known = |node, life| {
             let is_it = |peer: &Arc<Peer>| {
@@ -353,7 +353,7 @@ impl Roster {
     #[cold]
     fn ring_descriptor(&self, node: &Segment, bell: usize, event: &KnownEvent) {
         let owner = &node.owner;
-        // Who armed the bell stored that before.
+        // The thread that armed the bell stored that before.
         let began = node.subscription(bell)[1].get_published();
         let mut event = event.borrow_mut();
         if event.as_ref().is_none_or(|(of, _)| *of != began) {
@@ -407,7 +407,7 @@ impl Drop for Roster {
         self.own.set_state(State::Closed);
         punctual_machine::label!("roster.farewell");
         for peer in self.attentive() {
-            // That it has left is seen in its own memory.
+            // Its departure is seen in its own memory.
             self.visit(&peer, true);
         }
         punctual_machine::label!("roster.leave");
@@ -529,7 +529,7 @@ mod tests {
         // All have come before us.
         let refused = join(&square((1..=full).map(joining(1)))).unwrap_err();
         assert!(matches!(refused, OpenError::BusFull { .. }), "{refused}");
-        // Who is ready is there, whatever its clock says.
+        // A ready node is there, whatever its clock says.
         let ready = |node| {
             let segment = segment(node);
             segment.set_ticket(u64::MAX);

@@ -19,7 +19,7 @@ pub(super) const ROWS_STEP: usize = 2048;
 /// Words of a row, by index: a cache line.
 pub(super) const ROW_WORDS: usize = 8;
 pub(super) mod row {
-    /// Which ring; 0 = free.
+    /// Id of the ring; 0 = free.
     pub(in super::super) const RING: usize = 0;
     /// The bell to ring.
     pub(in super::super) const BELL: usize = 1;

@@ -1,4 +1,4 @@
-//! What one node of a shared-memory bus shows to the others. Byte by byte in `docs/shared-memory.md`.
+//! The memory that one node of a shared-memory bus shows to the others. Byte by byte in `docs/shared-memory.md`.
 //!
 //! | offset | size | what | written by |
 //! |---|---|---|---|
@@ -35,7 +35,7 @@ const LAYOUT_VERSION: u64 = 6;
 
 const SUBSCRIPTIONS_AT: usize = 4096;
 const STREAMS_AT: usize = 12_288;
-/// What everybody maps: all but the rows that few nodes need.
+/// Size of the part that everybody maps: all but the rows that few nodes need.
 pub(super) const SEGMENT_SIZE: usize = FIRST_END;
 pub(super) const BELL_SIZE: usize = 20_480;
 
@@ -44,11 +44,11 @@ const IDENTITY_WORDS: usize = 17;
 /// Publications of one node.
 pub(super) const STREAMS_MAX: usize = 256;
 
-/// What the table of subscriptions says of one that watches for nodes: the word of the reserved port, for which no message is.
+/// Entry in the table of subscriptions for one that watches for nodes: the word of the reserved port, which no message is for.
 pub(super) const WATCHER: u64 = 1 << 16;
 
-/// What it says of one that observes the bus: it reads every ring, and no writer waits for it or rings it. With 2^32 more it reads
-/// sealed ones only.
+/// Entry for one that observes the bus: it reads every ring, and no writer waits for it or rings it. With 2^32 more it reads sealed
+/// ones only.
 pub(super) const OBSERVER: u64 = 1 << 33;
 
 /// Doorbells of one node. The first is the node's own. It and the next two lie on one page: whoever comes touches all three of
@@ -96,7 +96,7 @@ pub(super) enum State {
     Closed,
 }
 
-/// Who a segment belongs to.
+/// Owner of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) node: NodeId,
@@ -332,7 +332,7 @@ impl Segment {
         self.streams.chunks(2).take(self.used(word::STREAMS, STREAMS_MAX))
     }
 
-    /// How far this owner's subscriptions have read, as far as the table was ever used.
+    /// Rows of this owner's subscriptions, which show how far they have read, as far as the table was ever used.
     pub(super) fn rows(&self) -> impl Iterator<Item = &[Counter]> {
         let used = self.used(word::ROWS, ROWS_MAX);
         if used > ROWS_STEP {
@@ -341,7 +341,7 @@ impl Segment {
         self.rows.iter().take(used)
     }
 
-    /// Whether it has rows that this process could not map: who reads by one of them is taken for one that has not begun to.
+    /// True if it has rows that this process could not map: a reader with one of them is taken for one that has not begun to read.
     pub(super) fn hides_rows(&self) -> bool {
         self.used(word::ROWS, ROWS_MAX) > ROWS_STEP && !self.rows.has_further()
     }
@@ -356,7 +356,8 @@ impl Segment {
         }
     }
 
-    /// Whether its subscriptions read rings by rows that nobody sees, for want of room: who finds none does not wait for them.
+    /// True if its subscriptions read rings by rows that nobody sees, for want of room: a writer that finds none does not wait for
+    /// them.
     pub(super) fn has_unseen(&self) -> bool {
         self.identity[word::UNSEEN].get_published() != 0
     }
@@ -367,8 +368,8 @@ impl Segment {
         self.identity[word::UNSEEN].publish(count);
     }
 
-    /// Whether its owner has never sent, read or watched for nodes. It need not be told of anything: once it begins to, it looks
-    /// at everybody.
+    /// True if its owner has never sent, read or watched for nodes. It need not be told of anything: once it begins to, it looks at
+    /// everybody.
     pub(super) fn is_idle(&self) -> bool {
         self.used(word::SUBSCRIPTIONS, 1) == 0 && self.used(word::STREAMS, 1) == 0
     }
@@ -435,7 +436,7 @@ impl Segment {
         self.identity[word::TICKET].get_published()
     }
 
-    /// What says who came first.
+    /// Key that orders nodes by their arrival.
     pub(super) fn order(&self) -> (u64, u64) {
         (self.ticket(), self.owner.life)
     }

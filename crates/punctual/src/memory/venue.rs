@@ -18,7 +18,7 @@ pub(super) struct Found {
     pub(super) has_died: bool,
 }
 
-/// How far a look goes.
+/// Extent of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Everybody at once, however long it takes: before a node is on the bus.
@@ -29,10 +29,10 @@ pub(super) enum Scope {
     All,
 }
 
-/// What a look came to.
+/// Result of a look.
 #[derive(Default)]
 pub(super) struct Sight {
-    /// Who is there and was not known, dead or alive.
+    /// Nodes that are there and were not known, dead or alive.
     pub(super) found: Vec<Found>,
     /// Lives of nodes of which somebody says that they have ended.
     pub(super) doubtful: Vec<u64>,
@@ -49,16 +49,16 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Looks who is there.
     fn look(&self, scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight;
 
-    /// Whether a node is certainly dead.
+    /// True if a node is certainly dead.
     fn has_died(&self, owner: &Owner) -> bool;
 
-    /// Tells a node to look at us. Whether that reached it.
+    /// Tells a node to look at us. Returns true if that reached it.
     fn introduce(&self, to: &Owner) -> bool;
 
-    /// Tells a node to look whether another has died. Whether that reached it.
+    /// Tells a node to look whether another has died. Returns true if that reached it.
     fn report(&self, to: &Owner, dead: &Owner) -> bool;
 
-    /// Gives a node the descriptor of one of our subscriptions, by its bell and when it began. Whether that reached it.
+    /// Gives a node the descriptor of one of our subscriptions, by its bell and when it began. Returns true if that reached it.
     fn introduce_bell(&self, _to: &Owner, _place: (usize, u64), _event: &EventFd) -> bool {
         true
     }
@@ -99,12 +99,12 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// If this process has no descriptor or no memory left for it.
     fn open_stream(&self, owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError>;
 
-    /// Removes a ring of ours. Who follows it reads it to its end.
+    /// Removes a ring of ours. A subscription that follows it reads it to its end.
     fn remove_stream(&self, id: u64);
 
     /// Removes ourselves.
     fn leave(&self);
 
-    /// What becomes readable when others wake us without our bell.
+    /// The descriptor that becomes readable when others wake us without our bell.
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
 }

@@ -1,4 +1,4 @@
-//! What is known of a node, whatever its medium.
+//! Facts about a node, whatever its medium.
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
@@ -11,7 +11,7 @@ use crate::large::Large;
 use crate::ledger::{Page, PageOwner};
 use crate::seal::Seals;
 
-/// Who is opened.
+/// The node that is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who<'a> {
     pub(crate) node: NodeId,
@@ -26,7 +26,7 @@ pub(crate) struct Who<'a> {
 #[repr(align(64))]
 struct Apart(Counter);
 
-/// What is known of a node, whatever its medium.
+/// Facts about a node, whatever its medium.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) node: NodeId,
@@ -34,7 +34,7 @@ pub(crate) struct About {
     pub(crate) incarnation: u16,
     pub(crate) clock: &'static Clock,
     pub(crate) page: Page,
-    /// Whose page that is.
+    /// Owner of that page.
     pub(crate) owner: PageOwner,
     /// A child that is forked drops what the node has, and tells nobody of it: the node is its parent's.
     pub(crate) maker: Maker,

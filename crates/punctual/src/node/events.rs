@@ -1,7 +1,7 @@
-//! Who comes to a bus and who goes: events for whoever asks.
+//! Nodes that come to a bus and go: events for anybody who asks.
 //!
-//! Whoever drives the engine notes changes while somebody watches, and puts an event for each into the watcher's inbox, as if the
-//! node had sent it a message: so watchers wait, follow and are counted as communicators are.
+//! The thread that drives the engine notes changes while somebody watches, and puts an event for each into the watcher's inbox. It is
+//! as if the node had sent the watcher a message: so watchers wait, follow and are counted as communicators are.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,7 +29,7 @@ const INBOX_SIZE: usize = 1 << 16;
 /// Size of an event as it lies there, bytes: what, bits, size of the name, padding; node; life; name.
 const EVENT_SIZE: usize = 24 + NAME_SIZE_MAX;
 
-/// What became of a node.
+/// Change in a node's presence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeChange {
     /// It is there.
@@ -50,7 +50,7 @@ impl fmt::Display for NodeChange {
     }
 }
 
-/// Which life of a node: drawn at random when it opens. As much of it as the medium tells.
+/// A life of a node: a number drawn at random when the node opens. As much of it as the medium tells.
 ///
 /// Memory tells all 64 bits: no two lives are alike. UDP and Ethernet carry 16 in every frame: of 65,536 lives of a node two
 /// have one number.
@@ -58,7 +58,7 @@ impl fmt::Display for NodeChange {
 pub struct NodeLife {
     /// The bits that are known, the lowest first.
     pub value: u64,
-    /// How many that are: 64 or 16.
+    /// Number of these bits: 64 or 16.
     pub bits: u32,
 }
 
@@ -71,11 +71,11 @@ impl fmt::Display for NodeLife {
 /// A node came or went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEvent {
-    /// What it did.
+    /// The change in its presence.
     pub change: NodeChange,
     /// The node.
     pub node: NodeId,
-    /// Which life of it.
+    /// The life of that node.
     pub life: NodeLife,
     /// Its name, where the medium tells: in memory.
     pub name: Option<String>,
@@ -237,7 +237,7 @@ impl NodeEvents {
                 }
                 let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
                 let _found_or_late = subscription.wait_for(Some(deadline), |subscription| {
-                    // What was found is not looked at again by who waits.
+                    // Anything found here is not looked at again by the waiting thread.
                     let _no_message = subscription.poll(1, |_| {});
                     let streams = subscription.streams();
                     streams.look_for_nodes();
@@ -302,14 +302,14 @@ impl Drop for WireWatcher {
     }
 }
 
-/// Who watches, and what they were told.
+/// The watchers, and what they were told.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<Watched>);
 
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     inboxes: Vec<Arc<Inbox>>,
-    /// Who is there, as far as watchers were told: the medium has forgotten who has gone.
+    /// Nodes that are there, as far as watchers were told: the medium has forgotten nodes that have gone.
     present: Vec<(u16, NodeEvent)>,
 }
 

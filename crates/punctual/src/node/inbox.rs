@@ -12,7 +12,7 @@ use punctual_proto::{Port, Stamps, Target};
 use crate::engine::{Bell, PrivateBell, ring};
 use crate::ledger::{Count, Page, RowCount};
 
-/// What the receiving side knows of a message besides its frame.
+/// Facts that the receiving side knows of a message besides its frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     /// When the thread that read it last woke, 0 if it has not slept since the frame before; and when it read it.
@@ -55,7 +55,7 @@ pub(crate) struct Inbox {
     pub(crate) monitors: bool,
     /// Its row in the node's page of counters.
     pub(crate) row: usize,
-    /// What it holds, bytes.
+    /// Its capacity, bytes.
     pub(crate) size: usize,
     writer: Mutex<RingWriter>,
     /// Up to where its owner has read.
@@ -65,7 +65,7 @@ pub(crate) struct Inbox {
     /// Its owner waits for the engine: ring the engine's bell too.
     pub(crate) leads: Leading,
     closed: Flag,
-    /// What its owner sends to everybody at its own port is not for itself.
+    /// Messages that its owner sends to everybody at its own port are not for itself.
     ignores_own: Flag,
     /// The group in which its owner's messages are sealed, and 1; 0 = in the node's.
     seals_in: Counter,
@@ -77,7 +77,7 @@ pub(crate) struct Inbox {
     listed: Counter,
 }
 
-/// Whether a communicator waits for the engine. Raised and lowered by its owner, read by who rings.
+/// Flag that says whether a communicator waits for the engine. Raised and lowered by its owner, read by who rings.
 #[derive(Debug, Default)]
 pub(crate) struct Leading(Counter);
 
@@ -150,7 +150,7 @@ impl Inbox {
         page.count(Count::ClosedUnread).add(1);
     }
 
-    /// How often.
+    /// Number of messages that its owner did not believe.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }
@@ -159,7 +159,7 @@ impl Inbox {
         self.listed.publish(listed.into());
     }
 
-    /// Whether who leaves the leadership would find it.
+    /// True if a thread that leaves the leadership would find it.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.get_published() != 0
     }
@@ -169,7 +169,7 @@ impl Inbox {
         InboxReader { ring: RingReader::from_start(self.memory.clone()) }
     }
 
-    /// Whether a message for this target is for it.
+    /// True if a message for this target is for it.
     pub(crate) fn takes(&self, target: Target) -> bool {
         self.monitors || target.includes_port(self.port)
     }
@@ -214,7 +214,7 @@ impl Inbox {
         self.closed.raise();
     }
 
-    /// Whether a message of this size would find room now.
+    /// True if a message of this size would find room now.
     pub(crate) fn has_room(&self, size: usize) -> bool {
         let mut writer = self.writer();
         writer.claim_held(CIRCUMSTANCES_SIZE + size, &mut || self.cursor.get_published()).is_ok()
@@ -245,7 +245,7 @@ pub(crate) struct InboxReader {
 }
 
 impl InboxReader {
-    /// Whether there is a message.
+    /// True if there is a message.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.ring.has_news()

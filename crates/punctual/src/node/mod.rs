@@ -47,7 +47,7 @@ use receiving::Receiving;
 use registry::Registry;
 use sending::Sending;
 
-/// How often housekeeping is done while somebody waits.
+/// Interval of housekeeping while somebody waits.
 pub(crate) const HOUSEKEEPING_EVERY: Duration = SLEEP_MAX;
 
 /// Why a communicator could not be bound.
@@ -61,7 +61,7 @@ pub enum BindError {
     TooMany,
     /// The node's communicators read as many rings in memory as they can, counted for each: bind it at another node.
     TooManyRings {
-        /// How many.
+        /// The maximum number.
         most: usize,
     },
     /// This way of waiting cannot wait for this bus: the kernel's media ring no doorbell, and memory raises no signal. Take
@@ -138,7 +138,7 @@ fn own_descriptors(receive: &dyn Receive, name: &str) -> Result<[Option<OwnedFd>
 #[derive(Clone)]
 pub struct Node(Presence);
 
-/// What a node is on its medium.
+/// Presence of a node on its medium.
 #[derive(Clone, Debug)]
 enum Presence {
     /// On a kernel's.
@@ -245,7 +245,7 @@ impl Node {
         self.about().node
     }
 
-    /// What its pages say of whose they are.
+    /// The owner that its pages name.
     pub(crate) fn page_owner(&self) -> &PageOwner {
         &self.about().owner
     }
@@ -260,12 +260,12 @@ impl Node {
         self.about().large.message_size_max(self.about().payload_size_max)
     }
 
-    /// Whether its medium is memory.
+    /// True if its medium is memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.0, Presence::Memory(_))
     }
 
-    /// Whether what was altered on its way is found out: by the check value of a kernel's medium, or by a seal.
+    /// True if an alteration on the way is found out: by the check value of a kernel's medium, or by a seal.
     pub(crate) fn has_check(&self) -> bool {
         !self.is_in_memory() || self.about().seals.is_some()
     }
@@ -376,7 +376,7 @@ impl Node {
         descriptors.iter().flatten().map(AsFd::as_fd)
     }
 
-    /// What became of every message, as of now.
+    /// Outcome of every message, as of now.
     pub fn ledger(&self) -> Ledger {
         match &self.0 {
             Presence::Memory(streams) => streams.count_nodes(),
@@ -394,8 +394,8 @@ impl Node {
         }
     }
 
-    /// Who joins the bus, leaves it, or dies; those who are there come first, as joined. Waits as `wake` says. Nodes of which
-    /// nobody asks this spend nothing on it.
+    /// Events of nodes that join the bus, leave it, or die; nodes that are there already come first, as joined. Waits as `wake` says.
+    /// Nodes of which nobody asks this spend nothing on it.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a frame leaves its sender's reach: copied into memory of our own, and its seal looked at there.
+//! Frames leave their sender's reach: each is copied into memory of our own, and its seal is looked at there.
 
 use punctual_machine::block;
 use punctual_proto::frame::HEADER_SIZE;
@@ -11,7 +11,7 @@ use crate::engine::Arrival;
 use crate::ledger::Count;
 use crate::seal::{NodeOpener, Seals};
 
-/// What counts the frames, and the rings of publications, that a seal or its lack forbids to believe.
+/// Counter of the frames, and of the rings of publications, that a seal or its lack forbids to believe.
 pub(crate) fn count_of(refusal: Refusal) -> Count {
     match refusal {
         Refusal::Unsealed => Count::SealMissing,
@@ -23,7 +23,7 @@ pub(crate) fn count_of(refusal: Refusal) -> Count {
     }
 }
 
-/// Who looks behind the seals of arriving frames.
+/// The party that looks behind the seals of arriving frames.
 #[derive(Debug)]
 pub(super) enum Guard {
     /// The bus is not sealed: whoever seals means another.
@@ -35,7 +35,7 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// Whether what has arrived may be read where it lies: its seal was looked at there, or it has none, as it must be.
+    /// True if an arrived frame may be read where it lies: its seal was looked at there, or it has none, as it must be.
     #[inline]
     pub(super) fn lets_read(&self, header: &Header) -> bool {
         match self {
@@ -103,7 +103,7 @@ fn write_head(bytes: &mut [u8], header: &Header, stamps: Option<Stamps>) {
     }
 }
 
-/// What stands before a message in an inbox: there it needs no seal any more.
+/// Writes the prefix of a message in an inbox: there it needs no seal any more.
 pub(super) fn write_prefix<'a>(bytes: &'a mut [u8; PREFIX_SIZE_MAX], arrival: &Arrival<'_>) -> &'a [u8] {
     let header = Header { sealed: false, ..*arrival.header };
     write_head(bytes, &header, arrival.stamps);

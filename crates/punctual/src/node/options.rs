@@ -1,4 +1,4 @@
-//! What a user chooses: the bus, the node, the communicator. One `match` turns it into an engine.
+//! The user's choice of bus, node and communicator. One `match` turns it into an engine.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -34,15 +34,15 @@ pub enum Bus {
     Datagram(DatagramOptions),
     /// Hosts on one Ethernet segment, over raw frames. Needs `CAP_NET_RAW`; one node per interface.
     Packet(PacketBusOptions),
-    /// What somebody else's medium reaches.
+    /// Nodes that somebody else's medium reaches.
     Adapted(Arc<dyn Adapter>),
     /// Any of them, with a seal on every frame.
     Sealed {
         /// The medium.
         bus: Box<Bus>,
-        /// Who may speak.
+        /// Keys whose holders may speak.
         keys: Keys,
-        /// What the bus is called under the seal, if that is not what the medium tells.
+        /// Name of the bus under the seal, if it is not the one that the medium tells.
         name: Option<String>,
     },
 }
@@ -58,7 +58,7 @@ impl Bus {
         Self::Shared(SharedOptions::new(name))
     }
 
-    /// The same for all users in a group: whoever opens it must be in that group. What members can do to each other:
+    /// The same for all users in a group: whoever opens it must be in that group. For what members can do to each other, see
     /// `docs/shared-memory.md`, *Limits*.
     pub fn shared_with_group(name: &str, group: u32) -> Self {
         Self::Shared(SharedOptions { sharing: Sharing::Group(group), ..SharedOptions::new(name) })
@@ -106,7 +106,7 @@ impl Bus {
         }
     }
 
-    /// What seals this bus needs, if any, and the medium itself.
+    /// The seals that this bus needs, if any, and the medium itself.
     fn unseal(&self) -> Result<(&Self, Option<Seals>), OpenError> {
         let Self::Sealed { bus, keys, name } = self else { return Ok((self, None)) };
         let learns_from_frames = matches!(**bus, Self::Datagram(_) | Self::Packet(_) | Self::Adapted(_));
@@ -114,7 +114,7 @@ impl Bus {
         Ok((bus, Some(Seals::new(keys, &bound, learns_from_frames))))
     }
 
-    /// What every seal of this bus is bound to: the kind of medium, and what all nodes on it call it alike. See
+    /// Identity to which every seal of this bus is bound: the kind of medium, and the name that all nodes on it have for it alike. See
     /// `docs/sealing.md`, *What is bound*.
     fn identity(&self, name: Option<&str>) -> Result<String, OpenError> {
         let adapted;
@@ -179,9 +179,9 @@ impl NodeOptions {
         self
     }
 
-    /// Sends messages of up to so many bytes, 64 MiB at the most, and takes them from others. What is larger than a frame is cut
-    /// into fragments, each a frame of its own: a message is delivered whole, or counted as lost ([`crate::Ledger::large_lost`]).
-    /// Those who are to hear such messages ask for it too; to others their fragments are refused, and counted.
+    /// Sends messages of up to so many bytes, 64 MiB at the most, and takes them from others. A message that is larger than a frame is
+    /// cut into fragments, each a frame of its own. It is delivered whole, or counted as lost ([`crate::Ledger::large_lost`]). Those
+    /// who are to hear such messages ask for it too; to others their fragments are refused, and counted.
     ///
     /// Messages in the making take memory for four of the largest at most, for all communicators of the node together. See
     /// `docs/large.md`.
@@ -301,9 +301,9 @@ impl NodeOptions {
 /// A communicator to be bound.
 #[derive(Clone, Debug, Default)]
 pub struct CommunicatorOptions {
-    /// How it waits.
+    /// Its way of waiting.
     pub wake: Wake,
-    /// Whether its messages carry stamps, so that their receivers know where their time went.
+    /// True if its messages carry stamps, so that their receivers know where their time went.
     pub stamps: bool,
     /// Messages whose stages are kept for [`crate::Communicator::recorded`].
     pub recorded: usize,

@@ -1,4 +1,4 @@
-//! Who reads messages where they lie, while the engine's receiving half is held for it.
+//! Reader of messages where they lie, while the engine's receiving half is held for it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use punctual_machine::counter::Counter;
 use punctual_proto::Address;
 
-/// Who is shown messages, in place of a landing.
+/// A reader to which messages are shown, in place of a landing.
 pub(crate) struct Reader<'a> {
     show: &'a mut dyn FnMut(Address, &[u8]),
     /// Messages that it still wants before others have their turn.
     left: usize,
-    /// What it panicked with. It is shown no more, and the engine's turn ends as any other.
+    /// Payload of the reader's panic, once it has panicked. It is shown no more, and the engine's turn ends as any other.
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many more it wants. Panics on if it has panicked.
+    /// Returns the number of messages that it still wants. Panics on if it has panicked.
     pub(crate) fn finish(self) -> usize {
         match self.panic {
             Some(panic) => resume_unwind(panic),
@@ -78,7 +78,7 @@ impl HoldingThread {
         self.0.set(0);
     }
 
-    /// Whether this thread has it.
+    /// True if this thread has it.
     pub(crate) fn is_this(&self) -> bool {
         self.0.get() == this_thread()
     }

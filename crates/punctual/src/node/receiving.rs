@@ -30,7 +30,7 @@ const BATCH: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Landing {
     pub(crate) buffer: Vec<u8>,
-    /// What landed last: it stays, as the next message mostly differs in little.
+    /// The message that landed last: it stays, as the next message mostly differs in little.
     last: Option<Found>,
     /// Something has landed since the last look for a message.
     pub(crate) has_landed: bool,
@@ -50,7 +50,7 @@ impl Landing {
         self.has_landed = true;
     }
 
-    /// What has landed is a fragment of a message.
+    /// True if the landed message is a fragment of a message.
     #[inline]
     pub(crate) fn is_fragment(&self) -> bool {
         self.last.as_ref().is_some_and(|found| found.header.kind == Kind::Fragment)
@@ -79,7 +79,7 @@ impl Landing {
         Some((found, bytes))
     }
 
-    /// What was taken out lands again.
+    /// A message that was taken out lands again.
     pub(crate) fn put_back(&mut self, (found, bytes): (Found, Vec<u8>)) {
         drop(self.forget());
         self.last = Some(found);
@@ -100,7 +100,7 @@ impl Landing {
     }
 }
 
-/// What is known of a message that landed; its payload is in the buffer.
+/// Facts about a message that landed; its payload is in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) header: Header,
@@ -176,7 +176,7 @@ impl Receiving {
         }
         self.restless = seen > 0;
         if newcomers && let Some(mut sending) = core.try_sending() {
-            // Who has just joined may want an answer.
+            // A node that has just joined may want an answer.
             sending.housekeep(core, core.about.clock.now());
         }
         seen
@@ -237,7 +237,7 @@ impl Receiving {
         self.receive.look_everywhere();
     }
 
-    /// Whether the engine has something, or its bell must not be slept on.
+    /// True if the engine has something, or its bell must not be slept on.
     pub(crate) fn is_ready(&self) -> bool {
         self.receive.is_ready()
     }
@@ -271,7 +271,7 @@ impl Receiving {
     }
 }
 
-/// What whoever drives the engine waits for.
+/// Condition that the thread that drives the engine waits for.
 struct EngineCondition<'a> {
     core: &'a Core,
     receiving: &'a mut Receiving,
@@ -291,7 +291,7 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn timeout(&mut self) -> Option<Duration> {
-        // Who reads the account while this thread sleeps finds all losses under their causes.
+        // A user who reads the account while this thread sleeps finds all losses under their causes.
         if self.core.unsettled.get() == 1 {
             self.receiving.settle(self.core);
         }
@@ -383,7 +383,8 @@ impl Desk<'_, '_> {
             && self.ports.has_monitors
             && kind.is_numbered()
         {
-            // Who sent it was never believed to be there, and has no account: for one who wants to see all, it is lost all the same.
+            // The sender was never believed to be there, and has no account: for a monitor, which wants to see all, the message is lost
+            // all the same.
             page.count(Count::LostRefused).add_alone(1);
         }
     }
@@ -394,7 +395,7 @@ impl Desk<'_, '_> {
         }
         match header.target.port {
             Some(port) => port == self.own.port,
-            // Who waits for events of nodes stands in no list.
+            // A watcher that waits for events of nodes stands in no list.
             None => self.ports.inboxes.len() == 1 && !self.own.port.is_reserved(),
         }
     }

@@ -1,4 +1,4 @@
-//! Who is at a node: its communicators, and which of them wait for whom.
+//! Communicators at a node, and which of them wait for whom.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ pub(crate) struct Registry {
     pub(super) has_event_loops: Flag,
 }
 
-/// Who waits while nobody drives the engine, or somebody else does.
+/// Communicators that wait while nobody drives the engine, or somebody else does.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Followers that wait for the leader to leave.
@@ -76,7 +76,7 @@ impl Registry {
         listed
     }
 
-    /// Whether somebody may wait for the leader to leave.
+    /// True if somebody may wait for the leader to leave.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         // The version counts binds and closes: one bind and no close is one communicator.

@@ -25,11 +25,11 @@ pub(crate) struct Sending {
     ports: Ports,
     /// The message in the making, where it is not made in the engine.
     staged: Vec<u8>,
-    /// What the claim in the making needs when it is committed.
+    /// Data that the claim in the making needs when it is committed.
     open: Option<Open>,
     unique: UniqueStamps,
     sealer: Option<NodeSealer>,
-    /// What communicators of this node send each other is sealed too, …
+    /// Traffic between communicators of this node is sealed too, …
     seals_local: bool,
     /// … and then is a stream of its own: its next number.
     local_sequence: u32,
@@ -330,7 +330,7 @@ impl Sending {
         self.transmit.commit();
     }
 
-    /// Whether all of this node that it is for had room.
+    /// Returns true if all inboxes of this node that the message is for had room.
     fn deliver_here(&mut self, core: &Core, source: &Inbox, open: &Open) -> bool {
         let sealed = open.sealed && self.seals_local;
         let open = &Open { sealed, ..*open };
@@ -364,7 +364,7 @@ impl Sending {
         if self.behind.get() != is_behind {
             self.behind.set(is_behind);
             if is_behind != 0 {
-                // Who sleeps until the next housekeeping tries again before.
+                // A thread that sleeps until the next housekeeping tries again before that.
                 ring(&*self.bell);
             }
         }

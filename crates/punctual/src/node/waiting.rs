@@ -1,4 +1,4 @@
-//! How long a component may sleep.
+//! Limit of a component's sleep.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Core;
 /// The pause before the next try where the medium had no room. A link of 1 Gbit/s takes twice as long to empty a usual socket's buffer.
 pub(super) const CATCH_UP_EVERY: Duration = Duration::from_millis(1);
 
-/// How long a waiter may sleep: until the deadline, never past the next housekeeping, and not for long while frames wait to be sent.
+/// Limit of a waiter's sleep: until the deadline, never past the next housekeeping, and not for long while frames wait to be sent.
 pub(crate) struct Limit<'a> {
     core: &'a Core,
     deadline: Option<Ticks>,
@@ -35,7 +35,7 @@ impl<'a> Limit<'a> {
         self.core.about.clock.duration(timeout)
     }
 
-    /// Whether the sleep that began last was to end with the housekeeping, not with a caller's deadline.
+    /// True if the sleep that began last was to end with the housekeeping, not with a caller's deadline.
     pub(crate) fn is_the_nodes(&self) -> bool {
         !self.is_deadline
     }

@@ -1,4 +1,4 @@
-//! What ends a subscription's waits.
+//! Events that end a subscription's waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Nudges {
         Self { count: Arc::default(), streams, bell }
     }
 
-    /// How many there were.
+    /// Number of nudges so far.
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count.get_published()
@@ -31,14 +31,14 @@ impl Nudges {
 
     /// Ends the wait, or the next one.
     pub(crate) fn nudge(&self) {
-        // What its sender did before is seen by whoever sees the nudge.
+        // Everything that its sender did before is seen by a thread that sees the nudge.
         sender_fence();
         self.count.add(1);
         Images::ring(&self.streams, self.bell);
     }
 }
 
-/// Whether there may be something, for who is about to sleep.
+/// Tells a thread that is about to sleep whether there may be something.
 pub(super) struct News<'a> {
     pub(super) images: &'a Images,
     pub(super) nudges: &'a Nudges,

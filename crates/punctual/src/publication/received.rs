@@ -1,4 +1,4 @@
-//! What is known of a message that was taken, and why none was.
+//! Facts about a message that was taken, or the reason why none was.
 
 use std::fmt;
 
@@ -31,10 +31,10 @@ impl fmt::Display for TakeError {
 
 impl std::error::Error for TakeError {}
 
-/// What is known of a message that was copied into the caller's buffer.
+/// Facts about a message that was copied into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
     /// Its number in its publication, from 0.
     pub sequence: u64,
@@ -58,7 +58,7 @@ impl Received {
     }
 }
 
-/// What was received last.
+/// The message that was received last.
 #[derive(Debug)]
 pub(super) struct Taken {
     /// It is read where it was written: moving it costs as much as receiving it.

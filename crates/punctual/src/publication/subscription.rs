@@ -31,7 +31,7 @@ const FIRST_GLANCES: u32 = 16;
 /// A subscription to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SubscriptionOptions {
-    /// How it waits: any way but by signal.
+    /// Its way of waiting: any but by signal.
     pub wake: Wake,
 }
 
@@ -65,7 +65,7 @@ pub struct Subscription {
     ignored: Option<Address>,
 }
 
-/// What a wait came to.
+/// Outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait<T> {
     Found(T),
@@ -134,8 +134,8 @@ impl Subscription {
 
     /// Shows at most `limit` messages to `f`, where they lie; never waits. Returns how many were delivered.
     ///
-    /// What `f` reads of a message it may believe once [`StreamMessage::copy_to`] or [`StreamMessage::is_intact`] said so. If
-    /// `f` panics, the messages before that one were delivered, and it comes again.
+    /// `f` may believe what it reads of a message once [`StreamMessage::copy_to`] or [`StreamMessage::is_intact`] said so. If `f`
+    /// panics, the messages before that one were delivered, and it comes again.
     #[inline]
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
         self.disarm();
@@ -145,7 +145,8 @@ impl Subscription {
         })
     }
 
-    /// Shows one message to `f`, if there is one; never waits. What `f` made of it, whether or not it was overwritten meanwhile.
+    /// Shows one message to `f`, if there is one; never waits. Returns what `f` made of it, whether or not it was overwritten
+    /// meanwhile.
     pub(crate) fn poll_one<R>(&mut self, f: impl for<'a> FnOnce(&'a StreamMessage<'a>) -> R) -> Option<R> {
         self.disarm();
         let (mut f, mut made) = (Some(f), None);
@@ -179,12 +180,12 @@ impl Subscription {
         self.images.name_of(node)
     }
 
-    /// What ends its waits.
+    /// The nudges that end its waits.
     pub(crate) fn nudges(&self) -> &Nudges {
         &self.nudges
     }
 
-    /// Reads nothing any more, and is no reader to anybody. How many messages are there that nobody has had.
+    /// Reads nothing any more, and is no reader to anybody. Returns the number of messages that are there and that nobody has had.
     pub(crate) fn close(&mut self) -> u64 {
         self.disarm();
         self.images.close()
@@ -196,26 +197,26 @@ impl Subscription {
         self.pause_at = instant;
     }
 
-    /// What has to be done from time to time, if it is time.
+    /// Does what has to be done from time to time, if it is time.
     pub(crate) fn keep_house(&mut self) {
         self.images.housekeep(self.clock.now());
     }
 
-    /// Whether it was nudged since this was last asked.
+    /// True if it was nudged since this was last asked.
     #[inline]
     pub(crate) fn take_nudge(&mut self) -> bool {
         let count = self.nudges.count();
         std::mem::replace(&mut self.nudges_seen, count) != count
     }
 
-    /// What was received last, and whom it was for.
+    /// The message that was received last, and its target.
     #[inline]
     pub(crate) fn last(&self) -> (&Received, Target) {
         (&self.taken.received, self.taken.target)
     }
 
     /// Takes the oldest message of one of its publications into `buffer`, which grows as it must; never waits. One that was put
-    /// together comes without another copy, in its own memory. Whether there was one: [`Self::last`].
+    /// together comes without another copy, in its own memory. Returns true if there was one, described by [`Self::last`].
     #[inline]
     pub(crate) fn take_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
         self.disarm();
@@ -255,7 +256,7 @@ impl Subscription {
         self.take(buffer)
     }
 
-    /// Whether there may be a message, or something else to look after.
+    /// True if there may be a message, or something else to look after.
     pub(crate) fn is_ready(&self) -> bool {
         self.images.is_ready() || self.nudges.count() != self.nudges_seen
     }
@@ -313,7 +314,7 @@ impl Subscription {
         self.take_into(buffer).map(|()| self.taken.received)
     }
 
-    /// What was taken: [`Self::last`].
+    /// The message that was taken: [`Self::last`].
     #[inline]
     pub(crate) fn take_into(&mut self, buffer: &mut [u8]) -> Result<(), TakeError> {
         let mut outcome = Err(TakeError::Empty);
@@ -327,8 +328,8 @@ impl Subscription {
         if taken { Ok(()) } else { outcome }
     }
 
-    /// Takes the oldest message of one of its publications, if `copy` has copied it, and says how many bytes that were. Whether it
-    /// has.
+    /// Takes the oldest message of one of its publications, if `copy` has copied it, and says how many bytes that were. Returns true if
+    /// it has copied it.
     #[inline]
     fn take_with(&mut self, mut copy: impl FnMut(&StreamMessage<'_>) -> Option<usize>) -> bool {
         let Self { images, taken, .. } = self;
@@ -406,14 +407,14 @@ impl Subscription {
         }
     }
 
-    /// Whether a wait begins with a look at all publications, or with glances at the busy one and a few others. A full look at many
-    /// takes so long that an answer comes meanwhile, and waits for its end.
+    /// True if a wait begins with a look at all publications, false if with glances at the busy one and a few others. A full look at
+    /// many takes so long that an answer comes meanwhile, and waits for its end.
     #[inline]
     fn begins_with_full_look(&self) -> bool {
         !self.images.are_many() || !self.waiter.spins_first() || self.glances_first()
     }
 
-    /// Whether one of the first glances finds something.
+    /// True if one of the first glances finds something.
     fn glances_first(&self) -> bool {
         let mut from = 0;
         (0..FIRST_GLANCES).any(|_| {
@@ -425,7 +426,7 @@ impl Subscription {
         })
     }
 
-    /// Waits a little, or until there is something. Whether the deadline has passed.
+    /// Waits a little, or until there is something. Returns true if the deadline has passed.
     fn wait(&mut self, deadline: Option<Ticks>) -> bool {
         let (mut limit, mut is_deadline) = (HOUSEKEEPING_EVERY, false);
         self.looks = self.looks.wrapping_add(1);

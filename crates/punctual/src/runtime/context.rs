@@ -1,4 +1,4 @@
-//! What a task can ask of the worker that polls it.
+//! Calls of a task to the worker that polls it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -70,7 +70,7 @@ impl Drop for Place {
     }
 }
 
-/// Which worker of this runtime the thread is, if it is one.
+/// Index of the worker of this runtime that the thread is, if it is one.
 pub(super) fn worker_of(shared: &Shared) -> Option<usize> {
     let is_own = |of: &Shared| std::ptr::eq(of, shared);
     // A thread that ends has none any more.
@@ -116,7 +116,7 @@ pub fn take_over(request: Request) {
     }
 }
 
-/// Whether the deadline of the calling task's request cannot be met, in a class that sheds: answer that, and do no more.
+/// True if the deadline of the calling task's request cannot be met, in a class that sheds: answer that, and do no more.
 #[must_use]
 pub fn is_shed() -> bool {
     TURN.get().is_some_and(|turn| turn.is_shed)
@@ -142,8 +142,7 @@ pub async fn yield_if_due() {
     }
 }
 
-/// Whether the poll that this thread is in has lasted for the runtime's turn. Outside of the runtime's tasks nobody knows: then it
-/// has.
+/// True if the poll that this thread is in has lasted for the runtime's turn. Outside of the runtime's tasks nobody knows: then it has.
 pub(super) fn is_due() -> bool {
     let Some(turn) = TURN.get() else { return true };
     let now = WORKER.with_borrow(|worker| worker.as_ref().map(|(shared, _)| shared.now()));
@@ -193,10 +192,10 @@ fn looks(mut is_ready: impl FnMut() -> bool, patience: Nanos) -> bool {
 /// `block_in_place` is for that.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let worker = WORKER.with_borrow(Clone::clone).filter(|(shared, _)| !shared.is_hosted);
-    // Who is no worker has been replaced already; who is in no poll is, and has other things to go on with.
+    // A thread that is no worker has been replaced already; a worker that is in no poll has other things to go on with.
     let (Some((shared, index)), Some(turn)) = (worker, TURN.get()) else { return work() };
     TURN.set(None);
-    // What the work wakes comes to the worker from elsewhere.
+    // Tasks that the work wakes come to the worker from elsewhere.
     let place = WORKER.take();
     shared.awake.leave();
     let replaced = worker::replace(&shared, index).then(|| shared.now());

@@ -26,7 +26,7 @@ fn longest(bucket: usize) -> u64 {
     if bucket < PARTS as usize { bucket as u64 } else { ((u64::from(PARTS) + part + 1) << doublings) - 1 }
 }
 
-/// How often times of each size came.
+/// Histogram of times: how often each size came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -39,7 +39,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many of each size, added to those of others.
+    /// Adds the counts of each size to those of others.
     pub(super) fn add(&mut self, buckets: &[Counter]) {
         self.counts
             .iter_mut()
@@ -47,13 +47,13 @@ impl Histogram {
             .for_each(|(count, bucket)| *count = count.saturating_add(bucket.get()));
     }
 
-    /// How many times there are.
+    /// Count of all times in the histogram.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// How many are shorter than a limit: exact where it is a power of two, else some of an eighth less may be missing.
+    /// Count of times shorter than a limit: exact where it is a power of two, else some of an eighth less may be missing.
     #[must_use]
     pub fn count_below(&self, limit: Nanos) -> u64 {
         self.counts[..bucket(limit.0)].iter().fold(0, |sum: u64, count| sum.saturating_add(*count))

@@ -6,7 +6,7 @@ use punctual_proto::classes::{ClassOptions, ClassesError, Next, Oldest, Policy, 
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::task::Task;
 
-/// What a poll came to, to be counted, and taken off what its class is owed.
+/// Outcome of a poll, to be counted, and taken off the time that its class is owed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
     pub(super) next: Next,
@@ -14,7 +14,7 @@ pub(super) struct Charge {
     pub(super) ran: Nanos,
     /// Its class has been charged.
     pub(super) is_charged: bool,
-    /// What its task is called.
+    /// Name of its task.
     pub(super) name: &'static str,
     /// From the wake to the poll.
     pub(super) delay: Nanos,

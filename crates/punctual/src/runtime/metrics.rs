@@ -1,4 +1,4 @@
-//! What a runtime has done, read at any time by anybody, and what is wrong with it in words.
+//! Metrics of a runtime, read at any time by anybody, and its faults in words.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct Metrics {
     pub tasks: usize,
     /// Tasks that ended by a panic.
     pub panics: u64,
-    /// What waiting for descriptors came to.
+    /// Figures of waiting for descriptors.
     pub reactor: ReactorMetrics,
     /// By worker, those of lanes first.
     pub workers: Vec<WorkerMetrics>,
@@ -30,7 +30,7 @@ pub struct Metrics {
     pub classes: Vec<ClassMetrics>,
 }
 
-/// What waiting for descriptors came to.
+/// Figures of waiting for descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactorMetrics {
     /// Descriptors that tasks wait for.
@@ -39,14 +39,14 @@ pub struct ReactorMetrics {
     pub activations: u64,
     /// Descriptors that were reported.
     pub events: u64,
-    /// How long waking their tasks took.
+    /// Time that waking their tasks took.
     pub took: Nanos,
 }
 
-/// What one worker did.
+/// Activity of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerMetrics {
-    /// What the kernel says of its thread, which is another one after each [`super::blocking`].
+    /// The kernel's figures for its thread, which is another one after each [`super::blocking`].
     pub thread: ThreadMetrics,
     /// Tasks that it polled.
     pub polls: u64,
@@ -68,7 +68,7 @@ pub struct WorkerMetrics {
     pub woken_from_elsewhere: u64,
     /// Waits for a line that another thread had.
     pub lock_waits: u64,
-    /// How long they were together.
+    /// Total time of these waits.
     pub lock_wait: Nanos,
     /// Polls that lasted longer than [`super::RuntimeOptions::long_poll`].
     pub long_polls: u64,
@@ -76,7 +76,7 @@ pub struct WorkerMetrics {
     pub long_polls_by_task: Vec<LongPolls>,
 }
 
-/// What the kernel says of a thread.
+/// The kernel's figures for a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadMetrics {
     /// The kernel's number of it; 0 for none.
@@ -91,7 +91,7 @@ pub struct ThreadMetrics {
     pub switches_involuntary: u64,
 }
 
-/// What one class had.
+/// Figures of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassMetrics {
     /// Tasks that wait for a worker now. While a poll keeps that, some are not in its line yet: the next two leave these out.
@@ -116,10 +116,10 @@ pub struct ClassMetrics {
     pub floor_permille: u32,
 }
 
-/// Whose counters they are.
+/// Owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeOwner {
-    /// What the runtime is called ([`super::RuntimeOptions::name`]).
+    /// Name of the runtime ([`super::RuntimeOptions::name`]).
     pub name: String,
     /// Its process.
     pub process: ProcessIdentity,
@@ -145,7 +145,7 @@ impl Metrics {
     /// Of a process, or of this one.
     pub(super) fn of(view: View<'_>, process: Option<&ProcessIdentity>) -> Self {
         let now = view.time();
-        // What the kernel says of threads is known by their numbers here.
+        // The kernel's figures for threads are known by the threads' numbers here.
         let process = match process {
             None => Some("self".to_owned()),
             Some(process) => process.pid_here().map(|pid| pid.to_string()),
@@ -167,7 +167,7 @@ impl Metrics {
         }
     }
 
-    /// What was done since an earlier reading of the same runtime.
+    /// Work that was done since an earlier reading of the same runtime.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let workers = self.workers.iter().zip(&earlier.workers).map(|(now, before)| now.since(before));
@@ -190,8 +190,8 @@ impl Metrics {
         (u128::from(own) * 1_000 / u128::from(all.max(1))) as u64
     }
 
-    /// What is wrong, the cause of others first. Parts are of [`Self::time`], so a fault of now hardly shows in a reading since the
-    /// start: take the difference of two. Where that time is not known, no part of it is named.
+    /// Faults, the cause of others first. Parts are of [`Self::time`], so a fault of now hardly shows in a reading since the start:
+    /// take the difference of two. Where that time is not known, no part of it is named.
     #[must_use]
     pub fn verdicts(&self) -> Vec<Verdict> {
         let share = |time: Nanos| {
@@ -266,19 +266,19 @@ const NAMED_MAX: usize = 3;
 /// A task that waits so long for its turn is starved, whatever its class.
 const STARVED: Nanos = Nanos::from_millis(1_000);
 
-/// What is wrong with a runtime.
+/// A fault of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Workers wait for a lock whose holder is off the processor.
     Convoy {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// Thousandths of the time in which it waited.
         permille: u64,
     },
     /// A worker could run and has no processor.
     CpuStarvation {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// Thousandths of the time in which it waited.
         permille: u64,
@@ -544,8 +544,8 @@ mod tests {
         LongPolls { name: name.to_owned(), class: 7, count, ran: Nanos(ms * 1_000_000) }
     }
 
-    /// Goal: a long poll is named in the time in which it was, and in no later one. Who kept workers longest comes first: the
-    /// longest poll may be that of a task whose worker had no processor meanwhile.
+    /// Goal: a long poll is named in the time in which it was, and in no later one. The kind of task that kept workers longest comes
+    /// first: the longest poll may be that of a task whose worker had no processor meanwhile.
     #[test]
     fn long_polls_are_of_their_time() {
         let reading = |workers: [(u64, &[LongPolls]); 2]| {
@@ -594,7 +594,7 @@ mod tests {
         assert!(metrics.switches_voluntary + metrics.switches_involuntary > 0 || metrics.ran > Nanos(0));
         let nobody = ThreadMetrics { number: u64::MAX, ..ThreadMetrics::default() };
         assert_eq!(ThreadMetrics::of("self", u64::MAX), nobody);
-        // Whoever took its place has begun since.
+        // A thread that took its place has begun since.
         assert_eq!(metrics.since(ThreadMetrics { ran: Nanos::NEVER, ..nobody }), metrics);
     }
 }

@@ -221,7 +221,7 @@ impl Handle {
         unpoisoned(self.shared.registry.lock()).len()
     }
 
-    /// What it has done since it started.
+    /// Work that it has done since it started.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.shared.page.view(), None)

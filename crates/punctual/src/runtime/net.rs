@@ -34,7 +34,7 @@ impl<T: AsFd> Io<T> {
         Ok(Self { io, source, number, shared, in_row: Default::default() })
     }
 
-    /// Whether others have their turn first: after many calls in a row, if the task's turn is over.
+    /// True if others have their turn first: after many calls in a row, if the task's turn is over.
     fn is_due(&self, side: Side) -> bool {
         let in_row = &self.in_row[side as usize];
         if in_row.get() < context::IN_ROW_MAX.into() {
@@ -193,7 +193,7 @@ impl TcpStream {
         Ok(Self { io: Io::new(handle, stream)? })
     }
 
-    /// What has come, as far as there is room; 0 at the end.
+    /// Reads bytes that have come, as far as there is room; returns 0 at the end.
     ///
     /// # Errors
     /// The kernel's.

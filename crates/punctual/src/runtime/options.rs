@@ -1,4 +1,4 @@
-//! What a user chooses: workers, classes, lanes; and of each task its class and deadline.
+//! The user's choices: workers, classes, lanes; and of each task its class and deadline.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,19 +27,19 @@ pub const BLOCKING_MAX: usize = 256;
 /// A runtime before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeOptions {
-    /// What it is called where others of this host read its counters ([`super::read_all`], `punctual stat`), cut to 32 bytes. By
-    /// default the program's name.
+    /// Its name where others of this host read its counters ([`super::read_all`], `punctual stat`), cut to 32 bytes. By default the
+    /// program's name.
     pub name: String,
     /// Threads that serve every class. 1 to [`WORKERS_MAX`], those of lanes included.
     pub workers: usize,
-    /// How urgent these are to the kernel. Less urgent than a lane ([`Urgency::Nice`] above the own value, which needs no
+    /// Urgency of these threads to the kernel. Less urgent than a lane ([`Urgency::Nice`] above the own value, which needs no
     /// privilege), they give the processor to it in the middle of a poll.
     pub urgency: Urgency,
     /// Threads that serve important classes alone.
     pub lanes: Vec<Lane>,
-    /// What each class is promised, of each worker's time.
+    /// Share of each worker's time that each class is promised.
     pub classes: Vec<ClassOptions>,
-    /// Which task is next.
+    /// Rule by which the next task is chosen.
     pub policy: Policy,
     /// Tasks at a time, 4,194,304 (2^22) at most. Memory for their places in line is reserved for each worker and class, and used when they are.
     pub tasks_max: usize,
@@ -91,11 +91,11 @@ pub struct Lane {
     pub workers: usize,
     /// The last class that they serve.
     pub last_class: u8,
-    /// How urgent they are to the kernel.
+    /// Their urgency to the kernel.
     pub urgency: Urgency,
 }
 
-/// How urgent a thread is to the kernel.
+/// Urgency of a thread to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
     /// As the thread that starts the runtime.
@@ -168,11 +168,11 @@ impl From<SystemError> for StartError {
 pub struct TaskOptions {
     /// Its class: 0 is the most important. One that does not exist counts as the last.
     pub class: u8,
-    /// What it is called where long polls are named.
+    /// Its name where long polls are named.
     pub name: &'static str,
     /// A request that wakes it is to be done so long after it came.
     pub deadline: Option<Duration>,
-    /// Whether it takes over the request, with its instant and deadline, of a task of the same runtime that wakes it. So a request
+    /// True if it takes over the request, with its instant and deadline, of a task of the same runtime that wakes it. So a request
     /// keeps its deadline through all stages. A request without a deadline is not taken over.
     pub inherits: bool,
 }

@@ -20,7 +20,7 @@ pub(super) enum Word {
     Workers = 6,
     Classes = 7,
     Started = 16,
-    /// Which clock that is of.
+    /// Domain of the clock of that instant.
     Domain,
     Tasks,
     /// Tasks that ended by a panic. Any thread.
@@ -34,12 +34,12 @@ pub(super) enum Word {
     ReactorNs,
 }
 
-/// What one worker counts. Its thread writes, unless it says otherwise.
+/// Counters of one worker. Its thread writes, unless it says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OfWorker {
     /// The kernel's number of its thread.
     Thread,
-    /// Who has the worker's line writes these, and those of long polls.
+    /// The thread that has the worker's line writes these, and those of long polls.
     Polls,
     /// Polls whose task was woken while it ran: by itself, to yield, or by others.
     Yields,
@@ -59,7 +59,7 @@ pub(super) enum OfWorker {
     LockWaitNs,
 }
 
-/// What one kind of task had of long polls on one worker. The four words of its name follow.
+/// Counters of the long polls of one kind of task on one worker. The four words of its name follow.
 #[derive(Clone, Copy, Debug)]
 enum OfLong {
     /// 1 as soon as name and class stand, which stay.
@@ -69,7 +69,7 @@ enum OfLong {
     RanNs,
 }
 
-/// What a class had on one worker. Who has the worker's line writes it.
+/// Counters of a class on one worker. The thread that has the worker's line writes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OfClass {
     Waiting,
@@ -113,13 +113,13 @@ fn words(workers: usize, classes: usize) -> usize {
 /// Polls that lasted, of the tasks with one name and class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPolls {
-    /// What the tasks are called, cut to 32 bytes.
+    /// Name of the tasks, cut to 32 bytes.
     pub name: String,
     /// Their class.
     pub class: u8,
-    /// How many polls.
+    /// Number of polls.
     pub count: u64,
-    /// How long they lasted together.
+    /// Their total time.
     pub ran: Nanos,
 }
 
@@ -164,7 +164,7 @@ impl Page {
     }
 }
 
-/// What one worker writes of it.
+/// The part of the page that one worker writes.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerPage {
     page: Arc<Page>,
@@ -226,7 +226,7 @@ impl<'a> LongPage<'a> {
     }
 }
 
-/// What is written of one class on one worker.
+/// The words of one class on one worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassPage<'a>(&'a [Counter]);
 

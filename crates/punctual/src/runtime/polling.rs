@@ -19,7 +19,7 @@ const LOOK_PARTS: u64 = 50;
 /// So long a worker polls tasks at least before it looks again, and at most, whatever a look costs.
 const LOOK_AFTER: [Nanos; 2] = [Nanos::from_micros(10), Nanos::from_micros(100)];
 
-/// How often a worker that has tasks looks at descriptors and timers: seldom enough that it costs little.
+/// Interval between a worker's looks at descriptors and timers while it has tasks: long enough that they cost little.
 #[derive(Debug)]
 struct Looks {
     /// The cheapest look of late: one that found much took longer, but not for looking.
@@ -46,7 +46,7 @@ impl Default for Looks {
     }
 }
 
-/// What one worker does while it has tasks.
+/// State of one worker while it has tasks.
 #[derive(Debug)]
 pub(super) struct Polling {
     pub(super) shared: Arc<Shared>,
@@ -55,7 +55,7 @@ pub(super) struct Polling {
     pub(super) looked: Nanos,
     looks: Looks,
     pub(super) wakes: Wakes,
-    /// What the last poll came to, until it is counted and its class is charged for it.
+    /// Outcome of the last poll, until it is counted and its class is charged for it.
     charge: Option<Charge>,
     /// It was asleep, and may have led: when it polls a task, another that sleeps is to lead.
     pub(super) owes_lead: bool,
@@ -88,7 +88,7 @@ impl Polling {
         &self.shared.seats[self.index].page
     }
 
-    /// Polls the next task. Whether there was one.
+    /// Polls the next task. Returns true if there was one.
     pub(super) fn poll_next(&mut self, now: Nanos) -> bool {
         let own = self.shared.next(self.index, self.charge.take(), now);
         match own.or_else(|| self.shared.steal(self.index, now)) {
@@ -103,14 +103,14 @@ impl Polling {
         true
     }
 
-    /// Who polls no more leaves no poll uncounted.
+    /// A worker that polls no more leaves no poll uncounted.
     pub(super) fn end(&mut self) {
         if let Some(charge) = self.charge.take() {
             self.shared.settle(self.index, &charge);
         }
     }
 
-    /// Wakes tasks whose descriptors are ready, or whose time has come. Whether there were any.
+    /// Wakes tasks whose descriptors are ready, or whose time has come. Returns true if there were any.
     pub(super) fn look(&mut self, now: Nanos) -> bool {
         self.looked = now;
         self.shared.reactor.look(now, &mut self.wakes)
@@ -139,7 +139,7 @@ impl Polling {
         let replaced = context::end_turn(before);
         self.is_replaced = replaced.is_some();
         self.ended = self.shared.now();
-        // What the worker did for it: nothing, while another thread was the worker.
+        // Time that the worker spent on it: none while another thread was the worker.
         let ran = replaced.unwrap_or(self.ended).since(began);
         let (delay, is_late) = (began.since(woken), began > request.deadline);
         let is_long = ran >= self.shared.long_poll;

@@ -22,8 +22,8 @@ use super::timers::Timers;
 use super::unpoisoned;
 use super::watch::{Watch, Watched};
 
-/// The event's number in the set. That of a source has its place and 1 in the lower half, and above it how many had the place before:
-/// what is reported of one that is gone reaches nobody who has come after it.
+/// The event's number in the set. The number of a source has its place and 1 in the lower half, and above it the number of sources at
+/// that place before. So a report of a source that is gone reaches nobody who has come after it.
 const EVENT: u64 = 0;
 
 /// The number of the source at a place that so many had before.
@@ -36,7 +36,7 @@ fn place_of(number: u64) -> Option<usize> {
     u64::from(number as u32).checked_sub(EVENT + 1).map(|place| place as usize)
 }
 
-/// What a task does with a descriptor.
+/// A task's use of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Read,
@@ -47,7 +47,7 @@ pub(super) enum Side {
 struct State {
     /// Nobody has been told otherwise yet: the first try finds out.
     is_spent: bool,
-    /// How often the kernel has reported it.
+    /// Number of the kernel's reports of it.
     reports: u32,
     waker: Option<Waker>,
 }
@@ -65,7 +65,7 @@ impl Source {
         unpoisoned(self.sides[side as usize].lock())
     }
 
-    /// Whether a try is worth while; a number for [`Self::spend`] if it is.
+    /// Ready if a try is worth while; then with a number for [`Self::spend`].
     pub(super) fn poll_ready(&self, side: Side, context: &Context<'_>) -> Poll<u32> {
         let mut state = self.side(side);
         if !state.is_spent {
@@ -78,7 +78,7 @@ impl Source {
         Poll::Pending
     }
 
-    /// The try found nothing. What was reported meanwhile counts.
+    /// The try found nothing. Reports that came meanwhile count.
     pub(super) fn spend(&self, side: Side, reports: u32) {
         let mut state = self.side(side);
         state.is_spent = state.reports == reports;
@@ -114,7 +114,7 @@ impl Reported for Source {
     }
 }
 
-/// Who is told of a descriptor.
+/// The receiver of reports on a descriptor.
 pub(super) trait Reported: Send + Sync + fmt::Debug {
     /// The kernel has reported it: whom to wake.
     fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2];
@@ -127,7 +127,7 @@ pub(super) trait Reported: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 struct Slot {
     reported: Option<Arc<dyn Reported>>,
-    /// How many were here before.
+    /// Number of sources that were here before.
     before: u32,
 }
 
@@ -169,7 +169,7 @@ impl Sources {
     }
 }
 
-/// What whoever leads has.
+/// State of the worker that leads.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     reports: Reports,
@@ -188,22 +188,22 @@ pub(super) struct Wakes {
 const YIELDS_MAX: u32 = 4;
 const NAP: Duration = Duration::from_micros(20);
 
-/// What one worker leads and all may use.
+/// The reactor: one worker leads it, and all may use it.
 #[derive(Debug)]
 pub(super) struct Reactor {
     set: EpollSet,
     /// Wakes the leader out of its sleep on descriptors.
     event: EventFd,
     sources: Mutex<Sources>,
-    /// How many there are.
+    /// Number of sources.
     pub(super) count: Counter,
     lead: Mutex<Lead>,
     /// The worker that led last.
     pub(super) leader: Counter,
-    /// It sleeps, or is about to: 1. Who holds the lock of the lead without this only looks.
+    /// It sleeps, or is about to: 1. A worker that holds the lock of the lead without this only looks.
     pub(super) is_led: Counter,
     pub(super) timers: Timers,
-    /// What waits and can be looked at without a system call.
+    /// Objects that wait and can be looked at without a system call.
     pub(super) watch: Watch,
     /// Nobody is woken any more.
     is_over: Flag,
@@ -229,7 +229,8 @@ impl Reactor {
         })
     }
 
-    /// A descriptor from now on, under a number. Whether it is the first: said under the lock, as another may follow at once.
+    /// A descriptor from now on, under a number. Returns that number, and true if it is the first: said under the lock, as another may
+    /// follow at once.
     pub(super) fn add(
         &self,
         descriptor: BorrowedFd<'_>,
@@ -262,7 +263,7 @@ impl Reactor {
         drop(gone);
     }
 
-    /// Leads, unless another does. Whoever only looks is waited for: it may be one that is not to lead, and when all others sleep
+    /// Leads, unless another does. A worker that only looks is waited for: it may be one that is not to lead, and when all others sleep
     /// nobody would.
     pub(super) fn lead_unless_led(&self) -> Option<MutexGuard<'_, Lead>> {
         let mut yields = 0;
@@ -283,12 +284,12 @@ impl Reactor {
         }
     }
 
-    /// Whether there are descriptors or timers to wait for.
+    /// True if there are descriptors or timers to wait for.
     pub(super) fn has_any(&self) -> bool {
         self.count.get() > 0 || self.timers.next() != Nanos::NEVER
     }
 
-    /// Has it looked at until something comes. Who is to be woken at once, because something is there.
+    /// Has it looked at until something comes. Returns the waker to be called at once, because something is there.
     pub(super) fn watch(&self, watched: Arc<dyn Watched>) -> Option<Waker> {
         self.watch.add(watched, || self.is_led.get_published() != 0)
     }
@@ -336,7 +337,7 @@ impl Reactor {
         }
     }
 
-    /// Wakes them. Whether there were any.
+    /// Wakes them. Returns true if there were any.
     pub(super) fn wake(&self, wakes: &mut Wakes) -> bool {
         if !std::mem::take(&mut wakes.has_events) {
             return wake_all(wakes.wakers.drain(..)) > 0;
@@ -348,7 +349,7 @@ impl Reactor {
         woken > 0
     }
 
-    /// Looks without sleeping, if there is something to look at. Whether anybody was woken.
+    /// Looks without sleeping, if there is something to look at. Returns true if anybody was woken.
     pub(super) fn look(&self, now: Nanos, wakes: &mut Wakes) -> bool {
         let woken = self.watch.look();
         let has_sources = self.count.get() > 0;
@@ -365,7 +366,7 @@ impl Reactor {
         self.wake(wakes) || woken
     }
 
-    /// Whether nobody is woken any more.
+    /// True if nobody is woken any more.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.is_raised()
     }
@@ -420,7 +421,7 @@ mod tests {
         let (reactor, event) = (Reactor::new(&page).unwrap(), EventFd::new().unwrap());
         let (source, woken) = (Arc::new(Source::default()), Arc::new(Woken::default()));
         reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
-        // What is reported at first, that it can be written to, is past.
+        // The first report, that it can be written to, is past.
         let mut wakes = Wakes::default();
         let _nobody_waits = reactor.look(Nanos(0), &mut wakes);
         let reports = source.side(Side::Read).reports;

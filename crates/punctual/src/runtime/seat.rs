@@ -19,7 +19,7 @@ use super::unpoisoned;
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) intake: Intake<Task>,
-    /// Whom the bell wakes where a worker is a task of another runtime.
+    /// The waker that the bell calls where a worker is a task of another runtime.
     sleeper: Mutex<Option<Waker>>,
     line: Mutex<Line>,
     pub(super) page: WorkerPage,
@@ -43,7 +43,7 @@ impl Seat {
         Ok(Self { intake: Intake::new(last_class), sleeper: Mutex::default(), line: Mutex::new(line), page })
     }
 
-    /// The line. How long that took is counted where somebody else had it.
+    /// The line. The time that this took is counted where somebody else had it.
     pub(super) fn lock(&self, shared: &Shared, page: &WorkerPage) -> MutexGuard<'_, Line> {
         match self.line.try_lock() {
             Ok(line) => line,
@@ -67,8 +67,8 @@ impl Seat {
         self.intake.push(entry, task);
     }
 
-    /// What a worker that serves the classes up to one polls next, and what the first class in line is then. All that came is put into
-    /// the line, which the caller holds.
+    /// Returns the next task of a worker that serves the classes up to one, and the first class in line after that. All that came is
+    /// put into the line, which the caller holds.
     pub(super) fn choose(
         &self,
         line: &mut Line,

@@ -1,4 +1,4 @@
-//! What the threads of a runtime share, and the way of a wake: into the waking worker's own line, or by the inbox of the worker
+//! State that the threads of a runtime share, and the way of a wake: into the waking worker's own line, or by the inbox of the worker
 //! that the task belongs to. Neither takes a lock that an idle worker holds, as an idle worker holds none.
 
 use std::io;
@@ -50,7 +50,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What workers share that are threads, or tasks of another runtime.
+    /// State shared by workers that are threads, or tasks of another runtime.
     pub(super) fn new(options: &RuntimeOptions, is_hosted: bool) -> Result<Self, StartError> {
         let mut last_classes = Vec::new();
         let mut homes = vec![0..0; options.classes.len()];
@@ -158,7 +158,7 @@ impl Shared {
         self.notify(notification.map(|notification| (worker, notification)));
     }
 
-    /// Whether a worker may lead.
+    /// True if a worker may lead.
     pub(super) fn may_lead(&self, worker: usize) -> bool {
         worker < self.leaders
     }
@@ -170,7 +170,7 @@ impl Shared {
         reported: Arc<dyn Reported>,
     ) -> io::Result<u64> {
         let (number, is_first) = self.reactor.add(descriptor, reported).map_err(io::Error::other)?;
-        // Who leads may sleep as where there are no descriptors.
+        // The leader may sleep as where there are no descriptors.
         if is_first {
             self.wake_leader();
         }
@@ -179,7 +179,7 @@ impl Shared {
 
     /// There is a first descriptor, or an earlier timer: whoever sleeps over both begins anew.
     pub(super) fn wake_leader(&self) {
-        sender_fence(); // Who sleeps sees what there is to wait for, or we see that it leads, or sleeps.
+        sender_fence(); // A worker that sleeps sees what there is to wait for, or we see that it leads, or sleeps.
         if self.reactor.is_led.get_published() != 0 {
             self.wake_worker(self.reactor.leader.get() as usize);
         } else {
@@ -193,7 +193,7 @@ impl Shared {
         if self.reactor.is_led.get_published() != 0 {
             return;
         }
-        sender_fence(); // Who goes to sleep sees that nobody leads, or we see that it sleeps.
+        sender_fence(); // A worker that goes to sleep sees that nobody leads, or we see that it sleeps.
         if self.reactor.has_any() {
             self.wake_to_lead(Some(worker));
         }
@@ -209,7 +209,7 @@ impl Shared {
         });
     }
 
-    /// Whether a worker that is about to sleep is to lead: it may, nobody does, and there is something to wait for.
+    /// True if a worker that is about to sleep is to lead: it may, nobody does, and there is something to wait for.
     pub(super) fn is_to_lead(&self, worker: usize) -> bool {
         self.may_lead(worker) && self.reactor.is_led.get_published() == 0 && self.reactor.has_any()
     }
@@ -245,7 +245,7 @@ impl Shared {
         }
         let (next, first) = seat.choose(&mut line, seat.intake.last_class, now);
         drop(line);
-        // Whoever takes one and leaves others sees to it that a worker without work comes for them.
+        // A worker that takes one and leaves others sees to it that a worker without work comes for them.
         if let Some(first) = first {
             self.notify(self.awake.wake_for(first, worker, &self.seats));
         }
@@ -273,12 +273,12 @@ impl Shared {
         Some(stolen)
     }
 
-    /// Whether a worker that is awake has anything to do.
+    /// True if a worker that is awake has anything to do.
     pub(super) fn has_work(&self, worker: usize) -> bool {
         self.awake.has_work(worker, &self.seats) || self.stop.is_raised()
     }
 
-    /// Whether a worker that has left, because it is about to sleep, would have anything to do.
+    /// True if a worker that has left, because it is about to sleep, would have anything to do.
     pub(super) fn would_have_work(&self, worker: usize) -> bool {
         self.awake.would_have_work(worker, &self.seats) || self.stop.is_raised()
     }
@@ -319,7 +319,7 @@ impl Shared {
                 drop(tasks);
             }
             drop(dropping);
-            // Who found the lock taken has put its task where we see it now.
+            // A thread that found the lock taken has put its task where we see it now.
             sender_fence();
             if self.seats.iter().all(|seat| seat.intake.has_no_news()) {
                 return;

@@ -29,7 +29,7 @@ pub struct Request {
     pub deadline: Nanos,
 }
 
-/// What the runtime knows of a task. Only who has the runnable writes to it: one thread at a time.
+/// The runtime's record of a task. Only who has the runnable writes to it: one thread at a time.
 #[derive(Debug)]
 pub(super) struct Meta {
     pub(super) class: u8,
@@ -71,7 +71,7 @@ impl Meta {
     pub(super) fn handle_wake(&self, now: Nanos, is_running: bool, waker: Option<Request>) {
         self.woken.set(now.0);
         if is_running {
-            // Who polls it says so; it may have taken over another request meanwhile.
+            // The thread that polls the task says so; the task may have taken over another request meanwhile.
             if let Some(request) = waker {
                 self.serve(request);
             }
@@ -94,7 +94,7 @@ impl Meta {
         Request { arrived: Nanos(self.arrived.get()), deadline: Nanos(self.deadline.get()) }
     }
 
-    /// What the scheduler is told of it.
+    /// Its description for the scheduler.
     pub(super) fn ready(&self, task: u32) -> Ready {
         let Request { arrived, deadline } = self.request();
         Ready { task, class: self.class, arrived, deadline }
@@ -111,7 +111,7 @@ impl Meta {
     }
 }
 
-/// What a task panicked with.
+/// Payload of a task's panic.
 pub(super) type Panic = Box<dyn Any + Send>;
 
 /// The future, or what it panicked with: a panic ends one task and no worker.
@@ -142,7 +142,7 @@ pub(super) fn without_panic<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Wakes those that wait, which may be code of anybody's. How many there were.
+/// Wakes those that wait, which may be code of anybody's. Returns their number.
 pub(super) fn wake_all(wakers: impl IntoIterator<Item = Waker>) -> usize {
     without_panic(|| wakers.into_iter().map(Waker::wake).count())
 }
@@ -185,7 +185,7 @@ impl<T> Join<T> {
         Self { task: Some(task) }
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(FallibleTask::is_finished)

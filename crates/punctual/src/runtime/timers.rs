@@ -51,7 +51,7 @@ impl Timers {
         self.next.set(waiting.by_time.first_key_value().map_or(Nanos::NEVER.0, |((due, _), _)| due.0));
     }
 
-    /// Whether it is now the first.
+    /// Returns its key, and true if it is now the first.
     fn add(&self, due: Nanos, waker: Waker) -> (Key, bool) {
         let mut waiting = unpoisoned(self.waiting.lock());
         let is_first = due < self.next();
@@ -62,7 +62,7 @@ impl Timers {
         (key, is_first)
     }
 
-    /// Whether it is there still, and now has this waker.
+    /// True if it is still there, and now has this waker.
     fn change(&self, key: Key, waker: &Waker) -> bool {
         let mut waiting = unpoisoned(self.waiting.lock());
         waiting.by_time.get_mut(&key).map(|known| known.clone_from(waker)).is_some()

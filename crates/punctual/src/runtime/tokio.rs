@@ -126,7 +126,7 @@ impl Spawner {
         self.handle.tasks()
     }
 
-    /// What the workers have done since they started. Of their threads nothing: those are tokio's.
+    /// Metrics of the workers since they started. Of their threads nothing: those are tokio's.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.handle.metrics()
@@ -207,7 +207,7 @@ impl HostedWorker {
         }
     }
 
-    /// Whether there is nothing to do, so that who brings something wakes it.
+    /// Returns true if there is nothing to do, so that a thread that brings something wakes it.
     fn sleeps(&mut self, shared: &Shared, context: &Context<'_>) -> bool {
         let index = self.polling.index;
         let seat = &shared.seats[index];

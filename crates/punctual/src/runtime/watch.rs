@@ -1,4 +1,4 @@
-//! What waits and can be looked at without a system call, until a worker goes to sleep and arms it.
+//! Objects that wait and can be looked at without a system call, until a worker goes to sleep and arms them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -12,12 +12,13 @@ use super::unpoisoned;
 /// So many are looked at; those beyond are armed as soon as they wait.
 const WATCHED_MAX: usize = 16;
 
-/// What waits for something that shows in memory.
+/// An object that waits for something that shows in memory.
 pub(super) trait Watched: Send + Sync + fmt::Debug {
     /// `None` while nothing has come. Otherwise it is watched no longer, and who is to be woken, if anybody.
     fn look(&self) -> Option<Option<Waker>>;
 
-    /// From now on its descriptor reports what comes, and it is watched no longer. Who is to be woken because something is there.
+    /// From now on its descriptor reports what comes, and it is watched no longer. Returns the waker to be called because something is
+    /// there.
     fn arm(&self) -> Option<Waker>;
 }
 
@@ -25,7 +26,7 @@ pub(super) trait Watched: Send + Sync + fmt::Debug {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     list: Mutex<Vec<Arc<dyn Watched>>>,
-    /// How many there are. A hint.
+    /// Number of objects that are looked at. A hint.
     count: Counter,
 }
 
@@ -43,12 +44,12 @@ impl Watch {
         None
     }
 
-    /// Whether there is anything to look at, as far as this thread sees.
+    /// True if there is anything to look at, as far as this thread sees.
     pub(super) fn has_any(&self) -> bool {
         self.count.get() > 0
     }
 
-    /// Wakes those for whom something has come. Whether there were any.
+    /// Wakes those for whom something has come. Returns true if there were any.
     pub(super) fn look(&self) -> bool {
         if !self.has_any() {
             return false;
@@ -74,7 +75,7 @@ impl Watch {
         wake_all(wakers.into_iter().take(woken).flatten()) > 0
     }
 
-    /// Arms all, before a sleep. Whether something was there already, and was woken for.
+    /// Arms all, before a sleep. Returns true if something was there already, and was woken for.
     pub(super) fn arm(&self) -> bool {
         let list = std::mem::take(&mut *unpoisoned(self.list.lock()));
         self.count.set(0);

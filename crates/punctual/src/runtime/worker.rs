@@ -30,11 +30,11 @@ const WATCH_AFTER: Nanos = Nanos::from_micros(10);
 /// A task looks no longer for what it awaits: its class is charged for that.
 const PATIENCE_MAX: Nanos = Nanos::from_micros(5);
 
-/// Another thread is that worker from now on, as urgent as this one. Whether there is one.
+/// Another thread is that worker from now on, as urgent as this one. Returns true if there is one.
 pub(super) fn replace(shared: &Arc<Shared>, index: usize) -> bool {
     let mut substitutes = unpoisoned(shared.substitutes.lock());
     substitutes.retain(|thread| !thread.is_finished());
-    // Who ends the runtime raises this before it waits for those that are listed.
+    // The thread that ends the runtime raises this before it waits for those that are listed.
     if shared.stop.is_raised() || substitutes.len() >= BLOCKING_MAX {
         return false;
     }
@@ -87,13 +87,13 @@ impl<'s> Worker<'s> {
             now = self.shared.now();
         }
         self.polling.end();
-        // Who was replaced has left before.
+        // A worker that was replaced has left before.
         if !self.polling.is_replaced {
             self.shared.awake.leave();
         }
     }
 
-    /// Polls one task. Whether there was one.
+    /// Polls one task. Returns true if there was one.
     fn turn(&mut self, mut now: Nanos) -> bool {
         if now.since(self.polling.looked) >= self.polling.look_after() {
             self.polling.look(now);
@@ -124,7 +124,7 @@ impl<'s> Worker<'s> {
         self.spin.note(self.shared.now().since(began).0, spun);
     }
 
-    /// Whether there would be something to do, while it does not count as awake.
+    /// True if there would be something to do, while it does not count as awake.
     fn is_ready(&self) -> bool {
         self.shared.would_have_work(self.polling.index)
     }
@@ -162,7 +162,7 @@ impl<'s> Worker<'s> {
         self.shared.awake.enter();
     }
 
-    /// Sleeps once, and leads if it may and nobody does. Whether it was woken to lead.
+    /// Sleeps once, and leads if it may and nobody does. Returns true if it was woken to lead.
     fn sleep(&mut self) -> bool {
         let shared = self.shared;
         let index = self.polling.index;
@@ -194,7 +194,7 @@ impl<'s> Worker<'s> {
         is_to_lead
     }
 
-    /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Whether it slept.
+    /// Sleeps on descriptors if there are any, and no longer than the next timer lets it. Returns true if it slept.
     fn sleep_leading(&mut self, lead: &mut Lead) -> bool {
         let shared = self.shared;
         let (reactor, bell) = (&shared.reactor, &shared.seats[self.polling.index].intake.bell);
@@ -202,7 +202,7 @@ impl<'s> Worker<'s> {
         let on_descriptors = reactor.count.get() > 0;
         let how = if on_descriptors { Notification::Descriptor } else { Notification::Futex };
         let is_ready = |worker: &mut Self| {
-            // Whoever is woken by that is in a line then.
+            // A task that is woken by that is in a line then.
             let _woken = reactor.watch.arm();
             worker.is_ready() || !on_descriptors && worker.shared.reactor.count.get() > 0
         };

@@ -1,6 +1,6 @@
 //! Keys that a user holds, and how one node uses them.
 //!
-//! What a seal promises, and what not: `docs/sealing.md`. A bus becomes a sealed one by [`crate::Bus::sealed`].
+//! For what a seal promises, and what not, see `docs/sealing.md`. A bus becomes a sealed one by [`crate::Bus::sealed`].
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -52,7 +52,7 @@ pub enum KeysError {
         /// Its name.
         variable: String,
     },
-    /// What was read is no key.
+    /// The text that was read is no key.
     Invalid {
         /// The file or the variable.
         source: String,
@@ -170,8 +170,8 @@ impl Keys {
         Self::parse(&text).map_err(|error| KeysError::Invalid { source: variable.to_owned(), error })
     }
 
-    /// For how long a key is accepted after its successor began to seal; 10 s by default. What is longer under way is lost
-    /// at a renewal; who has only the old key can speak for that long.
+    /// For how long a key is accepted after its successor began to seal; 10 s by default. Messages that are longer under way are lost
+    /// at a renewal; a node that has only the old key can speak for that long.
     #[must_use]
     pub fn overlap(self, overlap: Duration) -> Self {
         let overlap_ns = u64::try_from(overlap.as_nanos()).unwrap_or(u64::MAX);
@@ -179,8 +179,8 @@ impl Keys {
         self
     }
 
-    /// How far the clocks of two hosts may lie apart; 2 s by default. What was sealed within that time before a node opened
-    /// can be shown to it once more.
+    /// Largest difference that the clocks of two hosts may have; 2 s by default. Frames that were sealed within that time before a node
+    /// opened can be shown to it once more.
     #[must_use]
     pub fn allowance(mut self, allowance: Duration) -> Self {
         self.allowance_ns = u64::try_from(allowance.as_nanos()).unwrap_or(u64::MAX);
@@ -237,12 +237,12 @@ impl Keys {
         self.change(|ring| ring.remove_group(group));
     }
 
-    /// What the accepted keys are called.
+    /// Names of the accepted keys.
     pub fn ids(&self) -> Vec<KeyId> {
         self.ring().accepted().map(|key| key.id).collect()
     }
 
-    /// What the key is called that seals now.
+    /// Name of the key that seals now.
     pub fn sealing(&self) -> Option<KeyId> {
         self.ring().sealing(moment(realtime_ns())).0.map(|key| key.id)
     }
@@ -311,7 +311,7 @@ fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeysError> {
     let mut text = Zeroizing::new(Vec::with_capacity(FILE_SIZE_MAX as usize));
     file.take(FILE_SIZE_MAX).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 == FILE_SIZE_MAX {
-        // What is cut off may be a key.
+        // The part that is cut off may be a key.
         let text = format!("{FILE_SIZE_MAX} bytes or more, where a file of keys is smaller");
         return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
     }

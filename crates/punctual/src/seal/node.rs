@@ -1,4 +1,4 @@
-//! How one node, and each of its publications, seals and opens with the user's keys.
+//! Seals and opens with the user's keys, for one node and each of its publications.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::engine::SendError;
 #[repr(align(128))]
 struct LastSealed(Counter);
 
-/// What a node needs to seal and to open: it has one clock, which never goes back.
+/// State that a node needs to seal and to open: it has one clock, which never goes back.
 #[derive(Clone, Debug)]
 pub(crate) struct Seals {
     keys: Keys,
-    /// What the bus is called by everybody on it: what was sealed for another is not genuine here.
+    /// Name of the bus for everybody on it: a frame sealed for another bus is not genuine here.
     bus: Arc<str>,
     last_sealed: Arc<LastSealed>,
     /// The medium looks behind the seals itself, because it learns from frames.
@@ -57,7 +57,7 @@ impl Seals {
             now_ns: 0,
             last_sealed,
         };
-        // What it says is for the first message to say again.
+        // Its answer is left for the first message to give again.
         let _no_key_yet = sealer.prepare(None);
         sealer
     }
@@ -140,7 +140,7 @@ impl NodeSealer {
     }
 }
 
-/// What a key was made ready into, and which of its ring's keys that is: its name alone can have passed to another secret.
+/// The sealer made from a key, and which of its ring's keys that is: the key's name alone can have passed to another secret.
 #[derive(Debug)]
 struct KeyInUse {
     serial: u64,

@@ -7,7 +7,7 @@ use super::Stages;
 /// One recorded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
     /// Its place in the sender's stream.
     pub sequence: u32,
@@ -41,7 +41,7 @@ impl Recorder {
         }
     }
 
-    /// What is kept, oldest first.
+    /// The records that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         let (newer, older) = self.records.split_at(self.next);
         older.iter().chain(newer)

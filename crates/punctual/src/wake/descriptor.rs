@@ -5,8 +5,9 @@ use punctual_machine::slept::Slept;
 
 use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 
-/// In the call that receives, where the medium has one that does; else in poll: on the bell's eventfd and the medium's descriptors. Who sends to a socket tells a poll of it only while
-/// somebody sleeps there, and an epoll set always; for three descriptors poll is the cheaper.
+/// In the call that receives, where the medium has one that does; else in poll: on the bell's eventfd and the medium's descriptors. A
+/// sender to a socket tells a poll of it only while somebody sleeps there, and an epoll set always; for three descriptors poll is the
+/// cheaper.
 #[derive(Debug)]
 pub(super) struct SleepInPoll;
 

@@ -1,8 +1,8 @@
-//! What wakes the users' event loops when a message comes for a node: closed while a component of the node waits for it.
+//! The gate that wakes the users' event loops when a message comes for a node: closed while a component of the node waits for it.
 //!
-//! A medium of the kernel stays readable until somebody reads it. While a component drives the engine that is its business:
-//! an event loop beside it would only be woken again and again to find the engine taken. Whoever takes the engine closes the
-//! gate; whoever leaves it to the event loops opens it, and looks at the medium afterwards, so nothing slips between.
+//! A medium of the kernel stays readable until somebody reads it. While a component drives the engine that is its business: an event
+//! loop beside it would only be woken again and again to find the engine taken. A component that takes the engine closes the gate. A
+//! component that leaves it to the event loops opens the gate, and looks at the medium afterwards, so nothing slips between.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use punctual_machine::event_fd::EventFd;
 
 use super::{Alarm, epoll_set};
 
-/// An epoll set that can be told to be quiet. Who calls holds the node's receiving half.
+/// An epoll set that can be told to be quiet. The caller holds the node's receiving half.
 #[derive(Debug)]
 pub(crate) struct Gate {
     set: EpollSet,

@@ -1,4 +1,4 @@
-//! How a waiter learns that something arrived.
+//! Ways in which a waiter learns that something arrived.
 //!
 //! A loop polls; when a poll found nothing it calls [`Waiter::wait`], which passes some time or sleeps, and the loop
 //! polls again. Every sleep is the doorbell's handshake ([`Doorbell::sleep`]): arm, look once more, sleep, disarm.
@@ -50,7 +50,7 @@ pub enum Wake {
     EventFd,
     /// Sleep in epoll, on the doorbell and the medium's descriptors together.
     Epoll,
-    /// Sleep until a signal: the kernel raises SIGIO in the waiting thread for every frame (`O_ASYNC`). What programs did before
+    /// Sleep until a signal: the kernel raises SIGIO in the waiting thread for every frame (`O_ASYNC`). The way of programs before
     /// epoll, here to be compared with. Only for the kernel's media (UDP, Ethernet); takes the signal SIGIO.
     Signal,
 }
@@ -73,7 +73,7 @@ impl Wake {
         }
     }
 
-    /// Whether it can wait for a medium, by whether senders ring that medium's doorbell.
+    /// True if it can wait for a medium, given whether senders ring that medium's doorbell.
     pub const fn can_wait_for(self, rings_doorbell: bool) -> bool {
         match self {
             Self::Futex => rings_doorbell,
@@ -82,7 +82,7 @@ impl Wake {
         }
     }
 
-    /// How who waits this way for a medium waits for other components of its node.
+    /// Way of waiting for other components of its node, for a component that waits this way for a medium.
     pub(crate) const fn inside(self) -> Self {
         match self {
             Self::Signal => Self::EventFd,
@@ -109,7 +109,7 @@ impl FromStr for Wake {
     }
 }
 
-/// What a waiter can sleep on.
+/// Objects that a waiter can sleep on.
 #[derive(Debug)]
 pub struct Bed<'a> {
     /// Rung by senders.
@@ -122,7 +122,7 @@ pub struct Bed<'a> {
     pub set: &'a mut EpollSet,
 }
 
-/// What a wait came to.
+/// Outcome of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// The thread slept, or tried to.
@@ -143,20 +143,20 @@ impl Waited {
         Self { slept: false, rung: false, on_descriptor: false, on_event: false, missed: false };
 }
 
-/// What a waiter waits for, as its component sees it.
+/// Condition that a waiter waits for, as its component sees it.
 pub trait Condition {
-    /// Whether there may be something to wake for. Asked again once the bell is armed.
+    /// True if there may be something to wake for. Asked again once the bell is armed.
     fn is_ready(&mut self) -> bool;
 
-    /// Whether a short look finds something. Asked by whoever spins, who asks everything again behind some tens of glances.
+    /// True if a short look finds something. Asked by whoever spins, who asks everything again behind some tens of glances.
     fn glance(&mut self) -> bool {
         self.is_ready()
     }
 
-    /// How long to sleep at most. Asked by who sleeps.
+    /// Longest time to sleep. Asked by who sleeps.
     fn timeout(&mut self) -> Option<Duration>;
 
-    /// Whether the next sleep may be one in the call that receives ([`Self::sleep_in_receive`]), in place of one on descriptors. The
+    /// True if the next sleep may be one in the call that receives ([`Self::sleep_in_receive`]), in place of one on descriptors. The
     /// bell is about to be armed.
     fn sleeps_in_receive(&mut self) -> bool {
         false
@@ -167,8 +167,8 @@ pub trait Condition {
         Slept::Less
     }
 
-    /// Whether a sleep that has lasted to its limit was slept over something for which its sender rings. `false` where the
-    /// limit was a caller's deadline: what comes at that instant is no wake-up that was missed.
+    /// True if a sleep that has lasted to its limit was slept over something for which its sender rings. `false` where the limit was a
+    /// caller's deadline: what comes at that instant is no wake-up that was missed.
     fn is_overslept(&self) -> bool;
 }
 
@@ -180,25 +180,25 @@ pub trait Waiter: Send + fmt::Debug {
     /// Something was found: the next wait begins anew.
     fn handle_found(&mut self) {}
 
-    /// Whether the next wait sleeps at once, in a call that looks at the medium's descriptors itself: a poll before it would be a
-    /// call of the kernel too many.
+    /// True if the next wait sleeps at once, in a call that looks at the medium's descriptors itself: a poll before it would be a call
+    /// of the kernel too many.
     fn sleeps_at_once(&self) -> bool {
         false
     }
 
-    /// Whether the next wait begins with glances, so that a full look before it would only keep what comes meanwhile waiting.
+    /// True if the next wait begins with glances, so that a full look before it would only keep what comes meanwhile waiting.
     fn spins_first(&self) -> bool {
         false
     }
 
-    /// Whether it ever sleeps in the bed's set. Each set that a socket is in is told of every arrival, in the sender's time: 0.3 to
-    /// 0.5 µs on loopback.
+    /// True if it ever sleeps in the bed's set. Each set that a socket is in is told of every arrival, in the sender's time: 0.3 to 0.5
+    /// µs on loopback.
     fn sleeps_in_set(&self) -> bool {
         false
     }
 }
 
-/// What a medium does for who waits for it.
+/// Properties of a medium for threads that wait for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
     /// Senders ring the doorbell.
@@ -212,19 +212,19 @@ impl Manners {
     pub const IN_PROCESS: Self = Self { rings_doorbell: true, looks_suffice: true };
 }
 
-/// How long [`Wake::Backoff`] spins at least for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.
+/// Shortest time that [`Wake::Backoff`] spins for a message that the kernel brings, nanoseconds: it bridges gaps of 100 µs.
 const KERNEL_SPIN_NS: u32 = 250_000;
 
-/// How long it spins at least for a message in memory, nanoseconds: until one who slept has woken and answered. Two that each sleep
-/// through the other's waking pay for it twice.
+/// Shortest time that it spins for a message in memory, nanoseconds: until a thread that slept has woken and answered. Two that each
+/// sleep through the other's waking pay for it twice.
 const MEMORY_SPIN_NS: u32 = 50_000;
 
-/// What a sleep over the kernel's media costs at least, nanoseconds of processor time. The price that was measured is a
-/// futex's. At that price two that answer each other at once over UDP may both sleep for good, at twice the latency: each takes
-/// the other's wake-up, and the way through the network stack, for a wait that is too long to spin for.
+/// Smallest cost of a sleep over the kernel's media, nanoseconds of processor time. The price that was measured is a futex's. At that
+/// price two that answer each other at once over UDP may both sleep for good, at twice the latency: each takes the other's wake-up, and
+/// the way through the network stack, for a wait that is too long to spin for.
 const KERNEL_SLEEP_CPU_NS: u32 = 30_000;
 
-/// What a sleep costs, by what it costs on a futex.
+/// Cost of a sleep, given its cost on a futex.
 fn sleep_cost(on_futex: SleepCost, medium: Manners) -> SleepCost {
     if medium.rings_doorbell || on_futex == SleepCost::NOTHING {
         return on_futex;
@@ -274,7 +274,7 @@ pub fn epoll_set(event: &EventFd, descriptors: [Option<BorrowedFd<'_>>; 2]) -> R
     Ok(set)
 }
 
-/// How a sleep in one of the kernel's calls ended.
+/// End of a sleep in one of the kernel's calls.
 struct Woken {
     /// The bell's event may be readable: one that is written after that ends the next sleep at once.
     readable: bool,

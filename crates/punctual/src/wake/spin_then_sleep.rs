@@ -32,11 +32,11 @@ pub(super) struct SpinThenSleep<S> {
     waits_left: u32,
     began: Ticks,
     state: State,
-    /// How often the kernel had given the processor to another thread when that was last asked.
+    /// Number of times that the kernel had given the processor to another thread when that was last asked.
     preemptions: u64,
 }
 
-/// What has become of a wait.
+/// State of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It has not begun.
@@ -65,15 +65,15 @@ impl<S> SpinThenSleep<S> {
         }
     }
 
-    /// Whether another thread has had the processor since this was last asked. If not, the host of this machine took it, and
-    /// sleeping would not have helped.
+    /// True if another thread has had the processor since this was last asked. If not, the host of this machine took it, and sleeping
+    /// would not have helped.
     #[cold]
     fn was_preempted(&mut self) -> bool {
         let now = preemptions();
         now != std::mem::replace(&mut self.preemptions, now)
     }
 
-    /// What the next part of this wait is, by the time that it has lasted.
+    /// The next part of this wait, by the time that it has lasted.
     #[inline]
     fn next(&mut self) -> State {
         if self.waits_left > 0 {
@@ -153,7 +153,7 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
     }
 }
 
-/// How often the kernel has given this thread's processor to another thread that wanted it.
+/// Number of times that the kernel has given this thread's processor to another thread that wanted it.
 fn preemptions() -> u64 {
     ThreadUsage::now().switches_involuntary
 }

@@ -1,4 +1,4 @@
-//! What every way of sleeping must do, step by step.
+//! Requirements on every way of sleeping, step by step.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -89,8 +89,8 @@ impl Condition for Scripted<'_> {
     }
 }
 
-/// Goal: what comes between the last poll and the arming of the bell is found, by every way that sleeps.
-/// Method: the message is there from the instant on in which the bell is armed. Who has looked only before sleeps over it.
+/// Goal: what comes between the last poll and the arming of the bell is found, by every way that sleeps. Method: the message is there
+/// from the instant on in which the bell is armed. A waiter that has looked only before sleeps over it.
 #[test]
 fn every_way_looks_once_more_with_its_bell_armed() {
     for (wake, mut waiter) in sleepers() {

@@ -31,7 +31,7 @@ fn message(sender: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What one member delivered, in the order in which it did: sender, number, what is known of it, and the message.
+/// Deliveries of one member, in the order in which it made them: sender, number, what is known of it, and the message.
 type Log = Vec<(NodeId, u64, Guarantee, Vec<u8>)>;
 
 /// Waits until all are there, broadcasts messages of all kinds in turn, and delivers until it has all of theirs.

@@ -28,7 +28,7 @@ fn join(node: &Node, options: &GroupOptions, founds: bool) -> Group {
     Group::join(node, &GroupOptions { founds, ..options.clone() }).unwrap()
 }
 
-/// What one member was told, without what belongs to one life of it.
+/// A delivery to one member, without what belongs to one life of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// View, number, sender, and the message.
@@ -51,7 +51,7 @@ fn next(group: &mut Group, timeout: Duration) -> Option<Told> {
     }
 }
 
-/// Delivers at all of them, by turns, until all are content. What they were told is added to the logs.
+/// Delivers at all of them, by turns, until all are content. Everything that they were told is added to the logs.
 fn run(
     groups: &mut [Group],
     logs: &mut [Vec<Told>],
@@ -90,7 +90,7 @@ fn messages(log: &[Told]) -> Vec<&Vec<u8>> {
         .collect()
 }
 
-/// What one member does in a thread of its own: waits until all are there, broadcasts, and delivers until it has all of theirs.
+/// Plays one member in a thread of its own: waits until all are there, broadcasts, and delivers until it has all of theirs.
 fn take_part(mut group: Group, (place, size): (usize, usize), each: u64, all_done: &Barrier) -> Vec<Told> {
     let mut log = Vec::new();
     let (mut sent, mut view_size, mut delivered) = (0, 0, 0);

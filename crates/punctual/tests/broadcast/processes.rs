@@ -35,7 +35,7 @@ fn message(place: u64, process: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a message says of itself, if it is as it was sent.
+/// Returns what a message says of itself, if it is as it was sent.
 fn read(payload: &[u8]) -> [u64; 3] {
     let word = |at: usize| u64::from_le_bytes(payload[8 * at..8 * at + 8].try_into().unwrap());
     let [place, process, number] = [word(0), word(1), word(2)];
@@ -81,7 +81,7 @@ pub(crate) fn play(role: &str, bus: &str) {
                 )
             }
             Ok(Delivery::View(view)) => {
-                // Who comes in with this view, or came back, was not told of it before.
+                // A member that comes in with this view, or came back, was not told of it before.
                 has_ended = false;
                 let lives = |name: &str| {
                     let member = view.members.iter().find(|(node, _)| *node == NodeId::named(name));
@@ -108,7 +108,7 @@ struct Line {
     life: u64,
 }
 
-/// What one process was told in one of its lives: views, each with its messages; and which of these were uniform.
+/// Deliveries to one process in one of its lives: views, each with its messages; and which of these were uniform.
 #[derive(Clone, Debug, Default)]
 struct Story {
     views: Vec<(u64, Vec<u64>, Vec<Line>)>,
@@ -149,7 +149,7 @@ fn stories(path: &Path) -> Vec<Story> {
     stories
 }
 
-/// What is promised of any histories, however their processes ended. A founder that comes back is alone in a view of its own,
+/// Checks the promises for any histories, however their processes ended. A founder that comes back is alone in a view of its own,
 /// before it hears the others: a view of so few takes no messages.
 fn check(all: &[Story]) {
     let mut order: BTreeMap<(u64, u64), Line> = BTreeMap::new();
@@ -174,7 +174,7 @@ fn check(all: &[Story]) {
             }
             for line in lines {
                 assert!(seen.insert((line.process, line.number)), "{line:?} twice");
-                // What a member that ends in this view delivered as agreed may be nobody else's.
+                // An agreed message that a member that ends in this view delivered may be nobody else's.
                 if goes_on || story.uniform.contains(line) {
                     assert_eq!(order.entry((line.view, line.index)).or_insert(*line), line, "one order");
                 }

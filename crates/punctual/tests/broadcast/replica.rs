@@ -67,7 +67,7 @@ fn join(node: &Node, options: &GroupOptions, founds: bool, pages: u8) -> Replica
     Replica::join(node, &GroupOptions { founds, ..options.clone() }, Pages::new(pages)).unwrap()
 }
 
-/// Everybody delivers what is there, by turns, until something holds. Whoever can, broadcasts a command meanwhile.
+/// Everybody delivers what is there, by turns, until something holds. Each replica that can broadcasts a command meanwhile.
 fn run(
     replicas: &mut [Replica<Pages>],
     dice: &mut Dice,

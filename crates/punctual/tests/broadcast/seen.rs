@@ -1,4 +1,4 @@
-//! What others read of a group: members in processes of their own, seen by this one, which is none.
+//! A group as others read it: members in processes of their own, seen by this one, which is none.
 
 use std::fs::File;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn play(role: &str, name: &str) {
     loop {
         if Instant::now() >= next_at && group.view().members.len() == 3 {
             if !Path::new(folder).join("stop").exists() {
-                // What is not taken is not counted.
+                // A message that is not taken is not counted.
                 let _full = group.try_broadcast(&[place as u8; 100]);
             }
             next_at = Instant::now() + Duration::from_millis(1);
@@ -41,7 +41,7 @@ pub(crate) fn play(role: &str, name: &str) {
     }
 }
 
-/// What is seen of the group of that name.
+/// Accounts that are seen of the group of that name.
 fn seen(name: &str) -> Vec<(GroupOwner, GroupAccount)> {
     read_all().into_iter().filter(|(owner, _)| owner.group == name).collect()
 }
@@ -132,7 +132,7 @@ fn a_stopped_member_holds_the_group_up() {
     roles.remove(1).kill();
     let left: Vec<String> = seen(&name).into_iter().map(|(owner, _)| owner.node.name).collect();
     assert_eq!(left, ["anne", "carl"], "its process is no more");
-    // Whoever joins a group next sweeps, and of many pages only some.
+    // The next process that joins a group sweeps, and of many pages only some.
     while has_page(pid) {
         let alone = unique("alone");
         let node = NodeOptions::new("alone").open(&Bus::loopback(&alone)).unwrap();
@@ -141,7 +141,7 @@ fn a_stopped_member_holds_the_group_up() {
     }
 }
 
-/// Whether there is a page of a group's member in the process of that number, alive or not.
+/// True if there is a page of a group's member in the process of that number, alive or not.
 fn has_page(pid: u32) -> bool {
     let folder = format!("/dev/shm/punctual-counters.{}", punctual_machine::process::user());
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

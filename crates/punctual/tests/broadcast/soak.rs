@@ -20,11 +20,11 @@ const KINDS: [Guarantee; 3] = [Guarantee::Uniform, Guarantee::Reliable, Guarante
 /// Seconds where nothing else is asked for.
 const SHORT: u64 = 6;
 
-/// What buffers, pages and the allocator's leftovers may come to after the first third. A frame that is forgotten in every message
+/// Largest growth of buffers, pages and the allocator's leftovers after the first third. A frame that is forgotten in every message
 /// exceeds it within a minute.
 const GROWTH_MAX: u64 = 16 << 20;
 
-/// What the members that stay compare while it goes on.
+/// Data that the members that stay compare while it goes on.
 #[derive(Default)]
 struct Agreement {
     /// Ordered messages that not all have delivered, by their place: the sender, its number, and how many had it there.
@@ -54,7 +54,7 @@ fn message(sender: usize, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Broadcasts and delivers until it is over. What is ordered is the same everywhere; what is not comes as its sender sent it.
+/// Broadcasts and delivers until it is over. Ordered messages are the same everywhere; others come as their sender sent them.
 fn stay(mut group: Group, own: usize, agreement: &Agreement) {
     let staying = NAMES[..STAYING].iter().map(|name| NodeId::named(name)).collect::<Vec<_>>();
     let (mut sent, mut place, mut all_stay) = (0, 0, false);
@@ -89,7 +89,7 @@ fn stay(mut group: Group, own: usize, agreement: &Agreement) {
     }
 }
 
-/// Joins, delivers for a while, and leaves, again and again. How often it was in the group.
+/// Joins, delivers for a while, and leaves, again and again. Returns the number of times that it was in the group.
 fn come_and_go(node: &Node, options: &GroupOptions, agreement: &Agreement) -> u64 {
     let mut stays = 0;
     while !agreement.is_over.is_raised() {
@@ -121,7 +121,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 
-/// How long it goes on, seconds.
+/// Duration of the soak, seconds.
 fn asked_for() -> u64 {
     std::env::var("PUNCTUAL_GROUP_SOAK").map_or(SHORT, |text| text.parse().unwrap())
 }
@@ -134,7 +134,7 @@ fn a_group_goes_on_and_its_memory_stays() {
     Role::start("soak", &unique("soak")).end();
 }
 
-/// What that process does.
+/// The part of that process.
 pub(crate) fn play(bus: &str) {
     let (seconds, bus) = (asked_for(), Bus::shared(bus));
     let nodes = NAMES.map(|name| {

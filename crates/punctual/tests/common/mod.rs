@@ -1,4 +1,4 @@
-//! What the suites share: pairs of buses for every medium, and a watchdog.
+//! Code that the suites share: pairs of buses for every medium, and a watchdog.
 
 pub(crate) mod in_memory;
 
@@ -33,7 +33,7 @@ const _: () = {
     let _ = (within::<std::future::Ready<()>>, reopen, rounds_factor);
 };
 
-/// How many times as long a test is to go on: `cargo xtask soak` asks for more until a planted fault shows.
+/// Factor by which a test is to go on longer: `cargo xtask soak` asks for more until a planted fault shows.
 pub(crate) fn rounds_factor() -> u64 {
     std::env::var("PUNCTUAL_ROUNDS_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }
@@ -100,9 +100,9 @@ pub(crate) struct Medium {
     pub(crate) name: &'static str,
     pub(crate) here: Bus,
     pub(crate) there: Bus,
-    /// Whether senders ring the doorbell, so that futex and eventfd can wait.
+    /// True if senders ring the doorbell, so that futex and eventfd can wait.
     pub(crate) rings: bool,
-    /// Whether it is memory, which senders look into themselves: of an adapter's medium they know nothing.
+    /// True if it is memory, which senders look into themselves: of an adapter's medium they know nothing.
     pub(crate) in_memory: bool,
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn ask(mut from: Communicator, target: Target, count: u64, seed: u64)
     }
 }
 
-/// Whether the future was done at its first so many polls.
+/// Output of the future, if it was done at its first so many polls.
 pub(crate) async fn within<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| match future.as_mut().poll(context) {
@@ -192,7 +192,7 @@ pub(crate) fn open_on(bus: &Bus) -> (Node, Node) {
     (Node::open(bus, "here").unwrap(), Node::open(bus, "there").unwrap())
 }
 
-/// How many messages a subscription has now.
+/// Number of messages that a subscription has now.
 pub(crate) fn drain(subscription: &mut Subscription) -> usize {
     std::iter::from_fn(|| Some(subscription.poll(64, |_| ())).filter(|count| *count > 0)).sum()
 }
@@ -231,7 +231,7 @@ pub(crate) fn media() -> Vec<Medium> {
     media
 }
 
-/// Whether a medium is to be tried. An emulator that lacks one says so by `PUNCTUAL_TEST_WITHOUT` (`cargo xtask arm64`).
+/// True if a medium is to be tried. An emulator that lacks one says so by `PUNCTUAL_TEST_WITHOUT` (`cargo xtask arm64`).
 fn is_here(medium: &str) -> bool {
     let without = std::env::var("PUNCTUAL_TEST_WITHOUT").unwrap_or_default();
     let is_left_out = without.split(',').any(|name| name == medium);
@@ -314,7 +314,7 @@ impl Role {
         self.0.wait().unwrap();
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
@@ -362,7 +362,7 @@ pub(crate) fn on_ethernet(work: impl FnOnce(&Medium) + Send) {
     });
 }
 
-/// Whether we lack the privilege for a segment of our own, or the kernel has no such thing.
+/// True if we lack the privilege for a segment of our own, or the kernel has no such thing.
 fn cannot_be(error: &punctual_machine::SystemError) -> bool {
     let lacks = ["Operation not supported", "Unknown device type", "Invalid argument (os error 22)"];
     let text = error.to_string();

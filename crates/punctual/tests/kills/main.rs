@@ -28,7 +28,7 @@ fn role() {
     }
 }
 
-/// How a case ended.
+/// End of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Killed,
@@ -88,7 +88,7 @@ fn run_all<T: Sync + std::fmt::Debug>(cases: &[T], run: impl Fn(&T) + Sync) {
 /// Only one of the two suites at a time: they would sweep each other's dead.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How many kills the environment asks for.
+/// Number of kills that the environment asks for.
 fn wished(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).ok().map_or(usual, |count| count.parse().expect("a number"))
 }
@@ -140,7 +140,7 @@ mod labels {
     /// Tries until the victim passes there: a wake-up that was not needed this time may be the next.
     const TRIES: usize = 8;
 
-    /// How often a scene passes each label.
+    /// Number of times that a scene passes each label.
     fn passed(scene: &Scene) -> BTreeMap<String, u64> {
         let list = tempfile::NamedTempFile::new().unwrap();
         let wish = ("PUNCTUAL_LABELS", list.path().to_str().unwrap().to_owned());
@@ -174,7 +174,7 @@ mod labels {
         labels
     }
 
-    /// Which passings of a label are deadly: the first, the last, and in a long run more.
+    /// The passings of a label that are deadly: the first, the last, and in a long run more.
     fn passings(times: u64, more: u64) -> BTreeSet<u64> {
         let between = (1..=more).map(|part| 1 + times * part / (more + 1));
         between.chain([1, times]).filter(|&passing| passing <= times).collect()

@@ -1,4 +1,4 @@
-//! What victims do: each scene takes a node through a part of its life, to the end if nobody kills it.
+//! Scenes of victims: each takes a node through a part of its life, to the end if nobody kills it.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use crate::world::{ALPHA, BETA, VICTIM, numbered, whole};
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) role: &'static str,
-    /// Whether readers hold writers back.
+    /// True if readers hold writers back.
     pub(crate) held: bool,
-    /// Whether the bus is shared with a group.
+    /// True if the bus is shared with a group.
     pub(crate) group: bool,
-    /// Whether others are on the bus already; if not, they come when the victim is dead.
+    /// True if others are on the bus already; if not, they come when the victim is dead.
     pub(crate) accompanied: bool,
-    /// Whether somebody was killed on that bus before.
+    /// True if somebody was killed on that bus before.
     pub(crate) littered: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) const SCENES: &[Scene] = &[
 pub(crate) const STREAMS: u16 = 9;
 
 impl Scene {
-    /// Whether it is about publications, and if so, what happens when a reader of one is slow.
+    /// Reaction to a slow reader of a publication, if the scene is about publications.
     pub(crate) fn streams(&self) -> Option<WhenFull> {
         match self.role {
             "publisher free" => Some(WhenFull::Overrun),
@@ -121,7 +121,7 @@ fn write(bus: &Bus, is_alone: bool) {
             _ => Target::everyone_at(1),
         };
         communicator.send_timeout(target, &numbered(number), PATIENCE).unwrap();
-        // Who holds others back must read.
+        // A reader that holds others back must read.
         while communicator.try_receive().is_ok() {}
         if number % 10 == 0 {
             // So that readers sleep, and have to be woken.

@@ -93,7 +93,7 @@ impl Streams {
         Self { publication, subscription, when_full, sent: 0, next: BTreeMap::new() }
     }
 
-    /// Whether somebody reads what is sent.
+    /// Returns true if somebody reads what is sent.
     fn exchange(&mut self) -> bool {
         let is_read = loop {
             match self.publication.offer(&numbered(self.sent)) {
@@ -247,7 +247,7 @@ impl World {
         if self.guests {
             drop(Node::open(&bus_of(&bus), GUEST).unwrap());
         }
-        // Who comes and goes is told to who has nothing else to read.
+        // Arrivals and departures are told to a node that has nothing else to read.
         for survivor in [alpha, beta] {
             while survivor.take(Duration::from_micros(300)).is_some() {}
         }
@@ -342,7 +342,7 @@ impl World {
         folder.map_or_else(Vec::new, |folder| names(&folder))
     }
 
-    /// How many lives of nodes have files.
+    /// Number of lives of nodes that have files.
     fn lives(&self) -> usize {
         let mut lives: Vec<_> =
             self.files().iter().map(|name| name.split('.').take(2).collect::<Vec<_>>().join(".")).collect();
@@ -352,7 +352,7 @@ impl World {
     }
 }
 
-/// Whoever opens a node next removes the counters of all victims, also of those that were still making theirs.
+/// The next process that opens a node removes the counters of all victims, also of those that were still making theirs.
 pub(crate) fn check_counter_pages() {
     let last = Node::open(&Bus::loopback(&unique("last")), "last").unwrap();
     let (victim, give_up) = (NodeId::named(VICTIM).to_string(), Instant::now() + PATIENCE);

@@ -12,7 +12,7 @@ use punctual_machine::scheduling::sleep_precisely;
 
 use super::{Options, Outcome, folder, run, sources};
 
-/// What the daemon writes: a member has these to itself.
+/// Folders that the daemon writes to: a member has these to itself.
 const FOLDERS: [&str; 3] = ["/run", "/var/lib/corosync", "/dev/shm"];
 const CONFIGURATION: &str = "/run/corosync.conf";
 const LOG: &str = "/run/corosync.log";
@@ -21,7 +21,7 @@ const LOG: &str = "/run/corosync.log";
 const GROUP: &str = "239.79.5.17";
 const PORT: u16 = 5_405;
 
-/// What a message on the wire carries of payload, bytes: what both transports make of an MTU of 1,500, less their headers.
+/// Payload of a message on the wire, bytes: the result of both transports for an MTU of 1,500, less their headers.
 const FRAME: &str = "1400";
 
 /// Nothing here is compiled while it runs.

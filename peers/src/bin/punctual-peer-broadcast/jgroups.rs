@@ -7,7 +7,7 @@ use punctual_machine::scheduling::sleep_precisely;
 
 use super::{Options, Outcome, folder, run, sources};
 
-/// What differs from what is shipped, as options of the member.
+/// Differences from the stack that is shipped, as options of the member.
 type Stack = &'static [&'static str];
 
 /// Nothing: datagrams of up to 64,000 B, which the kernel cuts into packets.

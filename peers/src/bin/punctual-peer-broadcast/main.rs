@@ -16,7 +16,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const USAGE: &str = "usage: punctual-peer-broadcast build | corosync|corosync-udp|jgroups|jgroups-mtu --addresses A,B,… --place N \
                      --members N --senders N --each N --message N --seed N --period-ns N";
 
-/// What a member is given, as `--name value`.
+/// Options that a member is given, as `--name value`.
 #[derive(Clone, Copy)]
 struct Options<'a>(&'a [String]);
 
@@ -77,7 +77,7 @@ fn member(system: &str, options: Options<'_>) -> Outcome<()> {
     }
 }
 
-/// What failed, as who asked reads it.
+/// Prints the failure in the form that the asking program reads.
 fn say(error: &dyn Error) {
     let plain: String =
         error.to_string().chars().map(|char| if "\"\\\n".contains(char) { ' ' } else { char }).collect();

@@ -17,10 +17,10 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: punctual-peer-server clockworker|glommio --repeats N --hog-ns N";
 
-/// How it is to serve.
+/// Parameters of serving.
 #[derive(Clone, Copy)]
 struct Serving {
-    /// How often the work of a request is done.
+    /// Number of times that the work of a request is done.
     repeats: u32,
     /// A task of the last class keeps the thread for so long again and again; 0 if there is none.
     hog_ns: u64,

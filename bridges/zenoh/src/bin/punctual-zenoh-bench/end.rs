@@ -15,14 +15,14 @@ use super::{KEYS, Outcome};
 
 /// Messages that wait at an end until it takes them.
 const QUEUE: usize = 100_000;
-/// How long nothing comes when all has come, or is lost.
+/// Time without a message after which all have come, or are lost.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Messages that say that a game is over: some of them may be lost.
 const GOODBYES: u64 = 5;
-/// What a message begins with: which game it belongs to, and its number there.
+/// Header of a message: the number of its game, and its own number there.
 const HEAD: usize = 16;
 
-/// What a game is played with.
+/// An endpoint with which a game is played.
 trait End {
     fn send(&mut self, payload: &[u8]) -> Outcome<()>;
     /// The next payload, into `into`; `false` if none comes for so long.
@@ -102,7 +102,7 @@ struct Game {
     number: u64,
     messages: u64,
     size: usize,
-    /// How long a message may take before it is lost.
+    /// Longest time that a message may take before it is lost.
     patience: Duration,
 }
 

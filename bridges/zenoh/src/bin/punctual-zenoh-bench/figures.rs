@@ -1,10 +1,10 @@
-//! What was measured: each beside bare Zenoh in the same round, and how far openings differ.
+//! Measured figures: each beside bare Zenoh in the same round, and the differences between openings.
 
 use std::fmt;
 
 use super::NAMES;
 
-/// What one of them did in a round.
+/// Figures of one of them in a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) trip_us: f64,

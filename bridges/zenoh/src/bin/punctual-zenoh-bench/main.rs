@@ -127,7 +127,7 @@ impl Opening {
         Self::new(plan)
     }
 
-    /// What both ends say of a game.
+    /// Answers of both ends after a game.
     fn play(&mut self, which: usize, what: &str, messages: u64, plan: &Plan) -> Outcome<[[f64; 2]; 2]> {
         self.games += 1;
         let line = format!("{which} {what} {} {messages} {} {}", self.games, plan.size, plan.patience_ms());

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::Outcome;
 
-/// What Aeron needs of the Java machine.
+/// Options of the Java machine that Aeron needs.
 const JAVA_OPTIONS: [&str; 6] = [
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",

@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Messages that wait at Zenoh's receiver, as many as ours has in the making.
 const QUEUE: usize = 4;
-/// What Zenoh may share at a time: by default 16 MiB, and a larger message goes as bytes.
+/// Memory that Zenoh may share at a time: by default 16 MiB, and a larger message goes as bytes.
 const SHM_POOL: &str = "536870912";
 
 enum End {
@@ -53,7 +53,7 @@ impl End {
         let node = NodeOptions::new(own).message_size_max(LARGEST).open(&bus)?;
         let communicator = Box::new(node.bind(1)?);
         if here {
-            // Whom it sends to, in memory, must be there.
+            // In memory, the node that it sends to must be there.
             wait_for(&node, other);
         }
         Ok(Self::Ours { _node: node, communicator })

@@ -1,4 +1,4 @@
-//! What all processes wrote, as one history of operations, and whether it is linearizable, key by key.
+//! Records of all processes, as one history of operations, and the check whether it is linearizable, key by key.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::broadcast::lives::log::Entry as GroupEntry;
 /// Violations that are kept in words.
 const SHOWN_MAX: usize = 10;
 
-/// What a process wrote, and how it ended.
+/// Records of a process, and the way it ended.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessLog<'a> {
     pub(super) place: usize,
@@ -26,7 +26,7 @@ pub(super) struct Asked {
     /// It was answered from the member's own copy.
     pub(super) is_local: bool,
     pub(super) key: u64,
-    /// What was put or read; 0 for nothing.
+    /// The value that was put or read; 0 for nothing.
     pub(super) value: u64,
     pub(super) invoked_ns: u64,
     pub(super) answered_ns: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Asked {
     pub(super) given_up_ns: Option<u64>,
 }
 
-/// What was checked, and what does not hold.
+/// Result of a check: its counts, and everything that does not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) keys: u64,
@@ -109,7 +109,7 @@ pub(super) fn operations(logs: &[ProcessLog<'_>]) -> Vec<Asked> {
     all
 }
 
-/// What a member's copy was when all was over: each key's value.
+/// A member's copy when all was over: each key's value.
 struct Copied {
     place: usize,
     at_ns: u64,
@@ -150,7 +150,7 @@ pub(super) fn check(
     checked
 }
 
-/// Who asked for what, and what the answer was.
+/// An operation in words: the asking member, the request, and its answer.
 fn named(key: u64, asked: &Asked, started_ns: u64) -> String {
     let (what, place) = (if asked.is_put { "put" } else { "get" }, asked.place);
     let since_ms = |ns: u64| ns.saturating_sub(started_ns) as f64 / 1e6;
@@ -222,7 +222,8 @@ fn check_local(checked: &mut Checked, key: u64, asked: &[&Asked], started_ns: u6
     check_forwards(checked, key, (asked, &puts), started_ns);
 }
 
-/// What each member's copy showed: it has its member's own puts from their answers on, and what it was read to have.
+/// Checks the values that each member's copy showed: it has its member's own puts from their answers on, and the values that were read
+/// from it.
 fn check_forwards(checked: &mut Checked, key: u64, (asked, puts): (&[&Asked], &[Put]), started_ns: u64) {
     let mut shown: BTreeMap<usize, Vec<&Asked>> = BTreeMap::new();
     for asked in asked.iter().filter(|asked| asked.is_local || asked.is_put && asked.answered_ns.is_some()) {
@@ -239,7 +240,7 @@ fn check_forwards(checked: &mut Checked, key: u64, (asked, puts): (&[&Asked], &[
     }
 }
 
-/// Whether a process has a copy in the end: one that was expelled has none until it has come back.
+/// Returns true if a process has a copy in the end: one that was expelled has none until it has come back.
 fn has_copy(log: &ProcessLog<'_>) -> bool {
     let newest = log.entries.iter().rev().find_map(|entry| match entry {
         Entry::Working | Entry::Ended { .. } => Some(true),

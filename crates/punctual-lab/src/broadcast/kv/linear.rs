@@ -1,5 +1,5 @@
-//! Whether the history of one key is linearizable: whether its operations can stand in one order in which each lies between its
-//! invocation and its answer, and each get answers what the put before it put.
+//! Checks whether the history of one key is linearizable. It is if its operations can stand in one order in which each lies between its
+//! invocation and its answer. Each get must also answer the value of the put before it.
 //!
 //! The search is that of Wing and Gong (*Testing and Verifying Concurrent Objects*, 1993), with the memory of Lowe (*Testing for
 //! Linearizability*, 2017): of two ways to the same operations and the same value one is followed. Knossos and porcupine search so,
@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet};
 /// Ways that one search remembers, some hundred MB. A history that needs more has hundreds of operations under way at once.
 const WAYS_MAX: usize = 4_000_000;
 
-/// What an operation did.
+/// Action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Put(u64),
-    /// What it answered: `None` where nobody had put anything.
+    /// Its answer: `None` where nobody had put anything.
     Get(Option<u64>),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Operation {
     pub(super) answered_ns: Option<u64>,
 }
 
-/// What is known of a history.
+/// Verdict on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Linearizable,
@@ -57,7 +57,7 @@ fn put_twice(operations: &[Operation]) -> Option<usize> {
     operations.iter().position(|one| matches!(one.action, Action::Put(value) if !values.insert(value)))
 }
 
-/// Whether there is an order, where each value is put once; `None` if the search was given up.
+/// Returns true if there is an order, where each value is put once; `None` if the search was given up.
 fn has_order(operations: &[Operation]) -> Option<bool> {
     let mut history = History::default();
     for operation in operations {
@@ -72,8 +72,9 @@ fn has_order(operations: &[Operation]) -> Option<bool> {
     Search::new(history.bounded(operations)).run()
 }
 
-/// The place of the operation whose answer could not be given: up to that instant there was an order, and with it there is none.
-/// What began before an instant of a linearizable history is linearizable, too (Herlihy and Wing, 1990), so the instant is bisected.
+/// The place of the operation whose answer could not be given: up to that instant there was an order, and with it there is none. The
+/// operations that began before an instant of a linearizable history are linearizable, too (Herlihy and Wing, 1990), so the instant is
+/// bisected.
 fn first_wrong(operations: &[Operation]) -> usize {
     let mut answers: Vec<(u64, usize)> = operations
         .iter()
@@ -92,7 +93,7 @@ fn first_wrong(operations: &[Operation]) -> usize {
     answers[sound].1
 }
 
-/// The history as it stood when the last of these answers had been given. What a get will answer is not known before.
+/// The history as it stood when the last of these answers had been given. The answer of a get is not known in advance.
 fn answered(operations: &[Operation], answers: &[(u64, usize)]) -> Vec<Operation> {
     let now_ns = answers.last().map_or(0, |answer| answer.0);
     let known: HashSet<usize> = answers.iter().map(|answer| answer.1).collect();
@@ -190,7 +191,7 @@ impl Search {
             [(one.invoked_ns, false, number), (one.answered_ns, true, number)]
         };
         let mut timed: Vec<(u64, bool, usize)> = operations.iter().enumerate().flat_map(timed).collect();
-        // What happens in one nanosecond is taken for concurrent: invocations stand before answers.
+        // Events in the same nanosecond are taken for concurrent: invocations stand before answers.
         timed.sort_unstable();
         let head = Event { operation: usize::MAX, is_answer: false };
         let of = |&(_, is_answer, operation): &(u64, bool, usize)| Event { operation, is_answer };
@@ -244,8 +245,8 @@ impl Search {
         None
     }
 
-    /// Whether an operation can stand next in the order: a get that answered the value; or a put, once nobody reads the value any
-    /// more, for it does not come back.
+    /// Returns true if an operation can stand next in the order: a get that answered the value; or a put, once nobody reads the value
+    /// any more, for it does not come back.
     fn may_happen(&self, operation: usize) -> bool {
         let Bounded { is_put, value, .. } = self.operations[operation];
         if is_put { self.unread[self.value] == 0 } else { value == self.value }
@@ -298,7 +299,7 @@ impl Search {
     }
 }
 
-/// Which operations have a place in the order: nearly all up to some number, and nearly none behind.
+/// The operations that have a place in the order: nearly all up to some number, and nearly none behind.
 struct Linearized {
     bits: Vec<u64>,
     /// Words of bits before this one are full, and behind that one empty.

@@ -1,5 +1,5 @@
-//! What is known of gets that a member answers from its own copy: they may be stale. Counted are those that are stale for certain.
-//! Found are those that no copy can have answered, and those by which a copy went back.
+//! Judgement of gets that a member answers from its own copy: they may be stale. Counted are those that are stale for certain. Found
+//! are those that no copy can have answered, and those by which a copy went back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Get {
     pub(super) answered_ns: u64,
 }
 
-/// What a get was.
+/// Judgement of a get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It may have been the newest value.
@@ -30,7 +30,7 @@ pub(super) enum Answer {
     Impossible,
 }
 
-/// What each get of one key was.
+/// Judgement of each get of one key.
 pub(super) fn judge(puts: &[Put], gets: &[Get]) -> Vec<Answer> {
     let by_value: HashMap<u64, &Put> = puts.iter().map(|put| (put.value, put)).collect();
     let mut begun: Vec<(u64, u64)> =
@@ -61,8 +61,8 @@ pub(super) fn judge(puts: &[Put], gets: &[Get]) -> Vec<Answer> {
     gets.iter().map(one).collect()
 }
 
-/// Which values that one copy of a key showed, in this order, are older than one before: a copy only goes forwards. The value of a put
-/// does not come back, nor does one whose put was answered before a put began that the copy has had.
+/// Marks, among the values that one copy of a key showed in this order, those older than one before: a copy only goes forwards. The
+/// value of a put does not come back, nor does one whose put was answered before a put began that the copy has had.
 pub(super) fn went_back(puts: &[Put], shown: &[u64]) -> Vec<bool> {
     let by_value: HashMap<u64, &Put> = puts.iter().map(|put| (put.value, put)).collect();
     let (mut newest, mut newest_began_ns) = (None, None);

@@ -1,4 +1,4 @@
-//! What a process that serves a store writes down.
+//! Log records of a process that serves a store.
 
 use crate::broadcast::lives::log::Entry as GroupEntry;
 use crate::broadcast::log::{Record, Seen, Told};
@@ -10,12 +10,12 @@ pub(in crate::broadcast) struct Invoked {
     pub(in crate::broadcast) operation: u64,
     pub(in crate::broadcast) is_put: bool,
     pub(in crate::broadcast) key: u64,
-    /// What it puts.
+    /// The value that it puts.
     pub(in crate::broadcast) value: u64,
     pub(in crate::broadcast) at_ns: u64,
 }
 
-/// What a process was told, or did.
+/// One thing that a process was told, or did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::broadcast) enum Entry {
     /// It was told of the group.

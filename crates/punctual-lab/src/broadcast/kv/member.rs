@@ -29,20 +29,20 @@ const BATCH: usize = 64;
 /// Largest message of the group: a part of a snapshot holds any value, and so does a command.
 const MESSAGE_SIZE_MAX: usize = 2 * VALUE_SIZE_MAX;
 
-/// What goes wrong on purpose does so at this answer of a get.
+/// The planted error happens at this answer of a get.
 const PLANTED_AT: u64 = 100;
 
-/// How many of so many clients are at a place: one after the other, the sequencer's last.
+/// Number of clients at a place, of so many: one after the other, the sequencer's last.
 fn share(clients: usize, place: usize, members: usize) -> usize {
     (0..clients).filter(|client| (client + 1) % members == place).count()
 }
 
-/// What a client waits for.
+/// The operation that a client waits for.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     op: Op,
     key: u64,
-    /// What it puts.
+    /// The value that it puts.
     value: u64,
     /// A value of the key that was overwritten for certain, of a get; or that this put overwrites.
     older: Option<u64>,
@@ -136,7 +136,7 @@ impl Serving {
                 look_at = Instant::now() + BETWEEN_ORDERS;
             }
             self.ask();
-            // What a client asks for is written down before anybody can see it done.
+            // A client's request is written down before anybody can see it done.
             self.log.flush()?;
             self.offer()?;
             self.take()?;
@@ -229,7 +229,7 @@ impl Serving {
                 }
                 Ok(Change::Restored) => self.work(),
                 Ok(Change::View(view)) => {
-                    // Whoever joins now has not heard that nothing more comes.
+                    // A member that joins now has not heard that nothing more comes.
                     (self.has_ended, self.is_working) = (false, false);
                     let view = GroupEntry::of_view(&view, &self.roster);
                     self.log.put(&Entry::Group(Box::new(view)));
@@ -251,7 +251,7 @@ impl Serving {
         }
     }
 
-    /// Whether what was asked for was done is not known: clients ask for something else.
+    /// It is not known whether the requests were done: clients ask for something else.
     fn forget(&mut self) {
         (self.has_ended, self.is_working) = (false, false);
         self.offered.clear();
@@ -294,7 +294,7 @@ impl Serving {
     }
 }
 
-/// Whether the group took a command; if not, it may later.
+/// Returns true if the group took a command; if not, it may later.
 fn is_taken(result: Result<(), BroadcastError>) -> Result<bool, String> {
     match result {
         Ok(()) => Ok(true),
@@ -303,7 +303,7 @@ fn is_taken(result: Result<(), BroadcastError>) -> Result<bool, String> {
     }
 }
 
-/// How many clients the group is to have, if the folder says so.
+/// Number of clients that the group is to have, if the folder says so.
 fn ordered_clients(folder: &Path) -> Option<usize> {
     std::fs::read_to_string(folder.join(CLIENTS)).ok()?.trim().parse().ok()
 }

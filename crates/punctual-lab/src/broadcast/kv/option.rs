@@ -1,4 +1,4 @@
-//! What is asked of a store.
+//! Settings of a store.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub const VALUE_SIZE_MIN: usize = 24;
 /// The largest.
 pub const VALUE_SIZE_MAX: usize = 32_000;
 
-/// How gets are answered.
+/// Way of answering gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Reads {
@@ -20,10 +20,10 @@ pub enum Reads {
     Local,
 }
 
-/// What is asked for.
+/// The settings that are asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KvSettings {
-    /// How gets are answered, in turn.
+    /// Ways of answering gets, in turn.
     pub reads: Vec<Reads>,
     /// Of a hundred operations, so many are puts.
     pub puts_percent: u32,
@@ -31,14 +31,14 @@ pub struct KvSettings {
     pub keys: u64,
     /// Clients of the whole group, where they are not raised.
     pub clients: Option<usize>,
-    /// How long each number of clients is watched.
+    /// Time for which each number of clients is watched.
     pub step: Duration,
 }
 
-/// What a process is told of it. The size of a value is that of a message.
+/// The part of it that a process is told. The size of a value is that of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::broadcast) struct KvPlan {
-    /// How gets are answered.
+    /// Way of answering gets.
     pub(in crate::broadcast) reads: Reads,
     /// Of a hundred operations, so many are puts.
     pub(in crate::broadcast) puts_percent: u32,

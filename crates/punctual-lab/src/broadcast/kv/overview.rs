@@ -1,4 +1,4 @@
-//! What a run says of stores: operations a second, how long each took, and what their histories say.
+//! A run's report about stores: operations a second, the time that each took, and the verdicts on their histories.
 
 use super::trial::{KvStep, KvTrial};
 use crate::report::parts::three_cells;
@@ -114,7 +114,7 @@ fn histories(trials: &[KvTrial]) -> Section {
     Section::new("What the histories say").table(table.without_empty()).note(note)
 }
 
-/// How many of the local gets were stale, and for how long.
+/// Number of local gets that were stale, and for how long.
 fn stale(trial: &KvTrial) -> [Cell; 3] {
     if trial.local_gets == 0 {
         return [dash(), dash(), dash()].map(Cell::from);

@@ -12,7 +12,7 @@ const HEAD_SIZE: usize = 25;
 /// Bytes in front of a value in a snapshot: its key and its size.
 const ENTRY_HEAD_SIZE: usize = 12;
 
-/// What a command does.
+/// Effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Put,
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a value is called in histories. 0 is no value.
+/// Name of a value in histories.
 pub(super) fn digest_of(value: &[u8]) -> u64 {
     (hash_of(0, value) as u64).max(1)
 }

@@ -20,7 +20,7 @@ use crate::units::OptionName;
 
 /// After more clients were asked for, so long until they count.
 const SETTLE: Duration = Duration::from_millis(100);
-/// What more clients must bring to be worth still more.
+/// Growth that more clients must bring to be worth still more.
 const GROWTH_MIN: f64 = 1.05;
 /// So many doublings in a row that bring less end a trial: one may be unlucky.
 const FLAT_MAX: usize = 2;
@@ -50,22 +50,22 @@ impl KvStep {
 /// One trial with a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KvTrial {
-    /// What carried frames.
+    /// The engine that carried frames.
     pub engine: BroadcastEngine,
     /// Members.
     pub members: usize,
-    /// What each receiver suffered.
+    /// Faults at each receiver.
     pub faults: FaultProfile,
     /// By which it is repeated.
     pub seed: u64,
     /// Payload of a frame, bytes.
     pub frame: usize,
-    /// How gets were answered.
+    /// Way in which gets were answered.
     pub reads: Reads,
-    /// What members suffered.
+    /// Disruption of members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption: Option<Disruption>,
-    /// How often.
+    /// Number of disruptions.
     pub disruptions: u64,
     /// Of a hundred operations, so many were puts.
     pub puts_percent: u32,
@@ -93,7 +93,7 @@ pub struct KvTrial {
     pub local_gets: u64,
     /// Of those, gets that were stale for certain.
     pub stale: u64,
-    /// How long the newer value of one of them had been known at most.
+    /// Longest time for which the newer value of one of them had been known.
     pub stale_ns_max: u64,
     /// Operations and copies that fit no order.
     pub violation_count: u64,
@@ -123,7 +123,7 @@ impl KvTrial {
     }
 }
 
-/// What one trial is.
+/// Parameters of one trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::broadcast) struct KvTurn {
     pub(in crate::broadcast) reads: Reads,
@@ -308,8 +308,8 @@ fn seconds(operations: &[Asked], lived: &Lived<Entry>) -> Vec<u64> {
     seconds
 }
 
-/// A row for each operation that began in the window, from there to its answer. Whoever gave up waited until then; a client that was
-/// killed waits for nothing.
+/// A row for each operation that began in the window, from there to its answer. A client that gave up waited until then; a client that
+/// was killed waits for nothing.
 fn samples(operations: &[Asked], window: &Window, is_put: bool, started_ns: u64) -> Samples {
     let mut samples = Samples::default();
     let begun = operations

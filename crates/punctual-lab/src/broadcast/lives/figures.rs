@@ -1,4 +1,4 @@
-//! What a trial says: how long nothing was delivered, how long a return took, and whether every promise held.
+//! Figures of a trial: the times without a delivery, the time that a return took, and whether every promise held.
 
 use super::history::{Broken, History, ProcessLog, check};
 use super::log::Entry;

@@ -1,7 +1,7 @@
-//! Whether all lives were told pieces of one sequence, and whether that has each message that a survivor broadcast, once.
+//! Checks whether all lives were told pieces of one sequence, and whether that has each message that a survivor broadcast, once.
 //!
-//! Views number the pieces. Whoever goes on from a view delivered all of it: those lives must agree, and what they delivered is the
-//! sequence there. A life that ends in a view delivered a piece from the view's begin on, and so did a life that joined in it.
+//! Views number the pieces. Lives that go on from a view delivered all of it: they must agree, and their deliveries are the sequence
+//! there. A life that ends in a view delivered a piece from the view's begin on, and so did a life that joined in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,12 +20,12 @@ pub(super) fn number(incarnation: u64, count: u64) -> u64 {
     incarnation << PROCESS_SHIFT | count
 }
 
-/// Which process of its place broadcast a message.
+/// The process, of those at its place, that broadcast a message.
 pub(super) fn process_of(number: u64) -> u64 {
     (number & !END) >> PROCESS_SHIFT
 }
 
-/// What a process wrote, and how it ended.
+/// Records of a process, and the way it ended.
 pub(super) struct ProcessLog<'a> {
     pub(super) place: usize,
     /// Processes that were at that place before.
@@ -34,12 +34,12 @@ pub(super) struct ProcessLog<'a> {
     pub(super) entries: &'a [Entry],
 }
 
-/// What does not hold. Each kind is another promise.
+/// A promise that does not hold. Each kind is another promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     /// Two lives were told another sequence.
     Order,
-    /// What was delivered was not broadcast.
+    /// A message was delivered that was not broadcast.
     Content,
     /// A message that the group took is missing.
     Lost,
@@ -60,14 +60,14 @@ pub(super) struct Violation {
     pub(super) sentence: String,
 }
 
-/// What the logs say.
+/// Findings from the logs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// The one sequence, each message with its delivery at the last life that went on.
     pub(super) sequence: Vec<(Delivered, u64)>,
-    /// What does not hold, of each kind the first ones.
+    /// The violations, of each kind the first ones.
     pub(super) violations: Vec<Violation>,
-    /// How much does not hold.
+    /// Number of violations.
     pub(super) violation_count: u64,
     /// The same, of each kind.
     pub(super) counts: [u64; Broken::KINDS],
@@ -85,7 +85,7 @@ impl History {
     }
 }
 
-/// What a life was told in one view.
+/// Messages that a life was told in one view.
 struct Part<'a> {
     view: u64,
     lives: &'a [u64],
@@ -122,7 +122,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// What must be equal wherever a message is delivered.
+/// The parts of a message that must be equal wherever it is delivered.
 fn key(message: &Delivered) -> (u64, u64, usize, u64, u64, u64) {
     (message.view, message.index, message.sender, message.life, message.number, message.hash)
 }
@@ -197,7 +197,7 @@ fn lives_of<'a>(log: &ProcessLog<'a>, history: &mut History) -> Vec<Life<'a>> {
     }
     let last = lives.last_mut().expect("a process has a life");
     last.survives = !log.was_killed;
-    // What a life that ended here had as agreed only, the others need not have.
+    // The others need not have the messages that a life that ended here had as agreed only.
     for life in lives.iter_mut().filter(|life| !life.survives) {
         let Some(part) = life.parts.last_mut() else { continue };
         while part.messages.pop_if(|message| !message.is_uniform).is_some() {}
@@ -228,7 +228,7 @@ fn sequence(lives: &[Life<'_>], history: &mut History) -> BTreeMap<u64, usize> {
     }
     let mut ends = BTreeMap::new();
     for (view, parts) in views {
-        // Who goes on has all of it; where nobody did, a survivor; where nobody survived, who was told most.
+        // A life that goes on has all of it; where none did, a survivor; where none survived, the life that was told most.
         let rank = |(life, part, goes_on): &&(&Life<'_>, &Part<'_>, bool)| {
             (*goes_on, life.survives && !goes_on, part.messages.len())
         };
@@ -248,7 +248,7 @@ fn sequence(lives: &[Life<'_>], history: &mut History) -> BTreeMap<u64, usize> {
     ends
 }
 
-/// What a life was told in a view is what the others were told: all of it if the life goes on, else its begin.
+/// Checks that a life was told the same in a view as the others: all of it if the life goes on, else its begin.
 fn check_piece(life: &Life<'_>, part: &Part<'_>, whole: &[&Delivered], is_all: bool, history: &mut History) {
     let most = if is_all { whole.len().max(part.messages.len()) } else { part.messages.len() };
     let at = |messages: &[&Delivered], at: usize| messages.get(at).map(|message| key(message));
@@ -283,7 +283,7 @@ fn check_once(history: &mut History) -> HashMap<(usize, u64), usize> {
     places
 }
 
-/// What was delivered was broadcast so; of each life without a gap; of a survivor all.
+/// Checks that delivered messages were broadcast so: those of each life without a gap, and all of a survivor's.
 fn check_sent(
     logs: &[ProcessLog<'_>],
     lives: &[Life<'_>],

@@ -1,4 +1,4 @@
-//! What a process that broadcasts writes down.
+//! Log records of a process that broadcasts.
 
 use punctual::NodeId;
 use punctual::broadcast::View;
@@ -20,13 +20,13 @@ pub(in crate::broadcast) struct Delivered {
     pub(in crate::broadcast) number: u64,
     /// Of its bytes.
     pub(in crate::broadcast) hash: u64,
-    /// Whether a majority held it.
+    /// True if a majority held it.
     pub(in crate::broadcast) is_uniform: bool,
     pub(in crate::broadcast) sent_ns: u64,
     pub(in crate::broadcast) at_ns: u64,
 }
 
-/// What a process was told, or did.
+/// One thing that a process was told, or did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::broadcast) enum Entry {
     Delivered(Delivered),

@@ -14,7 +14,7 @@ use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
 use crate::broadcast::option::Planted;
 use crate::broadcast::protocol::{Joined, ProcessPlan};
 
-/// What goes wrong on purpose does so at this delivery.
+/// The planted error happens at this delivery.
 const PLANTED_AT: u64 = 100;
 
 /// A member as long as its process lasts.
@@ -39,7 +39,7 @@ impl Lasting {
     /// Joins, and lives until all is over.
     pub(in crate::broadcast) fn live(plan: ProcessPlan) -> Result<(Self, Joined), String> {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
-        // Whoever comes back joins the others: a second founder would be alone in a view of its own.
+        // A member that comes back joins the others: a second founder would be alone in a view of its own.
         let founds = plan.member.place == 0 && plan.incarnation == 0;
         let Joining { node, group, roster, faults, .. } =
             Joining::open(&plan.member, founds, plan.suspect_after)?;
@@ -116,7 +116,7 @@ impl Lasting {
                 })
             }
             Ok(Delivery::View(view)) => {
-                // Whoever joins now has not heard that nothing more comes.
+                // A member that joins now has not heard that nothing more comes.
                 self.has_ended = false;
                 Entry::of_view(&view, &self.roster)
             }

@@ -1,4 +1,4 @@
-//! What a run says of members that were killed or stopped: gaps, returns, and promises that did not hold.
+//! A run's report about members that were killed or stopped: gaps, returns, and promises that did not hold.
 
 use super::trial::DisruptedTrial;
 use crate::broadcast::overview::mega;

@@ -1,4 +1,4 @@
-//! What is stored of a trial in which members were killed or stopped.
+//! Stored result of a trial in which members were killed or stopped.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,15 +30,15 @@ pub struct DisruptionEvent {
 /// One trial with a group whose members were killed or stopped under load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DisruptedTrial {
-    /// What carried frames.
+    /// The engine that carried frames.
     pub engine: BroadcastEngine,
-    /// What was promised.
+    /// The guarantee.
     pub kind: BroadcastKind,
-    /// What members suffered.
+    /// Disruption of members.
     pub disruption: Disruption,
     /// Members.
     pub members: usize,
-    /// What each receiver suffered.
+    /// Faults at each receiver.
     pub faults: FaultProfile,
     /// By which it is repeated.
     pub seed: u64,
@@ -64,7 +64,7 @@ pub struct DisruptedTrial {
     pub messages: u64,
     /// Their payload, bytes.
     pub bytes: u64,
-    /// How long that load lasted, with all members in one view at its begin.
+    /// Duration of that load, with all members in one view at its begin.
     pub duration_ns: u64,
     /// Promises that did not hold.
     pub violation_count: u64,

@@ -52,7 +52,7 @@ fn cells(owner: &GroupOwner, account: &GroupAccount) -> Vec<Cell> {
     cells
 }
 
-/// Who holds the group up, as this member sees it.
+/// The node that holds the group up, as this member sees it.
 fn verdict(owner: &GroupOwner, account: &GroupAccount) -> Option<String> {
     let node = account.held_up_by?;
     let (group, name) = (&owner.group, account.name(node));

@@ -26,7 +26,7 @@ const HOPS: u8 = 64;
 /// A UDP packet, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Who sent it.
+    /// Its sender.
     pub source: SocketAddr,
     /// For whom it is.
     pub target: SocketAddr,

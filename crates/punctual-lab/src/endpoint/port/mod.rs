@@ -24,7 +24,7 @@ pub use raw::RawPort;
 pub use udp::UdpPort;
 pub use way::Way;
 
-/// Who is at the other end of a packet.
+/// The other end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its UDP address.
@@ -40,7 +40,7 @@ pub struct Arrival {
     pub size: usize,
     /// By which flow.
     pub flow: usize,
-    /// Who sent it.
+    /// Its sender.
     pub peer: Peer,
     /// When the kernel saw it; 0 = not known.
     pub kernel: Ticks,
@@ -52,7 +52,7 @@ pub struct Arrival {
     pub read: Ticks,
 }
 
-/// Which of the kernel's stamps are asked for.
+/// The kernel's stamps that are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Stamps {
@@ -65,7 +65,7 @@ pub enum Stamps {
     All,
 }
 
-/// What every port is opened with.
+/// Options with which every port is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortPlan {
     /// How.
@@ -86,9 +86,9 @@ pub struct PortPlan {
     pub dscp: u8,
     /// Priority in this host's queues; VLAN interfaces map it to their tag.
     pub priority: u8,
-    /// How long the kernel polls the device, µs.
+    /// Time that the kernel polls the device, µs.
     pub busy_poll_us: u32,
-    /// Whether receives must end at instants that the load chooses.
+    /// True if receives must end at instants that the load chooses.
     pub wakes_for_time: bool,
     /// Room for what nobody has read yet, bytes as the kernel charges them.
     pub receive_buffer: usize,
@@ -146,7 +146,7 @@ pub trait Port: fmt::Debug {
         None
     }
 
-    /// What a user should know of this port now that packets have passed, such as a poll that polls nothing.
+    /// Remark for a user about this port now that packets have passed, such as a poll that polls nothing.
     fn remark(&self) -> Option<String> {
         None
     }

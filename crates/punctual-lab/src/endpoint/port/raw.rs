@@ -153,7 +153,7 @@ impl Port for RawPort {
         match &mut self.frames {
             Frames::Packet(socket) => {
                 socket.sender.commit(target.mac);
-                // What the device has no room for now goes with the next flush.
+                // A frame for which the device has no room now goes with the next flush.
                 let _now_or_later = socket.sender.flush();
                 true
             }

@@ -1,4 +1,4 @@
-//! What ports on plain sockets keep, however they wait: who is at the other end, and what was sent and has no stamp of the device yet.
+//! State of ports on plain sockets, however they wait: the other end, and packets that were sent and have no stamp of the device yet.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use punctual_machine::socket::{Single, UdpSocket};
 
 use super::{Arrival, Peer, PortPlan, Stamps, Way, awake, instant_of};
 
-/// What is known of the time before a packet was read.
+/// Facts about the time before a packet was read.
 #[derive(Clone, Copy)]
 pub(super) struct Instants {
     /// The receive began.
@@ -21,14 +21,14 @@ pub(super) struct Instants {
     pub(super) spins: bool,
 }
 
-/// What a port on plain sockets keeps.
+/// State of a port on plain sockets.
 #[derive(Debug)]
 pub(super) struct SocketState {
     pub(super) local: SocketAddr,
     connected: bool,
     /// By socket; empty where nobody asks for stamps of the device.
     sent: Vec<Sent>,
-    /// Whether the kernel is to poll the device.
+    /// True if the kernel is to poll the device.
     polls: bool,
     polls_nothing: bool,
     /// Datagrams of the namespace that had found no room before.
@@ -109,7 +109,7 @@ impl SocketState {
         Some(of_sockets.min(of_namespace))
     }
 
-    /// What a user should know.
+    /// Remark for a user.
     pub(super) fn remark(&self) -> Option<String> {
         self.polls_nothing.then(|| POLLS_NOTHING.to_owned())
     }

@@ -16,7 +16,7 @@ use super::socket::{Instants, SocketState};
 use super::{Arrival, Peer, Port, PortPlan, SLEEP_MAX, Stamps, Way};
 use crate::endpoint::time_left;
 
-/// How its thread waits.
+/// Way in which its thread waits.
 #[derive(Debug)]
 enum Wait {
     /// In the receiving call.
@@ -29,7 +29,7 @@ enum Wait {
     Spin,
 }
 
-/// Who sends and receives.
+/// Party that sends and receives.
 #[derive(Debug)]
 enum Sockets {
     /// This thread, call by call.
@@ -109,7 +109,7 @@ impl UdpPort {
     }
 }
 
-/// What is there, without waiting.
+/// Takes a packet that is there, without waiting.
 #[inline]
 fn take(
     sockets: &[UdpSocket],

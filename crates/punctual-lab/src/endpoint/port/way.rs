@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::OptionName;
 
-/// How packets are sent and waited for.
+/// Way in which packets are sent and waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -39,17 +39,17 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether it never sleeps, and so needs a CPU of its own at each end.
+    /// Returns true if it never sleeps, and so needs a CPU of its own at each end.
     pub fn spins(self) -> bool {
         matches!(self, Self::Spin | Self::Packet | Self::XdpSkb | Self::XdpNative | Self::XdpTx)
     }
 
-    /// Whether the responder's kernel answers, and nobody else.
+    /// Returns true if the responder's kernel answers, and nobody else.
     pub fn answers_in_kernel(self) -> bool {
         self == Self::XdpTx
     }
 
-    /// Whether it passes by the kernel's IP and UDP, and needs to know the interface.
+    /// Returns true if it passes by the kernel's IP and UDP, and needs to know the interface.
     pub fn is_raw(self) -> bool {
         matches!(self, Self::Packet | Self::XdpSkb | Self::XdpNative)
     }

@@ -1,7 +1,7 @@
 //! A responder without an application: an XDP program at the responder's interface turns each request round.
 //!
-//! What is left of a trip is the client, the wire and the entrance of the responder's kernel: no responder in user space
-//! can be faster there. It answers with the bytes that came, so it carries no stamps and speaks plain echo only.
+//! The rest of a trip is the client, the wire and the entrance of the responder's kernel: no responder in user space can be faster
+//! there. It answers with the bytes that came, so it carries no stamps and speaks plain echo only.
 
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::protocol::Protocol;
 use super::responder::EchoFacts;
 use crate::endpoint::port::{Peer, PortPlan};
 
-/// How often it is looked whether the trial is over.
+/// Interval between checks whether the trial is over.
 const LOOK: Duration = Duration::from_millis(5);
 
 const REMARK: &str = "an XDP program of the responder's kernel answers (XDP_TX, generic hook): no application runs there, \

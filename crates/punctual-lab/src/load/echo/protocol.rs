@@ -1,4 +1,4 @@
-//! What the client writes and how it judges what comes back: our own packets, RFC 862 echo, sockperf.
+//! Packets that the client writes, and its judgement of those that come back: our own packets, RFC 862 echo, sockperf.
 //!
 //! sockperf's header, as its 3.7 puts it on the wire (found by capturing): sequence number u64, flags u16 (1 = from the
 //! client, 2 = a reply is wanted), length u32, all big-endian; 14 bytes. A server answers what has both flags, with the
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::{self, PacketHeader, PacketKind, Record, TripId};
 use crate::endpoint::port::Stamps;
 
-/// Which packets.
+/// Kind of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -32,14 +32,14 @@ const SOCKPERF_WANTS_REPLY: u16 = 2;
 /// Sequence u64, run u32 and CRC-32C u32 over both, little-endian, of a plain echo, before its filler.
 const UDP_HEADER_SIZE: usize = 16;
 
-/// What a packet that reached the client is.
+/// Judgement of a packet that reached the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The right bytes in answer to this trip.
     Answer {
         /// Its number.
         sequence: u64,
-        /// What the responder says of it; with our own packets only.
+        /// The responder's record of it; with our own packets only.
         record: Option<Record>,
     },
     /// Bytes were changed on the way. The number, where it can still be read, may be wrong too.
@@ -112,7 +112,7 @@ impl Protocol {
         }
     }
 
-    /// What stands before the filler; `None` where that is not whole.
+    /// Reads the head before the filler; `None` where that is not whole.
     #[inline]
     fn read_head(self, bytes: &[u8]) -> Option<Head> {
         match self {
@@ -140,7 +140,7 @@ impl Protocol {
     }
 }
 
-/// What a packet says of itself to a client.
+/// Facts that a packet tells a client about itself.
 struct Head {
     is_reply: bool,
     sequence: u64,
@@ -157,7 +157,7 @@ fn sockperf_header(bytes: &[u8]) -> Option<(u64, u16, u32)> {
     Some((u64::from_be_bytes(*sequence), u16::from_be_bytes(*flags), u32::from_be_bytes(*length)))
 }
 
-/// What a packet is to a server of sockperf's.
+/// Meaning of a packet to a server of sockperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SockperfRequest {
     /// It was turned into its reply.
@@ -190,7 +190,7 @@ mod tests {
 
     const ALL: [Protocol; 3] = [Protocol::Punctual, Protocol::Udp, Protocol::Sockperf];
 
-    /// What a right responder makes of a request.
+    /// The reply of a right responder to a request.
     fn answered(protocol: Protocol, request: &[u8]) -> Vec<u8> {
         let mut bytes = request.to_vec();
         match protocol {

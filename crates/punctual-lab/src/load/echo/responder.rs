@@ -17,13 +17,13 @@ use punctual_machine::window::{Evidence, SchedSampler};
 /// A wake-up or a reply that took longer is asked about at once.
 const SLOW: Duration = Duration::from_micros(200);
 
-/// How often a responder looks whether it is to stop.
+/// Interval between a responder's checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How a responder answers.
+/// Rules by which a responder answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerRules {
-    /// What it understands.
+    /// The protocol that it understands.
     pub protocol: Protocol,
     /// Says that its clock is nobody else's, as another host's is.
     pub clock_apart: bool,
@@ -51,7 +51,7 @@ impl AnswerRules {
     }
 }
 
-/// What a responder went through.
+/// Facts about a responder's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EchoFacts {
     /// Packets that arrived.
@@ -84,8 +84,8 @@ pub struct EchoFacts {
     pub incomplete: Option<u64>,
 }
 
-/// What the kernel is given to switch on what a port asked for, before its thread becomes urgent: time stamps begin by a work
-/// queue of the kernel's, which a spinning real-time thread on its CPU keeps waiting for ever.
+/// Time that the kernel is given to switch on the features that a port asked for, before its thread becomes urgent: time stamps begin
+/// by a work queue of the kernel's, which a spinning real-time thread on its CPU keeps waiting for ever.
 const SETTLING: Duration = Duration::from_millis(20);
 
 /// Opens a port in the calling thread, which is bound to its CPU before and as urgent as chosen afterwards.

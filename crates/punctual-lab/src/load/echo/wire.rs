@@ -49,7 +49,7 @@ const FLAG_STACK: u16 = 1;
 const FLAG_PREVIOUS: u16 = 2;
 const FLAG_EVIDENCE: u16 = 4;
 
-/// What a packet is for.
+/// Purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// Asks for a reply.
@@ -60,7 +60,7 @@ pub enum PacketKind {
     End,
 }
 
-/// Which trip of which trial.
+/// Identity of a trip and its trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TripId {
     /// Random number of the trial.
@@ -71,7 +71,7 @@ pub struct TripId {
     pub sequence: u64,
 }
 
-/// What the responder knows of one trip.
+/// The responder's record of one trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Its clock's domain; 0 = unknown.
@@ -88,9 +88,9 @@ pub struct Record {
     pub application_ns: u32,
     /// An earlier reply's low sequence bits, and how long it took to the device.
     pub previous: Option<(u32, u32)>,
-    /// What its thread went through lately, and how long before `woken` that ended.
+    /// Recent history of its thread, and the time from the end of that to `woken`.
     pub evidence: Option<Past>,
-    /// How long a tick of its clock lasts, femtoseconds.
+    /// Length of a tick of its clock, femtoseconds.
     pub tick_fs: u32,
 }
 
@@ -110,7 +110,7 @@ impl Record {
 /// A window of the responder's thread, as a later reply tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// What happened in it.
+    /// Evidence of events in it.
     pub evidence: Evidence,
     /// Its end → `woken`, µs.
     pub age_us: u32,
@@ -119,11 +119,11 @@ pub struct Past {
 /// A packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHeader {
-    /// What it is for.
+    /// Its purpose.
     pub kind: PacketKind,
-    /// Which trip.
+    /// Its trip.
     pub trip: TripId,
-    /// What the responder added; empty in a request.
+    /// Data that the responder added; empty in a request.
     pub record: Record,
 }
 
@@ -280,7 +280,7 @@ pub fn fill(bytes: &mut [u8], run: u32, sequence: u64) {
     }
 }
 
-/// Whether every byte is as [`fill`] left it.
+/// Returns true if every byte is as [`fill`] left it.
 #[inline]
 pub fn is_filled(bytes: &[u8], run: u32, sequence: u64) -> bool {
     (0_u64..).zip(bytes.chunks(8)).all(|(place, chunk)| {

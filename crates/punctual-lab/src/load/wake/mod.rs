@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Idle gaps from here on leave time to ask the kernel whether the reader slept.
 const VERIFIED_GAP: Duration = Duration::from_micros(50);
 
-/// What surrounds a trial.
+/// Conditions of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conditions {
     /// The reader is a process of its own, as in the work log.
@@ -62,7 +62,7 @@ impl Conditions {
         })
     }
 
-    /// Whether nothing disturbs: a core each, idle otherwise, no class of its own.
+    /// True without disturbances: a core for each end, idle otherwise, and no scheduling class of its own.
     pub fn is_plain(self) -> bool {
         Self { processes: false, ..self } == Self::THREADS
     }
@@ -94,7 +94,7 @@ pub struct WakeTrial {
     /// The way.
     #[serde(with = "by_name")]
     pub route: Route,
-    /// What surrounds it.
+    /// Its conditions.
     pub conditions: Conditions,
     /// Idle time before each message.
     pub gap: Duration,
@@ -133,20 +133,21 @@ impl Row {
         self.sent.parking && self.seen.switched
     }
 
-    /// It was not waiting then, or spinning. What is neither was on its way into a sleep or out of one, or nobody asked the kernel.
+    /// It was not waiting then, or spinning. A reader that was neither parked nor awake was on its way into a sleep or out of one, or
+    /// nobody asked the kernel.
     pub fn is_awake(&self) -> bool {
         !self.sent.parking && self.seen.wait.parks == 0
     }
 
-    /// Whether the wake-up was lost, and a time limit rescued it: only the sleep's limit ended it, and the writer had done its
-    /// part before. It was not merely stopped in the middle of it.
+    /// True if the wake-up was lost and a time limit rescued it: only the sleep's limit ended it, and the writer had done its part
+    /// before. It was not merely stopped in the middle of it.
     pub fn is_lost(&self) -> bool {
         let complete = self.sent.after.plus(Clock::get().ticks(LIMIT_SLACK));
         self.seen.wait.limit_at.is_some_and(|limit_at| complete < limit_at)
     }
 }
 
-/// What a trial came to.
+/// Result of a trial.
 #[derive(Debug)]
 pub struct Record {
     /// Message by message.
@@ -161,18 +162,18 @@ pub struct Record {
     pub calls_per_park: u32,
 }
 
-/// What the reader notes of one message. Both processes share the clock.
+/// The reader's notes on one message. Both processes share the clock.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Before its wait.
     pub began: Ticks,
-    /// What that came to.
+    /// Result of the wait.
     pub wait: Wait,
     /// The kernel counted a switch away from it.
     switched: bool,
 }
 
-/// What the writer notes of one message.
+/// The writer's notes on one message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
     /// Before its store and notification.
@@ -231,7 +232,7 @@ fn start_reader(trial: &WakeTrial, page: &WakePage) -> Result<(ReaderThread, Wri
 }
 
 impl ReaderThread {
-    /// What it has noted, once the writer has ended the trial.
+    /// The reader's notes, once the writer has ended the trial.
     pub(super) fn notes(self) -> Result<ReaderNotes, String> {
         self.0.join().map_err(|_| "a measuring thread crashed".to_owned())?
     }
@@ -261,7 +262,7 @@ fn meet(words: &WakeWords) -> Result<(), String> {
     Ok(())
 }
 
-/// What the reader brings home.
+/// The reader's notes on a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReaderNotes {
     /// Message by message.
@@ -303,7 +304,7 @@ fn read_messages(trial: &WakeTrial, words: &WakeWords, reading: &mut ReadingEnd,
     }
 }
 
-/// What the writer brings home.
+/// The writer's notes on a trial.
 struct WriterNotes {
     sent: Vec<Sent>,
     stuck: bool,

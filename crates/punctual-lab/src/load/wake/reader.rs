@@ -25,7 +25,7 @@ const POST_TIMEOUT: Duration = Duration::from_secs(5);
 const PAGE: &str = "page";
 const POST: &str = "post";
 const SENDER: &str = "sender";
-/// What a note with a descriptor says.
+/// Text of a note with a descriptor.
 const TEXT: [u8; NOTE_SIZE] = *b"wake me by this, please.";
 
 /// The other process, and the folder in which page and post boxes are.
@@ -56,7 +56,7 @@ impl ReaderProcess {
         Ok((page, WritingEnd::open_elsewhere(trial.route, descriptors)?))
     }
 
-    /// What the reader has noted, once the writer has ended the trial.
+    /// The reader's notes, once the writer has ended the trial.
     pub(super) fn notes(&mut self) -> Result<ReaderNotes, String> {
         self.worker.recv()
     }

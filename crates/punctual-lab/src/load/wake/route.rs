@@ -24,7 +24,7 @@ pub(super) const LIMIT_SLACK: Duration = Duration::from_millis(10);
 /// Number of a message that ends the reader.
 pub(super) const END: u64 = u64::MAX;
 
-/// How a reader waits and a writer wakes it.
+/// The way in which a reader waits and a writer wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// One line that the reader polls. The floor of an awake reader: the writer stores, and that is all.
@@ -58,17 +58,17 @@ impl Route {
         }
     }
 
-    /// Whether it is without the doorbell.
+    /// True for a route without the doorbell.
     pub const fn is_floor(self) -> bool {
         matches!(self, Self::Line | Self::Bare(_))
     }
 
-    /// Whether the writer may be another process than the reader.
+    /// True if the reader and the writer may be in different processes.
     pub fn reaches_processes(self) -> bool {
         !matches!(self, Self::Park(mechanism) if mechanism.reach() == Reach::Process)
     }
 
-    /// Whether the reader never sleeps.
+    /// True if the reader never sleeps.
     pub const fn spins(self) -> bool {
         matches!(self, Self::Line | Self::Spin)
     }
@@ -129,7 +129,7 @@ impl WritingEnd {
         }
     }
 
-    /// What another process needs to be the writer.
+    /// Descriptors that another process needs to be the writer.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Stores => Vec::new(),
@@ -197,7 +197,7 @@ impl Waiting {
     }
 }
 
-/// That a message is sent, as the library's waiters see it.
+/// The condition that a message is sent, as the library's waiters see it.
 struct Sent<'a> {
     words: &'a WakeWords,
     message: u64,
@@ -220,7 +220,7 @@ impl Condition for Sent<'_> {
     }
 }
 
-/// What one wait came to.
+/// Result of one wait.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Wait {
     /// When the reader knew.

@@ -112,7 +112,7 @@ impl SendBatch {
         }
     }
 
-    /// How many datagrams so many headers are.
+    /// Number of datagrams in so many headers.
     fn taken(&mut self, headers: usize) -> usize {
         let mut datagrams = 0;
         for index in 0..headers {
@@ -157,13 +157,13 @@ impl SendBatch {
     }
 }
 
-/// Whether the same call may succeed later without anything else changing.
+/// Returns true if the same call may succeed later without anything else changing.
 fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// What a system call answered; `None` if a signal interrupted it and it must be made again.
+/// Result of a system call; `None` if a signal interrupted it and it must be made again.
 pub(in crate::socket) fn settled(answer: isize) -> Option<io::Result<usize>> {
     if let Ok(count) = usize::try_from(answer) {
         return Some(Ok(count));

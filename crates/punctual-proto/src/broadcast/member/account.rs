@@ -1,9 +1,9 @@
-//! How a member fares, and the others as far as it knows: for those who watch it.
+//! State of a member, and of the others as far as it knows: for those who watch it.
 
 use super::{Member, Phase};
 use crate::time::Nanos;
 
-/// What a member has repaired and asked, and how far its user is.
+/// Repairs and requests of a member, and the progress of its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Frames that it missed and got as repairs.
@@ -28,7 +28,7 @@ pub struct Account {
     pub slowest: Option<usize>,
 }
 
-/// How far a member of the view is, as far as another one knows.
+/// Progress of a member of the view, as far as another one knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// So much of the order that is known here its user has not taken.
@@ -38,7 +38,7 @@ pub struct Behind {
 }
 
 impl Member {
-    /// How it fares, over all its lives.
+    /// The account of this member, over all its lives.
     pub fn account(&self) -> Account {
         Account {
             ordered: self.order.mark(),
@@ -50,7 +50,7 @@ impl Member {
         }
     }
 
-    /// How far the member at a place is; `None` if nobody is there.
+    /// Progress of the member at a place; `None` if nobody is there.
     pub fn behind(&self, place: usize) -> Option<Behind> {
         self.view.life(place)?;
         let behind = |mark: u64| self.order.mark().saturating_sub(mark);
@@ -67,7 +67,8 @@ impl Member {
         if place == self.own { self.progress.held } else { self.peers[place].held }
     }
 
-    /// Whether a member may have told the sequencer alone what its user took since it told all, which it does in each heartbeat.
+    /// Returns true if a member may have told the sequencer alone what its user took since it told all, which it does in each
+    /// heartbeat.
     fn may_have_told_alone(&self, place: usize) -> bool {
         let recently = Nanos(2 * self.options.heartbeat.0);
         let is_recent = |at: Nanos| self.now.since(at) < recently;

@@ -1,4 +1,4 @@
-//! What the user is told: messages in their order, and views between them.
+//! Events for the user: messages in their order, and views between them.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::limits::GROUP_MEMBERS_MAX;
 /// A message is delivered. Its bytes are [`Member::message`] until the next event is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who broadcast it.
+    /// The node that broadcast it.
     pub sender: NodeId,
     /// In which life.
     pub life: u64,
@@ -26,22 +26,22 @@ pub struct Delivery {
     pub part: u32,
     /// Size, bytes.
     pub size: usize,
-    /// What is known of it: that a majority holds it, even if that was not asked for.
+    /// The guarantee known for it: that a majority holds it, even if that was not asked for.
     pub guarantee: Guarantee,
 }
 
-/// What a member tells its user, in one order with the messages.
+/// Events that a member tells its user, in one order with the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message.
     Delivered(Delivery),
-    /// From here on another view. What was delivered before was delivered by all who were in both.
+    /// From here on another view. Messages that were delivered before were delivered by all who were in both.
     View(View),
     /// This member is with a minority, or its view is too small. It waits.
     Stopped,
     /// It is with a majority again.
     Resumed,
-    /// The others went on without this life. Whether its last messages were delivered is not known; it joins in a new one.
+    /// The others went on without this life. It is not known whether its last messages were delivered; it joins in a new one.
     Expelled,
     /// It has left, as was asked for.
     Left,
@@ -56,7 +56,7 @@ pub(super) struct Whole {
     size: usize,
 }
 
-/// How far the next frame of the order is, if it is several messages.
+/// Progress in the next frame of the order, if it is several messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unpacked {
     at: usize,
@@ -183,7 +183,7 @@ impl Member {
         }
     }
 
-    /// Delivers the next message of a frame of several, and goes on behind the last one. What is none ends the frame.
+    /// Delivers the next message of a frame of several, and goes on behind the last one. Anything that is no message ends the frame.
     fn unpack(&mut self, entry: Entry, meta: Meta) -> Option<Delivery> {
         let Entry { index, origin, number } = entry;
         let (_, payload) = self.frames[origin].get(number)?;
@@ -219,7 +219,7 @@ impl Member {
         may.then_some((entry, meta))
     }
 
-    /// Whether the order waits at this frame until a majority holds it.
+    /// Returns true if the order waits at this frame until a majority holds it.
     fn waits(&self, entry: Entry, meta: Meta) -> bool {
         match meta.guarantee.lane() {
             None => {
@@ -290,7 +290,7 @@ impl Member {
             held[count] = self.held_by(place);
             count += 1;
         }
-        // What the middle one and all above it hold, more than half do.
+        // The middle one and all above it are more than half, so a majority holds what the middle one holds.
         let held = &mut held[..count];
         held.sort_unstable_by(|one, other| other.cmp(one));
         if let Some(&majority) = held.get(count / 2) {

@@ -5,8 +5,8 @@
 //! frames of each origin by their numbers, as far as they are here without a gap; for [`Guarantee::Reliable`] as far as a
 //! majority has said that it holds them. The order passes a frame of a lane once that lane has, and nothing is delivered there.
 //!
-//! What is delivered early is what is held, and what a member holds when it promises is in the end of the view: so those who go
-//! on deliver the same, early or at the end. A frozen member delivers nothing, and what it says that it holds does not count.
+//! Messages that are delivered early are held, and everything that a member holds when it promises is in the end of the view. So those
+//! who go on deliver the same, early or at the end. A frozen member delivers nothing, and what it says that it holds does not count.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::Places;
 use crate::limits::GROUP_MEMBERS_MAX;
 
-/// How far messages without order are.
+/// Progress of messages without order.
 #[derive(Debug)]
 pub(super) struct Early {
     /// Of each member, how many frames of each origin it has said that it holds, in the undisturbed view.
@@ -68,7 +68,7 @@ impl Early {
         (0..frames.len()).any(|origin| origin != own && is_new(origin))
     }
 
-    /// Whether a majority is known to hold all that waits for one.
+    /// Returns true if a majority is known to hold all that waits for one.
     pub(super) fn is_settled(&self, frames: &[Frames]) -> bool {
         frames.iter().zip(&self.majority).all(|(frames, &majority)| frames.lane_end(RELIABLE) <= majority)
     }
@@ -141,7 +141,7 @@ impl Member {
     /// Goes on through the frames of an origin up to the end of a message, or as far as it may.
     fn advance(&mut self, lane: usize, origin: usize) -> Option<Delivery> {
         let limit = self.lane_limit(lane, origin);
-        // What the order has passed is not here any more, and was nothing of this lane's, or it has passed it too.
+        // Frames that the order has passed are not here any more, and were none of this lane's, or it has passed them too.
         let mut number = self.early.next[lane][origin].max(self.delivered[origin]);
         let mut delivery = None;
         while number < limit && delivery.is_none() {
@@ -167,7 +167,7 @@ impl Member {
         self.next_early()
     }
 
-    /// Whether the order need not wait for a majority at this frame.
+    /// Returns true if the order need not wait for a majority at this frame.
     pub(super) fn is_passed(&self, lane: usize, (origin, number): (usize, u64)) -> bool {
         lane != RELIABLE || self.early.has_passed(lane, origin, number)
     }

@@ -1,5 +1,5 @@
-//! How a member leaves: it asks the others to go on without it. It stays until they know how its last view ended, as those who go on
-//! may be too few to find that out without it.
+//! The departure of a member: it asks the others to go on without it. It stays until they know how its last view ended, as those who go
+//! on may be too few to find that out without it.
 
 use super::{Event, Member, Phase, Say};
 use crate::broadcast::change::Proposal;
@@ -8,10 +8,10 @@ use crate::broadcast::options::GroupOptions;
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
 
-/// Who leaves and hears too few goes after so many times of suspicion: none is longer.
+/// A member that leaves and hears too few goes after so many times of suspicion: none is longer.
 const CUT_OFF_TIMES: u64 = 8;
 
-/// What is due for a member that tells the others how its last view ended.
+/// Times at which actions are due for a member that tells the others how its last view ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parting {
     /// It goes then, whoever has not heard.
@@ -37,7 +37,7 @@ impl Member {
         self.leaving_since.is_some()
     }
 
-    /// Whether the others are asked to go on without it: once its own messages have numbers, or for too long could not get any.
+    /// Returns true if the others are asked to go on without it: once its own messages have numbers, or for too long could not get any.
     pub(super) fn asks_to_go(&self) -> bool {
         let waits = self.outgoing.is_waiting() && !self.is_stopped;
         self.leaving_since.is_some_and(|since| !waits || self.now.since(since) >= self.options.suspect_after)
@@ -62,7 +62,7 @@ impl Member {
         heard_at.plus(suspect_after).plus(Nanos(heartbeat.0.saturating_mul(2)))
     }
 
-    /// Whether it leaves and has heard too few for so long that it is no use to wait for them.
+    /// Returns true if it leaves and has heard too few for so long that it is no use to wait for them.
     pub(super) fn is_cut_off(&self) -> bool {
         let (Some(leaving), Some(stopped)) = (self.leaving_since, self.timing.stopped_at) else {
             return false;
@@ -79,7 +79,7 @@ impl Member {
         self.part();
     }
 
-    /// What is left to be said is how views ended.
+    /// Only the ends of views are left to be said.
     fn say_only_ends(&mut self) {
         self.say.retain(|say| matches!(say, Say::InstallAll | Say::Install(_) | Say::Confirm(_)));
     }
@@ -129,8 +129,8 @@ impl Member {
         awaited
     }
 
-    /// Somebody is in a view, or knows how the one before it ended. Who leaves knows of another life, too, that the one which was put out
-    /// is over.
+    /// Somebody is in a view, or knows how the one before it ended. A member that leaves also knows from another life that the one
+    /// which was put out is over.
     pub(super) fn note_view(&mut self, head: &Head, view: u64) {
         let place = head.place;
         let (meant, ends_at) = match (self.phase, &self.installed) {
@@ -145,7 +145,7 @@ impl Member {
         }
     }
 
-    /// Who leaves, and says how the view ended, goes once others say that they know.
+    /// A member that leaves, and says how the view ended, goes once others say that they know.
     pub(super) fn confirm_install(&mut self, head: &Head, proposal: &Proposal) {
         let known = self.closing.as_ref().or(self.installed.as_ref()).map_or(0, |known| known.next.number);
         let leaves = !proposal.next.includes(head.place, head.life);

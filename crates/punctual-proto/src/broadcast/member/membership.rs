@@ -1,4 +1,4 @@
-//! Who belongs to the group: stopping, changing the view and joining.
+//! Membership of the group: stopping, changing the view and joining.
 
 use alloc::vec::Vec;
 
@@ -35,7 +35,7 @@ impl Member {
         self.begin_view(Proposal { next, order_end: 0, cut: alloc::vec![0; places] });
     }
 
-    /// How long a ballot waits for those that are not suspected, and a part of how long it may take before somebody else leads one.
+    /// Time that a ballot waits for those that are not suspected, and a part of the time it may take before somebody else leads one.
     fn patience(&self) -> Nanos {
         let turn = Nanos(self.options.suspect_after.0 / TURN_PARTS);
         Nanos(8 * self.gaps.round_trip().0).max(self.options.heartbeat).max(turn)
@@ -51,7 +51,7 @@ impl Member {
             && self.frames.iter().zip(cut).all(|(frames, cut)| frames.mark() >= *cut)
     }
 
-    /// What is known to exist now is asked for as any gap is.
+    /// Anything that is known to exist now is asked for as any gap is.
     fn note_ends(&mut self, order_end: u64, cut: &[u64]) {
         self.order.note_end(order_end, self.progress.taken);
         for (origin, &cut) in cut.iter().enumerate().take(self.frames.len()) {
@@ -186,7 +186,7 @@ impl Member {
         let is_late = self.now >= until.plus(Nanos(self.patience().0.saturating_mul(6)));
         if is_outbid || is_late {
             self.lead = None;
-            // Who did not get on is the last to try again: it may be that nobody is heard here.
+            // A member that did not get on is the last to try again: it may be that nobody is heard here.
             let delay = if is_outbid { self.delay() } else { self.delay_of(self.view.size(), true) };
             self.timing.change_at = Some(self.now.plus(delay));
             return;
@@ -234,9 +234,10 @@ impl Member {
         self.lead = Some(lead);
     }
 
-    /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for. Whoever lacks something
-    /// begins a new life, so while most of those who go on do, those who are heard are waited for longer. Whether the others come
-    /// back nobody knows; a next view without a majority tells its users that it is stopped, which a frozen one does not.
+    /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for. A member that lacks
+    /// something begins a new life. So while most of those who go on lack something, those who are heard are waited for longer. Nobody
+    /// knows whether the others come back; a next view without a majority tells its users that it is stopped, which a frozen one does
+    /// not.
     fn confirm(&mut self) {
         let Some(lead) = &self.lead else { return };
         let Some(proposal) = &lead.ballot.proposal else { return };
@@ -276,7 +277,7 @@ impl Member {
         self.timing.change_at = Some(self.now.plus(self.delay()));
     }
 
-    /// Whether a proposal can be one for the end of this view.
+    /// Returns true if a proposal can be one for the end of this view.
     fn is_possible(&self, proposal: &Proposal) -> bool {
         let places = self.options.roster.len();
         proposal.cut.len() == places && proposal.next.lives.len() == places
@@ -357,9 +358,9 @@ impl Member {
         }
     }
 
-    /// The view ends here: what is left of it is delivered, and nothing else. Whoever goes on has passed no more of the order than is
-    /// kept, since it promised what it has. Who is put out may have passed places beyond that, where other frames stand now: it
-    /// tells nothing more.
+    /// The view ends here: what is left of it is delivered, and nothing else. A member that goes on has passed no more of the order
+    /// than is kept, since it promised what it has. A member that is put out may have passed places beyond that, where other frames
+    /// stand now: it tells nothing more.
     fn close_view(&mut self, proposal: Proposal) {
         let begun = u64::from(self.unpacked.messages > 0);
         let is_beyond = self.progress.next + begun > proposal.order_end;

@@ -1,4 +1,4 @@
-//! One member: what it is made of, and its doors. What it does with messages, time and its user stands in the files beside.
+//! One member: what it is made of, and its doors. Its work with messages, time and its user stands in the files beside.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ use membership::Lead;
 use send::Outgoing;
 use transmit::Say;
 
-/// Whether a life takes part.
+/// Participation of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// In no view yet.
@@ -51,7 +51,7 @@ enum Phase {
     Left,
 }
 
-/// What a member holds of its view's order.
+/// The part of its view's order that a member holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     /// The frames of so much of the order are here.
@@ -64,11 +64,11 @@ struct Progress {
     awaited: u64,
     /// Behind the newest frame of several messages of what is held: its sender may wait to hear of it before it sends more.
     packed_end: u64,
-    /// What `held` was when the others were told last.
+    /// Value of `held` when the others were told last.
     held_said: u64,
-    /// What `taken` was then.
+    /// Value of `taken` then.
     taken_said: u64,
-    /// What `taken` was when all were told last, and not the sequencer alone.
+    /// Value of `taken` when all were told last, and not the sequencer alone.
     taken_said_to_all: u64,
     /// The sequencer said last to all that a majority holds so much.
     uniform_said: u64,
@@ -103,7 +103,7 @@ pub struct Member {
     assemblies: [Vec<Assembly>; 1 + LANES],
     /// The frame whose bytes are the message that was delivered last, if it was one frame.
     whole: Option<Whole>,
-    /// How much of the next frame of the order was delivered, if it is several messages.
+    /// The delivered part of the next frame of the order, if it is several messages.
     unpacked: Unpacked,
     /// The assembly whose bytes are the message that was delivered last, if it was more.
     assembled: (usize, usize),
@@ -126,7 +126,7 @@ pub struct Member {
     leaving_since: Option<Nanos>,
     parting: Option<Parting>,
     is_stopped: bool,
-    /// What follows from the last messages was not done yet.
+    /// Work that follows from the last messages was not done yet.
     is_behind: bool,
     epoch_seen: u64,
     account: Account,
@@ -205,28 +205,28 @@ impl Member {
         &self.view
     }
 
-    /// Whether it has left.
+    /// Returns true if it has left.
     pub fn has_left(&self) -> bool {
         self.phase == Phase::Left
     }
 
-    /// Whether its view has ended: the next begins once all that is left of it is taken, which nobody waits for to send more.
+    /// Returns true if its view has ended: the next begins once all that is left of it is taken, which nobody waits for to send more.
     pub fn is_finishing_view(&self) -> bool {
         self.closing.is_some()
     }
 
-    /// Whether what its user broadcast last waits for company: nothing need be done for it before something else is.
+    /// Returns true if the last broadcast of its user waits for company: nothing need be done for it before something else is.
     pub fn is_gathering(&self) -> bool {
         self.outgoing.is_gathering() && self.outgoing.transmitted >= self.outgoing.sent
     }
 
-    /// Whether a stream is under way: in the last heartbeat half a window and more was held anew.
+    /// Returns true if a stream is under way: in the last heartbeat half a window and more was held anew.
     #[inline]
     pub fn is_streaming(&self) -> bool {
         self.timing.is_fast
     }
 
-    /// Whether it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.
+    /// Returns true if it belongs to a minority, or its view is too small: nothing is taken and nothing new is uniform.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -295,7 +295,7 @@ impl Protocol for Member {
     fn handle_timeout(&mut self, now: Nanos) {
         self.now = now;
         if self.phase != Phase::Left {
-            // What has come is not asked for, however late it is looked at.
+            // A message that has come is not asked for, however late it is looked at.
             self.catch_up();
             self.handle_times();
             self.after_input();

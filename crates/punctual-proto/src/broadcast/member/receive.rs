@@ -1,4 +1,4 @@
-//! What other members say of messages: frames, their order, what they hold and what they miss.
+//! Statements of other members about messages: frames, their order, what they hold and what they miss.
 
 use super::{Member, Say};
 use crate::broadcast::change::may_follow;
@@ -24,7 +24,7 @@ impl Member {
             self.timing.status_due = true;
         }
         self.note_view(head, head.view);
-        // Who asked to join at its place did so before: this life goes on.
+        // A life that asked to join at its place did so before: this life goes on.
         self.joining[place].0 = 0;
         if head.view != self.view.number && !self.mutants.has(Mutant::OtherViewTaken) {
             if head.view < self.view.number {
@@ -56,8 +56,8 @@ impl Member {
         }
     }
 
-    /// Whether it counts what a member says that it holds: for a frozen one that may have come after its promise, and only what it
-    /// promised does.
+    /// Returns true if it counts what a member says that it holds. For a frozen one that may have come after its promise, and only what
+    /// it promised counts.
     fn counts(&self, head: &Head) -> bool {
         head.epoch == 0 || self.mutants.has(Mutant::FrozenMarksCounted)
     }
@@ -85,7 +85,7 @@ impl Member {
             self.handle_place(head.ordered.saturating_sub(1), origin, number);
         }
         if head.place == origin && self.counts(head) {
-            // Who has given a frame its number holds all before it.
+            // A member that has given a frame its number holds all before it.
             self.early.note_mark(origin, origin, number.saturating_add(1));
         }
         let limit = self.limit(origin);
@@ -111,7 +111,7 @@ impl Member {
         self.order.insert(index, Range { origin, first: number, count: 1 }, self.progress.taken);
     }
 
-    /// The sequencer says how much of the order a majority holds. That stays true whatever becomes of the view.
+    /// The sequencer says how much of the order a majority holds. This stays true whatever becomes of the view.
     fn note_unheld(&mut self, head: &Head, unheld: Option<u32>) {
         if let Some(unheld) = unheld
             && self.view.sequencer() == Some(head.place)
@@ -201,7 +201,7 @@ impl Member {
         }
     }
 
-    /// What follows from whatever came in.
+    /// Work that follows from any input.
     pub(super) fn after_input(&mut self) {
         self.is_behind = false;
         if !self.is_active() {

@@ -1,4 +1,4 @@
-//! What the user sends: cut into frames, numbered as far as the credit goes.
+//! Messages that the user sends: cut into frames, numbered as far as the credit goes.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -134,7 +134,7 @@ impl Outgoing {
         self.is_active && self.gathers
     }
 
-    /// What has gathered goes as soon as there is credit.
+    /// Messages that have gathered go as soon as there is credit.
     pub(super) fn gather_no_more(&mut self) {
         self.gathers = false;
     }
@@ -208,14 +208,14 @@ impl Member {
             self.number_frame();
         }
         let has_sent = before < self.outgoing.sent;
-        // Who leaves asks to go once all has a number, and says so.
+        // A member that leaves asks to go once all has a number, and says so.
         self.timing.status_due |= has_sent && self.is_leaving() && !self.outgoing.is_active;
         has_sent
     }
 
-    /// Whether there is credit for all that is left of the message, or for a quarter of a window: who goes on with every frame for
-    /// which there is room makes runs of few, and each is heard and answered by all. What the others have taken and not said is less
-    /// than that.
+    /// Returns true if there is credit for all that is left of the message, or for a quarter of a window. A sender that uses every
+    /// frame of room makes runs of few, and each is heard and answered by all. The amount that the others have taken and not said is
+    /// less than that.
     fn has_room_for_run(&self) -> bool {
         let window = self.frames[self.own].window();
         let left = (self.outgoing.bytes.len() - self.outgoing.at).div_ceil(self.options.frame_size);
@@ -223,7 +223,7 @@ impl Member {
         room >= (left as u64).min(window.div_ceil(4)) || self.mutants.has(Mutant::CreditIgnored)
     }
 
-    /// What gathers in one frame waits while so many others are under way: then more comes, and the end of one of them is near.
+    /// Messages that gather in one frame wait while so many others are under way: then more come, and the end of one of them is near.
     fn waits_for_company(&self) -> bool {
         let under_way = self.outgoing.sent.saturating_sub(self.outgoing.uniform);
         let window = self.frames[self.own].window();
@@ -255,7 +255,7 @@ impl Member {
         self.outgoing.is_active = !meta.is_last;
     }
 
-    /// What all users have taken needs no room any more. The slowest live member decides.
+    /// Messages that all users have taken need no room any more. The slowest live member decides.
     fn update_credit(&mut self) {
         let slowest = self
             .view

@@ -1,14 +1,14 @@
-//! What a member does when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
+//! Actions of a member when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
 
 use super::{Member, Phase, Progress, Say};
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
 
-/// What is new of a stream waits for more: an eighth of a heartbeat, at most so long. Ten members on two processors take 0.6 ms for a
-/// quarter of a window.
+/// News of a stream waits for more: an eighth of a heartbeat, at most so long. Ten members on two processors take 0.6 ms for a quarter
+/// of a window.
 const NEWS_WAIT: Nanos = Nanos::from_micros(1_250);
 
-/// What is due when.
+/// Times at which a member's actions are due.
 #[derive(Clone, Debug)]
 pub(super) struct Timing {
     /// Something was said to all a heartbeat before.
@@ -20,7 +20,7 @@ pub(super) struct Timing {
     pub(super) probes: u32,
     /// When something moved last, or everything was settled.
     moved_at: Nanos,
-    /// What was held, ordered, uniform, and held by a majority without order, when something moved last.
+    /// Amounts held, ordered, uniform, and held by a majority without order, when something moved last.
     seen: [u64; 4],
     pub(super) join_at: Nanos,
     /// When this life asked to join last.
@@ -38,7 +38,7 @@ pub(super) struct Timing {
     news_at: Option<Nanos>,
     /// When this member told the sequencer alone.
     pub(super) alone_at: Option<Nanos>,
-    /// What the user took, or a new view, has consequences.
+    /// Messages that the user took, or a new view, have consequences.
     pub(super) turn_due: bool,
     /// Since when the view is frozen.
     pub(super) frozen_at: Option<Nanos>,
@@ -104,7 +104,7 @@ impl Member {
         }
     }
 
-    /// What is new and was not said waits for more of it from now on.
+    /// News that was not said waits for more of it from now on.
     pub(super) fn note_news(&mut self) {
         if !self.has_news() || self.view.size() == 1 {
             self.timing.news_at = None;
@@ -181,8 +181,8 @@ impl Member {
         choice.iter().nth(turn % choice.len().max(1)).unwrap_or(source)
     }
 
-    /// Who is asked after so many questions without an answer: the source and other members in turn, as they may hold what the source
-    /// does not send.
+    /// The member to ask after so many questions without an answer: the source and other members in turn, as they may hold what the
+    /// source does not send.
     fn holder(&self, source: usize, unanswered: u32) -> usize {
         let is_turn = unanswered.is_multiple_of(2);
         let asks_source = is_turn && source != self.own && !self.peers[source].is_suspected();
@@ -194,8 +194,8 @@ impl Member {
         self.holder(origin, self.gaps.unanswered(origin))
     }
 
-    /// Whoever is asked for frames of the sequencer; if none are missing, the sequencer and others in turn, as nothing tells whether an
-    /// order record is an answer.
+    /// The member to ask for frames of the sequencer; if none are missing, the sequencer and others in turn, as nothing tells whether
+    /// an order record is an answer.
     pub(super) fn holder_of_order(&self) -> usize {
         let sequencer = self.view.sequencer().unwrap_or(self.own);
         if self.frames[sequencer].has_gap() {
@@ -205,7 +205,7 @@ impl Member {
         }
     }
 
-    /// Whether order must be asked for: frames of the sequencer bring their places, if it is asked for them itself.
+    /// Returns true if order must be asked for: frames of the sequencer bring their places, if it is asked for them itself.
     pub(super) fn wants_order(&self) -> bool {
         let are_brought = |sequencer: usize| {
             self.holder_of_frames(sequencer) == sequencer
@@ -240,16 +240,15 @@ impl Member {
         self.timing.seen = seen;
     }
 
-    /// Whether something is under way and nothing of it has moved for so long that somebody must hold it up.
+    /// Returns true if something is under way and nothing of it has moved for so long that somebody must hold it up.
     pub(super) fn is_stuck(&self) -> bool {
         let usual = self.options.heartbeat.max(Nanos(4 * self.gaps.round_trip().0));
         self.timing.probe_at != Nanos::NEVER && self.now.since(self.timing.moved_at) >= usual
     }
 
-    /// Whether a member's user has taken nothing for too long while the own one took more, if such members are expelled. Who was not
-    /// heard in this view yet has not even taken what is left of the one before. So those
-    /// who have taken most are accused by nobody, and the group goes on with them. Nothing can be taken of a frozen view, so
-    /// there time does not count.
+    /// Returns true if a member's user has taken nothing for too long while the own one took more, if such members are expelled. A
+    /// member that was not heard in this view yet has not even taken what is left of the one before. So those who have taken most are
+    /// accused by nobody, and the group goes on with them. Nothing can be taken of a frozen view, so there time does not count.
     pub(super) fn is_slow(&self, place: usize) -> bool {
         let Some(after) = self.options.expel_slow_after else { return false };
         let (peer, until) = (&self.peers[place], self.timing.frozen_at.unwrap_or(self.now));

@@ -1,4 +1,4 @@
-//! What a member says next: what the change of views needs, repairs, its own frames, order, gaps, and what it holds.
+//! The next messages of a member: for the change of views, repairs, its own frames, order, gaps, and what it holds.
 
 use super::{Member, Phase, everybody};
 use crate::address::Target;
@@ -8,20 +8,20 @@ use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::Places;
 use crate::protocol::Transmit;
 
-/// What all members together say of a stream while a window of it goes by, about.
+/// Approximate number of statuses that all members together send of a stream while a window of it goes by.
 const STATUSES_PER_WINDOW: u64 = 40;
 
 /// A part of such a status is waited for while as much of it, divided by this, is held and not known to be uniform: then more comes.
 const UNDER_WAY_DIVISOR: u64 = 4;
 
-/// Who hears a status.
+/// Receivers of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     All,
     /// And each is to answer.
     AllAsked,
     One,
-    /// What is held of a stream of the sequencer's own, which says to all what a majority holds of it.
+    /// The sequencer alone hears what is held of a stream of its own, as it says to all what a majority holds of it.
     SequencerAlone,
     /// And it is to answer.
     SequencerAsked,
@@ -73,7 +73,7 @@ impl Member {
         }
     }
 
-    /// How much of the order it has: at the end of a view no more than what counts of it.
+    /// The amount of the order that it has: at the end of a view no more than what counts of it.
     fn ordered(&self) -> u64 {
         let mark = self.order.mark();
         self.closing.as_ref().map_or(mark, |proposal| mark.min(proposal.order_end))
@@ -158,14 +158,14 @@ impl Member {
         is_placed.then(|| self.outgoing.place(number))
     }
 
-    /// What the sequencer says of what a majority holds, behind this head.
+    /// The sequencer's statement of what a majority holds, behind this head.
     fn unheld(&self, head: &Head) -> Option<u64> {
         let uniform = self.progress.uniform;
         let uniform = if self.mutants.has(Mutant::OwnSpread) { self.progress.held } else { uniform };
         self.is_sequencer().then(|| head.ordered.saturating_sub(uniform))
     }
 
-    /// What others miss: to each of them, or to all if most miss the same.
+    /// Repairs for others: to each of them, or to all if most miss the same.
     fn repair(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         if let Some((place, from, to)) = self.repairs.next_order() {
             let (end, size) = self.write_order(buffer, from, to)?;
@@ -255,7 +255,7 @@ impl Member {
         None
     }
 
-    /// What a member is asked for; `None` if what it was to be asked for has come.
+    /// Writes the question to a member; `None` if everything that it was to be asked for has come.
     fn write_gaps(&mut self, buffer: &mut [u8], target: usize) -> Option<usize> {
         let wants_order = self.wants_order() && self.holder_of_order() == target;
         let order = if wants_order { (self.order.mark(), self.order.end()) } else { (0, 0) };
@@ -307,8 +307,8 @@ impl Member {
         Some(Transmit { target: everybody(&self.options), size })
     }
 
-    /// The sequencer, if nobody else is asked: it knows what is ordered, and of what a majority said to it that it holds it. Who has
-    /// asked it once in vain asks all.
+    /// The sequencer, if nobody else is asked: it knows what is ordered, and of what a majority said to it that it holds it. A member
+    /// that has asked it once in vain asks all.
     fn asks_alone(&self) -> Option<usize> {
         let is_first = self.timing.asks && self.timing.probes <= 1 && !self.timing.status_due;
         let knows = !self.is_sequencer() && !self.is_frozen() && self.early.is_settled(&self.frames);
@@ -348,7 +348,7 @@ impl Member {
             || self.timing.spreads && self.is_sequencer() && progress.uniform > progress.uniform_said
     }
 
-    /// Whether what is new waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way
+    /// Returns true if news waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way
     /// nobody needs to hear of every part of it, and each status is work for whoever sends it and whoever hears it.
     fn waits_for_more(&self) -> bool {
         let progress = &self.progress;
@@ -394,7 +394,7 @@ impl Member {
         Draft::status(buffer, &head, self.options.check, &status, marks).finish()
     }
 
-    /// Whom this member suspects; itself if it asks to go.
+    /// Members that this member suspects; itself if it asks to go.
     pub(super) fn suspects(&self) -> Places {
         let mut suspects = Places::NONE;
         let is_suspected = |place: &usize| {

@@ -1,4 +1,4 @@
-//! What members say to each other, as the payload of a message. Little-endian. What is not known is refused.
+//! Format of the messages between members, as the payload of a message. Little-endian. Anything that is not known is refused.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -56,7 +56,7 @@ use parts::{Reader, Writer};
 /// Size of the header, bytes.
 pub const HEADER_SIZE: usize = 64;
 
-/// What stands in front of a frame's payload, bytes.
+/// Size of the prefix of a frame's payload, bytes.
 pub const DATA_PREFIX_SIZE: usize = HEADER_SIZE + 16;
 
 /// Room that messages which are no data need in a group of so many places and this window, bytes: whatever one origin's frames
@@ -72,7 +72,7 @@ const MAGIC: u8 = 0x2B;
 pub const VERSION: u8 = 2;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
-/// What stands in front of the bits of an origin's missing frames, bytes.
+/// Size of the prefix of the bits of an origin's missing frames, bytes.
 const MISSING_PREFIX_SIZE: usize = 16;
 
 const FIRST: u8 = 1;
@@ -90,7 +90,7 @@ const STATUS_UNHELD: u32 = 4;
 /// Bits of a status in front of what is unheld.
 const STATUS_FLAG_BITS: u32 = 8;
 
-/// What every message begins with.
+/// The beginning of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) place: usize,
@@ -117,7 +117,7 @@ pub(super) struct Data<'b> {
     pub(super) payload: &'b [u8],
 }
 
-/// What a member says of itself.
+/// A member's report of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status<'b> {
     /// Frames of its own that have numbers.
@@ -153,7 +153,7 @@ pub(super) struct Missing<'b> {
     pub(super) bits: Words<'b>,
 }
 
-/// What is missing.
+/// The missing order and frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gaps<'b> {
     pub(super) order_from: u64,
@@ -179,7 +179,7 @@ impl Ranges<'_> {
     }
 }
 
-/// What a message says.
+/// Contents of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body<'b> {
     Data(Data<'b>),
@@ -228,7 +228,7 @@ fn check_value(check: Check, message: &[u8]) -> u32 {
     check(check(0, &message[..CHECK_AT]), &message[CHECK_AT + 4..])
 }
 
-/// A message under way into a buffer. What does not fit makes it void.
+/// A message under way into a buffer. Content that does not fit makes it void.
 pub(super) struct Draft<'b> {
     writer: Writer<'b>,
     check: Option<Check>,

@@ -1,6 +1,6 @@
 //! Bytes read and written field by field, without ever going beyond their end.
 
-/// What is left to read.
+/// The bytes that are left to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'b>(pub(super) &'b [u8]);
 

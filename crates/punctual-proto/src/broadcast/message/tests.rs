@@ -1,4 +1,4 @@
-//! What is written reads back as itself, and any bytes are read or refused.
+//! A written message reads back as itself, and any bytes are read or refused.
 
 use super::*;
 use crate::broadcast::check::crc32c;

@@ -1,9 +1,9 @@
-//! Whoever leaves is told so, and leaves nobody behind that cannot go on.
+//! A member that leaves is told so, and leaves nobody behind that cannot go on.
 
 use super::*;
 
 impl Room {
-    /// Whoever was told that it has left is there no more, once it has said what it had to say.
+    /// A member that was told that it has left is there no more, once it has said what it had to say.
     fn run_until_left(&mut self, leavers: Places, time: Nanos, mut alter: impl FnMut(usize, &mut Vec<u8>)) {
         let until = self.now.plus(time);
         while self.now < until && !leavers.without(self.gone).is_empty() {

@@ -27,7 +27,7 @@ pub(crate) struct Value {
     /// Of the publisher and of the subscriber.
     pub(crate) lives: (u32, u32),
     pub(crate) taken: Taken,
-    /// What the publisher put into it: the instant.
+    /// The publisher's content: the instant.
     pub(crate) content: u64,
 }
 
@@ -188,7 +188,7 @@ const STEADY: Nanos = Nanos::from_millis(250);
 const RUN: Nanos = Nanos::from_millis(310);
 const _: () = assert!(STEADY.0 - CALM.0 > REPETITION.lifetime.0 + REPETITION.every.0);
 
-/// What the checker knows of one publisher's values at one subscriber.
+/// State of the checker for one publisher's values at one subscriber.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     last_us: u64,
@@ -283,7 +283,7 @@ impl Scene {
         })
     }
 
-    /// Who runs and wants values gets each of them from each publisher that runs; nobody else is served.
+    /// A subscriber that runs and wants values gets each of them from each publisher that runs; nobody else is served.
     fn check_served(&mut self) -> Result<(), Violation> {
         for publisher in (0..PUBLISHERS).filter(|&node| self.world.is_alive(node)).collect::<Vec<_>>() {
             for node in PUBLISHERS..NODES {
@@ -318,7 +318,7 @@ impl Scene {
         for node in 0..PUBLISHERS {
             let InterestNode::Publisher { publication, trips, .. } = self.world.node(node) else { continue };
             let (counts, held) = (publication.counts(), publication.interests().count() as u64);
-            // Who goes away forgets without a count.
+            // A publisher that goes away forgets without counting.
             let holds = *trips > 0 || counts.accepted == held + counts.withdrawn + counts.expired;
             ensure(&mut self.world.record, "interests sum up", holds, || format!("{counts:?}, {held} held"))?;
         }

@@ -31,7 +31,7 @@ pub(crate) fn master() -> Secret {
     Secret::new([9; SECRET_SIZE]).expect("it is not zero")
 }
 
-/// Who a node is.
+/// Role of a node.
 #[derive(Debug)]
 enum Role {
     Leader(Box<Leader>),
@@ -48,7 +48,7 @@ pub(crate) struct GroupNode {
     events: VecDeque<GroupEvent>,
 }
 
-/// What a node of a group says.
+/// An event of a node of a group.
 #[derive(Debug)]
 pub(crate) enum GroupEvent {
     Leader(LeaderEvent),
@@ -189,7 +189,7 @@ pub(crate) struct GroupScene {
     timing: GroupTiming,
     /// All keys, by life of the leader and generation.
     pub(crate) keys: BTreeMap<(u64, u32), Made>,
-    /// What each node was given in this life of its own: of which life of the leader, and which generation.
+    /// Keys that each node was given in its current life: the leader's life, and the generation.
     pub(crate) given: Vec<Vec<(u64, u32)>>,
 }
 
@@ -226,7 +226,7 @@ impl GroupScene {
         self.world.node(node).member().expect("it is a member").1
     }
 
-    /// What a member seals with now.
+    /// Key with which a member seals now.
     pub(crate) fn sealing(&self, node: u16) -> Option<KeyId> {
         self.ring(node).sealing(moment(self.world.reading(node))).0.map(|key| key.id)
     }

@@ -25,9 +25,9 @@ const MESSAGE_SIZE_MAX: usize = 60_000;
 const RECEIVER: u16 = SENDERS;
 const FRAME_SIZE: usize = HEAD_SIZE + FRAGMENT_SIZE_MIN;
 
-/// How long a sender waits for news.
+/// Time that a sender waits for news.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
-/// How long storms last, and how long the run: each message is given up some time after its storm.
+/// Duration of storms, and of the run: each message is given up some time after its storm.
 const STORM: Nanos = Nanos::from_millis(4_000);
 const RUN: Nanos = Nanos::from_millis(60_000);
 
@@ -221,7 +221,7 @@ impl Participant for Node {
     }
 }
 
-/// What the checker knows.
+/// State of the checker.
 struct Scene {
     world: World<Node>,
     is_rough: bool,

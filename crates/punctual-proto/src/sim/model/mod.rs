@@ -1,4 +1,4 @@
-//! What is checked of a protocol in its world, seed by seed, and how a failure is made short.
+//! Checks of a protocol in its world, seed by seed, and the shrinking of failures.
 
 mod broadcast;
 mod interest;
@@ -33,9 +33,9 @@ const SHRINKING_RUNS_MAX: usize = 1_500;
 /// A promise that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// Name of the promise.
     pub check: &'static str,
-    /// What was found instead.
+    /// The behaviour that was found instead.
     pub text: String,
 }
 
@@ -45,10 +45,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What became of one run.
+/// Report of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was kept of it.
+    /// Record of the run.
     pub record: Record,
     /// The first promise that did not hold.
     pub outcome: Result<(), Violation>,
@@ -59,10 +59,10 @@ pub trait Model: Sync {
     /// Its name, as a user writes it.
     fn name(&self) -> &'static str;
 
-    /// What is checked, in a line.
+    /// The subject of its checks, in a line.
     fn about(&self) -> &'static str;
 
-    /// What goes wrong in the run of a seed.
+    /// Faults in the run of a seed.
     fn plan(&self, seed: u64) -> Plan;
 
     /// Runs a plan, whatever is left of it.
@@ -84,7 +84,7 @@ pub const MODELS: &[&dyn Model] = &[
 /// A seed that fails.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What did not hold.
+    /// The promise that did not hold.
     pub violation: Violation,
     /// The shortest plan that was found by which it does not hold.
     pub plan: Plan,

@@ -63,7 +63,7 @@ struct Opened {
     result: Result<u32, Refusal>,
 }
 
-/// Which frame this is, by what its payload says.
+/// Identity of the frame, read from its payload.
 fn id_of(frame: &[u8]) -> (u64, u64) {
     let word = |at: usize| frame[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (word(HEADER_SIZE), word(HEADER_SIZE + 8))
@@ -171,11 +171,11 @@ fn first_count(rng: &mut Rng) -> u64 {
     [rng.below(50), (1 << 32) - 1 - rng.below(400), rng.below(1 << 32)][rng.below(3) as usize]
 }
 
-/// What the checker knows.
+/// State of the checker.
 struct Scene {
     world: World<Node>,
     lives_apart: bool,
-    /// What was taken since the receiver began, and the newest of each life.
+    /// Frames that were taken since the receiver began, and the newest of each life.
     taken: BTreeMap<(u64, u64), ()>,
     newest: BTreeMap<u64, u64>,
     /// When the receiver began, and when, at the latest, each life sealed its first.
@@ -219,7 +219,7 @@ impl Scene {
     fn run(&mut self) -> Result<(), Violation> {
         self.restarts.sort_unstable();
         for until in core::mem::take(&mut self.restarts).into_iter().chain([RUN]) {
-            // What comes at the very instant of a restart is left to neither life.
+            // A frame that comes at the very instant of a restart is left to neither life.
             self.observe_until(Nanos(until.0.saturating_sub(1)))?;
             self.world.run(Nanos(2));
             (self.taken, self.newest) = (BTreeMap::new(), BTreeMap::new());

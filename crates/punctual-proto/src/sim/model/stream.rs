@@ -38,7 +38,7 @@ fn is_foul(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
 
-/// How long so many numbers take on a wire that is nearly as fast as can be.
+/// Time that so many numbers take on a wire that is nearly as fast as can be.
 fn length_of(gap: u64) -> Nanos {
     Nanos(gap.saturating_mul(MESSAGE_INTERVAL_NS_MIN + 1))
 }
@@ -151,14 +151,14 @@ impl Participant for Node {
     }
 }
 
-/// What the checker knows.
+/// State of the checker.
 struct Scene {
     world: World<Node>,
     start: u64,
     delivered: BTreeSet<u64>,
     newest: Option<u64>,
     lost: u64,
-    /// How far the sender said that it is.
+    /// Number that the sender said it has reached.
     told: u64,
     until: Nanos,
 }

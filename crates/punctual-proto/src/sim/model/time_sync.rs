@@ -221,7 +221,7 @@ impl TimeScene {
             let is_told = plan.node_faults().any(|other| other == (at, node, NodeFault::Act(0)));
             let doubt = match fault {
                 NodeFault::Restart => 5 * OPTIONS.silence.0,
-                // Who knows of it says so to all.
+                // A node that knows of the step tells everybody.
                 NodeFault::Step(_) if is_told => 5 * OPTIONS.silence.0,
                 // A large step is found by the next exchange, or by the one after it.
                 NodeFault::Step(step) if step.unsigned_abs() > MS => 4 * OPTIONS.silence.0,

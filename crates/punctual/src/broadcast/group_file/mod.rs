@@ -90,7 +90,7 @@ pub struct GroupFile {
     faults: Option<Faults>,
 }
 
-/// What one member needs to take part.
+/// Everything that one member needs to take part.
 #[derive(Clone, Debug)]
 pub struct GroupMember {
     /// The bus of the group, as this member reaches it. Seal it before a node is opened, if it is to be sealed.
@@ -164,7 +164,7 @@ impl GroupFile {
         self.places.iter().map(|place| &*place.name)
     }
 
-    /// What the member of that name needs.
+    /// Everything that the member of that name needs.
     ///
     /// # Errors
     /// [`GroupFileError::Stranger`].
@@ -381,16 +381,16 @@ pub enum GroupFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said, or that it is too large or no text.
+        /// Error of the kernel, or that the file is too large or no text.
         error: io::Error,
     },
-    /// What stands in a line makes no group.
+    /// The text of a line makes no group.
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write.
         what: String,
     },
     /// The file has no member of that name.

@@ -7,7 +7,7 @@ use toml::de::{DeArray, DeTable, DeValue, Error};
 
 use super::MEMBER;
 
-/// What is wrong with a file, and in which line, from 1.
+/// Fault of a file, and its line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) line: usize,
@@ -22,7 +22,7 @@ impl Fault {
     /// Of a text that is no TOML.
     pub(super) fn of_syntax(text: &str, error: &Error) -> Self {
         let span = error.span().unwrap_or_default();
-        // What is missing at the end is missing in the last line that has something.
+        // A part that is missing at the end is missing in the last line that has something.
         let line = line(text, span.start.min(text.trim_end().len()));
         let what = match (error.message(), text.get(span).unwrap_or_default()) {
             ("duplicate key", MEMBER) => {
@@ -48,7 +48,7 @@ fn line(text: &str, byte: usize) -> usize {
 /// Keys and values of one heading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
-    /// What the whole file says.
+    /// Text of the whole file.
     text: &'a str,
     entries: &'a DeTable<'a>,
     /// The byte at which it begins; `None` for what stands in front of all headings.
@@ -56,7 +56,7 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// What stands in front of all headings, and all other tables in it.
+    /// The table of everything in front of all headings, and all other tables in it.
     pub(super) fn top(text: &'a str, entries: &'a DeTable<'a>) -> Self {
         Self { text, entries, start: None }
     }
@@ -80,7 +80,7 @@ impl<'a> Table<'a> {
         self.entries.get_key_value(key).map(|(key, _)| line(self.text, key.span().start))
     }
 
-    /// What `read` makes of a key's value, if it stands here.
+    /// The result of `read` for a key's value, if the key stands here.
     pub(super) fn get<T>(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! What the values of a group's file mean.
+//! Meaning of the values of a group's file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use crate::engine::check_name;
 /// Longest time that a file may say.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What a message is delivered with, as a file calls it.
+/// Guarantees of a message, as a file calls them.
 const GUARANTEES: [(&str, Guarantee); 4] = [
     ("uniform", Guarantee::Uniform),
     ("agreed", Guarantee::Agreed),
@@ -51,7 +51,7 @@ pub(super) fn number(range: RangeInclusive<u64>) -> impl FnOnce(&DeValue<'_>) ->
             let shown = shown(value);
             format!("{shown} is no whole number: write one from {least} to {most}, without quotes")
         })?;
-        // What does not fit into 64 bits is out of every range.
+        // A number that does not fit into 64 bits is out of every range.
         let read = |number: &DeInteger<'_>| i64::from_str_radix(number.as_str(), number.radix()).ok();
         let within = read(number).and_then(|number| u64::try_from(number).ok());
         within

@@ -1,4 +1,4 @@
-//! What an adapter's threads put in and its node takes out, in order, with a limit.
+//! A queue that an adapter's threads fill and its node empties, in order, with a limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::engine::{Drops, Flow};
 
 /// Both ends of a queue that holds at most so many frames, each in whatever the medium has it in; allocates nothing from here on.
 ///
-/// Whoever takes may hold as many again: what was taken from the other threads' reach in one go.
+/// The receiving end may hold as many again: entries that were taken from the other threads' reach in one go.
 pub fn queue<F: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<F>, Outlet<F>) {
     let shared = Arc::new(Shared {
         waiting: Mutex::new(VecDeque::with_capacity(count_max)),
@@ -23,7 +23,7 @@ pub fn queue<F: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<F>, Outlet<F>
     (Inlet(shared), outlet)
 }
 
-/// What waits.
+/// A waiting entry.
 #[derive(Debug)]
 enum Entry<F> {
     Frame(F),
@@ -205,7 +205,7 @@ mod tests {
         (0..5).for_each(|number| inlet.put(number));
         assert_eq!((drops.take(), drops.take()), (2, 0));
         assert_eq!((outlet.is_ready(), next(&mut outlet)), (true, Some(Ok(0))));
-        // What was taken makes room.
+        // Taken entries make room.
         (5..8).for_each(|number| assert_eq!(inlet.put_or_return(number), None));
         assert_eq!(inlet.put_or_return(8), Some(8));
         inlet.note(presence(9), false);

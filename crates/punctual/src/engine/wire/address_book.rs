@@ -18,7 +18,7 @@ pub(super) fn long_silent_from(heard: Ticks) -> Ticks {
     heard.plus(Clock::get().ticks(SILENCE))
 }
 
-/// What both halves know of the other nodes.
+/// Common knowledge of both halves about the other nodes.
 #[derive(Debug)]
 pub(super) struct AddressBook<A> {
     entries: Mutex<Entries<A>>,
@@ -31,7 +31,7 @@ pub(super) struct AddressBook<A> {
 #[derive(Debug)]
 struct Entries<A> {
     list: Vec<Entry<A>>,
-    /// Whose row of frames began last: it may go on, and nothing is said of that here.
+    /// The node whose row of frames began last: it may go on, and nothing is said of that here.
     talking: Option<usize>,
 }
 
@@ -135,7 +135,7 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         match entries.list.get_mut(index) {
             Some(place) => {
                 let earlier = std::mem::replace(place, new);
-                // Who hears several nodes in turn is told of each at every frame.
+                // A receiver that hears several nodes in turn learns of each at every frame.
                 if earlier.node == node && earlier.address == address && !earlier.has_left {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What a node says of itself: how far its streams are.
+//! A node's announcement of how far its streams are.
 
 use crate::engine::Progress;
 

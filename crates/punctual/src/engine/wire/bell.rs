@@ -17,7 +17,7 @@ pub(crate) trait Nudge: Send + Sync + std::fmt::Debug {
 pub(crate) struct WireBell {
     private: PrivateBell,
     nudge: Option<Box<dyn Nudge>>,
-    /// 1 where the sleep is in the call that receives. Who sleeps on descriptors is woken by a nudge all the same.
+    /// 1 where the sleep is in the call that receives. A thread that sleeps on descriptors is woken by a nudge all the same.
     in_receive: Counter,
 }
 
@@ -26,7 +26,7 @@ impl WireBell {
         Self { private, nudge, in_receive: Counter::default() }
     }
 
-    /// How the next sleep is, before the bell is armed for it.
+    /// Decides the kind of the next sleep, before the bell is armed for it.
     pub(super) fn prepare(&self, alone: bool) -> bool {
         let in_receive = alone && self.nudge.is_some();
         if in_receive != (self.in_receive.get() == 1) {

@@ -15,7 +15,7 @@ use super::{MediumTransmit, Own, put_check};
 use crate::engine::{SendError, Transmit};
 use crate::seal::NodeSealer;
 
-/// How often a node says how far it is.
+/// Interval at which a node says how far it is.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
 
 /// Streams without a place whose numbers are kept, 16 bytes each. A node that was silent may live, and what is sent to it under
@@ -122,15 +122,15 @@ impl<T: MediumTransmit> WireTransmit<T> {
         Ok(index)
     }
 
-    /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. Who was
-    /// never heard is silent since the first frame to it.
+    /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. A node that
+    /// was never heard is silent since the first frame to it.
     fn long_silent(&mut self, now: Ticks) -> Option<usize> {
         if now < self.full_until || self.resting.len() >= RESTING_MAX {
             return None;
         }
         let streams = self.unicast.iter().map(|unicast| (unicast.node, unicast.opened));
         let (heard, index) = self.book.silent_longest(streams, now)?;
-        // Who is refused may try again at once, again and again: whoever is heard by then is silent even later.
+        // A refused sender may try again at once, again and again: a node that is heard by then is silent even later.
         self.full_until = long_silent_from(heard);
         (self.full_until <= now).then_some(index)
     }
@@ -148,7 +148,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
     fn renew_address(&mut self, index: usize) {
         let unicast = &mut self.unicast[index];
         let known = match self.book.whereabouts(unicast.node) {
-            // Whom the book has no room for has said nothing by that.
+            // A node for which the book has no room has said nothing by that.
             Whereabouts::Unknown => None,
             Whereabouts::Left => {
                 unicast.has_left = true;

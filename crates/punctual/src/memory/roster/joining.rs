@@ -1,4 +1,4 @@
-//! How a node joins: it settles who comes in and who has the id, and says hello.
+//! Joining of a node: it settles who comes in and who has the id, and says hello.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::super::system;
 use super::super::venue::Scope;
 use super::{OpenError, Peer, Roster};
 
-/// How long a node that joins waits for another with the same id to make up its mind.
+/// Longest time that a joining node waits for another with the same id to make up its mind.
 const TIE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How long a node that joins a bus that is nearly full waits for others that join just then: hundreds of processes that start at
-/// once may need seconds for it.
+/// Longest time that a node that joins a nearly full bus waits for others that join just then: hundreds of processes that start at once
+/// may need seconds for it.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Nodes that one that joins considers. More are not on an honest bus, even if all that it can have join at once, and fail.
@@ -26,7 +26,7 @@ const SEEN_MAX: usize = 4 * NODES_MAX;
 impl Roster {
     pub(super) fn enter(&self) -> Result<(), OpenError> {
         self.take_ticket();
-        // Who took its ticket before us was there before, and is seen now.
+        // A node that took its ticket before us was there before, and is seen now.
         self.look_at_start()?;
         punctual_machine::label!("roster.settle");
         self.settle_room()?;
@@ -35,9 +35,9 @@ impl Roster {
         Ok(())
     }
 
-    /// Says when we came, once others can find us: so all agree who came before whom. Lamport's bakery (1974) would have us look
-    /// at everybody for the highest ticket first; readings of one clock come in order by themselves. Who reads another one, in a
-    /// time namespace of its own where the processor has no counter, may come too early in that order. [`Self::settle_room`]
+    /// Says when we came, once others can find us: so all agree who came before whom. Lamport's bakery (1974) would have us look at
+    /// everybody for the highest ticket first; readings of one clock come in order by themselves. A node that reads another clock may
+    /// come too early in that order: it has a time namespace of its own, where the processor has no counter. [`Self::settle_room`]
     /// therefore counts all who are ready.
     fn take_ticket(&self) {
         self.own.set_ticket(Clock::reading().0.max(1));
@@ -86,7 +86,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Who joins after us may not come in. If it does, it has seen us and says so.
+    /// A node that joins after us might not come in. If it does, it has seen us and says so.
     fn keep_the_first(&self) {
         let own = self.own.order();
         let mut list = self.lock();
@@ -121,7 +121,7 @@ impl Roster {
     pub(super) fn say_hello(&self) -> Result<(), OpenError> {
         let peers = self.attentive();
         for peer in &peers {
-            // Who did not hear of us would not hear us.
+            // A node that did not hear of us would not hear us.
             peer.segment.open_bells().map_err(system)?;
         }
         let introduce = |peer: &Arc<Peer>| {
@@ -138,7 +138,7 @@ impl Roster {
     }
 }
 
-/// Whether a node is on the bus, or may come onto it, before one that joins.
+/// True if a node is on the bus, or may come onto it, before one that joins.
 fn is_before(peer: &Peer, own: (u64, u64)) -> bool {
     peer.segment.state() == State::Ready || peer.segment.order() < own
 }

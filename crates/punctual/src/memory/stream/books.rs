@@ -1,4 +1,4 @@
-//! What a node has sent to whom, and had of whom: sums of the positions of its rings and rows.
+//! Counts of what a node has sent to each target and had of each peer: sums of the positions of its rings and rows.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ struct Open {
     ring: RingMemory,
 }
 
-/// What was had of one life of a node by subscriptions and of rings that are read no more.
+/// Messages had of one life of a node, by subscriptions and of rings that are read no more.
 #[derive(Clone, Copy, Debug)]
 struct Had {
     node: NodeId,
@@ -40,7 +40,7 @@ pub(super) struct Books {
     had: Vec<Had>,
 }
 
-/// Who of our subscriptions reads a ring.
+/// Our subscriptions that read a ring.
 #[derive(Debug, Default)]
 struct Readers {
     rows: Vec<Row>,
@@ -49,7 +49,7 @@ struct Readers {
 }
 
 impl Readers {
-    /// What the node had of it.
+    /// Sum that the node had of it.
     fn sum(&self) -> Sum {
         self.ended.into_iter().chain(self.rows.iter().map(of_row)).reduce(most).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ struct Sum {
     lost: u64,
 }
 
-/// What a row says.
+/// Sum that a row states.
 fn of_row(words: &Row) -> Sum {
     // First what is stored last: a row that is just taken, and stands where another ended, says nothing yet.
     let sequence = words[row::SEQUENCE].get_published();
@@ -83,7 +83,7 @@ fn is_same(one: &Row, other: &Row) -> bool {
     std::ptr::eq(&**one, &**other)
 }
 
-/// What several subscriptions of a node had of one ring: as much as that one that had most.
+/// Sum that several subscriptions of a node had of one ring: as much as that one that had most.
 fn most(one: Sum, other: Sum) -> Sum {
     if other.arrived > one.arrived { other } else { one }
 }
@@ -134,7 +134,7 @@ impl Books {
         }
     }
 
-    /// What one row said another says from now on.
+    /// A row has moved: another one states its figures from now on.
     pub(super) fn moved(&mut self, from: &Row, to: Row, ring: u64, (node, life): (NodeId, u64)) {
         let rows = self.read.get_mut(&About { ring, node, life }).map(|readers| &mut readers.rows);
         if let Some(row) = rows.and_then(|rows| rows.iter_mut().find(|row| is_same(row, from))) {
@@ -142,7 +142,7 @@ impl Books {
         }
     }
 
-    /// What the row says is final.
+    /// The figures of the row are final.
     pub(super) fn read_no_more(&mut self, row: &Row, ring: u64, (node, life): (NodeId, u64)) {
         let about = About { ring, node, life };
         let Some(readers) = self.read.get_mut(&about) else { return };
@@ -160,7 +160,7 @@ impl Books {
         }
     }
 
-    /// What was had of each peer.
+    /// Account of each peer.
     pub(super) fn accounts(&self, node: NodeId, present: &[(NodeId, u64)]) -> Vec<PeerAccount> {
         let silent = present
             .iter()

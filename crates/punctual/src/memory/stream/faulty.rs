@@ -20,7 +20,7 @@ struct Held {
     overtaken: bool,
 }
 
-/// What goes wrong for one subscription.
+/// Faults for one subscription.
 #[derive(Debug)]
 pub(super) struct Faulty {
     faults: Faults,
@@ -85,7 +85,7 @@ impl Faulty {
         self.held.len() >= HELD_MAX
     }
 
-    /// What one message suffers; whether it was taken, by whomever.
+    /// Applies faults to one message; returns true if it was taken, by whomever.
     pub(super) fn suffer(
         &mut self,
         message: &StreamMessage<'_>,
@@ -125,7 +125,7 @@ impl Faulty {
                 return false;
             }
         }
-        // What arrives again is known by its number, and not delivered again.
+        // A message that arrives again is known by its number, and not delivered again.
         page.count(Count::Duplicates).add(twice.into());
         true
     }

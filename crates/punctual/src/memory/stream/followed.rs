@@ -1,4 +1,4 @@
-//! Whose turn it is among the rings that are followed.
+//! Order of turns among the rings that are followed.
 
 use super::image::Image;
 use super::message::StreamMessage;
@@ -33,19 +33,19 @@ impl Followed {
         Self { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief }
     }
 
-    /// Whether the image that was busy last has news.
+    /// True if the image that was busy last has news.
     #[inline]
     pub(super) fn has_busy_news(&self) -> bool {
         self.images.get(self.busy).is_some_and(Image::has_news)
     }
 
-    /// Whether a full look takes much longer than a glance.
+    /// True if a full look takes much longer than a glance.
     #[inline]
     pub(super) fn are_many(&self) -> bool {
         self.images.len() > GLANCED_AT
     }
 
-    /// Whether the image that was busy last has news, or one of the few from `from` on. Glances one after the other look at others.
+    /// True if the image that was busy last has news, or one of the few from `from` on. Glances one after the other look at others.
     #[inline]
     pub(super) fn glance(&self, from: &mut usize) -> bool {
         if self.images.len() < 2 {
@@ -56,7 +56,7 @@ impl Followed {
         self.has_busy_news() || few.into_iter().any(Image::has_news)
     }
 
-    /// Forgets the images of which that is so. Whose turn it is stays.
+    /// Forgets the images of which that is so. The order of turns stays.
     pub(super) fn forget(&mut self, mut is_done: impl FnMut(&mut Image) -> bool) {
         let (busy, next) = (self.busy, self.next);
         let mut index = 0;
@@ -132,7 +132,7 @@ impl Followed {
         delivered
     }
 
-    /// How many were delivered, and whether that ends the turn.
+    /// Returns the number of messages delivered, and true if that ends the turn.
     #[inline]
     fn poll_image(
         &mut self,

@@ -1,4 +1,4 @@
-//! Who reads a publication.
+//! Readers of a publication.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Follower {
     /// Of its node. Without them it finds messages when it next looks up.
     pub(super) bells: Option<Bells>,
     pub(super) bell: usize,
-    /// What it sleeps on, once it has slept on a descriptor.
+    /// Event on which it sleeps, once it has slept on a descriptor.
     pub(super) event: KnownEvent,
     /// Where it says how far it has read; it has not looked at the ring before there is one.
     row: Option<Row>,
@@ -34,7 +34,7 @@ impl Follower {
         if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
     }
 
-    /// Whether it has found the ring, which it then reads to its end.
+    /// True if it has found the ring, which it then reads to its end.
     pub(super) fn has_begun(&self) -> bool {
         self.row.is_some()
     }
@@ -54,8 +54,8 @@ pub(super) fn find_followers(streams: &Streams, about: &RingIdentity, followers:
     streams.roster.for_each(|peer| add_followers(peer, about, followers));
 }
 
-/// Whether a subscription began before a ring could be found, or is about to begin. Each of the two is listed, passes a fence and
-/// then takes the time: who came later was shown the other.
+/// True if a subscription began before a ring could be found, or is about to begin. Each of the two is listed, passes a fence and then
+/// takes the time: who came later was shown the other.
 pub(super) fn began_before(entry: &[Counter], about: &RingIdentity) -> bool {
     let began = entry[1].get_published();
     began < about.entered || began == BEGINS
@@ -86,7 +86,8 @@ fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Fol
             }
         }
     }
-    // One that began later, and has no row yet, reads from where it will find us. Whose rows are hidden from us is waited for.
+    // One that began later, and has no row yet, reads from where it will find us. A follower whose rows are hidden from us is waited
+    // for.
     let (mut index, hides_rows) = (0, segment.hides_rows());
     followers.retain(|follower| {
         index += 1;

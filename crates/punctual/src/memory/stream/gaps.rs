@@ -1,4 +1,4 @@
-//! Whether a publication has time between its messages.
+//! Detection of time between the messages of a publication.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) const LOOK_EVERY: u64 = 64;
 /// From here on a gap is one: a few cache lines come from another core in that time.
 const GAP_MIN: Duration = Duration::from_nanos(100);
 
-/// Whether time passes between messages. Then the lines of the next one are taken from their readers in that time. In a stream of
+/// Tells if time passes between messages. Then the lines of the next one are taken from their readers in that time. In a stream of
 /// messages one by one they would be taken twice, as the reader's processor reads ahead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
@@ -35,7 +35,7 @@ impl Gaps {
         self.begin = now;
     }
 
-    /// Whether the next message ends a gap that is looked at.
+    /// True if the next message ends a gap that is looked at.
     #[inline]
     pub(super) fn is_looking(&self) -> bool {
         self.begin != Ticks::default()

@@ -55,7 +55,7 @@ impl Gathering {
             return true;
         }
         match self.take_in(about, origin, (&head, bytes), || message.is_intact()) {
-            // What it is said to be may not be true.
+            // The statement of its head may be false.
             None | Some(Gathered::Void) => {
                 message.fate.set(Fate::Overwritten);
                 return true;

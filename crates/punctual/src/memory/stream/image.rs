@@ -22,10 +22,10 @@ use crate::large::FRAGMENTS_PER_LOOK;
 use crate::ledger::Count;
 use crate::node::count_of;
 
-/// What one subscription has had of one publication: `begin + delivered + lost + refused` is the number of the message that is next.
+/// Account of one subscription with one publication: `begin + delivered + lost + refused` is the number of the message that is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageAccount {
-    /// Whose publication.
+    /// Source of the publication.
     pub source: Address,
     /// The number of the first message that was to be had.
     pub begin: u64,
@@ -35,7 +35,7 @@ pub struct ImageAccount {
     pub lost: u64,
     /// Messages that their seal forbids to believe.
     pub refused: u64,
-    /// What stood in the ring is nothing that an honest writer leaves: it is not read any more.
+    /// The content of the ring is nothing that an honest writer leaves: it is not read any more.
     pub corrupt: bool,
     /// Nothing more will come: it was closed, or its node left or died.
     pub ended: bool,
@@ -127,7 +127,7 @@ impl Image {
         })
     }
 
-    /// If its writer does not see how far it is: shows that, where there is room for it by now. Whether there is.
+    /// If its writer does not see how far it is: shows that, where there is room for it by now. Returns true if there is room.
     pub(super) fn show(&mut self) -> bool {
         let is_shown = self.streams.show_row(&mut self.row, &self.peer);
         if is_shown {
@@ -262,11 +262,11 @@ impl Image {
         }
     }
 
-    /// What was taken is a fragment, or a message that a fault has taken. How many fragments it was.
+    /// The item that was taken is a fragment, or a message that a fault has taken. Returns the number of fragments.
     #[inline(never)]
     fn handle_taken(&mut self, fate: Fate) -> usize {
         if fate == Fate::Gathered {
-            // What is missing is told with the next message.
+            // Losses are told with the next message.
             self.tell();
             return 1;
         }
@@ -316,13 +316,13 @@ impl Image {
         !self.corrupt && self.reader.has_news()
     }
 
-    /// Whether nothing more will come.
+    /// True if nothing more will come.
     pub(super) fn has_ended(&self) -> bool {
         self.file.is_closed() || self.peer.has_left()
     }
 
-    /// Whether nothing more will come, all that came was read, and nobody finds the ring any more: it is never followed twice, and
-    /// until then its writer sees by our row that we have found it.
+    /// True if nothing more will come, everything that came was read, and nobody finds the ring any more. So it is never followed
+    /// twice, and until then its writer sees by our row that we have found it.
     pub(super) fn is_done(&mut self) -> bool {
         // In this order: what was written before the end is seen after it.
         if !self.has_ended() || self.is_listed() {
@@ -386,7 +386,7 @@ impl Image {
     }
 }
 
-/// What is read of a frame without stages and seal that was found: its head goes into `head`, of which the rest stays as it is.
+/// Reads a frame, without stages and seal, that was found: its head goes into `head`, of which the rest stays as it is.
 #[inline(always)]
 fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Payload<'a>, Unreadable> {
     head.sequence = reader.sequence();
@@ -422,7 +422,7 @@ fn read<'a>(
     Ok(payload)
 }
 
-/// What a message's prefix says of its time, and whether it is a fragment.
+/// Notes what a message's prefix says of its time, and whether it is a fragment.
 #[inline]
 fn note_time(head: &mut StreamHead, prefix: Prefix, about: &RingIdentity, read: Ticks) {
     let (sent, noted) = match prefix {

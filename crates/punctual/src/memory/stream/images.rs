@@ -25,13 +25,13 @@ use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
 use super::{StreamError, Streams};
 
-/// How often who waits looks after everything else: who has left, who has died, which rings were missed.
+/// Interval at which a waiting thread looks after everything else: nodes that have left, nodes that have died, rings that were missed.
 pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
 
 /// Accounts of publications that have ended which are kept.
 const ENDED_MAX: usize = 256;
 
-/// Which rings are read.
+/// The rings that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
     /// Those that are for this port.
@@ -51,7 +51,7 @@ impl Reads {
         }
     }
 
-    /// Whether a ring with this word in the table may be meant. Its own page decides.
+    /// True if a ring with this word in the table may be meant. Its own page decides.
     fn may_mean(self, word: u64, node: NodeId) -> bool {
         match self {
             Self::Port(port) => may_mean(word, node, port),
@@ -68,7 +68,7 @@ impl Reads {
         }
     }
 
-    /// Whether sealed rings are read, or others, by who opens seals and by who does not.
+    /// True if a ring is read, given whether it is `sealed` and whether its reader `opens` seals.
     fn takes(self, sealed: bool, opens: bool) -> bool {
         sealed == opens || sealed && self == Self::Everything
     }
@@ -82,7 +82,7 @@ pub(crate) struct Images {
     /// When it began, in ticks.
     began: u64,
     followed: Followed,
-    /// What goes wrong on purpose.
+    /// Faults made on purpose.
     faulty: Option<Box<Faulty>>,
     gathering: Gathering,
     rings_seen: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Images {
     ended: VecDeque<ImageAccount>,
     /// Publications that are for us, and for which this process has no memory left.
     left_out: usize,
-    /// What it sleeps on, if it sleeps on a descriptor.
+    /// The descriptor that it sleeps on, if it sleeps on one.
     event: Arc<EventFd>,
     /// The lives that know that descriptor; none before it is slept on.
     introduced: Option<HashSet<u64>>,
@@ -179,8 +179,8 @@ impl Images {
         &self.streams
     }
 
-    /// Ends: no writer takes it for a reader any more. How many messages it leaves that are there, or held back, and that nobody has
-    /// had. One call of each sender that has begun before may take one more, and what is queued untold is not there yet.
+    /// Ends: no writer takes it for a reader any more. Returns the number of messages it leaves that are there, or held back, and that
+    /// nobody has had. One call of each sender that has begun before may take one more, and what is queued untold is not there yet.
     pub(crate) fn close(&mut self) -> u64 {
         if self.has_changed() {
             self.look_for_rings();
@@ -204,7 +204,7 @@ impl Images {
         self.has_ended = true;
     }
 
-    /// Whether something may be there at an instant that rings nothing.
+    /// True if something may be there at an instant for which no bell rings.
     pub(crate) fn has_instants(&self) -> bool {
         self.faulty.is_some()
     }
@@ -223,7 +223,7 @@ impl Images {
         self.bell
     }
 
-    /// What who sends to us rings.
+    /// The doorbell that our senders ring.
     pub(crate) fn bell(&self) -> &Doorbell {
         &self.streams.roster.bells[self.bell]
     }
@@ -240,7 +240,7 @@ impl Images {
         }
     }
 
-    /// Who does not get it, because its box is full, wakes us by a note instead.
+    /// A member that does not get it, because its box is full, wakes us by a note instead.
     fn introduce_to(&mut self, member: &Peer) {
         let Some(introduced) = &mut self.introduced else { return };
         let owner = &member.segment.owner;
@@ -252,7 +252,7 @@ impl Images {
         }
     }
 
-    /// What can be read when somebody wakes us who does not have our descriptor.
+    /// The descriptor that can be read when a node that does not have ours wakes us.
     pub(crate) fn post(&self) -> Option<BorrowedFd<'_>> {
         self.streams.roster.venue.descriptor()
     }
@@ -265,7 +265,7 @@ impl Images {
         }
     }
 
-    /// Whether there may be a message, or something else to look after.
+    /// True if there may be a message, or something else to look after.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.followed.has_busy_news()
@@ -274,24 +274,24 @@ impl Images {
             || self.next_due().is_some_and(|due| due <= Clock::get().now())
     }
 
-    /// Whether a full look takes much longer than a glance.
+    /// True if a full look takes much longer than a glance.
     #[inline]
     pub(crate) fn are_many(&self) -> bool {
         self.followed.are_many()
     }
 
-    /// Whether a short look finds a message: [`Followed::glance`].
+    /// True if a short look finds a message: [`Followed::glance`].
     #[inline]
     pub(crate) fn glance(&self, from: &mut usize) -> bool {
         self.followed.glance(from)
     }
 
-    /// Whether there may be a message.
+    /// True if there may be a message.
     pub(crate) fn has_news(&self) -> bool {
         self.followed.images.iter().any(Image::has_news)
     }
 
-    /// Whether rings or nodes have come or gone since we looked.
+    /// True if rings or nodes have come or gone since we looked.
     #[inline]
     fn has_changed(&self) -> bool {
         self.streams.roster.bells[RINGS_BELL].visits() != self.rings_seen
@@ -357,8 +357,8 @@ impl Images {
         }
     }
 
-    /// Follows what is new. What cannot be read is looked for again at the next look, and what its writer does not see is read
-    /// all the same: it was there first, and nobody is left to whom it could be refused.
+    /// Follows what is new. A ring that cannot be read is looked for again at the next look. A ring whose writer will not see its
+    /// reader is read all the same: the subscription was there first, and nobody is left to whom it could be refused.
     #[cold]
     fn look_for_rings(&mut self) {
         let _said_when_it_began = self.find_rings();

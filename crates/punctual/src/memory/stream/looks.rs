@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use punctual_machine::clock::{Pace, Ticks};
 
-/// How often readers that hold a full ring back, or have read nothing, are asked whether they still live.
+/// Interval at which readers that hold a full ring back, or have read nothing, are asked whether they still live.
 const LIVENESS_EVERY: Duration = Duration::from_millis(10);
 
-/// How often readers are looked for without a visit: a peer may have cut short the file in which visits are counted.
+/// Interval at which readers are looked for without a visit: a peer may have cut short the file in which visits are counted.
 const READERS_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -21,12 +21,12 @@ impl Looks {
         Self { liveness: Pace::new(LIVENESS_EVERY), readers: Pace::new(READERS_EVERY) }
     }
 
-    /// Whether readers are to be asked whether they live.
+    /// True if readers are to be asked whether they live.
     pub(super) fn is_liveness_due(&mut self, now: Ticks) -> bool {
         self.liveness.is_due(now)
     }
 
-    /// Whether readers are to be searched for.
+    /// True if readers are to be searched for.
     pub(super) fn is_search_due(&mut self, now: Ticks) -> bool {
         self.readers.is_due(now)
     }

@@ -25,9 +25,9 @@ impl std::error::Error for Overrun {}
 /// A message without its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamHead {
-    /// Who sent it.
+    /// The sender.
     pub source: Address,
-    /// Whom it is for: one port, all ports, everybody.
+    /// The target: one port, all ports, everybody.
     pub target: Target,
     /// Its number in its publication, from 0.
     pub sequence: u64,
@@ -63,7 +63,7 @@ impl Deref for StreamMessage<'_> {
     }
 }
 
-/// What becomes of a message that is shown.
+/// Outcome of a message that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Its reader has not asked yet whether it is whole.
@@ -95,8 +95,8 @@ impl<'a> StreamMessage<'a> {
         Self { head, payload, fate: Cell::new(Fate::Open), is_claimed: None }
     }
 
-    /// Claims the memory in which the message was put together, in place of a copy. Whether it was: a reader that takes the message
-    /// has it by [`super::Images::exchange`].
+    /// Claims the memory in which the message was put together, in place of a copy. Returns true if it was put together: a reader that
+    /// takes the message has it by [`super::Images::exchange`].
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         self.is_claimed.inspect(|is_claimed| is_claimed.set(true)).is_some()
@@ -118,7 +118,7 @@ impl<'a> StreamMessage<'a> {
         Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
     }
 
-    /// What its sender stamped, if its publication stamps all stages.
+    /// Stamps of its sender, if its publication stamps all stages.
     pub(crate) fn stamps(&self) -> Option<Stamps> {
         self.noted.map(|noted| noted.sender)
     }
@@ -128,7 +128,7 @@ impl<'a> StreamMessage<'a> {
         self.payload.len()
     }
 
-    /// Whether it is empty.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
     }
@@ -150,7 +150,7 @@ impl<'a> StreamMessage<'a> {
         self.payload.word(index)
     }
 
-    /// Whether all that was read until now is what was sent. Ask after reading, before believing.
+    /// True if everything that was read until now is what was sent. Ask after reading, before believing.
     #[inline]
     pub fn is_intact(&self) -> bool {
         let intact = self.payload.is_intact();
@@ -162,14 +162,14 @@ impl<'a> StreamMessage<'a> {
         intact
     }
 
-    /// Whether it counts as delivered. Its reader is done with it.
+    /// True if it counts as delivered. Its reader is done with it.
     #[inline]
     pub(crate) fn is_delivered(&self) -> bool {
         self.fate.set(self.settle());
         self.fate.get() == Fate::Whole
     }
 
-    /// What has become of it: as its reader was told, or as it is now if that did not ask.
+    /// Its fate: as its reader was told, or as it is now if the reader did not ask.
     #[inline]
     pub(super) fn settle(&self) -> Fate {
         match self.fate.get() {

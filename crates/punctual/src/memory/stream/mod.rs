@@ -1,8 +1,8 @@
 //! Streams: a ring for each publication, which every subscription that it is for follows by itself.
 //!
-//! A publication owns its ring; nobody else stores to it. What does not change from message to message stands in the ring's
-//! first page, what changes in the commit word. Positions and numbers are the account: `begin + delivered + lost + refused` of
-//! a subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
+//! A publication owns its ring; nobody else stores to it. Properties that do not change from message to message stand in the ring's
+//! first page, the others in the commit word. Positions and numbers are the account: `begin + delivered + lost + refused` of a
+//! subscription's view is the number of the message that is next. Layout: `docs/shared-memory.md`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,23 +65,23 @@ use sealing::{Opening, Sealing};
 /// When a subscription began that is just being listed: it may have begun before any publication.
 const BEGINS: u64 = u64::MAX;
 
-/// What the table of subscriptions says of one, beside when it began: its port + 1, and 2^32 if it takes sealed messages. One that
-/// takes none is no reader of a publication that seals, and must not hold it back.
+/// Word of a subscription in the table of subscriptions, beside the time when it began: its port + 1, and 2^32 if it takes sealed
+/// messages. One that takes none is no reader of a publication that seals, and must not hold it back.
 fn subscription_word(port: Port, sealed: bool) -> u64 {
     (u64::from(port.get()) + 1) | (u64::from(sealed) << 32)
 }
 
-/// The port of a subscription that takes sealed messages, or of one that takes the others. Who watches for nodes takes none.
+/// The port of a subscription that takes sealed messages, or of one that takes the others. A watcher for nodes takes none.
 fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
     let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
     u16::try_from(port).ok().map(Port::from).filter(|port| !port.is_reserved())
 }
 
-/// What a row is for, as [`StreamError::TooMany`] says it.
+/// Purpose of a row, as [`StreamError::TooMany`] says it.
 pub(crate) const READ_RINGS: &str = "rings that its subscriptions read, counted for each";
 
-/// How long a node that leaves waits at most for subscriptions to find publications that it has closed: more than the time after
-/// which one that waits looks up though nobody woke it.
+/// Longest time that a leaving node waits for subscriptions to find publications that it has closed. It is more than the time after
+/// which a waiting subscription looks up though nobody woke it.
 const LINGER_MAX: Duration = Duration::from_millis(200);
 
 /// Why a publication or a subscription could not be made.
@@ -93,7 +93,7 @@ pub enum StreamError {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// How many.
+        /// The maximum number.
         most: usize,
     },
     /// A size or a port that cannot be: the text says which and what can.
@@ -120,7 +120,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// What is done on purpose to a node's messages.
+/// Layers added on purpose around a node's messages.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     pub(crate) capture: Option<Capture>,
@@ -176,14 +176,14 @@ impl Streams {
         members
     }
 
-    /// Whether a node is on the bus, as far as is known now.
+    /// True if a node is on the bus, as far as is known now.
     pub(crate) fn has_node(&self, node: NodeId) -> bool {
         self.look_for_nodes();
         let is_it = |peer: &Arc<Peer>| peer.segment.owner.node == node && !peer.has_left();
         is_it(&self.own) || self.roster.any(is_it)
     }
 
-    /// Whether some subscription is what a publication for this target would be for.
+    /// True if there is a subscription that a publication for this target would be for.
     pub(crate) fn has_reader(&self, target: Target) -> bool {
         self.look_for_nodes();
         let sealed = self.about.seals.is_some();
@@ -222,7 +222,7 @@ impl Streams {
         self.roster.version()
     }
 
-    /// Whether a life of a node that was here has gone without a word.
+    /// True if a life of a node that was here has gone without a word.
     pub(crate) fn has_died(&self, life: u64) -> bool {
         self.roster.is_among_the_dead(life)
     }
@@ -325,8 +325,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Its publication has closed: takes a ring out of the table. Who follows it reads it to its end. As long as it has something
-    /// for somebody who has not found it yet, it stays.
+    /// Its publication has closed: takes a ring out of the table. A subscription that follows it reads it to its end. As long as it has
+    /// something for somebody who has not found it yet, it stays.
     fn withdraw(&self, about: &RingIdentity, sent: u64) {
         self.books().close(about.id, about.target.node, sent);
         if self.is_settled(about, sent) {
@@ -336,12 +336,12 @@ impl Streams {
         }
     }
 
-    /// Whether nobody misses anything if a ring goes from which so many messages were sent.
+    /// True if nobody misses anything when a ring is removed from which so many messages were sent.
     fn is_settled(&self, about: &RingIdentity, sent: u64) -> bool {
         sent == 0 || self.is_found(about)
     }
 
-    /// Whether all whom the ring is for, and all who observe the bus, have found it.
+    /// True if all readers that the ring is for, and all observers of the bus, have found it.
     fn is_found(&self, about: &RingIdentity) -> bool {
         followers_of(self, about).iter().all(Follower::has_begun) && self.is_observed(about)
     }
@@ -395,7 +395,7 @@ impl Streams {
         Ok(images)
     }
 
-    /// Who is woken when nodes come and go, and reads nothing.
+    /// A watcher that is woken when nodes come and go, and reads nothing.
     pub(crate) fn watch(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
         let (bell, began) = self.list(WATCHER)?;
         let mut images = Images::new(Arc::clone(self), Reads::Nothing, bell, (None, Arc::clone(event)));
@@ -403,8 +403,8 @@ impl Streams {
         Ok(images)
     }
 
-    /// Lists a subscription at a free place; returns that place, and when it began. Who looks for readers meanwhile takes it for
-    /// one.
+    /// Lists a subscription at a free place; returns that place, and when it began. A publication that looks for readers meanwhile
+    /// takes it for one.
     fn list(&self, word: u64) -> Result<(usize, u64), StreamError> {
         let mut alone = self.places();
         if word != WATCHER {
@@ -444,7 +444,7 @@ pub(crate) struct Presence {
 }
 
 impl Drop for Streams {
-    /// Whoever sends and leaves is heard by all who look within a time.
+    /// A sender that leaves is heard by all readers that look within a time.
     fn drop(&mut self) {
         if !self.about.maker.is_this_process() {
             return;

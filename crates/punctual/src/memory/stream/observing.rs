@@ -1,4 +1,4 @@
-//! Who observes a bus: it reads every ring, and no writer knows of it.
+//! Observers of a bus: each reads every ring, and no writer knows of it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::ring_file::RingIdentity;
 use super::sealing::Opening;
 use super::{StreamError, Streams};
 
-/// What the table of subscriptions says of who observes the bus, opening sealed messages or taking all as they are.
+/// Word of an observer of the bus in the table of subscriptions. The observer opens sealed messages, or takes all as they are.
 fn observer_word(opens: bool) -> u64 {
     OBSERVER | u64::from(opens) << 32
 }
@@ -28,7 +28,7 @@ impl Streams {
         Ok(images)
     }
 
-    /// Whether all who observe the bus have found this ring.
+    /// True if all observers of the bus have found this ring.
     pub(super) fn is_observed(&self, about: &RingIdentity) -> bool {
         self.members().iter().all(|member| member.has_left() || is_found_at(member, about))
     }
@@ -41,7 +41,7 @@ fn is_found_at(member: &Peer, about: &RingIdentity) -> bool {
         let entry = segment.subscription(bell);
         let word = entry[0].get_published();
         let observes = word == observer_word(false) || about.sealed && word == observer_word(true);
-        // Who began later reads from where it finds the ring.
+        // An observer that began later reads from where it finds the ring.
         if observes && began_before(entry, about) {
             without_row.push(bell as u64);
         }

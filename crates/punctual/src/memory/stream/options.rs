@@ -1,4 +1,4 @@
-//! What a publication can be, and why it does not take a message.
+//! Options of a publication, and the reasons why it does not take a message.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub struct PublicationOptions {
     /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
     /// bytes, or 32 with all stamps, and 24 more on a sealed bus.
     pub ring_size: usize,
-    /// What happens when a reader is too slow; by default as the bus says.
+    /// Reaction to a reader that is too slow; by default as the bus says.
     pub when_full: Option<WhenFull>,
-    /// What its messages say of time.
+    /// Time stamps that its messages carry.
     pub stamps: StampChoice,
     /// Of as many messages one says so; 1 by default.
     pub stamp_one_in: u32,

@@ -40,7 +40,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether the message is empty.
+    /// True if the message is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -74,7 +74,7 @@ impl Payload<'_> {
         bytes
     }
 
-    /// Whether all that was read of it until now was what its sender wrote. Ask after reading.
+    /// True if everything that was read of it until now was what its sender wrote. Ask after reading.
     #[inline]
     pub(super) fn is_intact(&self) -> bool {
         match self {

@@ -7,7 +7,7 @@ use super::super::rows::{FURTHER, ROWS_MAX, ROWS_STEP, Row, private_row, row};
 use super::super::segment::OBSERVER;
 use super::{READ_RINGS, StreamError, Streams};
 
-/// What is known of our places in the tables.
+/// State of our places in the tables.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// Steps of rows that can be written to.
@@ -31,7 +31,7 @@ pub(super) struct OwnRow {
 }
 
 impl OwnRow {
-    /// Whether others see it.
+    /// True if others see it.
     pub(super) fn is_seen(&self) -> bool {
         self.index.is_some()
     }
@@ -105,7 +105,7 @@ impl Streams {
         Ok(row)
     }
 
-    /// Moves what a row says that nobody sees to one in the table, if that has room by now. Whether it had.
+    /// Moves what a row says that nobody sees to one in the table, if that has room by now. Returns true if the table had room.
     pub(super) fn show_row(&self, row: &mut OwnRow, peer: &Peer) -> bool {
         let mut places = self.places();
         let Ok((index, words)) = self.place_row(&mut places) else { return false };

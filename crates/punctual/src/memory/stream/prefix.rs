@@ -1,4 +1,4 @@
-//! What stands before a message's payload in its frame: when it was sent, or how its sender's time went.
+//! Prefix of a message's payload in its frame: when it was sent, or how its sender's time went.
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::ring::SharedBytes;
@@ -7,7 +7,7 @@ use punctual_proto::{Kind, Stamps};
 
 use crate::node::sending::Timing;
 
-/// What the messages of a publication say of time.
+/// Time stamps that the messages of a publication carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StampChoice {
     /// Nothing.
@@ -46,7 +46,7 @@ impl Prefix {
         }
     }
 
-    /// Of a message that was sent then. What it says of its being posted is not known yet.
+    /// Of a message that was sent then. The part about its being posted is not known yet.
     #[inline]
     pub(super) fn of(stamps: StampChoice, sent: Ticks, due: Option<Ticks>, clock: &Clock) -> Self {
         match stamps {
@@ -112,7 +112,7 @@ impl Prefix {
         }
     }
 
-    /// Whether frames with these flags say where their sender's time went.
+    /// True if frames with these flags say where their sender's time went.
     #[inline]
     pub(super) fn has_stages(flags: u8) -> bool {
         flags >= STAGES

@@ -96,7 +96,7 @@ impl Publication {
         Address { node: self.file.about.node, port: self.file.about.source }
     }
 
-    /// Whom they are for.
+    /// The target of its messages.
     pub fn target(&self) -> Target {
         self.file.about.target
     }
@@ -189,12 +189,12 @@ impl Publication {
     #[inline]
     pub(crate) fn queue_in_run(&mut self, payload: &[u8]) -> Result<(), OfferError> {
         let taken = self.append(payload, None, Spacing::Dense);
-        // Who flushes may be another thread.
+        // The thread that flushes may be another one.
         self.writer.await_stores();
         taken
     }
 
-    /// Whether its ring goes as soon as it closes: nobody has yet to find it.
+    /// True if its ring goes as soon as it closes: no reader has yet to find it.
     pub(crate) fn is_settled(&self) -> bool {
         self.streams.is_settled(&self.file.about, self.writer.sequence())
     }
@@ -219,7 +219,7 @@ impl Publication {
         self.append_any(payload, due, spacing)
     }
 
-    /// What most messages are takes one step, if it is known who reads and there is room near. Whether it was sent.
+    /// Appends the common kind of message in one step, if it is known who reads and there is room near. Returns true if it was sent.
     #[inline(always)]
     fn append_simple(&mut self, payload: &[u8], spacing: Spacing) -> bool {
         if self.followers.is_empty() || self.has_visitors() {
@@ -318,7 +318,7 @@ impl Publication {
     pub(super) fn claimed_frame(&mut self) -> &mut [u8] {
         match &mut self.sealing {
             None => self.writer.claimed_bytes(),
-            // What others can reach is sealed already.
+            // Bytes that others can reach are sealed already.
             Some(sealing) => sealing.frame(),
         }
     }
@@ -380,7 +380,8 @@ impl Publication {
         writer.claim_spaced(frame_size, spacing, &mut slowest)
     }
 
-    /// What was refused at first: readers that came, left or died meanwhile are looked at before it is refused for good.
+    /// Retries a claim that was refused at first: readers that came, left or died meanwhile are looked at before it is refused for
+    /// good.
     #[cold]
     fn claim_slowly(
         &mut self,
@@ -391,7 +392,7 @@ impl Publication {
         if let ClaimError::TooLong { .. } = error {
             return Err(OfferError::TooLong { size, size_max: self.payload_size_max() });
         }
-        // Who holds the ring back may sleep over a run that was not told of.
+        // The reader that holds the ring back may sleep over a run that it was not told of.
         self.hand_over();
         self.look_at_readers();
         if self.claim_frame(frame_size, true, spacing).is_ok() {

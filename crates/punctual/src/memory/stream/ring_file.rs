@@ -42,7 +42,7 @@ mod word {
 /// In place of the time since when a ring can be found: that comes only now, after everything there is.
 pub(in crate::memory) const ENTERS: u64 = u64::MAX;
 
-/// What never changes of a publication, once it can be found.
+/// Properties of a publication that never change once it can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::memory) struct RingIdentity {
     pub(in crate::memory) id: u64,
@@ -53,35 +53,35 @@ pub(in crate::memory) struct RingIdentity {
     pub(in crate::memory) capacity: usize,
     /// When it was made, in ticks.
     pub(in crate::memory) began: u64,
-    /// Since when it can be found, in ticks. Whoever subscribed before reads it from its beginning. [`ENTERS`]: not yet known.
+    /// Since when it can be found, in ticks. A subscription that began before reads it from its beginning. [`ENTERS`]: not yet known.
     pub(in crate::memory) entered: u64,
     /// Its messages are sealed.
     pub(in crate::memory) sealed: bool,
 }
 
 impl RingIdentity {
-    /// Whose it is, and its id: that alone anybody may claim.
+    /// Its owner and its id; the id alone could be claimed by anybody.
     pub(in crate::memory) fn ring(&self) -> (NodeId, u64, u64) {
         (self.node, self.life, self.id)
     }
 
-    /// Whether messages are for this port of this node. Everybody is everybody but the sender itself; what it sends to its own port
-    /// is sent on purpose.
+    /// True if messages are for this port of this node. Everybody is everybody but the sender itself; what it sends to its own port is
+    /// sent on purpose.
     pub(in crate::memory) fn is_for(&self, node: NodeId, port: Port) -> bool {
         let itself = (self.node, self.source) == (node, port) && self.target.port.is_none();
         self.target.includes_node(node) && self.target.includes_port(port) && !itself
     }
 }
 
-/// What the table of rings says of a target, so that few files are opened in vain: the port in the highest 16 bits, the lowest
-/// 48 of the node's id below, zero for all nodes.
+/// Word of a target in the table of rings, so that few files are opened in vain. It has the port in the highest 16 bits, the lowest 48
+/// of the node's id below, zero for all nodes.
 pub(in crate::memory) fn target_word(target: Target) -> u64 {
     let port = u64::from(target.port.map_or(u16::MAX, Port::get));
     let node = target.node.map_or(0, |node| node.get() << 16 >> 16);
     port << 48 | node
 }
 
-/// Whether a ring with this word in the table may be for this port of this node. Its own page decides.
+/// True if a ring with this word in the table may be for this port of this node. Its own page decides.
 pub(in crate::memory) fn may_mean(word: u64, node: NodeId, port: Port) -> bool {
     let (target_port, target_node) = ((word >> 48) as u16, word << 16 >> 16);
     (target_port == u16::MAX || target_port == port.get())

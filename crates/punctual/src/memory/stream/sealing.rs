@@ -9,7 +9,7 @@ use super::ring_file::RingIdentity;
 use crate::engine::faulty::Faults;
 use crate::seal::{NodeOpener, NodeSealer};
 
-/// What a seal covers before the frame: whose ring it is, and which place in it.
+/// Data that a seal covers before the frame: the ring's identity, and the place in it.
 ///
 /// | word | content |
 /// |---|---|
@@ -81,7 +81,7 @@ impl Sealing {
 pub(crate) struct Opening {
     opener: NodeOpener,
     record: Vec<u8>,
-    /// What was opened last, and not taken yet.
+    /// The frame that was opened last, and not taken yet.
     opened: Option<Opened>,
     flips: Option<Box<Flips>>,
 }
@@ -108,7 +108,7 @@ impl Flips {
     }
 }
 
-/// What a subscription believes.
+/// State by which a subscription decides what to believe.
 #[derive(Debug)]
 pub(super) struct Belief {
     /// On a sealed bus.

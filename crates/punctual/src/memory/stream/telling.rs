@@ -1,4 +1,4 @@
-//! Who is told of what a node begins and ends.
+//! The nodes that are told of what a node begins and ends.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::super::segment::{READERS_BELL, RINGS_BELL};
 use super::Streams;
 
 impl Streams {
-    /// All nodes that send, read or watch, our own included. Who is idle yet, by its memory, looks at all tables after it has passed
-    /// a fence, and sees what was stored there before the one here.
+    /// All nodes that send, read or watch, our own included. A node that is still idle, by its memory, looks at all tables after it has
+    /// passed a fence. It then sees what was stored there before the fence here.
     fn attentive(&self) -> impl Iterator<Item = Arc<Peer>> {
         sender_fence();
         self.members().into_iter().filter(|member| !member.segment.is_idle())

@@ -1,4 +1,4 @@
-//! What can be awaited, and what it is then called.
+//! Types that can be awaited, and the names of their methods.
 
 use std::convert::Infallible;
 use std::task::Poll;
@@ -114,7 +114,7 @@ impl Streamable for Group {
 }
 
 impl Awaited<Group> {
-    /// What comes next in the order of the group; waits for it. In memory whoever looks for it drives the group, and no other thread
+    /// The next delivery in the order of the group; waits for it. In memory whoever looks for it drives the group, and no other thread
     /// lies between, while a worker of the runtime is awake. Otherwise the member's caretaker drives while its task waits.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Awaited<Group> {
     }
 }
 
-/// What publishers, subscribers and participants have in common: instants at which something has to be done.
+/// Common to publishers, subscribers and participants: instants at which something has to be done.
 macro_rules! seal_interest {
     ($what:ty $(, $value:ident)?) => {
         impl$(<$value: Data>)? Sealed for $what {

@@ -26,7 +26,7 @@ mod stream;
 /// Tries of one poll.
 const TRIES_MAX: u32 = 8;
 
-/// What can be awaited.
+/// An object that can be awaited.
 ///
 /// | what | by |
 /// |---|---|
@@ -44,28 +44,28 @@ impl<T: AsFd + Send + fmt::Debug + 'static + sealed::Sealed> Awaitable for T {}
 mod sealed {
     use punctual_proto::Nanos;
 
-    /// What the runtime asks of it.
+    /// The interface that the runtime requires of it.
     pub trait Sealed {
-        /// Whether something has to be done at instants, besides what comes by its descriptor.
+        /// True if something has to be done at instants, besides what comes by its descriptor.
         const HAS_INSTANTS: bool = false;
 
-        /// Whether looks see all that comes: otherwise only the kernel could say.
+        /// True if looks see all that comes: otherwise only the kernel could say.
         fn shows_all(&self) -> bool;
 
-        /// Whether a look sees something. What is armed stays so.
+        /// True if a look sees something. An armed object stays armed.
         fn is_ready(&mut self) -> bool;
 
         /// From now on its descriptor becomes readable when something comes: `false` if there may already be something.
         fn arm(&mut self) -> bool;
 
-        /// How long it may wait for its descriptor, if not for ever.
+        /// Longest time that it may wait for its descriptor, if not for ever.
         fn time_left(&self) -> Option<Nanos> {
             None
         }
     }
 }
 
-/// What a task awaits: each of [`Awaitable`] has its own way of saying so.
+/// An object that a task awaits: each kind of [`Awaitable`] has its own method for that.
 ///
 /// ```
 /// use punctual::runtime::{Awaited, Runtime, RuntimeOptions, TaskOptions};
@@ -93,7 +93,7 @@ pub struct Awaited<T: Awaitable> {
     host: Host<T>,
 }
 
-/// Who says that its descriptor is readable.
+/// The party that reports that its descriptor is readable.
 #[derive(Debug)]
 enum Host<T: Awaitable> {
     /// A runtime with threads of its own.
@@ -163,7 +163,7 @@ impl<T: Awaitable> Awaited<T> {
         poll_fn(|context| self.poll_wait(context, &mut take)).await
     }
 
-    /// What `take` finds; if that is nothing, the task is woken for what comes.
+    /// Returns what `take` finds; if that is nothing, the task is woken for what comes.
     fn poll_wait<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -217,7 +217,7 @@ impl<T: Awaitable> Drop for Awaited<T> {
     }
 }
 
-/// Whether a try may find something: who only the kernel could tell is tried.
+/// True if a try may find something: an object of which only the kernel could tell is always tried.
 fn may_have<T: Awaitable>(it: &mut T) -> bool {
     !it.shows_all() || it.is_ready()
 }

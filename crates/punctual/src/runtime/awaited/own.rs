@@ -17,7 +17,7 @@ use super::super::watch::Watched;
 use super::super::{Handle, context, unpoisoned};
 use super::Awaitable;
 
-/// What waits while its task does.
+/// An object that waits while its task does.
 #[derive(Debug)]
 struct Resting<T> {
     /// Itself, while its task waits.
@@ -98,7 +98,7 @@ impl<T: Awaitable> Own<T> {
         &self.handle.shared
     }
 
-    /// Whether something has come while nobody else had anything to do, or the instant is there for which it would wait.
+    /// True if something has come while nobody else had anything to do, or if the instant for which it would wait has come.
     pub(super) fn has_news_soon(&mut self, it: &mut T, context: &mut Context<'_>) -> bool {
         if it.shows_all() && context::is_ready_soon(|| it.is_ready()) {
             return true;
@@ -122,11 +122,11 @@ impl<T: Awaitable> Own<T> {
         is_ready.into_iter().for_each(Waker::wake);
     }
 
-    /// What rests comes back.
+    /// The resting object comes back.
     pub(super) fn take_back(&mut self) -> Option<Box<T>> {
         self.alarm = None;
         let mut resting = unpoisoned(self.rest.0.lock());
-        // What arms it disarms itself when it is next asked for something.
+        // An armed object disarms itself when it is next asked for something.
         (resting.is_armed, resting.waker) = (false, None);
         resting.it.take()
     }

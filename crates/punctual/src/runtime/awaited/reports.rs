@@ -25,8 +25,8 @@ const AWAY_NS: u64 = 1_000_000;
 
 /// A descriptor where an executor waits for it.
 pub trait PollReadable: Send + 'static {
-    /// Whether the descriptor has become readable since this last said so; saying so once too often costs a look, once too seldom
-    /// loses a wake-up. Where it is not, the task is woken when it is.
+    /// Ready if the descriptor has become readable since this last said so; a report too many costs a look, one too few loses a
+    /// wake-up. Where it is not, the task is woken when it is.
     ///
     /// # Errors
     /// If nothing will be said any more, as the executor ends: the wait then lasts for ever.
@@ -39,7 +39,7 @@ struct Alarm {
     readable: Box<dyn PollReadable>,
 }
 
-/// What says that there may be something.
+/// The reports that there may be something.
 pub(super) struct Reports {
     readable: Box<dyn PollReadable>,
     alarm: Option<Alarm>,
@@ -72,8 +72,8 @@ impl Reports {
         Ok(Self { readable, alarm, spin, waits: None })
     }
 
-    /// Looks for what comes soon, once a wait, for as long as that costs less than to let the thread do something else and to be
-    /// woken. Whether it came.
+    /// Looks for what comes soon, once a wait, for as long as that costs less than to let the thread do something else and to be woken.
+    /// Returns true if it came.
     pub(super) fn has_news_soon<T: Awaitable>(&mut self, it: &mut T) -> bool {
         if self.waits.is_some() || !it.shows_all() {
             return false;

@@ -1,4 +1,4 @@
-//! What is awaited again and again, as a stream.
+//! Objects that are awaited again and again, as streams.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,9 +8,9 @@ use futures_core::Stream;
 
 use super::{Awaitable, Awaited};
 
-/// What brings one after the other.
+/// An object that brings one item after the other.
 pub trait Streamable: Awaitable {
-    /// What it brings.
+    /// The item that it brings.
     type Item<'a>;
 
     /// Shows the oldest to `f`, if it is there; `None` if none will be any more.
@@ -65,12 +65,12 @@ impl<T: Streamable> Awaited<T> {
 }
 
 impl<T: Streamable, F> Streamed<T, F> {
-    /// What is awaited, for everything that does not wait.
+    /// The awaited object, for everything that does not wait.
     pub fn get_mut(&mut self) -> &mut T {
         self.awaited.get_mut()
     }
 
-    /// What was awaited, no longer a stream.
+    /// The object that was awaited, no longer a stream.
     #[must_use]
     pub fn into_awaited(self) -> Awaited<T> {
         self.awaited

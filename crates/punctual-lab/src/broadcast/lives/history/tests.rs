@@ -6,7 +6,7 @@ use super::*;
 const LIVES: [u64; 3] = [11, 12, 13];
 const NEW_LIFE: u64 = 22;
 
-/// What processes wrote, by place and incarnation, and whether they were killed.
+/// Records of processes, by place and incarnation, and whether they were killed.
 struct Logs(Vec<(usize, u64, bool, Vec<Entry>)>);
 
 fn view(number: u64, lives: [u64; 3]) -> Entry {
@@ -186,7 +186,7 @@ fn the_last_life_that_went_on_counts() {
 /// Goal: what survivors were told differs by a message, an order, a content, or an end.
 #[test]
 fn survivors_that_differ_are_found() {
-    // Which of two that differ has it as it was broadcast, is another question.
+    // It is another question which of two that differ has it as it was broadcast.
     let differs = |change: &dyn Fn(&mut Logs), what| {
         assert!(Logs::broken(change).contains(&Broken::Order), "{what}");
     };

@@ -1,4 +1,4 @@
-//! What is known of a whole group, and what must hold of it: one named check for each promise.
+//! Known state of a whole group, and the promises that must hold: one named check for each.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -11,7 +11,7 @@ use crate::sim::{Record, Rng};
 /// A message: the life that broadcast it, and how many that life had broadcast before.
 pub(super) type Name = (u64, u64);
 
-/// What a message begins with: its name.
+/// Size of a message's name, with which it begins.
 pub(super) const NAME_SIZE: usize = 16;
 
 /// The bytes of a message, which follow from its name and size.
@@ -28,14 +28,14 @@ fn name_of(bytes: &[u8]) -> Option<Name> {
     Some((word(0)?, word(8)?))
 }
 
-/// What a life delivered in a view: in order, and without.
+/// Messages that a life delivered in a view: in order, and without order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     sequence: Vec<Name>,
     others: BTreeSet<Name>,
 }
 
-/// What is known of a view: what somebody was told that a majority holds.
+/// Messages of a view of which somebody was told that a majority holds them.
 #[derive(Debug, Default)]
 struct Uniform {
     /// The longest beginning of its order.
@@ -44,18 +44,18 @@ struct Uniform {
 }
 
 impl Uniform {
-    /// Whether somebody who delivered so much has it all.
+    /// True if a life that delivered so much has all of it.
     fn is_in(&self, told: &Told) -> bool {
         told.sequence.starts_with(&self.sequence) && self.others.is_subset(&told.others)
     }
 }
 
-/// What one life has been told.
+/// Everything that one life has been told.
 #[derive(Debug, Default)]
 struct Life {
     /// The view that it is in.
     view: u64,
-    /// What it delivered in that view.
+    /// Messages that it delivered in that view.
     told: Told,
     seen: BTreeSet<Name>,
     /// Of each sender and stream, the newest that it delivered: ordered messages are one stream, and each guarantee without
@@ -63,7 +63,7 @@ struct Life {
     last: BTreeMap<(u64, u8), u64>,
 }
 
-/// Which stream of its sender's a message is in.
+/// Number of the sender's stream that a message belongs to.
 fn stream(guarantee: Guarantee) -> u8 {
     match guarantee {
         Guarantee::Uniform | Guarantee::Agreed => 0,
@@ -95,7 +95,7 @@ pub(super) struct Checker {
     pub(super) unordered: u64,
 }
 
-/// Whether one of them begins with the other.
+/// True if one of them begins with the other.
 fn agree(one: &[Name], other: &[Name]) -> bool {
     let size = one.len().min(other.len());
     one[..size] == other[..size]

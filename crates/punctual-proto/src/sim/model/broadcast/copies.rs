@@ -89,7 +89,7 @@ pub(super) fn command_in(message: &[u8]) -> Option<&[u8]> {
     Replication::<Log>::command_in(message)
 }
 
-/// What copies were, by views and places in their order: 0 where a view begins.
+/// States of copies, by views and places in their order: 0 where a view begins.
 #[derive(Debug, Default)]
 pub(super) struct Copies(BTreeMap<(u64, u64, u32), Log>);
 

@@ -61,13 +61,13 @@ impl Broadcast {
     }
 }
 
-/// What a member's user is told, in which life.
+/// An event that a member's user is told, and the life in which it is told.
 #[derive(Debug)]
 struct Told {
     life: u64,
     event: Event,
     bytes: Vec<u8>,
-    /// What the copy of the state is after it, where there is one.
+    /// State of the copy after it, where there is one.
     log: Option<Log>,
 }
 
@@ -168,12 +168,12 @@ impl Participant for GroupMember {
 const FRAME_SIZE: usize = 48;
 const MESSAGE_SIZE_MAX: usize = 20 * FRAME_SIZE;
 
-/// How often somebody broadcasts.
+/// Average interval between broadcasts.
 const EVERY: Nanos = Nanos::from_millis(6);
 /// Long enough for the longest suspicion, a change of views and another one.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
 const STEP: Nanos = Nanos::from_millis(10);
-/// How long a member that was suspected wrongly before is heard no more until it is suspected again: eight times as long.
+/// Silence after which a member that was suspected wrongly before is suspected again: eight times as long.
 const SUSPECTED_MAX: Nanos = Nanos(8 * SUSPECT_AFTER.0);
 const SUSPECT_AFTER: Nanos = Nanos::from_millis(25);
 
@@ -198,9 +198,9 @@ fn options(size: u16, own: u16) -> GroupOptions {
 struct Scene {
     world: World<GroupMember>,
     rng: Rng,
-    /// What chooses among guarantees with order and without.
+    /// Generator that chooses among guarantees with order and without.
     kinds: Rng,
-    /// What makes bursts of small messages, which share frames.
+    /// Generator that makes bursts of small messages, which share frames.
     bursts: Rng,
     is_replicated: bool,
     checker: Checker,
@@ -249,7 +249,7 @@ impl Scene {
                     self.checker.deliver(record, life, (&told, bytes))?;
                 }
                 Event::View(view) => self.checker.view(record, life, view)?,
-                // Whoever has left is there no more: nobody can ask it for anything.
+                // A member that has left is there no more: nobody can ask it for anything.
                 Event::Left => self.world.suffer(node, NodeFault::Crash),
                 Event::Stopped | Event::Resumed | Event::Expelled => {}
             }
@@ -296,7 +296,7 @@ impl Scene {
         let others = [usual, Guarantee::Reliable, Guarantee::BestEffort];
         // Commands of a replicated state have an order.
         let guarantee = if self.is_replicated { usual } else { others[self.kinds.below(3) as usize] };
-        // What is not taken was said so, and is nobody's concern.
+        // A message that is not taken was reported so, and is of no further concern.
         let _ = self.broadcast(node, size, guarantee);
     }
 
@@ -317,7 +317,7 @@ impl Scene {
         nodes.map(|node| (node, self.world.node(node).member.life())).collect()
     }
 
-    /// Whether a majority lives of the newest view that a living member is in: else nobody can go on, and nobody does.
+    /// True if a majority of the newest view of any living member is alive: otherwise nobody can go on, and nobody does.
     fn is_viable(&self) -> bool {
         let living = self.living();
         let views = living.iter().map(|(node, _)| self.world.node(*node).member.view());
@@ -357,7 +357,7 @@ impl Scene {
             }
         }
         self.world.calm();
-        // Whoever was not heard at the end may be put out yet, and come back.
+        // A member that was not heard at the end may still be expelled, and come back.
         self.run(SUSPECTED_MAX)?;
         let is_whole = self.run_until(|scene| scene.is_whole() || !scene.is_viable())?;
         self.check_leavers()?;

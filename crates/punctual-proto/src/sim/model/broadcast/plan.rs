@@ -1,4 +1,4 @@
-//! What goes wrong in the run of a seed.
+//! Faults in the run of a seed.
 
 use crate::sim::{Fault, Link, NodeFault, Plan, Rng, Weather};
 use crate::time::Nanos;
@@ -99,9 +99,9 @@ fn leavers(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-/// Whether a plan ends no life, or lets members leave of which one stays and the others come back, and neither cuts anybody off nor lets anybody stand still. If
-/// they have the time to leave, the group must go on. What more a group may lose depends on who was heard when: so where several leave,
-/// only where little is lost.
+/// True if a plan neither cuts anybody off nor lets anybody stand still. It also ends no life, or lets members leave of which one stays
+/// and the others come back. If they have the time to leave, the group must go on. The further losses that a group can stand depend on
+/// the times at which members were heard. So where several leave, only little may be lost.
 pub(super) fn takes_nobody(plan: &Plan) -> bool {
     let is_cut = |fault: &Fault| matches!(fault, Fault::Weather { weather: Weather::Cut, .. });
     let count =

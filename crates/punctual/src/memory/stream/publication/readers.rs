@@ -7,7 +7,7 @@ use super::super::options::OfferError;
 use super::Publication;
 
 impl Publication {
-    /// Whether readers or nodes have come or gone since we looked.
+    /// True if readers or nodes have come or gone since we looked.
     #[inline]
     pub(super) fn has_visitors(&self) -> bool {
         self.reader_visits() != self.readers_seen
@@ -40,8 +40,8 @@ impl Publication {
         self.ring_followers();
     }
 
-    /// Finds who reads, if that has changed. What comes meanwhile, and what a look at nodes leaves for the next, is seen at the next
-    /// call.
+    /// Finds who reads, if that has changed. Readers that come meanwhile, and nodes that a look leaves for the next one, are seen at
+    /// the next call.
     pub(super) fn look_at_readers(&mut self) {
         let visits = self.reader_visits();
         let roster = &self.streams.roster;
