@@ -227,7 +227,7 @@ impl Cause {
                 "send less often, or from fewer: the medium or a receiver does not keep up"
             }
             Self::Skipped { .. } => {
-                "see who did not run at their instants, and why; before the first was heard, nobody asked"
+                "see which nodes did not run at their instants, and why; before the first was heard, nobody asked"
             }
             Self::Duplicated { .. } => "do not act on a message of this route twice: number them",
             Self::Reordered { .. } => "do not rely on the order of this route",

@@ -56,7 +56,7 @@ pub(super) struct Shown {
 }
 
 const NO_CALLS: &str =
-    "System calls were not recorded: who waits for events is not told from who waits for a lock.";
+    "System calls were not recorded: a wait for events cannot be told from a wait for a lock.";
 
 /// Records these processes, and says what kept them.
 pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Result<(), Failure> {

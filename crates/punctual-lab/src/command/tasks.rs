@@ -18,7 +18,7 @@ const TASKS: [(&str, &str); 16] = [
     ("fifteen processes that publish to each other", "punctual run vehicles"),
     ("vehicles that change groups while driving", "punctual run groups"),
     ("threads against tasks in classes", "punctual run server"),
-    ("one order for a group, whatever is lost", "punctual run broadcast"),
+    ("one order for a group, with any message lost", "punctual run broadcast"),
     ("did it become faster, does a fix help", "punctual compare, punctual verify"),
     ("a run as a page or as text; sockperf's too", "punctual report, import sockperf"),
     ("what is open now, and what was lost", "punctual stat"),

@@ -128,7 +128,7 @@ impl Fix {
         }
         let by_hand = "end it, run it again, and punctual compare RUN RUN";
         match &again.tracer {
-            None => Err("its evidence knows nobody who traced it".to_owned()),
+            None => Err("its evidence names no tracer".to_owned()),
             Some(tracer) if !tracer.contains(TRACER_NAME) => {
                 Err(format!("it was traced by {tracer}, which cannot be repeated here: {by_hand}"))
             }

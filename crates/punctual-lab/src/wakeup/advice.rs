@@ -41,7 +41,7 @@ pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
         format!("An awake reader learns of a message in {} µs.", micros(spin))
     } else {
         format!(
-            "Not sleeping is what pays: an awake reader learns of a message in {} µs, a sleeping one in {} to {} µs, whatever wakes it.",
+            "Not sleeping is what pays: an awake reader learns of a message in {} µs, a sleeping one in {} to {} µs, with any mechanism.",
             micros(spin),
             micros(fastest),
             micros(slowest)

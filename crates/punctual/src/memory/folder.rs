@@ -178,7 +178,7 @@ fn open_folder(folder: &Path, (node, life): (NodeId, u64)) -> Result<File, Syste
         Life::Held => Ok(directory),
         Life::Absent => Err(failed(std::io::ErrorKind::NotFound.into())),
         Life::Ended | Life::Unknown => {
-            let text = "its file system shows no locks: nobody could tell who lives; take a tmpfs";
+            let text = "its file system shows no locks, by which nodes see that others live; take a tmpfs";
             let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
             Err(SystemError::new("lock", folder.display().to_string(), error))
         }

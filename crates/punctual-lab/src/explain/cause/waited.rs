@@ -7,7 +7,7 @@ use crate::explain::injection::{How, Injection, Needs, Scratch};
 pub(super) static DEFINITION: Definition = Definition {
     name: "waited",
     words: "waited until another thread woke it",
-    fix: "see what the one was doing who woke it; hold locks for shorter, or give them priority inheritance",
+    fix: "see what its waker did before; hold locks for shorter, or give them priority inheritance",
     verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thread)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),

@@ -310,7 +310,7 @@ impl Scene {
         let due = (RUN.0 - STEADY.0) / 1_000 / u64::from(subscription.period_us());
         let record = &mut self.world.record;
         let what = || format!("node {publisher} to node {node}: served {is_served}, {got} of {due}");
-        ensure(record, "who wants values is served", !is_home || wants == is_served, what)?;
+        ensure(record, "every subscriber is served", !is_home || wants == is_served, what)?;
         ensure(record, "every instant is served", !is_home || !wants || got + 1 >= due, what)
     }
 
@@ -332,7 +332,7 @@ impl Model for Interests {
     }
 
     fn about(&self) -> &'static str {
-        "losses, stalls and restarts cost values and nothing else; who wants values is served when all is calm"
+        "losses, stalls and restarts cost values and nothing else; every subscriber is served when all is calm"
     }
 
     fn plan(&self, seed: u64) -> Plan {

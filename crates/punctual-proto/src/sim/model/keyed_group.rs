@@ -373,14 +373,14 @@ impl GroupScene {
             let sealing = self.sealing(index).map(|key| (key.life, key.generation));
             expected.extend(belongs.then(|| node(index.into())));
             let (record, what) = (&mut self.world.record, || format!("node {index}: {last:?} of {newest:?}"));
-            ensure(record, "who is in holds the newest key", !belongs || last == Some(newest), what)?;
-            ensure(record, "who is in seals with it", !belongs || sealing == Some(newest), what)?;
-            ensure(record, "who is gone has no newer key", belongs || last != Some(newest), what)?;
+            ensure(record, "every member holds the newest key", !belongs || last == Some(newest), what)?;
+            ensure(record, "every member seals with it", !belongs || sealing == Some(newest), what)?;
+            ensure(record, "no former member has a newer key", belongs || last != Some(newest), what)?;
         }
         let mut members: Vec<NodeId> = self.leader().members().collect();
         members.sort_unstable();
         let text = || format!("{members:?}, not {expected:?}");
-        ensure(&mut self.world.record, "who is in is a member", members == expected, text)
+        ensure(&mut self.world.record, "the members are those that joined", members == expected, text)
     }
 }
 
@@ -390,7 +390,7 @@ impl Model for KeyedGroups {
     }
 
     fn about(&self) -> &'static str {
-        "who is in comes to hold the newest key, who left gets no later one, whatever is lost, altered or played back"
+        "every member comes to hold the newest key, and a former one gets no later key, with frames lost, altered or played back"
     }
 
     fn plan(&self, seed: u64) -> Plan {

@@ -318,7 +318,7 @@ impl Model for LargeMessages {
     }
 
     fn about(&self) -> &'static str {
-        "messages larger than a frame are delivered once and whole, or their sender is told, whatever the network takes"
+        "messages larger than a frame are delivered once and whole, or their sender is told, with any frame lost"
     }
 
     fn plan(&self, seed: u64) -> Plan {

@@ -244,7 +244,7 @@ impl Model for Streams {
     }
 
     fn about(&self) -> &'static str {
-        "every number of a stream is delivered once or counted as lost, whatever the network or a gap takes"
+        "every number of a stream is delivered once or counted as lost, with any frame lost"
     }
 
     fn plan(&self, seed: u64) -> Plan {

@@ -267,7 +267,7 @@ impl Model for TimeSync {
     }
 
     fn about(&self) -> &'static str {
-        "the true offset between two clocks is within the bound that is stated, whatever clocks and network do"
+        "the true offset between two clocks is within the bound that is stated, with any drift, step and delay"
     }
 
     fn plan(&self, seed: u64) -> Plan {
