@@ -99,7 +99,7 @@ impl Aeron {
         let mut pair = AeronPair { here, there, game, result, _log: log };
         pair.here.hear("ready")?;
         pair.there.hear("ready")?;
-        // As many as all turns of the others warm up for, and more: what runs first is interpreted.
+        // As many as all turns of the others warm up for, and more: code is interpreted at first.
         for _ in 0..WARMUP_TURNS {
             pair.turn(Plan { size, warmup: 0, messages: WARMUP / WARMUP_TURNS })?;
         }
@@ -129,7 +129,7 @@ impl AeronPair {
     }
 }
 
-/// A process that ends with this value, whatever happened to the other.
+/// A process that ends with this value, regardless of the end of the other.
 struct Running {
     child: Child,
     input: ChildStdin,

@@ -175,7 +175,7 @@ pub(crate) fn compare(options: &Options) -> Outcome<()> {
             // In a thread of its own: it is pinned, and what it starts would be too.
             let played = std::thread::scope(|scope| scope.spawn(play).join());
             let played = played.map_err(|_| "the thread that plays died")??;
-            // Before the next session, whatever becomes of that.
+            // Before the next session, regardless of its outcome.
             store.as_mut().map(|store| store.add(&played)).transpose()?;
             figures.extend(played);
         }

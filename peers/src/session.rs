@@ -126,7 +126,7 @@ impl Drop for Other {
     }
 }
 
-/// Ends everything if the other process fails: whoever polls for its answer would poll for ever.
+/// Ends everything if the other process fails: a process that polls for its answer would poll for ever.
 fn watch(mut other: Child) {
     match other.wait() {
         Ok(status) if status.success() => {}

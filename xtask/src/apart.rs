@@ -25,6 +25,6 @@ pub(crate) fn run() -> Outcome {
         let lints = lints.args(&["--features", features]).env("RUSTFLAGS", flags);
         lints.env("CARGO_TARGET_DIR", workspace::target("apart")).within(DEADLINE).status()
     });
-    // All of them, whatever becomes of one.
+    // All of them, regardless of the outcome of each.
     Outcome::of(linted.fold(Ok(()), Result::and))
 }

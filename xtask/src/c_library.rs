@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// Where programs will find it
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
-    /// A folder in front of that, for who makes a package; by default the variable DESTDIR
+    /// A folder in front of that, for makers of packages; by default the variable DESTDIR
     #[arg(long, value_name = "DIR")]
     destdir: Option<PathBuf>,
 }

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) fuzz_only: Vec<String>,
 }
 
-/// In the order in which they run: what every change needs comes first; of the rest as much as there is time for.
+/// In the order in which they run: steps that every change needs come first; of the rest as many as there is time for.
 const STEPS: &[Step] = &[
     Step { name: "fmt", run: fmt },
     Step { name: "tidy", run: |_| tidy::run() },
@@ -114,7 +114,7 @@ pub(crate) fn one(name: &str) -> Vec<Step> {
     STEPS.iter().filter(|step| step.name == name).copied().collect()
 }
 
-/// Runs every step, whatever became of those before it.
+/// Runs every step, regardless of the outcome of those before it.
 pub(crate) fn run(plan: &Plan) -> ExitCode {
     std::thread::scope(|scope| {
         scope.spawn(|| release::build_ahead(plan.steps.iter().map(|step| step.name)));
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(lacking_time("fuzz", Some(5), None), None);
         assert!(lacking_time("fuzz", Some(4), None).unwrap().contains("4 are left"));
         assert_eq!(lacking_time("clippy", Some(0), None), None);
-        // Half as fast as usual, and twice: what was built before is built in no time, and the steps are not.
+        // Half as fast as usual, and twice: code that was built before is built in no time, and the steps are not.
         assert!(lacking_time("fuzz", Some(9), Some(2 * TESTS_TAKE)).unwrap().contains("take 10 minutes"));
         assert_eq!(lacking_time("fuzz", Some(10), Some(2 * TESTS_TAKE)), None);
         assert!(lacking_time("fuzz", Some(4), Some(TESTS_TAKE / 2)).is_some());

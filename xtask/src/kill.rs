@@ -22,7 +22,7 @@ pub(crate) struct Extent {
 pub(crate) const SHORT: Extent = Extent { random: 60, passings: 0 };
 pub(crate) const LONG: Extent = Extent { random: 1_000, passings: 8 };
 
-/// Some fifty victims a second; what they are is built before.
+/// Some fifty victims a second; their programs are built before.
 const DEADLINE: Duration = Duration::from_secs(1_200);
 
 /// Faults planted in the protocol (`punctual_machine::label`), with which the tests must fail.
@@ -44,7 +44,7 @@ fn counters() -> PathBuf {
     PathBuf::from(format!("/dev/shm/punctual-kills-counters.{}", std::process::id()))
 }
 
-/// A check that passes whatever is wrong shows nothing.
+/// A check that passes with any fault shows nothing.
 fn must_fail(fault: &str) -> Result<(), String> {
     let log = workspace::target("kill").join(format!("{fault}.txt"));
     let (ended, output) = tests(SHORT).env("PUNCTUAL_FAULT", fault).all_output_to(&log)?;

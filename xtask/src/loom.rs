@@ -15,7 +15,7 @@ use crate::tidy::source::Source;
 use crate::workspace;
 
 /// Number of times that the checker may take the CPU from a thread that could go on. Without a bound a test of three threads takes
-/// hours. So often notices whatever is taken away.
+/// hours. This number is enough to notice any ordering that is taken away.
 pub(crate) const SHORT: &str = "3";
 
 /// Once more than is needed, at three times the time.
@@ -101,8 +101,8 @@ fn names_in(path: &Path, text: &str) -> Vec<String> {
 fn tests(program: &Path, without: Option<&str>, preemptions: &str) -> Result<(Option<i32>, String), String> {
     let log = workspace::target("loom").join(format!("{}.txt", without.unwrap_or("tests")));
     let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.into());
-    // One test at a time: its name then stands before whatever it says, and loom exchanges the hook of panics, which
-    // belongs to the process.
+    // One test at a time: its name then stands before its output. Besides, loom exchanges the hook of panics, which belongs to the
+    // process.
     let mut run = Run::new(program).args(&["loom", "--nocapture", "--test-threads", "1"]);
     if let Some(name) = without {
         run = run.env("PUNCTUAL_WITHOUT", name);

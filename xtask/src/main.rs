@@ -34,7 +34,7 @@ use clap::{Args, Parser, Subcommand};
 use ci::Plan;
 use step::{Outcome, Step};
 
-/// Fuzzing time per target: what CI can spare, and what a night can.
+/// Fuzzing time per target: for CI, and for a night.
 const FUZZ_SHORT: Duration = Duration::from_secs(5);
 const FUZZ_LONG: Duration = Duration::from_secs(600);
 

@@ -34,8 +34,8 @@ const CROWDS: [(&str, &str, &str, &str); 4] = [
     ("broadcast", "a_group_goes_on_and_its_memory_stays", "PUNCTUAL_GROUP_SOAK", "3600"),
 ];
 
-/// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a
-/// hundred is lost, and who spins first seldom sleeps.
+/// Messages of soaks that are spoilt on purpose: each lost wake-up costs a time limit. With the look too early one sleep in a hundred
+/// is lost, and a waiter that spins first seldom sleeps.
 const WITHOUT_LOOK: u64 = 40_000;
 const WITHOUT_NOTIFY: u64 = 100;
 /// Of so many some twelve halts meet one who spins first, and fifty the others.
@@ -58,7 +58,7 @@ impl Tally {
     }
 }
 
-/// A soak: what is done wrong in it on purpose, and what must come of that.
+/// A soak: its deliberate fault, and the outcome that must follow.
 struct Soak {
     spoil: Option<&'static str>,
     messages: u64,
@@ -130,7 +130,7 @@ pub(crate) fn run(messages: u64) -> Outcome {
     outcome(all())
 }
 
-/// A crowd that was cut down is not the one that was to be tried, whatever else has passed.
+/// A crowd that was cut down is not the one that was to be tried, even if everything else has passed.
 fn outcome(cut: Result<Vec<String>, String>) -> Outcome {
     match cut {
         Ok(cut) if cut.is_empty() => Outcome::Passed,
@@ -139,7 +139,7 @@ fn outcome(cut: Result<Vec<String>, String>) -> Outcome {
     }
 }
 
-/// Very many at once, or for very long, without delays: what the test prints of them is shown. Returns what the machine had no room for.
+/// Very many at once, or for very long, without delays: the test's lines on them are shown. Returns what the machine had no room for.
 fn crowd(&(program, test, variable, count): &(&str, &str, &str, &str)) -> Result<Vec<String>, String> {
     let log = workspace::target("xtask").join(format!("soak-{test}.txt"));
     let run = kill::test(program).args(&["--", test, "--nocapture"]).env(variable, count).within(DEADLINE);

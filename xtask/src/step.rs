@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
     Passed,
     /// Passed, but for parts that could not run: which, and why.
     Partly(String),
-    /// Not run: what is missing, and what to do.
+    /// Not run: the missing condition, and the remedy.
     Skipped(String),
     Failed(String),
 }

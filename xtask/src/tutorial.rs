@@ -16,7 +16,7 @@ const PAGE: &str = include_str!("../../docs/tutorial.md");
 /// The page's own small programs are built, and talk for some twenty seconds. All else is built before ([`build`]).
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Texts that a reader must have seen on the way. The log stands still while messages come, whatever else the machine does.
+/// Texts that a reader must have seen on the way. The log stands still while messages come, regardless of the machine's other work.
 const SEEN: &[&str] = &["1001 messages", "most of it elsewhere"];
 
 /// The page has one bus: two readers of it at the same time would hear each other. A lock of this folder, where buses are,
@@ -48,7 +48,7 @@ fn build() -> Result<(), String> {
     settled(Run::cargo(&example)).status()
 }
 
-/// With one place for what all projects build, and no network: what is needed is here already.
+/// With one place for the builds of all projects, and no network: everything needed is here already.
 fn settled(run: Run) -> Run {
     let run = package::settled(run);
     run.env("CARGO_TARGET_DIR", workspace::target("")).env("CARGO_NET_OFFLINE", "true")
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&manifest).unwrap(), ours);
     }
 
-    /// Goal: who follows the tutorial ends with the example, byte by byte.
+    /// Goal: a reader who follows the tutorial ends with the example, byte by byte.
     #[test]
     fn the_tutorial_makes_the_example() {
         let example = workspace::root().join("examples/late");

@@ -223,7 +223,7 @@ impl Communicator {
         })
     }
 
-    /// For select, selectors and asyncio: what becomes readable when a message comes, once `arm` has said True.
+    /// For select, selectors and asyncio: the descriptor that becomes readable when a message comes, once `arm` has said True.
     fn fileno(&self) -> PyResult<i32> {
         self.0.with(|endpoint| Ok(endpoint.as_fd().as_raw_fd()))
     }

@@ -265,7 +265,8 @@ impl Publisher {
         Ok(all)
     }
 
-    /// For select, selectors and asyncio: what becomes readable when there may be something to do, once `arm` has said True.
+    /// For select, selectors and asyncio: the descriptor that becomes readable when there may be something to do, once `arm` has said
+    /// True.
     fn fileno(&self) -> PyResult<i32> {
         self.held.with(|publishing| Ok(publishing.publisher.as_fd().as_raw_fd()))
     }
@@ -400,8 +401,8 @@ impl Subscriber {
         self.held.with(|subscribing| Ok(Target(subscribing.address().into())))
     }
 
-    /// The next value; waits for it for `timeout` seconds, or for as long as it takes, without the interpreter's lock, and repeats the
-    /// interest meanwhile: who does not call for 3.5 seconds is forgotten until the next call. Raises Empty.
+    /// The next value. Waits for it for `timeout` seconds, or for as long as it takes, without the interpreter's lock, and repeats the
+    /// interest meanwhile. A subscriber that does not call for 3.5 seconds is forgotten until the next call. Raises Empty.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Response> {
         let timeout = timeout_of(timeout)?;

@@ -69,7 +69,7 @@ impl Node {
         self.0.with(|node| Ok(node.id().get()))
     }
 
-    /// Largest message that its communicators send, bytes: what was asked for, or what goes in one frame.
+    /// Largest message that its communicators send, bytes: the size that was asked for, or the size that fits in one frame.
     #[getter]
     fn message_size_max(&self) -> PyResult<usize> {
         self.0.with(|node| Ok(node.message_size_max()))

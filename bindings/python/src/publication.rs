@@ -1,4 +1,4 @@
-//! Publications and subscriptions: in memory, a ring for one target, and who reads it.
+//! Publications and subscriptions: in memory, a ring for one target, and its readers.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A bus over Zenoh's routers: nodes of many sites, each connected to a router of its own.
 //!
-//! Zenoh moves frames. Check values, seals, stages and accounts are the bus's own, from end to end; what routers take is *medium*.
+//! Zenoh moves frames. Check values, seals, stages and accounts are the bus's own, from end to end; the routers' time is *medium*.
 #![forbid(unsafe_code)]
 
 mod medium;

@@ -107,7 +107,7 @@ impl ZenohBus {
         let to_all = subscribe(self.key("all"))?;
         let there = There::new();
         let tokens = self.watch(&session, own, &there, &inlet)?;
-        // After the subscriptions: who sees it can reach them.
+        // After the subscriptions: a peer that sees it can reach them.
         let key = self.key(&format!("here/{}/{:04x}", own.node, own.incarnation));
         let token = session.liveliness().declare_token(key).wait().map_err(|error| words("token", &error))?;
         self.ask_who_is_there(&session, own, &there)?;

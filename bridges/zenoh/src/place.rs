@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use std::io::Error;
 
-    /// Goal: what is wrong with a scene is not taken for a machine that cannot have it.
+    /// Goal: an error in a scene is not taken for a machine that cannot have it.
     #[test]
     fn only_a_refusal_is_one() {
         let of = |code, user| {

@@ -60,7 +60,7 @@ pub struct LinkCount {
 }
 
 impl LinkCount {
-    /// Counts a datagram; whether it goes on.
+    /// Counts a datagram, and returns true if it goes on.
     fn passes(&self, is_lost: bool) -> bool {
         self.datagrams.add(1);
         self.lost.add(u64::from(is_lost));

@@ -360,7 +360,7 @@ mod tests {
         settled(&mut members, before, Duration::from_secs(30)).unwrap().0
     }
 
-    /// Goal: what is missing is waited for, and is not called lost where it stays missing.
+    /// Goal: missing messages are waited for, and are not called lost if they stay missing.
     #[test]
     fn what_is_missing_is_waited_for() {
         let comes = grown(Sum::default(), &[sum(8, 0, 2, 10), sum(9, 0, 1, 10), sum(9, 1, 0, 10)]);
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(stays, sum(9, 0, 1, 10));
     }
 
-    /// Goal: what was missing before is nobody's loss since; all sums are whole.
+    /// Goal: messages that were missing before are nobody's loss since; all sums are whole.
     #[test]
     fn what_was_missing_before_is_not_of_this() {
         let before = sum(90, 7, 3, 100);

@@ -92,7 +92,7 @@ pub(crate) fn not_interested(error: InterestError) -> Code {
     fail(code, error)
 }
 
-/// A communicator of its own for a publisher or subscriber, and whom that tells.
+/// A communicator of its own for a publisher or subscriber, and the ports that it tells.
 pub(crate) fn endpoint(
     node: punctual_node,
     port: u32,

@@ -1,4 +1,4 @@
-//! Punctual for C and C++: what `include/punctual.h` declares, over the library.
+//! Punctual for C and C++: the declarations of `include/punctual.h`, over the library.
 //!
 //! The mistake this wall makes impossible: a wrong handle, thread, size or pointer of a foreign program that becomes undefined
 //! behaviour in ours, as far as a library can see it.

@@ -78,13 +78,13 @@ impl Buffer {
         Ok(Self { pointer: pointer.cast(), capacity })
     }
 
-    /// All of it, for who writes messages in place.
+    /// All of it, for a caller that writes messages in place.
     #[inline]
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         if self.capacity == 0 {
             return &mut [];
         }
-        // SAFETY: so many bytes are there, which nobody else touches meanwhile (rule 1); what a foreign program left in them is some
+        // SAFETY: so many bytes are there, which nobody else touches meanwhile (rule 1); any content left by a foreign program is some
         // value.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.capacity) }
     }
@@ -132,7 +132,7 @@ pub(crate) unsafe fn sized<T: Copy>(pointer: *const T, what: &str) -> Result<Opt
         return Ok(None);
     }
     check_aligned(pointer, what)?;
-    // SAFETY: the first bytes are the size (rule 1), whatever follows.
+    // SAFETY: the first bytes are the size (rule 1), regardless of what follows.
     let size = unsafe { pointer.cast::<usize>().read() };
     if size != size_of::<T>() {
         let expected = size_of::<T>();

@@ -1,4 +1,4 @@
-//! A Rust program that forks: what a child drops of its parent's stays its parent's. The test stands beside unsafe code, which
+//! A Rust program that forks: objects of its parent that a child drops stay its parent's. The test stands beside unsafe code, which
 //! forking is; the crate `punctual` has none.
 
 use std::net::UdpSocket;
@@ -50,8 +50,8 @@ fn files(bus: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Goal: a child that drops all that its parent has on a bus harms neither it nor its peers: it is there, is found by who comes
-/// later, and what it had opened goes on.
+/// Goal: a child that drops all that its parent has on a bus harms neither the parent nor its peers. The parent is there, peers that
+/// come later find it, and everything that it had opened goes on.
 #[test]
 fn what_a_child_drops_goes_on_in_its_parent() {
     let shared = unique("memory");

@@ -50,7 +50,7 @@ fn a_ping_in_c_asks_rust() {
         let node = Node::open(&medium.ours, "pong").unwrap();
         let mut pong = node.bind(7400).unwrap();
         let mut ping = Process::start(&mut example(place.path(), "ping", &medium, COUNT));
-        // Over UDP the first questions may be lost; what is answered late is asked again.
+        // Over UDP the first questions may be lost; a question that is answered late is asked again.
         while !ping.has_ended() {
             let Ok(message) = pong.receive_timeout(Duration::from_millis(10)) else { continue };
             let (back, payload) = (Target::from(message.source), message.payload.to_vec());
@@ -83,7 +83,7 @@ fn a_pong_in_c_answers_rust() {
         for number in 0..COUNT {
             let question = format!("question {number}").repeat(1 + number as usize % 20);
             let mut answered = false;
-            // Over UDP a message to who is not there yet is lost; what is answered late is asked again.
+            // Over UDP a message to a receiver that is not there yet is lost; a question that is answered late is asked again.
             while !answered {
                 ping.send_timeout(Target::port("pong", 7400), question.as_bytes(), PATIENCE).unwrap();
                 while !answered && let Ok(answer) = ping.receive_timeout(Duration::from_millis(200)) {
@@ -116,7 +116,7 @@ fn interested(place: &Path) -> Vec<Command> {
     programs
 }
 
-/// Goal: what Rust publishes with a type, C and Python receive as numbers of the same unit.
+/// Goal: C and Python receive the values that Rust publishes with a type as numbers of the same unit.
 #[test]
 fn others_subscribe_to_what_rust_publishes() {
     let _alive = watchdog(120);
@@ -136,7 +136,7 @@ fn others_subscribe_to_what_rust_publishes() {
     }
 }
 
-/// Goal: what C and Python publish, Rust receives as its type says.
+/// Goal: Rust receives the values that C and Python publish as its type says.
 #[test]
 fn rust_subscribes_to_what_others_publish() {
     let _alive = watchdog(120);
@@ -330,8 +330,9 @@ impl<'a> Victims<'a> {
     }
 }
 
-/// Goal: on a bus that C, Rust and Python share, everything that was sent arrived or stands in a counter of each receiver, whoever was
-/// killed meanwhile. Method: one member in Rust, one in C, a third in C or Python that is killed again and again; rings too small for all.
+/// Goal: on a bus that C, Rust and Python share, everything that was sent arrived or stands in a counter of each receiver, despite
+/// kills meanwhile. Method: one member in Rust, one in C, a third in C or Python that is killed again and again; rings too small for
+/// all.
 #[test]
 fn a_ledger_sums_across_languages_under_load_and_kills() {
     const LIVES: u64 = 8;

@@ -6,8 +6,7 @@ use std::process::Command;
 
 use common::{C, CXX, crate_file, ended, folder, free_ports, watchdog};
 
-/// Goal: whatever a C program gets wrong that the library can see, it is told. Under the sanitizer no call touches a byte that
-/// is not its own.
+/// Goal: a C program is told of every mistake that the library can see. Under the sanitizer no call touches a byte that is not its own.
 #[test]
 fn wrong_use_is_an_error() {
     let _alive = watchdog(120);

@@ -48,7 +48,8 @@ mod tests {
     use super::*;
     use punctual_machine::cpu::{allowed, current};
 
-    /// Goal: it runs where it is bound to, at once, and may go where it could go when that is over; what is no CPU is refused.
+    /// Goal: the thread runs at once where it is bound to, and may go where it could go when that is over. A number that is no CPU is
+    /// refused.
     #[test]
     fn a_thread_is_moved_and_let_go() {
         std::thread::spawn(|| {

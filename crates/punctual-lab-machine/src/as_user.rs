@@ -1,4 +1,4 @@
-//! Files as another user: what root does for a program of a user may touch only what that user may.
+//! Files as another user: root's work for a program of a user may touch only files that the user may touch.
 
 use std::io;
 
@@ -42,13 +42,13 @@ mod tests {
 
     use super::*;
 
-    /// Somebody else, whoever runs this.
+    /// A user other than the one that runs this.
     fn other() -> u32 {
         const NOBODY: u32 = 65534;
         if punctual_machine::process::user() == NOBODY { 1 } else { NOBODY }
     }
 
-    /// Goal: what is made for a user is that user's, and what the user may not touch is not touched.
+    /// Goal: files made for a user are that user's, and files that the user may not touch are not touched.
     #[test]
     fn files_are_made_with_the_rights_of_the_user() {
         let (other, place) = (other(), tempfile::tempdir().expect("room"));

@@ -1,5 +1,5 @@
 //! Pages of a file that many mappings share: to take one back, the kernel must find and clear each of them. Where there is no more
-//! memory, whoever touches the next page takes others back first, and that takes most of its time.
+//! memory, a thread that touches the next page takes others back first, and that takes most of its time.
 
 use std::path::Path;
 

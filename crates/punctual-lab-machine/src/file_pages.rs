@@ -55,7 +55,7 @@ impl FilePages {
     /// # Errors
     /// The kernel refuses.
     pub(crate) fn unmap_pages(&self) -> io::Result<()> {
-        // SAFETY: the whole of our mapping, of a file: what is dropped is read again when it is touched.
+        // SAFETY: the whole of our mapping, of a file: pages that are dropped are read again when they are touched.
         let dropped = unsafe { madvise(self.begin.cast_mut().cast(), self.size, Advice::LinuxDontNeed) };
         dropped.map_err(io::Error::from)
     }

@@ -3,8 +3,8 @@
 use punctual_machine::SystemError;
 use rustix::mm::{Advice, madvise};
 
-/// Gives the pages of this memory back, and has the kernel fill it again, with zeroes: meanwhile it holds the lock of the memory map for
-/// reading, and whoever maps or unmaps waits.
+/// Gives the pages of this memory back, and has the kernel fill it again, with zeroes. Meanwhile the kernel holds the lock of the
+/// memory map for reading, and threads that map or unmap wait.
 ///
 /// # Errors
 /// The kernel is older than 5.14, or there is no memory.
@@ -17,7 +17,7 @@ pub fn hold_map_lock(memory: &mut [u8]) -> Result<(), SystemError> {
     if size == 0 {
         return Ok(());
     }
-    // SAFETY: whole pages that lie in the slice, which is ours alone: what was in them may be anything afterwards, and is zeroes. Both
+    // SAFETY: whole pages that lie in the slice, which is ours alone: their content may be anything afterwards, and is zeroes. Both
     // calls leave the mapping itself as it is.
     unsafe {
         let pages = begin.add(skipped).cast();

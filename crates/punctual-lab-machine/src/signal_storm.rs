@@ -27,7 +27,7 @@ extern "C" fn count_one(_signal: libc::c_int) {
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Lets signals interrupt the calling thread until an instant of `CLOCK_MONOTONIC`; how many did.
+/// Lets signals interrupt the calling thread until an instant of `CLOCK_MONOTONIC`. Returns the number of signals that did.
 ///
 /// # Errors
 /// The kernel sends none.
@@ -84,7 +84,8 @@ fn check(answer: libc::c_int) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: this thread is interrupted as long as it is asked for, and no longer; what was done with the signal before is done again.
+    /// Goal: this thread is interrupted as long as it is asked for, and no longer. Afterwards the earlier handling of the signal is in
+    /// place again.
     #[test]
     fn signals_come_until_the_end() {
         let ignored = || {

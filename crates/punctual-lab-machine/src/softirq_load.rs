@@ -1,8 +1,8 @@
 //! Interrupts made on purpose: packets whose delivery keeps one CPU in the kernel's deferred work.
 //!
 //! Frames go over a veth pair in a network namespace of its own. The receiving end hands them to the CPU that is to be kept busy
-//! (receive packet steering), where each runs through long filters. Another CPU sends them, and sleeps between them: who floods
-//! is no neighbour of the thread that is kept waiting.
+//! (receive packet steering), where each runs through long filters. Another CPU sends them, and sleeps between them: the sender of the
+//! flood is no neighbour of the thread that is kept waiting.
 //!
 //! # Who may touch what
 //! The kernel copies a filter while it is attached: nothing here is used afterwards.

@@ -1,4 +1,5 @@
-//! An Ethernet interface whose wire ends in this process: what the kernel sends by it is read here, and what is written here arrives.
+//! An Ethernet interface whose wire ends in this process: frames that the kernel sends by it are read here, and frames written here
+//! arrive.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what two namespaces say to each other goes by the wire that this process is, and arrives unchanged.
+    /// Goal: messages between two namespaces go by the wire that this process is, and arrive unchanged.
     #[test]
     fn two_namespaces_talk_by_a_wire_in_this_process() {
         let ends = ["10.79.1.1", "10.79.1.2"].map(|own| {

@@ -1,4 +1,4 @@
-//! A ticket lock: whoever comes spins until it is its turn. Fair, and a convoy as soon as who is next has no processor.
+//! A ticket lock: a thread that comes spins until it is its turn. Fair, and a convoy as soon as the next thread has no processor.
 //!
 //! It is here to be measured. The library has no lock that spins.
 
@@ -6,7 +6,7 @@ use punctual_machine::sync::{AtomicU64, Ordering, spin_hint};
 
 /// Lets one thread in after the other, in the order in which they came.
 ///
-/// It orders who is admitted, and nothing else: what it admits to has a lock of its own, which then is free.
+/// It orders the admission of threads, and nothing else. The data behind it has a lock of its own, which then is free.
 #[derive(Debug, Default)]
 pub struct TicketLock {
     next: AtomicU64,
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who holds it holds off the others, who come in their order.
+    /// Goal: the holder holds off the other threads, which come in their order.
     #[test]
     fn who_came_first_is_first() {
         let lock = Arc::new((TicketLock::default(), Mutex::new(Vec::new())));

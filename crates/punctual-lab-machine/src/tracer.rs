@@ -46,7 +46,7 @@ impl HeldProcess {
         Ok(held)
     }
 
-    /// Lets the threads run on until it is dropped, traced as before. None may end meanwhile: its end would wait for who traces it.
+    /// Lets the threads run on until it is dropped, traced as before. None may end meanwhile: its end would wait for the tracer.
     pub fn let_run(&mut self) {
         self.is_running = true;
         for (&thread, signal) in &mut self.threads {

@@ -301,8 +301,8 @@ mod tests {
 
     use punctual_machine::socket::UdpOptions;
 
-    /// Goal: what was refused because of an earlier datagram is no loss of the wire.
-    /// Method: nobody is at the port of the first, of which the kernel tells when the second is sent.
+    /// Goal: a datagram that was refused because of an earlier one is no loss of the wire. Method: nobody is at the port of the first,
+    /// of which the kernel tells when the second is sent.
     #[test]
     fn news_of_an_earlier_datagram_cost_none() {
         let (here, there) = (bind(false), bind(false));

@@ -78,7 +78,7 @@ enum Verb {
 /// Columns of help on a wide terminal.
 const HELP_WIDTH_MAX: usize = 100;
 
-/// The command without what it starts itself: what people complete, and read about.
+/// The command without the verbs that it starts itself: the part that people complete, and read about.
 fn public() -> Command {
     let whole = Arguments::command();
     let version = env!("CARGO_PKG_VERSION");
@@ -87,7 +87,7 @@ fn public() -> Command {
     command.subcommands(whole.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned())
 }
 
-/// The verb that was called, and the verbs below it: what its help is asked for by, and what it may be followed by.
+/// The verb that was called, for the request of its help, and the verbs below it, which may follow it.
 fn called() -> (String, Vec<String>) {
     let (mut command, mut words) = (public(), vec!["punctual".to_owned()]);
     for word in std::env::args_os().skip(1) {

@@ -1,4 +1,4 @@
-//! The experiments by name: what each says of a summary, on a terminal and on the page.
+//! The experiments by name: the report of each on a summary, on a terminal and on the page.
 
 use crate::report::section::Section;
 use crate::report::text::Screen;

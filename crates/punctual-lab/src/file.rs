@@ -1,5 +1,5 @@
-//! Files and folders that a user names: never more is read than expected, whatever a file says of its size, and no path is made that
-//! was misspelled.
+//! Files and folders that a user names. Never more is read than expected, regardless of the size that a file claims, and no misspelled
+//! path is made.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};

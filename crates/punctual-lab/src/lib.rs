@@ -2,7 +2,7 @@
 //!
 //! The mistake this wall makes impossible: a heavy dependency in a user's build.
 //!
-//! An error that is a `String` is in words for people: what is missing, and what to do.
+//! An error that is a `String` is in words for people: it says what is missing, and what to do.
 #![forbid(unsafe_code)]
 
 pub mod broadcast;

@@ -69,7 +69,7 @@ impl Outcome {
 /// Part of a cell's life that a message belongs to. Reported apart; none is thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Index 0: what was not ready yet is paid here.
+    /// Index 0: it pays for everything that was not ready yet.
     First,
     /// Index 1 to N, N stated by the run.
     WarmUp,
@@ -182,7 +182,7 @@ impl Samples {
         self.index.is_empty()
     }
 
-    /// A sample with ragged columns is a bug of whoever recorded it.
+    /// A sample with ragged columns is a bug of its recorder.
     ///
     /// # Panics
     /// If the columns differ in length.
@@ -225,8 +225,8 @@ impl Samples {
         self.outcome.iter().filter(|&&o| o == outcome).count() as u64
     }
 
-    /// total − Σ stages: what no stamp accounts for. Negative if stamps overlap, which is a bug to see.
-    /// `None` if the message carries no stamp.
+    /// total − Σ stages: the time that no stamp accounts for. Negative if stamps overlap, which is a bug to see. `None` if the message
+    /// carries no stamp.
     pub fn unexplained_ns(&self, row: usize) -> Option<i64> {
         let mut stamped = self.stages.iter().map(|s| s.ns[row]).filter(|&ns| ns != ABSENT_NS).peekable();
         stamped.peek()?;

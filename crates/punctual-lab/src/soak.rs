@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::{Requests, Worker, by_name};
 use crate::units::OptionName;
 
-/// A message noticed later than this is counted, whatever the reason.
+/// A message noticed later than this is counted, regardless of the reason.
 const LATE_AFTER: Duration = Duration::from_millis(10);
 /// A send that was complete only so shortly before its receiver woke may have been on its way at the limit.
 const SLACK: Duration = Duration::from_millis(10);
@@ -103,7 +103,7 @@ pub struct SoakTally {
     /// was stopped or kept from running.
     #[serde(default)]
     pub unfinished: u64,
-    /// Messages noticed later than 10 ms after they were sent, for whatever reason.
+    /// Messages noticed later than 10 ms after they were sent, regardless of the reason.
     pub late: u64,
     /// The latest, nanoseconds.
     pub latest_ns: u64,

@@ -80,7 +80,7 @@ pub struct Summary {
     pub experiment: String,
     /// RFC 3339, UTC.
     pub started: String,
-    /// Repeats whatever was random.
+    /// Repeats all random choices.
     pub seed: u64,
     /// Where.
     pub host: Host,

@@ -38,7 +38,7 @@ impl Surroundings {
 }
 
 fn look(cpus: &[usize]) -> Option<[u64; 2]> {
-    // Ours first: what we use between the two is then charged to nobody else.
+    // Ours first: time that we use between the two is then charged to nobody else.
     let own = own_ticks()?;
     Some([busy_ticks(cpus)?, own])
 }

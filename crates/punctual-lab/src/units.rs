@@ -126,7 +126,7 @@ pub fn written(time: Duration) -> String {
     }
 }
 
-/// A word as a shell takes it, whatever stands in it.
+/// A word as a shell takes it, regardless of the characters in it.
 pub fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./,:=+@%".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

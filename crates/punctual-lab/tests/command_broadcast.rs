@@ -1,4 +1,4 @@
-//! `punctual run broadcast`, as scripts and people call it. Short runs: what is looked at is what members delivered, never how fast.
+//! `punctual run broadcast`, as scripts and people call it. Short runs: the members' deliveries are looked at, never the speed.
 
 mod common;
 
@@ -185,7 +185,7 @@ fn what_differs_is_reported() {
     }
 }
 
-/// Goal: what the machine cannot do is said, and the rest is measured.
+/// Goal: experiments that the machine cannot do are named, and the rest is measured.
 #[test]
 fn without_privileges_the_network_is_skipped() {
     let _turn = alone();

@@ -1,5 +1,4 @@
-//! `punctual run broadcast --app kv`, as scripts and people call it. Short runs: what is looked at is what clients were answered, never
-//! how fast.
+//! `punctual run broadcast --app kv`, as scripts and people call it. Short runs: the clients' answers are looked at, never the speed.
 
 mod common;
 mod glossary;

@@ -1,4 +1,4 @@
-//! `punctual run broadcast --kills --stops`, as scripts and people call it: what is looked at is what all lives delivered.
+//! `punctual run broadcast --kills --stops`, as scripts and people call it: the deliveries of all lives are looked at.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn is_bound(pid: &String) -> bool {
     list.is_some_and(|list| list.trim().parse::<usize>().is_ok())
 }
 
-/// Goal: who comes in place of a member that was killed has its processor. On a machine with one processor everybody has.
+/// Goal: the successor of a member that was killed has its processor. On a machine with one processor everybody has.
 #[test]
 fn a_member_comes_back_to_its_processor() {
     let place = Place::alone();

@@ -119,7 +119,7 @@ fn other_systems_are_paced() {
     assert!(found > 0, "the program is there, and makes none: {}", summary["skipped"]);
 }
 
-/// Goal: what does not go together, and a program that is not there, are said.
+/// Goal: options that do not go together, and a program that is not there, are reported.
 #[test]
 fn bad_options_are_named() {
     let place = Place::new();

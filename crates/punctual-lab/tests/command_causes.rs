@@ -1,8 +1,8 @@
 //! Causes that are made on purpose, and what `punctual run response` calls them: the right stage, the right side, and the
 //! right cause or none.
 //!
-//! A few injections of each kind; `PUNCTUAL_INJECTIONS` says how many. On a machine with other work, a neighbour is a cause
-//! too: what is asserted is of the stalls that an injection overlaps.
+//! A few injections of each kind; `PUNCTUAL_INJECTIONS` says how many. On a machine with other work, a neighbour is a cause too: the
+//! assertions are of the stalls that an injection overlaps.
 
 mod common;
 

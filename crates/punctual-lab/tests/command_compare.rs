@@ -5,8 +5,8 @@ mod common;
 use common::{Place, interleaved, survey};
 use punctual_lab::store::{Run, Store, StoredTrial};
 
-/// A copy of a run in which each trial of a cell is its first one, every message so many times as long. Trials lie apart by a
-/// fiftieth each: how far those of a busy host would lie apart is not what is asked here.
+/// A copy of a run in which each trial of a cell is its first one, every message so many times as long. Trials lie apart by a fiftieth
+/// each: the spread of those of a busy host is not the subject here.
 fn stretched(run: &Run, place: &Place, name: &str, times: f64) {
     let mut store = Store::create(Some(&place.path(name)), &run.header).expect("a new directory");
     for trial in &run.trials {
@@ -80,7 +80,7 @@ fn two_commands_are_played_in_turn() {
     assert!(table.contains("two runs alone"), "{table}");
 }
 
-/// Goal: what has nothing in common is told after one pair, and no other is made.
+/// Goal: a comparison with nothing in common is told after one pair, and no other is made.
 #[test]
 fn what_has_nothing_in_common_is_made_once() {
     let place = Place::alone();

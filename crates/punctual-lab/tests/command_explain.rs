@@ -1,4 +1,4 @@
-//! `punctual explain RUN`: what it says of a run, of one message, of less evidence, and of evidence that is damaged.
+//! `punctual explain RUN`: its report on a run, on one message, on less evidence, and on evidence that is damaged.
 
 mod common;
 
@@ -47,9 +47,9 @@ fn a_run_is_explained_from_its_store() {
     assert!(less["findings"].as_array().expect("a list").iter().all(|finding| parts(finding) == 0));
 }
 
-/// Goal: what a run says of its late trips and what another process finds in the store are equal to the letter, and a responder
-/// that stood still is named, also where its clock is another one.
-/// Method: it is stopped; with and without the kernel's trace, on one clock and on two.
+/// Goal: a run's report on its late trips and that of another process from the store are equal to the letter. A responder that stood
+/// still is named, also where its clock is another one. Method: it is stopped; with and without the kernel's trace, on one clock and on
+/// two.
 #[test]
 fn a_run_and_its_store_say_the_same() {
     let _turn = alone();

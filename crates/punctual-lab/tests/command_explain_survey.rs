@@ -1,4 +1,4 @@
-//! `punctual explain RUN` of a survey: who stood still, at which side, in which stage, and why.
+//! `punctual explain RUN` of a survey: the thread that stood still, its side, the stage, and the cause.
 
 mod common;
 

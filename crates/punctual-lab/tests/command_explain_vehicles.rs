@@ -57,7 +57,7 @@ fn run_traced(place: &Place) -> (String, Value) {
     (traced, serde_json::from_str(&said).expect("JSON"))
 }
 
-/// Goal: a vehicle whose system calls are traced is named, with who traces it, although each stop is short; no other vehicle is.
+/// Goal: a vehicle whose system calls are traced is named, with its tracer, although each stop is short; no other vehicle is.
 #[test]
 fn a_traced_vehicle_is_named_with_its_tracer() {
     let _turn = alone();

@@ -60,7 +60,7 @@ fn help_fits_eighty_columns() {
     }
 }
 
-/// Goal: what needs no run fits as well.
+/// Goal: pages that need no run fit as well.
 #[test]
 fn pages_without_a_run_fit_eighty_columns() {
     let place = Place::new();
@@ -112,7 +112,7 @@ fn the_list_of_tasks_fits_a_terminal() {
     }
 }
 
-/// Goal: who types nothing but the name learns what else there is to ask, and gets the survey.
+/// Goal: a user who types nothing but the name learns what else there is to ask, and gets the survey.
 #[test]
 fn alone_it_lists_the_tasks_and_measures() {
     let place = Place::alone();

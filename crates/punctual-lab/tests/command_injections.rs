@@ -1,4 +1,4 @@
-//! `punctual run causes`: what is injected is late, and is called what it is, in some run of a few; a seed is a plan.
+//! `punctual run causes`: an injection makes messages late, and is called by its name, in some run of a few; a seed is a plan.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn injections_are_named() {
     panic!("in {RUNS_MAX} runs not all were named");
 }
 
-/// Goal: who was stopped in another experiment is named, by both tiers where there is a trace, and the other side is not.
+/// Goal: a thread that was stopped in another experiment is named, by both tiers where there is a trace, and the other side is not.
 #[test]
 fn other_experiments_are_injected_into() {
     let _turn = alone();
@@ -178,7 +178,7 @@ const WAITS: [&str; 12] = [
     "signal-storm",
 ];
 
-/// Goal: what is asked for wrongly is said before anything is injected.
+/// Goal: wrong requests are reported before anything is injected.
 #[test]
 fn what_is_no_injection_is_said() {
     let place = Place::new();

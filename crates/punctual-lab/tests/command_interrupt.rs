@@ -68,7 +68,7 @@ fn a_peel_that_is_interrupted_at_once_makes_up_no_figures() {
     assert_eq!(summary["peel"]["peeled"]["costs"].as_array().map(Vec::len), Some(0), "{summary:#}");
 }
 
-/// Goal: whoever reads a peel whose starts were cut short is told so.
+/// Goal: a reader of a peel whose starts were cut short is told so.
 #[test]
 fn a_peel_that_is_interrupted_in_its_starts_says_so() {
     let place = Place::alone();
@@ -125,10 +125,10 @@ fn an_interrupted_scenario_leaves_nothing_behind() {
     }
 }
 
-/// Goal: a comparison that alone is told ends what runs for it, whatever that has started, and starts nothing more.
+/// Goal: a comparison that alone is told ends the programs that run for it, with all that they have started, and starts nothing more.
 #[test]
 fn a_signal_for_a_comparison_ends_its_command() {
-    // Of this test whoever else runs it at the same time.
+    // Of this test alone, even if another process runs it at the same time.
     let sleeper = format!("598.{}", std::process::id());
     let line = format!("sleep\0{sleeper}\0");
     let runs = || {

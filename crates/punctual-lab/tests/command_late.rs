@@ -68,7 +68,7 @@ fn a_stopped_receiver_is_found_stopped() {
     }
 }
 
-/// Goal: what a handler kept waiting is named by what it did: it slept, or it computed.
+/// Goal: a message that a handler kept waiting is named by the handler's activity: it slept, or it computed.
 #[test]
 fn a_handler_that_sleeps_is_told_from_one_that_computes() {
     let _turn = alone();
@@ -89,7 +89,7 @@ fn a_handler_that_sleeps_is_told_from_one_that_computes() {
     }
 }
 
-/// Goal: of a handler that sleeps while somebody traces its program it is not said that it slept by itself; who traces is said.
+/// Goal: a handler that sleeps while somebody traces its program is not said to have slept by itself; the tracer is named.
 #[test]
 fn a_handler_under_a_tracer_is_not_blocked() {
     let _turn = alone();
@@ -177,7 +177,7 @@ fn in_time(path: &Path) {
     }
 }
 
-/// Goal: what is no log, or not there, is refused with its name and line.
+/// Goal: a file that is no log, or not there, is refused with its name and line.
 #[test]
 fn what_is_no_log_is_refused() {
     let place = Place::new();

@@ -66,7 +66,7 @@ fn a_directory_with_something_in_it_is_not_written_to() {
     assert_eq!(fs::read_dir(place.path("mine")).expect("there").count(), 1);
 }
 
-/// Goal: a path that was misspelled is not made, and a file is no directory; whoever is told is told which.
+/// Goal: a path that was misspelled is not made, and a file is no directory; the error says which it is.
 #[test]
 fn a_directory_that_cannot_be_is_refused() {
     let place = Place::new();

@@ -130,8 +130,8 @@ fn recording(place: &Place, target: &Target, more: &str) -> Option<Started> {
     Some(started)
 }
 
-/// Goal: each thread's lateness has its cause, with who it was; who sleeps is idle; a lock may be an empty queue, and is said to. The
-/// trace on file says the same again.
+/// Goal: each thread's lateness has its cause, with the thread behind it. A thread that sleeps is idle; a lock may be an empty queue,
+/// and is said to. The trace on file says the same again.
 #[test]
 fn what_is_done_to_a_process_is_named() {
     let _turn = alone();
@@ -176,10 +176,10 @@ fn is_all_named() -> bool {
         .all(|note| !note.as_str().unwrap_or_default().contains("System calls"));
     assert!(!has_calls || waited.iter().all(|one| one["call"] == "futex"), "{said:#}");
     let sleeper = thread(&said, "sleeper");
-    // Some kernels record nothing of who is woken while a CPU idles: that time is unknown, and nobody's lateness.
+    // Some kernels record nothing of a thread that is woken while a CPU idles: that time is unknown, and nobody's lateness.
     let slept_ns = count(sleeper, "idle_ns") + count(sleeper, "unknown_ns");
     let is_idle = slept_ns > 500 * MS && count(sleeper, "waited_ns") == 0;
-    // It is never idle: what it did not run it was kept from.
+    // It is never idle: in all the time that it did not run, it was kept from running.
     let [ran_ns, kept_ns] = ["ran_ns", "kept_ns"].map(|name| count(thread(&said, "spinner"), name));
     let is_busy = ran_ns > 0 && ran_ns + kept_ns > 1_000 * MS;
     let again = place.json("explain kept.trace.json --json");
@@ -206,7 +206,7 @@ fn is_all_named() -> bool {
     named == [true; 5]
 }
 
-/// Goal: whoever ends a recording is told how long it was, and not that something was missed.
+/// Goal: a user who ends a recording is told how long it was, and not that something was missed.
 #[test]
 fn a_recording_that_is_ended_says_so() {
     let _turn = alone();

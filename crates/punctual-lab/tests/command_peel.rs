@@ -107,7 +107,7 @@ fn each_mistake_shows_where_it_belongs() {
             assert!(number(start, own) > 0.0, "{culprit}: {start:#}");
             assert_parts_fit(start);
         }
-        // The cause is that of the figure, whatever was made.
+        // The cause is that of the figure, regardless of the mistake that was made.
         let found = found(&summary, culprit);
         let named = match found["figure"].as_str().expect("a figure") {
             "node and communicator, on its way" => "construction",
@@ -179,7 +179,7 @@ fn interruptions_are_counted_per_frame() {
     assert_eq!((number(sigio, "without"), &sigio["found"]), (0.0, &true.into()), "{sigio:#}");
 }
 
-/// Goal: what three starts say is shown, and nobody calls it an interval or takes a verdict from it.
+/// Goal: the results of three starts are shown, and nobody calls them an interval or takes a verdict from them.
 #[test]
 fn few_starts_have_no_verdict() {
     let place = Place::alone();
@@ -241,7 +241,7 @@ fn a_start_that_fails_leaves_the_rest() {
     assert!(what.starts_with("starts of fresh processes"), "{:#}", summary["skipped"]);
 }
 
-/// Goal: what memory cannot do is said, and the rest is done.
+/// Goal: a mistake that memory cannot make is named as skipped, and the rest is done.
 #[test]
 fn memory_raises_no_signals() {
     let place = Place::alone();
@@ -270,7 +270,7 @@ fn misuse_is_told_in_a_line() {
     }
 }
 
-/// Goal: whoever ends the responder amid a run takes nothing away of the rounds that were whole before.
+/// Goal: an end of the responder amid a run takes nothing away of the rounds that were whole before.
 #[test]
 fn whole_rounds_stand_without_a_responder() {
     let place = Place::alone();

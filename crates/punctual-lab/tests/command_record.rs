@@ -237,8 +237,8 @@ fn listen(bus: &Bus, node: &str, messages: u64) -> std::thread::JoinHandle<Vec<u
     })
 }
 
-/// Goal: what is played is what was recorded, in its order, by a node of the same name; the lateness is said. At full speed and at
-/// the instants of then.
+/// Goal: the messages that are played are those that were recorded, in their order, by a node of the same name; the lateness is said.
+/// At full speed and at the instants of then.
 #[test]
 fn what_is_played_is_what_was_recorded_in_its_order() {
     const MESSAGES: u64 = 5_000;
@@ -481,7 +481,7 @@ fn a_message_that_is_too_large_to_record_is_counted() {
     assert!(missed_by("fragments_refused") + missed_by("lost_overrun") > 0, "{said:#}");
 }
 
-/// Goal: on a multicast group what is for everybody is recorded, and played again to whoever listens, by nodes of the same ids.
+/// Goal: on a multicast group messages for everybody are recorded, and played again to all listeners, by nodes of the same ids.
 #[test]
 fn a_multicast_group_is_recorded_and_played() {
     const MESSAGES: u64 = 2_000;
@@ -734,8 +734,8 @@ fn without_a_fragment(file: &Path, copy: &Path) {
     fs::write(copy, [&file[..missing.start], &file[missing.end..]].concat()).unwrap();
 }
 
-/// Plays a file of large messages of one size to somebody who hears all of them whole; how many were played, and how many were not
-/// because a part is missing.
+/// Plays a file of large messages of one size to a receiver that hears all of them whole. Returns the number that were played, and the
+/// number that were not because a part is missing.
 fn play_large(place: &Place, file: &str, size: usize) -> (u64, u64) {
     let name = unique("replay");
     let listener = Node::open(&Bus::shared(&name), "there").unwrap();
@@ -783,7 +783,7 @@ fn large_messages_of_a_capture_are_played_whole_or_counted() {
     assert_eq!(play_large(&place, "cut.pcapng", SIZE), (MESSAGES - 1, 1));
 }
 
-/// Goal: who records a sealed bus without keys has fragments, and says so; they are played as whole messages, or counted.
+/// Goal: a recording of a sealed bus without keys has fragments, and says so. They are played as whole messages, or counted.
 #[test]
 fn fragments_that_nobody_opened_are_no_messages() {
     const MESSAGES: u64 = 8;
@@ -869,7 +869,8 @@ fn a_clock_that_was_set_while_it_was_recorded_is_left_out() {
     assert!(count(&played, "played_ns") + late >= 3 * PAUSE_NS, "{played:#}");
 }
 
-/// Goal: a replay that is interrupted says so, and counts what it did not send; what it sent decides how it ends.
+/// Goal: a replay that is interrupted says so, and counts the messages that it did not send; the messages that it sent decide how it
+/// ends.
 #[test]
 fn an_interrupted_replay_counts_the_rest() {
     const MESSAGES: u64 = 60;
@@ -899,7 +900,7 @@ fn an_interrupted_replay_counts_the_rest() {
     }
 }
 
-/// Goal: what is off is said in one line, and no file is made or written over.
+/// Goal: an error is reported in one line, and no file is made or written over.
 #[test]
 fn what_is_off_is_refused() {
     let place = Place::new();

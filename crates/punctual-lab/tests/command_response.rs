@@ -124,7 +124,7 @@ fn stages_add_up_to_each_trip() {
     }
 }
 
-/// Goal: whatever the machine allows is measured, with our own packets whole; what it does not is said with a reason.
+/// Goal: every way that the machine allows is measured, with our own packets whole; the others are reported with a reason.
 #[test]
 fn every_way_answers_or_says_why_not() {
     let place = Place::alone();
@@ -177,7 +177,7 @@ fn faults_are_accounted_for() {
     }
 }
 
-/// Goal: what a responder that stands still for more than half of an open run does to the median is seen.
+/// Goal: the effect on the median is seen when a responder stands still for more than half of an open run.
 #[test]
 fn a_stopped_responder_shows_in_the_median() {
     let _turn = alone();
@@ -228,7 +228,7 @@ fn a_stopped_client_is_told_as_the_client() {
     assert!(is_named, "none of {STOPPED_RUNS_MAX} stops was named");
 }
 
-/// Goal: what a full receive buffer refused and what came in part are told from what was lost elsewhere, and each is counted.
+/// Goal: messages refused by a full receive buffer, and messages that came in part, are told from other losses, and each is counted.
 #[test]
 fn a_full_receive_buffer_is_told() {
     let _turn = alone();
@@ -375,7 +375,7 @@ fn sockperf_speaks_with_us() {
     server.end();
 }
 
-/// Goal: who may make no network namespace measures over loopback, where both ends share an address.
+/// Goal: a user who may make no network namespace measures over loopback, where both ends share an address.
 #[test]
 fn without_privilege_loopback_is_measured() {
     let _turn = alone();
@@ -406,7 +406,7 @@ fn an_imported_log_is_of_no_host() {
     assert_eq!(summary["clock"]["step_ns"], 0, "{:#}", summary["clock"]);
 }
 
-/// Goal: what runs here while a log is read is no doubt about it, and its page shows no fact of a host. Method: another
+/// Goal: other work on this host while a log is read raises no doubt about it, and its page shows no fact of a host. Method: another
 /// process computes all the while, and the log is long enough for a look at who used the processors.
 #[test]
 fn an_imported_log_is_not_doubted_for_this_host() {

@@ -1,4 +1,4 @@
-//! `punctual sim`: what it finds, how it shows it, and that it ends well only if all is as documented.
+//! `punctual sim`: its findings, their display, and success only if all is as documented.
 
 mod common;
 

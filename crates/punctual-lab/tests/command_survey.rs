@@ -38,7 +38,7 @@ fn a_survey_leaves_what_it_should() {
     the_page_needs_no_network(&place);
 }
 
-/// Goal: a far end that dies breaks the promise, its trial is kept, and whatever comes after is measured with a new one.
+/// Goal: a far end that dies breaks the promise, its trial is kept, and all later trials are measured with a new one.
 #[test]
 fn a_responder_that_dies_costs_one_trial() {
     let place = Place::alone();
@@ -84,7 +84,7 @@ fn the_summary_on_standard_output_keeps_the_contract(place: &Place, ended: &Ende
     );
 }
 
-/// Goal: what a trial binds anew, it warms up anew: no first message of any trial is a steady one.
+/// Goal: everything that a trial binds anew, it warms up anew: no first message of any trial is a steady one.
 fn every_trial_begins_with_a_warm_up_of_its_own(place: &Place) {
     let run = Run::open(&place.path("run")).expect("a run");
     let warmup = run.header.warmup;
@@ -112,8 +112,8 @@ fn the_page_needs_no_network(place: &Place) {
     }
 }
 
-/// Goal: advice for who has no CPU to spare rests on rows beside busy neighbours, the library's cost on several openings, and
-/// neither stands among the idle rows.
+/// Goal: advice for users without a spare CPU rests on rows beside busy neighbours, and on the library's cost on several openings.
+/// Neither stands among the idle rows.
 #[test]
 fn neighbours_and_openings_have_their_rows() {
     let place = Place::alone();
@@ -144,7 +144,7 @@ fn neighbours_and_openings_have_their_rows() {
 fn a_neighbour_that_starts_meanwhile_is_doubted() {
     let place = Place::alone();
     let started = place.start(punctual(&short_survey("--quiet --json summary.json --out run")));
-    // Not its child: what the survey starts itself is not a neighbour.
+    // Not its child: a process that the survey starts itself is not a neighbour.
     let mut hog = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
     let ended = started.end();
     hog.kill().expect("ours");

@@ -1,5 +1,5 @@
-//! `punctual run vehicles`, as scripts and people call it. Short runs with few vehicles: what is looked at is what became
-//! of every message, never how long it took.
+//! `punctual run vehicles`, as scripts and people call it. Short runs with few vehicles: the tests look at the fate of every message,
+//! never at its latency.
 
 mod common;
 mod glossary;
@@ -57,7 +57,7 @@ fn assert_account(summary: &Value) {
     }
 }
 
-/// Goal: whatever is sent arrives once at everybody, its sender too, in both modes and over every medium.
+/// Goal: every message that is sent arrives once at everybody, its sender too, in both modes and over every medium.
 #[test]
 fn every_vehicle_hears_every_vehicle() {
     let _turn = alone();
@@ -175,7 +175,7 @@ fn an_engine_alone_receives_from_all() {
     }
 }
 
-/// Goal: one receiver is told of every frame, however it is told, and over Ethernet whoever shares an interface.
+/// Goal: one receiver is told of every frame, regardless of how it is told and, over Ethernet, of who shares its interface.
 #[test]
 fn a_receiver_that_sleeps_is_told_of_every_frame() {
     let _turn = alone();
@@ -218,8 +218,8 @@ fn signals_of_components_are_counted() {
     );
 }
 
-/// Goal: what one listener loses stands in the account once, whether its node counts it or only the numbers tell. Method: it is stopped
-/// while three vehicles send more than its ring or its buffer holds.
+/// Goal: the losses of one listener stand in the account once, regardless of whether its node counts them or only the numbers tell.
+/// Method: it is stopped while three vehicles send more than its ring or its buffer holds.
 #[test]
 fn what_a_listener_loses_is_in_one_place() {
     let _turn = alone();
@@ -252,7 +252,7 @@ fn what_a_listener_loses_is_in_one_place() {
     }
 }
 
-/// Goal: what a night does for ten minutes, for a second: 22 vehicles with 220 components.
+/// Goal: the ten-minute run of a night, for one second: 22 vehicles with 220 components.
 #[test]
 fn many_components_hear_each_other() {
     let place = Place::alone();
@@ -408,7 +408,7 @@ fn a_run_that_only_began_is_none() {
     assert!(ended.err.contains("interrupted before anything was measured"), "{}", ended.err);
 }
 
-/// Goal: what could not begin leaves no folder that looks like a run.
+/// Goal: a run that could not begin leaves no folder that looks like a run.
 #[test]
 fn a_run_that_cannot_begin_leaves_nothing() {
     let place = Place::new();

@@ -64,8 +64,9 @@ fn vehicles_are_made_again_without_signals() {
     assert!(error.contains("--lock-memory"), "{error}");
 }
 
-/// Goal: a run of starts is verified by starts: each mistake is found without being told, and the fix takes its own figure away. Method:
-/// what a mistake puts onto the first message's way is counted as nothing where the fix is, whatever the machine does meanwhile.
+/// Goal: a run of starts is verified by starts: each mistake is found without being told, and the fix takes its own figure away.
+/// Method: work that a mistake adds to the first message's way counts as nothing where the fix is, regardless of the machine's other
+/// activity.
 #[test]
 fn starts_are_primed() {
     let place = Place::alone();
@@ -186,7 +187,7 @@ fn a_survey_is_made_again_with_another_way() {
     assert!(error.contains("survey has no option"), "{error}");
 }
 
-/// Goal: what cannot be tried is said before anything is measured.
+/// Goal: a case that cannot be tried is reported before anything is measured.
 #[test]
 fn what_cannot_be_tried_is_said() {
     let place = Place::alone();

@@ -1,4 +1,4 @@
-//! `punctual run wakeup`: what it prints and stores, and what it refuses.
+//! `punctual run wakeup`: its output, the results that it stores, and its refusals.
 
 mod common;
 mod glossary;
@@ -59,7 +59,7 @@ fn is_a_wake_up_lost() -> bool {
     racy.map(lost).iter().sum::<u64>() > 0
 }
 
-/// Goal: what the doorbell saves against eventfd under epoll is in one row, and every set of descriptors has one.
+/// Goal: the doorbell's saving against eventfd under epoll is in one row, and every set of descriptors has one.
 #[test]
 fn the_doorbell_stands_beside_the_bare_mechanism() {
     let place = Place::new();
@@ -88,8 +88,8 @@ fn the_doorbell_stands_beside_the_bare_mechanism() {
     assert!(page.contains("A doorbell instead of a bare eventfd under epoll, a reader that sleeps at once"));
 }
 
-/// Goal: the reader may be a process of its own, as in the work log, and stands beside the one that is a thread. Its waking end
-/// is whatever the way needs: memory, a descriptor, or more descriptors than a post box holds.
+/// Goal: the reader may be a process of its own, as in the work log, and stands beside the one that is a thread. Its waking end is any
+/// that the way needs: memory, a descriptor, or more descriptors than a post box holds.
 #[test]
 fn the_reader_may_be_a_process() {
     let place = Place::new();

@@ -59,8 +59,8 @@ fn traces(place: &Place) -> Vec<PathBuf> {
     folder.map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// Goal: a handler that waits for a lock is said to, with who held it, where a program by itself knows that it slept. Without the
-/// trace, or with a damaged one, the explanation is the program's own.
+/// Goal: a handler that waits for a lock is reported, with the lock's holder, where a program by itself knows that it slept. Without
+/// the trace, or with a damaged one, the explanation is the program's own.
 #[test]
 fn who_holds_a_lock_is_named() {
     let _turn = alone();
@@ -120,7 +120,7 @@ fn assert_less_says_less(place: &Place, found: &Value, named: &Value) {
     assert!(damaged["notes"].as_array().is_some_and(|notes| !notes.is_empty()), "{damaged:#}");
 }
 
-/// Goal: who had the receiver's CPU is named, and whether that was an ordinary thread or a real-time one.
+/// Goal: the thread that had the receiver's CPU is named, with its kind: an ordinary thread or a real-time one.
 #[test]
 fn a_neighbour_is_named() {
     let _turn = alone();
@@ -142,7 +142,7 @@ fn a_neighbour_is_named() {
             pin_to(last).expect("allowed");
             for _ in 0..4 {
                 let mut job = None;
-                // Once all hogs have had their turn it is the receiver's; what comes after that waits for them.
+                // Once all hogs have had their turn it is the receiver's; a later message waits for them.
                 receiver.send(b"mmmmmm", Duration::from_millis(5), |_| {
                     job.get_or_insert_with(|| hogs_on(first, urgency, hogs));
                 });

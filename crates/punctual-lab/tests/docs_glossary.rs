@@ -19,7 +19,7 @@ fn every_stage_counter_and_way_of_waiting_is_explained() {
     }
 }
 
-/// Goal: what an experiment prints that stores nothing is explained; of the others, a test of each sees to that.
+/// Goal: the output of an experiment that stores nothing is explained; for each of the others, its own test checks that.
 #[test]
 fn the_headings_of_groups_are_explained() {
     let sections = punctual_lab::groups::GroupsOutcome::default().sections(Duration::from_millis(10));

@@ -70,7 +70,7 @@ fn run(rounds: u32, store: &mut Store, bar: &ProgressBar) -> Result<Summary, Run
     Ok(summary)
 }
 
-/// The analysis: what a byte adds, by the medians of the shortest and of the longest.
+/// The analysis: cost of one byte, by the medians of the shortest and of the longest.
 fn ns_per_byte(summary: &Summary) -> Option<f64> {
     let median = |size: usize| summary.results.iter().find(|result| result.cell.size == size)?.figures.p50;
     let [short, .., long] = SIZES;

@@ -9,7 +9,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 /// Interrupts the process once it has sent this many messages or more, and so ends the wait for the next instant.
 const INTERRUPTED_AFTER: usize = 3;
 
-/// When each message was due, and when it left; how many had, when the process was interrupted.
+/// Due time of each message, and the time when it left; number of messages that had left when the process was interrupted.
 #[derive(Default)]
 struct Sent(Vec<[Ticks; 2]>, usize);
 

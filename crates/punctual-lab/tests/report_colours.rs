@@ -1,4 +1,4 @@
-//! Every two series of the page are told apart by who sees all colours, by who lacks one kind of cone, and by their marks.
+//! Any two series of the page differ for viewers with full colour vision, for viewers who lack one kind of cone, and by their marks.
 
 const CSS: &str = include_str!("../src/report/page.css");
 
@@ -113,7 +113,7 @@ fn series_stand_out_from_the_paper() {
     }
 }
 
-/// Goal: who sees no colour at all has the marks. Method: the shapes as they are drawn.
+/// Goal: viewers who see no colour at all have the marks. Method: the shapes as they are drawn.
 #[test]
 fn marks_are_a_second_cue() {
     let canvas = include_str!("../src/report/canvas.rs");

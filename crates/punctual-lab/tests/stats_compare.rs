@@ -91,7 +91,7 @@ fn a_fix_that_creates_stalls_is_reported_as_both() {
     assert!(comparison.sentence.contains("but slower: "), "{}", comparison.sentence);
 }
 
-/// Goal: what is said of a change that would have been seen is true of the clock, too. Method: runs that lie close together, and a
+/// Goal: the statement about a change that would have been seen is true of the clock, too. Method: runs that lie close together, and a
 /// clock whose ten steps are a fifth of the median.
 #[test]
 fn no_change_below_the_steps_of_the_clock_would_have_been_seen() {

@@ -1,4 +1,4 @@
-//! Two runs taken at different times: what is equal, what differs, and what is doubtful about it.
+//! Two runs taken at different times: their equal properties, their differences, and the doubts about the comparison.
 
 mod plausible;
 
@@ -73,7 +73,7 @@ fn a_run_equals_itself() {
     assert!(!runs.doubts.iter().any(|doubt| doubt.what.contains("on both sides")), "{:?}", runs.doubts);
 }
 
-/// Goal: how far runs lie apart is looked up where runs of the same thing lie, and nowhere else.
+/// Goal: the usual distance between runs is looked up where runs of the same thing lie, and nowhere else.
 #[test]
 fn the_hosts_history_says_how_far_runs_lie_apart() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -164,7 +164,8 @@ fn what_a_run_lacks_is_doubted() {
     }
 }
 
-/// Goal: a run that ended early is told, as is what it skipped and the other has; what both skipped is no difference.
+/// Goal: a run that ended early is reported, and so are cells that it skipped and the other has. Cells that both skipped are no
+/// difference.
 #[test]
 fn what_one_run_left_out_is_doubted() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Exact figures: what is lost stays in, what is unsupported stays out.
+//! Exact figures: lost messages stay in, unsupported figures stay out.
 
 use proptest::prelude::*;
 use punctual_lab::sample::{ABSENT_NS, CellId, Outcome, Phase, Samples, StageColumn};
@@ -149,7 +149,7 @@ fn a_few_overlapping_stamps_are_a_doubt() {
     assert!(doubts.iter().any(|what| what.contains("the stages of 3 exceed their total")), "{doubts:?}");
 }
 
-/// Goal: what was never sent is not unanswered: its doubt asks for something else.
+/// Goal: a message that was never sent is not unanswered: its doubt asks for something else.
 #[test]
 fn what_was_never_sent_is_no_late_answer() {
     let mut samples = answered(&[1000; 50]);

@@ -140,7 +140,7 @@ fn an_unknown_version_is_refused_by_name() {
     }
 }
 
-/// Goal: whatever became of the summary, the samples are read, and the figures are made of them.
+/// Goal: regardless of the state of the summary, the samples are read, and the figures are made of them.
 #[test]
 fn a_damaged_summary_is_a_doubt() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -73,7 +73,7 @@ fn an_empty_sample_is_valid_too() {
     assert!(!summary.kept_promises(), "a message was lost");
 }
 
-/// Goal: what a bare mechanism misses is a doubt, and no promise of ours.
+/// Goal: a target that a bare mechanism misses is a doubt, and no promise of ours.
 #[test]
 fn a_floor_promises_nothing() {
     let mut summary = Summary::new(&Header::new("survey"));

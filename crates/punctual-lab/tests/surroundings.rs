@@ -27,7 +27,7 @@ fn in_own_mounts_with(place: &Place, prepare: &str, arguments: &str, afterwards:
         punctual_machine::skipped!("needs root and unshare: {prepare}");
         return None;
     }
-    // The namespace ends with the shell: what is left of the run is read before that.
+    // The namespace ends with the shell: the remains of the run are read before that.
     let script = format!("{prepare} && {{ \"$0\" \"$@\"; code=$?; {afterwards}; exit $code; }}");
     Some(place.start(punctual_by(&["unshare", "-m", "sh", "-c", &script], arguments)).end())
 }

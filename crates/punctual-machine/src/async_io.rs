@@ -1,8 +1,8 @@
 //! A signal when a descriptor becomes readable: `O_ASYNC`, SIGIO, as programs did before epoll.
 //!
-//! The signal is closed in the thread that waits, and open only inside its sleep (`ppoll` opens it and sleeps in one), so one
-//! that comes between the last look and the sleep waits and ends the sleep at once. It says that something came, once, and not
-//! that something is there: who asks for it looks at all descriptors afterwards, and only then sleeps.
+//! The signal is closed in the thread that waits, and open only inside its sleep (`ppoll` opens it and sleeps in one), so one that
+//! comes between the last look and the sleep waits and ends the sleep at once. It says that something came, once, and not that
+//! something is there: a thread that asks for it looks at all descriptors afterwards, and only then sleeps.
 //!
 //! Rules:
 //! 1. The handler touches one static counter, which is async-signal-safe.
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-/// `fcntl`: which signal a descriptor raises, and to whom.
+/// `fcntl`: the signal that a descriptor raises, and its receiver.
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 const F_GETOWN_EX: i32 = 16;
@@ -97,8 +97,8 @@ fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Closes the signal for this thread; which ones are closed besides, and stay so while it sleeps. The program may close others at any
-/// time, so it is asked each time.
+/// Closes the signal for this thread; returns the signals that are closed besides, and stay so while it sleeps. The program may close
+/// others at any time, so it is asked each time.
 fn close_signal() -> Result<libc::sigset_t, SystemError> {
     let (mut io, mut open) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
     // SAFETY: `sigemptyset` initialises the set, `sigaddset` changes it; `pthread_sigmask` reads it, and initialises the
@@ -138,7 +138,7 @@ impl Default for AsyncIo {
 }
 
 impl AsyncIo {
-    /// From now on these descriptors signal the calling thread, and no other. Look at all of them afterwards: what was there
+    /// From now on these descriptors signal the calling thread, and no other. Look at all of them afterwards: news that was there
     /// before raises no signal.
     ///
     /// # Errors
@@ -157,8 +157,8 @@ impl AsyncIo {
         self.watched.iter().try_for_each(|descriptor| raise_signal(descriptor.as_fd(), owner, libc::SIGIO))
     }
 
-    /// Sleeps until a descriptor that the calling thread claimed raises its signal, `event` can be read, or `timeout` has
-    /// passed; whether that was it.
+    /// Sleeps until a descriptor that the calling thread claimed raises its signal, `event` can be read, or `timeout` has passed. The
+    /// result says whether the timeout has passed.
     ///
     /// A signal that came since the claim, or since the last sleep, ends it at once.
     ///
@@ -178,8 +178,8 @@ impl AsyncIo {
     }
 }
 
-/// From now on every piece of news of this descriptor interrupts some thread of this process, and [`signals_delivered`] counts
-/// it: what `O_ASYNC` costs a process that has no use for it.
+/// From now on every piece of news of this descriptor interrupts some thread of this process, and [`signals_delivered`] counts it. This
+/// is the cost of `O_ASYNC` to a process that has no use for it.
 ///
 /// # Errors
 /// The descriptor raises no signals.
@@ -295,7 +295,7 @@ mod tests {
         assert!(signals_delivered() > 0);
     }
 
-    /// Goal: a flood while signals are being asked for; what came before raises none, and is found by the look after.
+    /// Goal: a flood while signals are being asked for; datagrams that came before raise none, and are found by the look after.
     #[test]
     fn a_flood_during_set_up_is_found_by_the_look_after() {
         for round in 0..50 {
@@ -328,7 +328,7 @@ mod tests {
         assert!(asleep.elapsed() < PATIENCE && event.drain());
     }
 
-    /// Goal: who ends takes no wake-up from another one that waits for the same descriptors.
+    /// Goal: a thread that ends takes no wake-up from another one that waits for the same descriptors.
     #[test]
     fn what_another_has_claimed_since_goes_on_raising_signals() {
         let (here, _there) = pair();
@@ -352,7 +352,7 @@ mod tests {
         assert!(!is_async());
     }
 
-    /// Goal: what the program has closed since it waited first stays closed while it sleeps.
+    /// Goal: a signal that the program has closed since it waited first stays closed while it sleeps.
     #[test]
     fn a_signal_that_was_closed_later_ends_no_sleep() {
         std::thread::spawn(|| {

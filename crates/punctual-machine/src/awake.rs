@@ -10,7 +10,7 @@
 //!    processor.
 //! 3. A worker that has left counts itself when it looks whether it would have something to do ([`Awake::would_have_work`]).
 //!
-//! Nobody is notified here: whom to notify, and how, is given back.
+//! Nobody is notified here: the worker to notify, and the way to do it, are given back.
 
 use crate::counter::Counter;
 use crate::doorbell::Notification;
@@ -90,7 +90,7 @@ impl Awake {
         if last_class == u8::MAX || without!("awake_hand_on") {
             return None;
         }
-        fence!("awake_hand_on_fence", SeqCst); // (B) pairs with (A) in `wake_for`: who leaves a task sees that we have left, or we see it.
+        fence!("awake_hand_on_fence", SeqCst); // (B) pairs with (A) in `wake_for`: a worker that leaves a task sees that we have left, or we see it.
         let firsts = workers.iter().filter_map(|other| other.as_ref().first_class());
         let first = firsts.filter(|&first| first > last_class).min()?;
         self.wake_for_fenced(first, worker, workers)

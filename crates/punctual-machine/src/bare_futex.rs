@@ -1,4 +1,4 @@
-//! A futex without any protocol: what nothing built on it can beat.
+//! A futex without any protocol: a lower bound that nothing built on it can beat.
 
 use std::time::Duration;
 

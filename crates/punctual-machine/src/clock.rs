@@ -90,14 +90,14 @@ impl Clock {
         CLOCK.get_or_init(Self::calibrate)
     }
 
-    /// Begins to find the rate, so that who goes on with something else meanwhile waits for less at the first [`Self::get`].
+    /// Begins to find the rate, so that a caller that goes on with something else meanwhile waits for less at the first [`Self::get`].
     pub fn prepare() {
         if arch::counter_is_invariant() {
             START.get_or_init(paired_reading);
         }
     }
 
-    /// A reading as [`Self::now`] gives it, by who does not need the rate, and so need not wait for it.
+    /// A reading as [`Self::now`] gives it, for callers that do not need the rate, and so need not wait for it.
     pub fn reading() -> Ticks {
         if counter_is_usable() { Ticks(read_counter()) } else { Ticks(monotonic_ns()) }
     }
@@ -179,7 +179,7 @@ impl Clock {
         self.domain
     }
 
-    /// Nanoseconds per tick, with 32 fraction bits: what another node needs to read this one's stamps.
+    /// Nanoseconds per tick, with 32 fraction bits: another node needs them to read this one's stamps.
     pub fn scale(&self) -> u64 {
         self.scale
     }
@@ -256,7 +256,8 @@ fn paired_reading() -> (u64, u64) {
     paired(RATE_PAIR_TRIES, read_counter, raw_ns)
 }
 
-/// The own clock and another as near to one instant as so many tries allow: who is interrupted between them reads two instants.
+/// The own clock and another as near to one instant as so many tries allow: a thread that is interrupted between them reads two
+/// instants.
 fn paired(tries: usize, own: impl Fn() -> u64, other: impl Fn() -> u64) -> (u64, u64) {
     let attempt = |_| {
         let (before, other, after) = (own(), other(), own());

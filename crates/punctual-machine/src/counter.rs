@@ -56,7 +56,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets the number and everything stored before it: who sees it by [`Counter::get_published`] sees all that.
+    /// Sets the number and publishes everything stored before it: a thread that sees it by [`Counter::get_published`] sees all that.
     #[inline]
     pub fn publish(&self, value: u64) {
         self.0.store(value, ordering!("counter_publish", Release));
@@ -93,7 +93,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Goal: who sees a published number sees what was stored before it.
+    /// Goal: a thread that sees a published number sees everything stored before it.
     #[test]
     fn a_published_number_brings_what_was_stored_before() {
         loom::model(|| {
@@ -110,7 +110,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who sees what was added and published sees what was stored before it.
+    /// Goal: a thread that sees a number that was added and published sees everything stored before it.
     #[test]
     fn an_added_and_published_number_brings_what_was_stored_before() {
         loom::model(|| {
@@ -140,7 +140,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who sees a flag raised sees what was stored before.
+    /// Goal: a thread that sees a flag raised sees everything stored before.
     #[test]
     fn a_raised_flag_brings_what_was_stored_before() {
         loom::model(|| {

@@ -19,8 +19,8 @@
 //! 2. Fence (A) in `ring` pairs with fence (B) in `arm`: either the sender sees `Armed`, or the sleeper
 //!    sees the condition. Without either of them both may miss each other (store buffering).
 //! 3. A sleeper that is awake costs its senders one load and no system call.
-//! 4. The words may lie in memory that a peer writes: whatever it stores there, the sleeper wakes too often
-//!    or not at all; it never touches anything else. Sleepers therefore look up from time to time.
+//! 4. The words may lie in memory that a peer writes. Any value that it stores there makes the sleeper wake too often or not at all;
+//!    the sleeper never touches anything else. Sleepers therefore look up from time to time.
 //!
 //! The library's waiters, its event loops and the laboratory's mechanisms all sleep by this code, and so do its proofs: the
 //! model checker, and the soak, which plants the faults `look` and `notify` in it.
@@ -41,7 +41,7 @@ const UNNOTED: u32 = 1 << 16;
 pub enum Notification {
     /// By [`Doorbell::wake_futex`].
     Futex,
-    /// By whatever makes the sleeper's descriptor readable.
+    /// By anything that makes the sleeper's descriptor readable.
     Descriptor,
 }
 
@@ -110,7 +110,7 @@ impl Doorbell {
             return !ready;
         }
         crate::label!("bell.arm");
-        // Release: who is to notify sees what was stored before, such as whose bell it is now.
+        // Release: a thread that is to notify sees everything stored before, such as whose bell it is now.
         self.state.store(armed, ordering!("bell_arm", Release));
         fence!("bell_sleeper_fence", SeqCst); // (B) pairs with (A) in `ring`: we see the condition, or the sender sees `Armed`.
         crate::label!("bell.arm.done");
@@ -129,7 +129,7 @@ impl Doorbell {
         rung
     }
 
-    /// Returns true if nobody has rung since it was armed. A hint: who acts on it looks at the condition.
+    /// Returns true if nobody has rung since it was armed. A hint: a caller that acts on it looks at the condition.
     pub fn is_armed(&self) -> bool {
         matches!(self.state.load(Ordering::Relaxed), ARMED_FUTEX | ARMED_DESCRIPTOR)
     }
@@ -158,22 +158,23 @@ impl Doorbell {
             return None;
         }
         crate::label!("bell.outstanding");
-        // Acquire pairs with the store in `arm`: who notifies looks up how. Fence (A) before it publishes the condition.
+        // Acquire pairs with the store in `arm`: a notifying thread looks up the way to do it. Fence (A) before it publishes the
+        // condition.
         let acquire = ordering!("bell_ring_armed", Acquire);
         let first = self.state.compare_exchange(armed, OUTSTANDING, acquire, Ordering::Relaxed).is_ok();
         crate::label!("bell.outstanding.done");
         first.then_some(how)
     }
 
-    /// A peer: look around, at whom a note says; at everybody if there is none. Ring afterwards. Release: who sees the visit sees
-    /// the visitor's files.
+    /// A peer: look around, at whom a note says; at everybody if there is none. Ring afterwards. Release: a thread that sees the visit
+    /// sees the visitor's files.
     pub fn announce_visit(&self, noted: bool) {
         crate::label!("bell.visit");
         self.visits.fetch_add(if noted { 1 } else { UNNOTED }, ordering!("bell_visit", Release));
         crate::label!("bell.visit.done");
     }
 
-    /// Owner: how often peers have announced themselves.
+    /// Owner: number of times that peers have announced themselves.
     #[inline]
     pub fn visits(&self) -> u32 {
         self.visits.load(ordering!("bell_visits", Acquire))
@@ -366,7 +367,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who was rung sees what was stored before the ringing, without another look's luck.
+    /// Goal: a sleeper that was rung sees everything stored before the ringing, without another look's luck.
     #[test]
     fn who_was_rung_sees_the_message() {
         loom::model(|| {
@@ -385,7 +386,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who is to notify a sleeper sees what that stored before it armed.
+    /// Goal: a thread that is to notify a sleeper sees everything that the sleeper stored before it armed.
     #[test]
     fn who_notifies_sees_who_armed() {
         loom::model(|| {
@@ -403,7 +404,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who sees a visit sees what the visitor has prepared.
+    /// Goal: a thread that sees a visit sees everything that the visitor has prepared.
     #[test]
     fn a_visit_shows_the_visitor() {
         loom::model(|| {

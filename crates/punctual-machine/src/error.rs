@@ -1,4 +1,4 @@
-//! The one error of this crate: which call failed, on what, and what the kernel said.
+//! The one error of this crate: the failed call, its object, and the kernel's error.
 use std::{fmt, io};
 
 /// A system call that failed, with the object it was called on.
@@ -16,7 +16,7 @@ pub struct SystemError {
 }
 
 impl SystemError {
-    /// The operation of who maps memory.
+    /// The operation of code that maps memory.
     pub(crate) const MAP: &str = "map";
 
     /// An error of `operation` on `object`.

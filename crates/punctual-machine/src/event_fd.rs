@@ -1,4 +1,4 @@
-//! A counter that the kernel keeps and that wakes whoever waits for it.
+//! A counter that the kernel keeps and that wakes any thread that waits for it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,8 +22,8 @@ impl EventFd {
         eventfd(0, flags).map(Self).map_err(|error| SystemError::new("create", "eventfd", error))
     }
 
-    /// An eventfd that somebody else made. `None` for anything else, and for one on which ringing could wait: a peer may
-    /// send whatever it likes. It may still make it a blocking one later.
+    /// An eventfd that somebody else made. `None` for anything else, and for one on which ringing could wait: a peer may send anything.
+    /// It may still make it a blocking one later.
     pub fn from_descriptor(descriptor: OwnedFd) -> Option<Self> {
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let is_event = std::fs::read_link(path).is_ok_and(|what| what.as_os_str() == "anon_inode:[eventfd]");
@@ -39,8 +39,8 @@ impl EventFd {
         crate::label!("event.ring.done");
     }
 
-    /// Sets the counter back; whether it had been rung. Never waits, also if a peer that was sent the descriptor has made it a blocking one:
-    /// that flag is of both ends.
+    /// Sets the counter back; true if it had been rung. Never waits, also if a peer that was sent the descriptor has made it a blocking
+    /// one: that flag is of both ends.
     pub fn drain(&self) -> bool {
         calls::note();
         crate::label!("event.drain");

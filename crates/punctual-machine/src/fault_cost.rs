@@ -28,7 +28,7 @@ pub fn fault_ns() -> u64 {
 
 /// `None` where the kernel gives no memory for it, or none that faults.
 fn measure() -> Option<u64> {
-    // Of a limit on memory, locked memory or address space this takes little; who is at the limit is not measured.
+    // Of a limit on memory, locked memory or address space this takes little; a process at its limit is not measured.
     let size = ROUNDS * PAGES * PAGE_SIZE;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.

@@ -50,7 +50,7 @@ fn unless(unwanted: &Unwanted, payload_at: u32) -> [libc::sock_filter; UNLESS_ST
 }
 
 /// Drops frames that are not meant for this station, its own, and those of other interfaces than these. The kernel shows frames of an
-/// interface upon another to who listens to that one, too: those of a VLAN `eth0.5` to who listens to `eth0`.
+/// interface upon another to listeners on that one, too: those of a VLAN `eth0.5` to listeners on `eth0`.
 pub(crate) fn attach_to_packets(fd: BorrowedFd<'_>, interfaces: [u32; 2]) -> io::Result<()> {
     let mut program = [
         op(LOAD_ABSOLUTE, 0, 0, INTERFACE),

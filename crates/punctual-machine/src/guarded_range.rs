@@ -22,7 +22,7 @@ impl GuardedRange {
 
     /// Of one who changes the table alone. The entry is free.
     pub(crate) fn enter(&self, start: u64, size: u64) {
-        // Release: who sees the size sees that the entry was free before.
+        // Release: a thread that sees the size sees that the entry was free before.
         self.size.store(size, ordering!("range_size", Release));
         self.start.store(start, ordering!("range_start", Release));
     }

@@ -1,10 +1,10 @@
-//! A stack that many threads push to and one thread empties at once: how a task that was woken reaches its worker.
+//! A stack that many threads push to and one thread empties at once: the way of a woken task to its worker.
 //!
-//! No lock, no fence, and no allocation: who pushes brings the entry that carries the value, and gets it back from whoever empties
-//! the inbox. An interrupted pusher holds nobody up.
+//! No lock, no fence, and no allocation: a pusher brings the entry that carries the value, and gets it back from the thread that
+//! empties the inbox. An interrupted pusher holds nobody up.
 //!
 //! Rules:
-//! 1. An entry belongs to one thread at a time: to the pusher until its exchange, then to the inbox, then to whoever exchanged
+//! 1. An entry belongs to one thread at a time: to the pusher until its exchange, then to the inbox, then to the thread that exchanged
 //!    the head for nothing. Only its owner touches value and link.
 //! 2. The pusher's exchange releases what it wrote (A); the emptier's acquires it (B). Pushes in between are exchanges too and
 //!    carry on the release, so that one acquiring exchange covers every entry of the stack.
@@ -24,8 +24,8 @@ pub struct Entry<T> {
     next: *mut Self,
 }
 
-// SAFETY: an entry belongs to one thread at a time (rule 1), and what it owns is a value that may change threads; the link is
-// followed by whoever owns all that it leads to.
+// SAFETY: an entry belongs to one thread at a time (rule 1), and owns a value that may change threads. The link is followed by the
+// owner of all that it leads to.
 unsafe impl<T: Send> Send for Entry<T> {}
 
 impl<T> Entry<T> {
@@ -75,7 +75,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Takes everything out, oldest first. An exchange: who asks often asks [`Self::is_empty`] before.
+    /// Takes everything out, oldest first. An exchange: a caller that asks often asks [`Self::is_empty`] before.
     pub fn take_all(&self) -> Entries<T> {
         let mut newest = self.head.swap(ptr::null_mut(), ordering!("inbox_take_all", Acquire)); // (B)
         let mut first = ptr::null_mut();
@@ -244,7 +244,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: who empties it sleeps by a doorbell over nothing that was pushed. loom reports a sleeper whom nobody wakes.
+    /// Goal: a thread that empties it sleeps by a doorbell over nothing that was pushed.
     #[test]
     fn no_push_is_slept_over() {
         loom::model(|| {

@@ -7,7 +7,7 @@
 //! 1. A thread that changes the line has its lock, and notes the line's first class before it gives the lock back: [`Intake::choose`]
 //!    and [`Intake::change`] do both.
 //! 2. A worker that sleeps looks between the fences of its own bell. A thread that pushes rings the worker's bell behind its push.
-//! 3. Between the move and the note a look finds neither: the inbox is empty, and the line is said to be. So whoever leaves
+//! 3. Between the move and the note a look finds neither: the inbox is empty, and the line is said to be. So a thread that leaves
 //!    something in line rings behind its note, a thief by [`Intake::hand_back`]. It may itself serve none of what it leaves.
 //!
 //! The rules for ringing are in [`awake`](crate::awake), with the models of both.
@@ -65,7 +65,7 @@ impl<T> Intake<T> {
         (outcome, first)
     }
 
-    /// The same, for who moves into the line what came, oldest first, and takes from it.
+    /// The same, for a thread that moves all that came into the line, oldest first, and takes from it.
     pub fn choose<L, R>(
         &self,
         line: &mut L,
@@ -84,7 +84,8 @@ impl<T> Intake<T> {
         u8::try_from(self.first_class.get()).ok()
     }
 
-    /// Returns true if there may be something of these classes, as far as this thread sees. A hint: who acts on it takes the line.
+    /// Returns true if there may be something of these classes, as far as this thread sees. A hint: a thread that acts on it takes the
+    /// line.
     pub fn has_up_to(&self, last_class: u8) -> bool {
         !self.inbox.is_empty() || self.first_class().is_some_and(|first| first <= last_class)
     }

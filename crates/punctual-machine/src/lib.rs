@@ -1,7 +1,7 @@
 //! Services of the machine for Punctual.
 //!
-//! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else in the library.
-//! Everything offered here is safe to call; what a caller must uphold is checked at run time.
+//! The mistake this wall makes impossible: unsafe code, an atomic or a system call anywhere else in the library. Everything offered
+//! here is safe to call; conditions that a caller must uphold are checked at run time.
 
 #[cfg(not(loom))]
 pub mod allocation;

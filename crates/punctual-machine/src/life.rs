@@ -1,8 +1,8 @@
 //! Liveness of the process that made a file, answered by the kernel across all namespaces.
 //!
-//! A pid means something in its own pid namespace only, a start time in its own time namespace only, and both need `/proc`.
-//! A lock belongs to the file: the kernel gives it up when its holder dies, however that happens, and shows it to everybody
-//! who may open the file, from whatever namespace.
+//! A pid means something in its own pid namespace only, a start time in its own time namespace only, and both need `/proc`. A lock
+//! belongs to the file. The kernel gives it up when its holder dies, by any cause, and shows it to everybody who may open the file,
+//! from any namespace.
 //!
 //! Rules:
 //! 1. The lock belongs to an open file description (`F_OFD_SETLK`), which lives for as long as a descriptor or a mapping

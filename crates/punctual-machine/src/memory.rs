@@ -116,7 +116,7 @@ impl Mapping {
             .and_then(|()| rustix::fs::ftruncate(file, size as u64))
             .and_then(|()| reserve(file, 0..reserved))
             .map_err(|error| failed("reserve shared memory", error))?;
-        // The permissions asked for are those meant, whatever the umask.
+        // The permissions asked for are those meant, regardless of the umask.
         crate::label!("memory.permissions");
         rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
             .map_err(|error| failed("set permissions of", error))?;
@@ -145,8 +145,8 @@ impl Mapping {
         Ok((mapping, Unnamed(file)))
     }
 
-    /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file.
-    /// Its pages come when they are first touched, or by [`Self::populate`]: a mapping costs the same whatever its size.
+    /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file. Its pages come
+    /// when they are first touched, or by [`Self::populate`]: a mapping costs the same regardless of its size.
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
         let writable = access == Access::ReadWrite;
         crate::label!("memory.open");
@@ -159,8 +159,8 @@ impl Mapping {
         Self::of_opened(&file, access, path)
     }
 
-    /// The same by its name in an open folder, with the open file: whether its maker lives can be asked of it
-    /// ([`crate::life::look_at`]) without opening it once more.
+    /// The same by its name in an open folder, with the open file: this can be asked whether its maker lives ([`crate::life::look_at`])
+    /// without opening it once more.
     pub fn open_in(
         folder: BorrowedFd<'_>,
         name: &CStr,
@@ -172,7 +172,7 @@ impl Mapping {
     }
 
     /// A part of an existing file, from a whole page on, by its name in an open folder, for reading. Its end may lie beyond that of the
-    /// file, which grows: what is not there yet is as if a peer had cut it off, and is not to be touched.
+    /// file, which grows: a part that is not there yet is as if a peer had cut it off, and is not to be touched.
     pub fn open_part_in(
         folder: BorrowedFd<'_>,
         name: &CStr,
@@ -538,7 +538,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Goal: what is not reserved takes no room, until it is.
+    /// Goal: a part that is not reserved takes no room, until it is.
     #[test]
     fn a_part_is_reserved_when_it_is_asked_for() {
         use std::os::unix::fs::MetadataExt;
@@ -558,7 +558,7 @@ mod tests {
         assert!(error.to_string().contains("the file"), "{error}");
     }
 
-    /// Goal: who truncates a file that we map gives us zeroes, not a signal that ends us.
+    /// Goal: a peer that truncates a file that we map gives us zeroes, not a signal that ends us.
     #[test]
     fn a_truncated_file_is_read_as_zeroes() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -577,8 +577,8 @@ mod tests {
         assert_eq!(word(&again, 0), 0);
     }
 
-    /// Goal: a child that drops what its parent mapped takes away nothing: what the child does not inherit may be another mapping
-    /// by now. Method: it maps something of its own there.
+    /// Goal: a child that drops its parent's mapping takes away nothing: at an address that the child does not inherit, another mapping
+    /// may be by now. Method: it maps something of its own there.
     #[test]
     fn a_child_unmaps_nothing_of_its_parent() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -590,7 +590,7 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-            // SAFETY: nothing is there in the child, or this fails; what is read is mapped then, or the child dies of it.
+            // SAFETY: nothing is there in the child, or this fails; the address that is read is mapped then, or the child dies of it.
             let code = unsafe {
                 libc::alarm(60);
                 let own = libc::mmap(start.cast(), PAGE_SIZE, libc::PROT_READ, flags, -1, 0);

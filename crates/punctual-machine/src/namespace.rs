@@ -51,7 +51,7 @@ pub fn set_offload(interface: &str, offload: Offload, on: bool) -> Result<(), Sy
     const ETHTOOL_STXCSUM: u32 = 0x17;
     match offload {
         Offload::Checksum => crate::packet::set_feature(interface, ETHTOOL_STXCSUM, u32::from(on)),
-        // The older switch for it is not asked about runs of datagrams; how many packets one may have always is.
+        // The older switch for it is not consulted for runs of datagrams; the most packets that one may have always is.
         Offload::Segmentation => {
             run_ip(&["link", "set", interface, "gso_max_segs", if on { "65535" } else { "1" }])
         }
@@ -63,7 +63,7 @@ pub fn bring_down(interface: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "down"])
 }
 
-/// The calling thread's id: what [`create_veth`] on another thread takes as `peer`.
+/// The calling thread's id: [`create_veth`] on another thread takes it as `peer`.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
@@ -86,8 +86,8 @@ pub fn join_bridge(interface: &str, bridge: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "master", bridge])
 }
 
-/// Lets a bridge send what came in by one of its ports out by the same port too, which it otherwise never does: whoever is
-/// behind that port hears himself. Runs `ip`.
+/// Lets a bridge send frames that came in by one of its ports out by the same port too, which it otherwise never does. A host behind
+/// that port hears itself. Runs `ip`.
 pub fn reflect(port: &str) -> Result<(), SystemError> {
     run_ip(&["link", "set", port, "type", "bridge_slave", "hairpin", "on"])
 }

@@ -14,7 +14,7 @@ use rustix::path::Arg;
 
 use crate::SystemError;
 
-/// Identity of a file, whatever its name.
+/// Identity of a file, regardless of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
@@ -35,7 +35,7 @@ impl FileIdentity {
     /// The file for reading and writing, by its name in an open folder.
     ///
     /// # Errors
-    /// `ENOENT` if it has that name no more, whatever has it now.
+    /// `ENOENT` if it has that name no more, regardless of which file has it now.
     pub(crate) fn open(self, folder: BorrowedFd<'_>, name: impl Arg) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
@@ -69,7 +69,7 @@ mod tests {
     use std::fs::{self, File};
     use std::os::unix::fs::{MetadataExt, symlink};
 
-    /// Goal: whatever has the name of a file of ours is neither written to nor waited for.
+    /// Goal: another file under the name of a file of ours is neither written to nor waited for.
     #[test]
     fn what_has_taken_a_name_is_left_alone() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,6 +1,6 @@
 //! Polls a future on the calling thread, which sleeps until it is woken for it.
 //!
-//! A thread has one token for all that park it: channels, scopes, and whatever else the polled code waits for take it as their
+//! A thread has one token for all that park it: channels, scopes, and everything else that the polled code waits for take it as their
 //! own. So a wake has a flag, too, and the token only ends a sleep.
 //!
 //! Rules:

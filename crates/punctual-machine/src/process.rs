@@ -46,7 +46,7 @@ impl ProcessIdentity {
     }
 }
 
-/// The number of who traces a thread, in its status in `/proc`: a debugger, or a program that traces its system calls.
+/// The number of the tracer of a thread, in its status in `/proc`: a debugger, or a program that traces its system calls.
 pub fn tracer_in(status: &[u8]) -> Option<u32> {
     let text = String::from_utf8_lossy(status);
     let number = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;

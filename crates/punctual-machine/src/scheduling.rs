@@ -89,8 +89,8 @@ fn attributes_of(thread: u32) -> Option<Attributes> {
 pub const SLICE_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(100);
 
-/// Sets how long the calling thread, of the ordinary class, wants to run at once (Linux 6.12): who asks for a shorter slice than its
-/// neighbours gets the CPU sooner, and has it for less long. Its nice value stays. No privilege is needed.
+/// Sets how long the calling thread, of the ordinary class, wants to run at once (Linux 6.12). A thread that asks for a shorter slice
+/// than its neighbours gets the CPU sooner, and has it for less long. Its nice value stays. No privilege is needed.
 pub fn set_slice(slice: Duration) -> Result<(), SystemError> {
     let refused = |source: io::Error| SystemError::new("set slice", format!("{slice:?}"), source);
     if !SLICE_RANGE.contains(&slice) {

@@ -166,7 +166,7 @@ extern "C" fn note_continuation(_signal: libc::c_int) {
     CONTINUATIONS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// From now on every SIGCONT is counted, and with it the ends of stops: whoever stops a process must continue it.
+/// From now on every SIGCONT is counted, and with it the ends of stops: the program that stops a process must continue it.
 pub fn count_continuations() -> Result<(), SystemError> {
     // SAFETY: `sigaction` is plain data for which all zeroes is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -232,8 +232,8 @@ mod tests {
         std::thread::sleep(Duration::from_secs(60));
     }
 
-    /// Goal: who is interrupted by a terminal and then by a service manager ends, as one that is told the same twice, or whose terminal
-    /// goes away.
+    /// Goal: a process that is interrupted by a terminal and then by a service manager ends. So does one that is told the same twice,
+    /// or whose terminal goes away.
     #[test]
     fn the_second_interrupt_ends_whichever_it_is() {
         if std::env::var_os(CHILD).is_some() {
@@ -255,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Goal: who is to outlive its terminal (`nohup`) is not interrupted by a hangup, neither before nor after another signal.
+    /// Goal: a process that is to outlive its terminal (`nohup`) is not interrupted by a hangup, neither before nor after another
+    /// signal.
     #[test]
     fn a_hangup_that_is_ignored_stays_so() {
         if std::env::var_os(CHILD).is_some() {

@@ -1,4 +1,4 @@
-//! For tests: what could not be tried here is said where the log of CI has it.
+//! For tests: cases that could not be tried here are reported where the log of CI has them.
 
 use std::fmt;
 use std::io::Write;

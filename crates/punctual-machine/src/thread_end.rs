@@ -1,4 +1,4 @@
-//! Work for when a thread has ended all else: behind the destructors of its thread-local values, whatever language they are of.
+//! Work for when a thread has ended all else: behind the destructors of its thread-local values, of any language.
 //!
 //! Those run in an order of their own, and one of them may use what an earlier one has given up. The system runs the destructors of
 //! keys behind them, and again for a key that one of those sets, a few times.
@@ -20,10 +20,10 @@ impl ThreadEnd {
         Self { work, key: OnceLock::new() }
     }
 
-    /// Asks for it, for the calling thread; whether it will be done. Once it is done, it may be asked for again.
+    /// Asks for it, for the calling thread; true if it will be done. Once it is done, it may be asked for again.
     pub fn note(&'static self) -> bool {
         let Some(key) = *self.key.get_or_init(make_key) else { return false };
-        // SAFETY: the key is one of the system's, never deleted; what it keeps is a reference to a value that stays.
+        // SAFETY: the key is one of the system's, never deleted; its value is a reference to a value that stays.
         unsafe { libc::pthread_setspecific(key, std::ptr::from_ref(self).cast()) == 0 }
     }
 }

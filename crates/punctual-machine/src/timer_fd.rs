@@ -1,4 +1,4 @@
-//! An instant that wakes whoever waits for a descriptor.
+//! An instant that wakes any thread that waits for a descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -25,13 +25,13 @@ impl TimerFd {
         created.map(Self).map_err(|error| SystemError::new("create", "timerfd", error))
     }
 
-    /// It can be read from so long on, and not before, whatever it was set to.
+    /// It can be read from so long on, and not before, regardless of its earlier setting.
     pub fn set(&self, left: Duration) {
         // Zero would mean never.
         self.set_to(timespec(left.max(Duration::from_nanos(1))));
     }
 
-    /// It cannot be read from, whatever it was set to.
+    /// It cannot be read from, regardless of its earlier setting.
     pub fn clear(&self) {
         self.set_to(NEVER);
     }

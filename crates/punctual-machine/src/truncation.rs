@@ -1,10 +1,10 @@
 //! A peer that truncates a file that we map does not end us.
 //!
-//! Touching a page of a mapping that no longer lies in its file raises SIGBUS, and files of a tmpfs, unlike memfds, cannot be
-//! sealed against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by
-//! private zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory
-//! no longer changes. libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to who handled it before.
-//! A thread that has closed the signal would be killed all the same: who maps a file opens it for itself.
+//! Touching a page of a mapping that no longer lies in its file raises SIGBUS, and files of a tmpfs, unlike memfds, cannot be sealed
+//! against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by private
+//! zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory no longer changes.
+//! libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to its earlier handler. A
+//! thread that has closed the signal would be killed all the same: a thread that maps a file opens it for itself.
 //!
 //! Rules, cited by the SAFETY comments:
 //! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.
@@ -153,7 +153,7 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::
         // SAFETY: the default action is in force when this returns, and the access happens once more.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     } else if before.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: the address was given to the kernel as a handler of this type, by whoever set SA_SIGINFO with it.
+        // SAFETY: the address was given to the kernel as a handler of this type, by the code that set SA_SIGINFO with it.
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut core::ffi::c_void) =
             unsafe { core::mem::transmute(before.sa_sigaction) };
         handler(signal, info, context);

@@ -72,7 +72,7 @@ pub struct Evidence {
 pub struct Window {
     /// Evidence about it.
     pub evidence: Evidence,
-    /// When it began and ended, nanoseconds of a clock that whoever keeps it knows.
+    /// Its beginning and end, nanoseconds of a clock that the keeper of the window knows.
     pub span: (u64, u64),
 }
 

@@ -44,7 +44,7 @@ impl Quotas {
         quotas
     }
 
-    /// Looks for limits that were set since, above the thread's group too; whether there are more.
+    /// Looks for limits that were set since, above the thread's group too; true if there are more.
     pub fn look_anew(&mut self) -> bool {
         let (mut found, before) = (Vec::new(), self.stats.len());
         self.unlimited.retain(|level| {
@@ -222,7 +222,7 @@ impl Steal {
         parse_steal(std::str::from_utf8(&self.text[..size]).ok()?, cpu).map(|ticks| ticks * TICK_NS)
     }
 
-    /// The lines of all CPUs, in one reading; how long they are. The room for them grows once, to what they take here.
+    /// The lines of all CPUs, in one reading; returns their length. The room for them grows once, to what they take here.
     fn read(&mut self) -> Option<usize> {
         let stat = self.stat.as_ref()?;
         loop {
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(certain_steal_ns(TICK_NS, 6 * TICK_NS), 4 * TICK_NS);
     }
 
-    /// Goal: a quota that is set later is found, at whatever level, and only what it takes from then on counts.
+    /// Goal: a quota that is set later is found, at any level, and only the time that it takes from then on counts.
     #[test]
     fn a_quota_that_is_set_later_is_found() {
         let mount = std::env::temp_dir().join(format!("punctual-quota-{}", std::process::id()));

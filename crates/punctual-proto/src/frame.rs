@@ -234,7 +234,7 @@ impl Template {
         Self { header, words }
     }
 
-    /// Reads a header that is like this one; `None` if it is not, whatever else it is.
+    /// Reads a header that is like this one; `None` if it is not.
     #[inline]
     pub fn read(&self, bytes: &[u8; HEADER_SIZE]) -> Option<Header> {
         let words: [u64; HEADER_WORDS] = read_words(bytes);

@@ -33,7 +33,7 @@ pub const FRAGMENT_WINDOW: usize = 1024;
 /// Bytes of a message that are sent before its receiver has said what it has room for; it has more.
 pub const FRAGMENT_ROOM_FIRST: u32 = 128 << 10;
 
-/// Bytes of a message that may be under way whatever is lost.
+/// Bytes of a message that may be under way regardless of losses.
 pub const FRAGMENT_ROOM_MIN: u32 = 32 << 10;
 const _: () = assert!(FRAGMENT_ROOM_MIN <= FRAGMENT_ROOM_FIRST);
 
@@ -42,7 +42,7 @@ const _: () = assert!(FRAGMENT_ROOM_MIN <= FRAGMENT_ROOM_FIRST);
 pub const QUESTION_EVERY_MIN: Nanos = Nanos::from_millis(2);
 /// See [`QUESTION_EVERY_MIN`].
 pub const QUESTION_EVERY_MAX: Nanos = Nanos::from_millis(64);
-/// So long at most an answer is awaited where everything was sent: whoever has it may have gone.
+/// So long at most an answer is awaited where everything was sent: the receiver that has it may have gone.
 pub const SILENCE_MAX: Nanos = Nanos::from_millis(10_000);
 const _: () =
     assert!(QUESTION_EVERY_MAX.0 < ASSEMBLY_AGE.0 / 8, "a message whose sender asks is not given up");

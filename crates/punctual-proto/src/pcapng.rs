@@ -482,7 +482,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: what is written is what is read.
+        /// Goal: blocks are read as they were written.
         #[test]
         fn blocks_read_back(
             frame in proptest::collection::vec(any::<u8>(), 0..200),

@@ -57,7 +57,8 @@ mod tests {
     use super::*;
     use crate::{Stream, Verdict};
 
-    /// Goal: who was away for long finds what was queued before the gap and what came after it, and takes both.
+    /// Goal: a reader that was away for long finds messages that were queued before the gap and messages that came after it, and takes
+    /// both.
     #[test]
     fn what_was_queued_before_and_after_an_absence_is_new() {
         let mut recency = Recency::new(0);

@@ -1,4 +1,4 @@
-//! One stream of sequence numbers: what is new, late, duplicate, missing, lost.
+//! One stream of sequence numbers: new, late, duplicate, missing and lost ones.
 //!
 //! Every number ends in exactly one place: it arrived, or it is lost. A number is lost when it leaves the reorder window
 //! without having arrived; until then it is missing and may still come.
@@ -65,7 +65,7 @@ enum Beginning {
     Known,
     /// Its first number is at most this: an earlier one begins it, a later one shows a loss.
     NoLater,
-    /// Nothing: what is heard first begins it.
+    /// Nothing: the first number that is heard begins it.
     Unknown,
 }
 
@@ -104,13 +104,13 @@ impl Stream {
         Self { beginning: Beginning::NoLater, ..Self::starting_at(next, moment) }
     }
 
-    /// A stream of which nothing is known: what is heard first begins it.
+    /// A stream of which nothing is known: the first number that is heard begins it.
     pub fn unheard(moment: Moment) -> Self {
         Self { beginning: Beginning::Unknown, lap_unknown: true, ..Self::starting_at(0, moment) }
     }
 
-    /// A stream of which is known only that `next` has not been sent yet: what was sent just before may be on its way to
-    /// us, or may never have been for us. It is taken if it comes, and not missed if it does not.
+    /// A stream of which is known only that `next` has not been sent yet. A message sent just before may be on its way to us, or may
+    /// never have been for us. It is taken if it comes, and not missed if it does not.
     fn joined_at(next: u64, moment: Moment) -> Self {
         Self { missing: WINDOW, ..Self::starting_at(next, moment) }
     }
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!((stream.accept(103, NOW), stream.handle_end(104, NOW)), (new(3, 0), 3));
     }
 
-    /// Goal: who began in the middle of a lap that it could not know misses nothing when it learns which.
+    /// Goal: a receiver that began in the middle of a lap that it could not know misses nothing when it learns which.
     #[test]
     fn the_lap_of_a_stream_is_learned_without_a_loss() {
         let lap = 5 << 32;
@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is old stays old, however long nothing came, if it is within the window, or if so much cannot have passed.
+    /// Goal: an old number stays old, after a silence of any length, if it is within the window, or if so much cannot have passed.
     #[test]
     fn a_silence_makes_nothing_new_that_cannot_be() {
         let mut stream = starting_at(1_000);

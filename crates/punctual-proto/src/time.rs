@@ -1,4 +1,4 @@
-//! Time as an argument: a reading of whatever clock the caller has.
+//! Time as an argument: a reading of any clock that the caller has.
 
 use core::ops::Sub;
 
@@ -33,7 +33,7 @@ impl Nanos {
     }
 }
 
-/// From one reading to another, with its sign; what does not fit is the nearest that does.
+/// From one reading to another, with its sign; a distance that does not fit becomes the nearest that does.
 impl Sub for Nanos {
     type Output = i64;
 

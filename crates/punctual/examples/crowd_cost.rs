@@ -81,7 +81,7 @@ fn micros_since(before: Instant) -> f64 {
     before.elapsed().as_nanos() as f64 / 1e3
 }
 
-/// Until whoever started it closes its standard input.
+/// Until the process that started it closes its standard input.
 fn stay() -> Result<(), Failure> {
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -1,4 +1,4 @@
-//! A communicator in an event loop of one's own, beside standard input: what is typed goes to `pong`, answers are shown.
+//! A communicator in an event loop of one's own, beside standard input: typed text goes to `pong`, answers are shown.
 
 use std::fs::File;
 use std::io::{Read, Write, stdin, stdout};
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut communicator = Node::open(&bus, "event-loop")?.bind(1)?;
     let mut typed = File::from(stdin().as_fd().try_clone_to_owned()?);
     loop {
-        // Receive until nothing is there, arm, sleep: what comes in between makes `arm` say no.
+        // Receive until nothing is there, arm, sleep: messages that come in between make `arm` say no.
         while let Ok(message) = communicator.try_receive() {
             stdout().write_all(message.payload)?;
         }

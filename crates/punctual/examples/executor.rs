@@ -121,7 +121,7 @@ impl Loop {
         }
     }
 
-    /// Waits until somebody wakes the future. mio reports edges: each is noted, whoever waits for it.
+    /// mio reports edges: each is noted, regardless of who waits for it.
     fn wait_woken(&mut self, events: &mut Events) -> io::Result<()> {
         loop {
             match self.poll.poll(events, None) {

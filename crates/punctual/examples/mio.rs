@@ -1,4 +1,4 @@
-//! A communicator in mio's event loop, beside a UDP socket: what comes by either is shown. `ping` may send to it at port 7400.
+//! A communicator in mio's event loop, beside a UDP socket: messages that come by either are shown. `ping` may send to it at port 7400.
 //!
 //! mio is edge-triggered: everything is read until nothing is there, and the communicator is armed before the loop sleeps.
 

@@ -1,4 +1,4 @@
-//! Answers whatever arrives at port 7400 with the same bytes.
+//! Answers every message that arrives at port 7400 with the same bytes.
 
 use punctual::{Bus, Node, Target};
 

@@ -1,4 +1,4 @@
-//! Publishes a speed to whoever is interested, or shows it: `speed publish`, `speed show MILLISECONDS`.
+//! Publishes a speed to all interested subscribers, or shows it: `speed publish`, `speed show MILLISECONDS`.
 
 use std::time::{Duration, Instant};
 

@@ -6,17 +6,17 @@
 //! all. This is the ski-rental problem with the last waits as the forecast: it costs at most twice what it would cost to know
 //! better.
 //!
-//! Two things the lengths of waits do not tell. Where sender and receiver share a processor no spin ever finds anything, as
-//! the sender does not run meanwhile. Where somebody else wants the processor, who spins is the one who uses it up, and loses
-//! it for milliseconds; who sleeps is let in at once. Both are noticed by their effects, and end spinning for a while that
-//! doubles each time.
+//! Two things the lengths of waits do not tell. Where sender and receiver share a processor no spin ever finds anything, as the sender
+//! does not run meanwhile. Where somebody else wants the processor, a spinning thread is the one that uses it up, and loses it for
+//! milliseconds; a sleeping thread is let in at once. Both are noticed by their effects, and end spinning for a while that doubles each
+//! time.
 
 use punctual_machine::sleep_cost::SleepCost;
 
 /// Waits that are remembered.
 const MEMORY: usize = 16;
 
-/// No wait is taken to be shorter, nanoseconds: what remains of one that was slept through may be nothing.
+/// No wait is taken to be shorter, nanoseconds: the rest of one that was slept through may be nothing.
 const WAIT_NS_MIN: u64 = 1_000;
 
 /// Spin longer than the waits were by a quarter: they are never alike.
@@ -121,7 +121,7 @@ impl AdaptiveSpin {
         if self.pause > 0 { 0 } else { self.spin_ns }
     }
 
-    /// A wait is over: how long it was from its beginning, asleep or not, and how it was spun for.
+    /// A wait is over: its length from its beginning, asleep or not, and the way of spinning for it.
     #[inline]
     pub fn note(&mut self, wait_ns: u64, spun: Spun) {
         // Two that answer each other both look slow while both sleep: how long would it have been for who spins?
@@ -208,7 +208,7 @@ mod tests {
     const DELAY_NS: u32 = 20_000;
     const COST: SleepCost = SleepCost { cpu_ns: COST_NS - DELAY_NS, delay_ns: DELAY_NS };
 
-    /// Waits of this length for who is awake, where spinning sees their ends. Returns how many were spun for.
+    /// Waits of this length for a thread that is awake, where spinning sees their ends. Returns how many were spun for.
     fn pass(spin: &mut AdaptiveSpin, waits_ns: impl IntoIterator<Item = u64>) -> usize {
         let mut spun = 0;
         for wait in waits_ns {
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Goal: a fixed time is that, whatever was learnt, and never less than what a sleep costs.
+    /// Goal: a fixed time is that, regardless of what was learnt, and never less than the cost of a sleep.
     #[test]
     fn a_fixed_time_stays() {
         for (least, expected) in [(0, COST_NS), (COST_NS / 2, COST_NS), (250_000, 250_000)] {
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Goal: who loses the processor when he spins sleeps instead, ever longer while it goes on, and not for ever.
+    /// Goal: a thread that loses the processor when it spins sleeps instead, ever longer while it goes on, and not for ever.
     #[test]
     fn who_loses_the_processor_sleeps_instead() {
         let mut spin = AdaptiveSpin::new(COST);
@@ -338,8 +338,8 @@ mod tests {
         assert!(pass(&mut spin, std::iter::repeat_n(500, waits)) > 0, "forgotten");
     }
 
-    /// Goal: who loses the processor once in a while, as to an interrupt or the hypervisor, spins on. Found waits between add up to
-    /// more than a neighbour would leave.
+    /// Goal: a thread that loses the processor once in a while, as to an interrupt or the hypervisor, spins on. Found waits between add
+    /// up to more than a neighbour would leave.
     #[test]
     fn a_lone_loss_of_the_processor_ends_no_spinning() {
         let mut spin = AdaptiveSpin::fixed(COST, 250_000);

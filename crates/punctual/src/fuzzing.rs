@@ -18,7 +18,7 @@ use crate::{Communicator, Monitor, Node, SendError, Wake};
 
 pub use crate::ledger::fuzzing::any_page;
 
-/// Most messages taken after each input: what one frame or one lap of a ring can come to.
+/// Most messages taken after each input: the most that one frame or one lap of a ring can yield.
 const MESSAGES_MAX: usize = 256;
 
 fn node_over(engine: Engine, incarnation: u16, seals: Option<&Seals>) -> (Node, Communicator) {

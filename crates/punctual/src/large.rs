@@ -1,4 +1,4 @@
-//! Messages larger than a frame: what a node has for them, and how a receiver puts them together.
+//! Messages larger than a frame: a node's state for them, and their reassembly by a receiver.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -250,7 +250,8 @@ mod tests {
         absence.end(now)
     }
 
-    /// Goal: who was away, as all of its process may have been, gives nothing up before others had time to bring what had come.
+    /// Goal: a receiver that was away, perhaps with all of its process, gives nothing up too early. Others first have time to bring
+    /// what had come.
     #[test]
     fn who_was_away_catches_up_first() {
         let (mut absence, mut now) = (Absence::default(), Nanos(3 * ASSEMBLY_AGE.0));
@@ -268,7 +269,7 @@ mod tests {
         assert!(look(&mut absence, now.plus(CATCHING_UP)));
     }
 
-    /// Goal: who looks once in a long while gives up what is missing at the second look.
+    /// Goal: a receiver that looks once in a long while gives up missing parts at the second look.
     #[test]
     fn who_looks_seldom_gives_up_as_well() {
         let mut absence = Absence::default();

@@ -33,7 +33,7 @@ const COUNTERS_MAX: usize = 64;
 /// Looks at a page that is never found between two closings, before it is read as it stands: its maker may have died over one.
 const LOOKS_MAX: u32 = 100;
 
-/// Time between two of these looks: whoever closes a row may have to wait for its processor.
+/// Time between two of these looks: a thread that closes a row may have to wait for its processor.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
@@ -86,7 +86,7 @@ const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 ///
 /// Two sums hold whenever nothing is on its way:
 /// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
-/// - for each peer: what it sent to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`]). In memory nothing arrives
+/// - for each peer: its frames to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`]). In memory nothing arrives
 ///   before a communicator has read it: there what is waiting or unread is missing from that sum.
 ///
 /// C has it as it lies here.
@@ -171,7 +171,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Frames that were sent to this node and never arrived, whatever the cause.
+    /// Frames that were sent to this node and never arrived, for any cause.
     pub fn lost(&self) -> u64 {
         sum([
             self.lost_overrun,
@@ -183,7 +183,7 @@ impl Ledger {
         ])
     }
 
-    /// Frames that were not believed because of their seal, or for want of one, whatever the cause.
+    /// Frames that were not believed because of their seal, or for want of one, for any cause.
     pub fn disbelieved(&self) -> u64 {
         sum([
             self.seal_missing,
@@ -255,7 +255,7 @@ impl fmt::Display for Ledger {
     }
 }
 
-/// A page belongs to whoever wrote it: sums of what it says must not overflow.
+/// A page belongs to its writer: sums of its values must not overflow.
 fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
@@ -388,7 +388,7 @@ impl Page {
     }
 }
 
-/// A page as whoever may read it sees it.
+/// A page as seen by any process that may read it.
 #[derive(Clone, Copy, Debug)]
 struct View<'a>(&'a [Counter]);
 
@@ -503,7 +503,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
+        /// Goal: a page with any content is refused or read: no panic, no character that moves a cursor.
         #[test]
         fn any_page_is_refused_or_read(words in proptest::collection::vec(any::<u64>(), 64), likely: bool) {
             let all: Vec<Counter> = (0..PAGE_SIZE / 8).map(|_| Counter::default()).collect();
@@ -526,8 +526,8 @@ mod tests {
         }
     }
 
-    /// Goal: no count falls while communicators close, for whoever reads: of this process, and of another. Method: of all rows the one
-    /// that is read last closes again and again.
+    /// Goal: no count falls while communicators close, for readers of this process and of another. Method: of all rows the one that is
+    /// read last closes again and again.
     #[test]
     fn no_count_falls_while_rows_close() {
         let owner = PageOwner {

@@ -14,15 +14,15 @@ use crate::publication::{Overrun, StreamHead, StreamMessage, Subscription};
 /// Polls between two looks at what else is due, while every poll finds something.
 const POLLS_PER_LOOK: u32 = 64;
 
-/// Reads what is said on a bus, whomever it is for. `punctual record` writes it down.
+/// Reads what is said on a bus, regardless of the receiver. `punctual record` writes it down.
 ///
-/// In memory that is every message of every publication, also between two other nodes. No writer waits for a monitor, rings it,
-/// or takes it for a reader: whoever sends spends nothing on it. So it looks by itself, now and then, and what was written over
-/// before it looked is counted ([`Observed::lost_before`], and [`crate::Ledger::lost_overrun`] of its node). A publication that
-/// closes is kept for it until it has found that, as for its readers.
+/// In memory that is every message of every publication, also between two other nodes. No writer waits for a monitor, rings it, or
+/// takes it for a reader: senders spend nothing on it. So it looks by itself, now and then, and what was written over before it looked
+/// is counted ([`Observed::lost_before`], and [`crate::Ledger::lost_overrun`] of its node). A publication that closes is kept for it
+/// until it has found that, as for its readers.
 ///
-/// On UDP and Ethernet it is what arrives at its node: what is for everybody, and for this node. Messages that other nodes send to each
-/// other alone never come here.
+/// On UDP and Ethernet it is what arrives at its node: messages for everybody, and for this node. Messages that other nodes send to
+/// each other alone never come here.
 ///
 /// ```
 /// use std::time::Duration;

@@ -16,8 +16,8 @@ use punctual_machine::process::{Maker, ProcessIdentity, random, user};
 use punctual_proto::Nanos;
 use punctual_proto::limits::NAME_SIZE_MAX;
 
-/// Pages of which who makes one asks whether their maker lives. Each costs opening a file; on a host with more, the others
-/// are for those who make pages later: who makes one leaves one behind at most.
+/// Pages of which who makes one asks whether their maker lives. Each costs opening a file. On a host with more, the others are for
+/// those who make pages later: each maker leaves one behind at most.
 const SWEPT_MAX: usize = 8;
 
 /// Number of times that the folder may vanish under a process that enters it: the last one out removes it.
@@ -38,7 +38,7 @@ pub(crate) enum PageKind {
 }
 
 impl PageKind {
-    /// Its first two words: what it is, and in which version.
+    /// Its first two words: its kind, and its version.
     pub(crate) const fn words(self) -> [u64; 2] {
         match self {
             Self::Node => [u64::from_le_bytes(*b"PUNCOUNT"), 2],

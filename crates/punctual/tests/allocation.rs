@@ -45,8 +45,8 @@ fn send_rounds(sender: &mut Communicator, rounds: u32, dice: &mut Dice) {
     }
 }
 
-/// Messages until both nodes know each other. Then nothing for a while: whoever waits sleeps, finds the other node's
-/// eventfd in its post box, and keeps it. That allocates, once for each peer, and whenever it first sleeps.
+/// Messages until both nodes know each other. Then nothing for a while: a waiting thread sleeps, finds the other node's eventfd in its
+/// post box, and keeps it. That allocates, once for each peer, and whenever it first sleeps.
 fn warm_up(receiver: &mut Communicator) {
     receive_rounds(receiver, 20);
     assert!(receiver.receive_timeout(Duration::from_millis(10)).is_err());

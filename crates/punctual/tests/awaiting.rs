@@ -179,7 +179,7 @@ fn a_wait_given_up_anywhere_loses_nothing() {
     });
 }
 
-/// A member that is alone with another one: what that one broadcasts, and its end.
+/// A member that is alone with another one: broadcasts `count` numbers to it, and ends when it has gone.
 fn broadcast_numbers(mut group: Group, count: u64) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let (mut sent, mut were_two, mut dice) = (0, false, Dice(3));
@@ -206,7 +206,7 @@ fn two_members(here: &Node, there: &Node) -> (Group, Group) {
     (Group::join(here, &options).unwrap(), awaited)
 }
 
-/// Goal: what a group delivers can be awaited on every host: everything, in order, and the end. Waits are given up now and then.
+/// Goal: the deliveries of a group can be awaited on every host: everything, in order, and the end. Waits are given up now and then.
 #[test]
 fn deliveries_are_awaited() {
     const COUNT: u64 = 300;
@@ -347,7 +347,7 @@ fn participants_serve_as_tasks() {
     });
 }
 
-/// Goal: who awaits news of nodes is told of those that join and leave.
+/// Goal: a task that awaits news of nodes is told of those that join and leave.
 #[test]
 fn news_of_nodes_are_awaited() {
     let _alive = watchdog(LIMIT_S);
@@ -413,7 +413,7 @@ impl<F: Future> Future for Polls<F> {
     }
 }
 
-/// Goal: what waits costs nothing. Method: its polls, and the processor time of the thread that polls beside that of one that looks
+/// Goal: a waiting task costs nothing. Method: its polls, and the processor time of the thread that polls beside that of one that looks
 /// all the time, over the same stretch.
 #[test]
 fn who_waits_costs_nothing() {

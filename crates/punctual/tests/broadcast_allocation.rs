@@ -20,7 +20,7 @@ fn member(place: usize) -> Member {
     Member::new(options, 11 + place as u64, Nanos(0)).expect("good options")
 }
 
-/// One step of all members: whatever they say is heard at once, but for one of eleven messages. Says what was delivered.
+/// One step of all members: everything they say is heard at once, but for one of eleven messages. Says what was delivered.
 fn step(members: &mut [Member], now: Nanos, buffer: &mut [u8], said: &mut u64) -> usize {
     let mut delivered = 0;
     for source in 0..SIZE {

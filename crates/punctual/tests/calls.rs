@@ -16,7 +16,7 @@ const REST: u64 = MESSAGES / 4;
 /// Calls of this thread to send so many messages, and to receive them, one after the other.
 fn cost(sender: &mut Communicator, target: Target, receiver: &mut Communicator) -> Option<[u64; 2]> {
     let mut cost = [0; 2];
-    // First whatever is done once: what is heard of the other tells its address.
+    // First everything that is done once: a message from the other tells its address.
     for number in 0..MESSAGES + 100 {
         let began = calls::of_this_thread()?;
         sender.send_timeout(target, &number.to_le_bytes(), PATIENCE).unwrap();
@@ -75,8 +75,8 @@ fn the_busy_socket_of_two_is_read_first() {
     }
 }
 
-/// Goal: what is queued for one flush is one call for the sender, and one for the receiver, by UDP and by multicast; it arrives whole
-/// and in order, whatever the sizes.
+/// Goal: messages queued for one flush are one call for the sender, and one for the receiver, by UDP and by multicast. They arrive
+/// whole and in order, regardless of their sizes.
 #[test]
 fn a_run_costs_one_call_at_either_end() {
     const RUN: u64 = 16;

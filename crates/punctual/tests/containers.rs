@@ -65,7 +65,7 @@ fn held(name: &str) -> Bus {
     })
 }
 
-/// Not a test of its own: what another process does.
+/// Not a test of its own: the work of another process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };
@@ -157,7 +157,7 @@ fn may(way: &[&str]) -> bool {
     may
 }
 
-/// Goal: a node here and one there talk, whoever comes first; and when one is killed, the other notices and is not held back.
+/// Goal: a node here and one there talk, in either order of arrival. When one is killed, the other notices and is not held back.
 fn check(program: &Path, here: &[&str], there: &[&str]) {
     if !may(here) || !may(there) {
         return;
@@ -259,7 +259,7 @@ fn be_refused(directory: &str) {
     assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0, "nothing is left");
 }
 
-/// Goal: who begins to read where the memory file system is full is told so, and reads once there is room.
+/// Goal: a reader that begins where the memory file system is full is told so, and reads once there is room.
 #[test]
 fn who_begins_to_read_on_a_full_file_system_is_told() {
     let _alive = watchdog(120);

@@ -31,7 +31,7 @@ fn crowded(name: &str) -> Bus {
     Bus::Shared(SharedOptions { ring_size: 1 << 16, ..SharedOptions::new(name) })
 }
 
-/// Not a test of its own: what another process does.
+/// Not a test of its own: the work of another process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };
@@ -254,7 +254,8 @@ fn one_node_too_many_is_refused() {
     assert_eq!(first.receive_timeout(PATIENCE).unwrap().payload, b"here");
 }
 
-/// Goal: who rarely speaks is heard beside one that has always more to say, though who spoke last is looked at again in between.
+/// Goal: a node that rarely speaks is heard beside one that has always more to say, though the last speaker is looked at again in
+/// between.
 #[test]
 fn a_flood_starves_nobody() {
     const QUIET: usize = 20;

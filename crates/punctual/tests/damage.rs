@@ -173,9 +173,9 @@ fn judge(case: Case, counts: [Damaged; 2], [here, there]: [&Node; 2], seen: &Has
     assert_eq!(ledger.bad_frames, shown, "{case:?}: {counts:?}; {ledger}");
 }
 
-/// Goal: what a seeded program in the kernel loses, and every bit that it flips in frames of any kind, is counted, to the frame; nothing
-/// damaged is delivered, whether the kernel's checksum is in the way or ours is the only one.
-/// Method: two hosts on a veth pair; the program's own counts against the receiver's ledger.
+/// Goal: every loss by a seeded program in the kernel, and every bit that it flips in frames of any kind, is counted, to the frame.
+/// Nothing damaged is delivered, whether the kernel's checksum is in the way or ours is the only one. Method: two hosts on a veth pair;
+/// the program's own counts against the receiver's ledger.
 #[test]
 fn what_the_kernel_damages_is_counted_and_not_believed() {
     let _alive = watchdog(120);

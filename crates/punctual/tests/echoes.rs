@@ -71,8 +71,8 @@ fn talk_alone(run: u64, timestamps: bool) {
     assert_eq!((ledger.arrived, ledger.buffer_drops, ledger.bad_frames), (1, 0, 0), "{ledger}");
 }
 
-/// Goal: what a full buffer costs is counted, though the kernel counts a node's own messages the same way. Method: both talk,
-/// and nobody reads for a while.
+/// Goal: losses by a full buffer are counted, though the kernel counts a node's own messages the same way. Method: both talk, and
+/// nobody reads for a while.
 #[test]
 fn what_a_full_buffer_drops_is_told_from_ones_own() {
     let _alive = watchdog(60);

@@ -254,7 +254,7 @@ fn many_messages_are_shown_in_turn() {
     });
 }
 
-/// Goal: who was shown as many as it asked for is shown no more, wherever more lies: in the socket or in its inbox.
+/// Goal: a reader that was shown as many as it asked for is shown no more, wherever more lies: in the socket or in its inbox.
 #[test]
 fn no_more_are_shown_than_were_asked_for() {
     let _alive = watchdog(60);
@@ -289,7 +289,8 @@ fn no_more_are_shown_than_were_asked_for() {
     });
 }
 
-/// Goal: what is shown messages by a node's engine, and would wait for that same engine, is told so in words; afterwards all goes on.
+/// Goal: a reader that is shown messages by a node's engine, and would wait for that same engine, is told so in words. Afterwards all
+/// goes on.
 #[test]
 fn a_reader_that_asks_its_own_node_is_told() {
     let _alive = watchdog(60);

@@ -6,7 +6,7 @@ use common::{PATIENCE, itself, on_ethernet, open_both, watchdog};
 use punctual::Target;
 use punctual_machine::namespace::set_mtu;
 
-/// Goal: a message that is refused costs itself alone: what was queued behind it arrives, though its sender does nothing more. Method:
+/// Goal: a message that is refused costs itself alone: messages queued behind it arrive, though their sender does nothing more. Method:
 /// the MTU shrinks below the first of ten.
 #[test]
 fn a_refused_message_holds_up_no_other() {

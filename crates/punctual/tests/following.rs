@@ -74,7 +74,7 @@ struct Street {
     leaders: Vec<GroupLeader>,
     member: GroupMember,
     changes: Vec<GroupChange>,
-    /// Values taken, by the group of who published them.
+    /// Values taken, by the group of their publisher.
     taken: Arc<[Counter; 3]>,
 }
 
@@ -98,8 +98,8 @@ impl Street {
     }
 }
 
-/// Goal: a vehicle that is tied to its membership once is served by whoever publishes in its group, in each that it comes to,
-/// and by nobody else; those whom it left stop at once. Between processes, over shared memory and UDP.
+/// Goal: a vehicle that is tied to its membership once is served by all publishers in its group, and by nobody else. That holds in each
+/// group that it comes to; publishers that it left stop at once. Between processes, over shared memory and UDP.
 #[test]
 fn interests_follow_a_vehicle_through_its_groups() {
     const ROUNDS_MAX: usize = 8;

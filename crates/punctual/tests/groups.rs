@@ -163,8 +163,8 @@ fn members_come_back_to_a_leader_that_starts_again() {
     }
 }
 
-/// Goal: vehicles of one cell share a group and hear each other in it; who moves on speaks in the next cell's group, and what
-/// it still seals with the old key is not believed there any more.
+/// Goal: vehicles of one cell share a group and hear each other in it. A vehicle that moves on speaks in the next cell's group. In the
+/// old group nothing that it still seals with the old key is believed any more.
 #[test]
 fn vehicles_follow_their_cells() {
     let _alive = watchdog(60);
@@ -236,7 +236,7 @@ fn who_leads_one_group_may_join_another() {
     }
 }
 
-/// Goal: who is put out hears nothing more of the group, and is not heard in it.
+/// Goal: a member that is put out hears nothing more of the group, and is not heard in it.
 #[test]
 fn who_is_put_out_is_not_heard() {
     let _alive = watchdog(60);
@@ -309,7 +309,8 @@ fn who_goes_on_in_haste_has_said_goodbye() {
     });
 }
 
-/// Goal: who is dropped has left: its node seals as before, those who follow it know, and its leader does not wait for the lease.
+/// Goal: a member that is dropped has left. Its node seals as before, those who follow it know, and its leader does not wait for the
+/// lease.
 #[test]
 fn who_is_dropped_has_left() {
     let _alive = watchdog(60);
@@ -365,7 +366,8 @@ fn a_panic_costs_a_leader_no_key() {
     assert!(keys.ids().iter().any(|id| id.group == 5), "{keys:?}");
 }
 
-/// Goal: who has no room for the group's key is not in, and says so; when there is room it is, also where the key changes then.
+/// Goal: a member that has no room for the group's key is not in, and says so. When there is room it is in, also where the key changes
+/// then.
 #[test]
 fn who_has_no_room_for_the_key_is_not_in() {
     let _alive = watchdog(60);

@@ -1,4 +1,4 @@
-//! Bytes from whoever means harm: no panic, nothing believed that was not sent, nobody else disturbed.
+//! Bytes from an attacker: no panic, nothing believed that was not sent, nobody else disturbed.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn file_of(bus: &str, node: &Node, ending: &str) -> PathBuf {
     files.into_iter().find(is_its).unwrap()
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };
@@ -138,7 +138,7 @@ fn subscribe_while_the_name_is_taken(take: impl FnOnce(&Path)) {
     let _all_tidied = std::fs::remove_dir_all(folder);
 }
 
-/// Goal: who may write to the folder of a group's bus makes nobody write to files of his own, nor wait for ever.
+/// Goal: an attacker that may write to the folder of a group's bus makes nobody else write to files of his own, nor wait for ever.
 #[test]
 fn who_takes_a_name_away_makes_nobody_write_elsewhere() {
     let _alive = watchdog(60);
@@ -162,8 +162,8 @@ fn claim(bus: &str, thief: &Node, id: &str) {
     words[0].publish(u64::from_str_radix(id, 16).unwrap());
 }
 
-/// Goal: who puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true one.
-/// Method: there are two such, so that one of them is looked at before the honest one in whichever order a folder lists them.
+/// Goal: a node that puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true
+/// one. Method: there are two such, so that one of them is looked at before the honest one in whichever order a folder lists them.
 #[test]
 fn who_claims_anothers_ring_keeps_nobody_from_it() {
     let _alive = watchdog(60);
@@ -185,7 +185,8 @@ fn who_claims_anothers_ring_keeps_nobody_from_it() {
     let _all_tidied = std::fs::remove_dir_all(folder_of(&bus));
 }
 
-/// Goal: what a ring says that no honest writer could say is not counted as unread by who closes, also if several say it.
+/// Goal: statements of a ring that no honest writer could make are not counted as unread by a closing receiver, also if several rings
+/// make them.
 #[test]
 fn what_nobody_can_have_sent_is_not_unread() {
     let _alive = watchdog(60);
@@ -431,7 +432,7 @@ fn others_folders_and_strange_names_are_refused() {
     remove_folder(&theirs);
 }
 
-/// Goal: what lies in a bus's folder and is no segment is passed over: pipes, links, huge and empty files.
+/// Goal: files in a bus's folder that are no segments are passed over: pipes, links, huge and empty files.
 #[test]
 fn what_is_no_segment_is_passed_over() {
     let _alive = watchdog(120);
@@ -451,8 +452,8 @@ fn what_is_no_segment_is_passed_over() {
     remove_folder(&bus);
 }
 
-/// Goal: what lies in a bus's folder does not keep those who are there from their messages, whoever comes and goes. Method: the kernel
-/// tells who opens a file of the folder. A node that joins looks at each once; a node that is there, at none.
+/// Goal: the content of a bus's folder does not keep nodes that are there from their messages, regardless of arrivals and departures.
+/// Method: the kernel tells who opens a file of the folder. A node that joins looks at each once; a node that is there, at none.
 #[test]
 fn those_who_are_there_do_not_read_the_folder() {
     use rustix::fs::inotify;

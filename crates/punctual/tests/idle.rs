@@ -23,7 +23,7 @@ fn others(bus: &Bus) -> Vec<Node> {
     (0..OTHERS).map(|number| Node::open(bus, &format!("other-{number}")).unwrap()).collect()
 }
 
-/// Goal: who begins to read when it has long been there has everything that is sent from then on by all who came meanwhile.
+/// Goal: a node that begins to read when it has long been there has everything that is sent from then on by all who came meanwhile.
 #[test]
 fn who_begins_to_read_hears_all_who_came() {
     let _alive = watchdog(60);
@@ -75,7 +75,7 @@ fn who_begins_to_read_in_a_full_folder_hears_all() {
     assert_eq!(OTHERS, heard);
 }
 
-/// Goal: who begins to send when it has long been there knows at once all who began to read meanwhile.
+/// Goal: a node that begins to send when it has long been there knows at once all who began to read meanwhile.
 #[test]
 fn who_begins_to_send_is_read_by_all_who_came() {
     let _alive = watchdog(60);
@@ -126,7 +126,7 @@ fn of_two_that_begin_at_once_each_finds_the_other() {
     }
 }
 
-/// Goal: who begins to watch for nodes hears of those who are there, not of those who came and went, or died, before.
+/// Goal: a node that begins to watch for others hears of those who are there, not of those who came and went, or died, before.
 #[test]
 fn who_begins_to_watch_hears_of_those_who_are_there() {
     let _alive = watchdog(60);

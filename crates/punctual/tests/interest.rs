@@ -31,7 +31,7 @@ fn stamped() -> CommunicatorOptions {
     CommunicatorOptions::default().stamped()
 }
 
-/// A publisher of its instants: whoever receives one can tell what the value must be.
+/// A publisher of its instants: a receiver of one can tell what the value must be.
 fn publish_instants(node: &Node, port: u16) -> Running<Publisher<Quantity<MetrePerSecond, i64>>> {
     let publisher = Publisher::new(node.bind_with(port, &stamped()).unwrap(), SPEED).unwrap();
     publisher.spawn(|due| Quantity::new(due.instant.offset_us.cast_signed())).unwrap()
@@ -161,8 +161,8 @@ fn subscribe_for_long(node: &Node) -> Subscriber<Quantity<MetrePerSecond, i64>> 
     Subscriber::with(node.bind(2).unwrap(), SPEED, Duration::from_secs(3_600), &options).unwrap()
 }
 
-/// Goal: what was stopped, and is given back, runs again: on its caller's thread, and on one of its own, which goes on until it is
-/// stopped, too.
+/// Goal: a publisher or subscriber that was stopped, and is given back, runs again: on its caller's thread, and on one of its own.
+/// There it goes on until it is stopped, too.
 #[test]
 fn what_was_stopped_runs_again() {
     let _alive = watchdog(60);
@@ -240,7 +240,7 @@ fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscribe
     panic!("20 subscribers entered their callback once more");
 }
 
-/// Goal: who takes back what was stopped has a value that is here, also without waiting.
+/// Goal: a caller that takes back a stopped subscriber has a value that is here, also without waiting.
 #[test]
 fn what_ended_a_wait_hides_no_value() {
     let _alive = watchdog(60);
@@ -252,7 +252,8 @@ fn what_ended_a_wait_hides_no_value() {
     });
 }
 
-/// Goal: who takes the communicator back is not woken by what was to end a wait of the thread that had it, and has all else.
+/// Goal: an owner that takes the communicator back is not woken by a message that was to end a wait of its former thread. It has all
+/// other messages.
 #[test]
 fn what_ended_a_wait_is_no_message_of_the_next_owner() {
     let _alive = watchdog(60);
@@ -375,8 +376,7 @@ fn ones_own_values_need_no_medium() {
     }
 }
 
-/// Goal: who runs on a thread of its own stops, and can be dropped, where messages of one node are sealed and there is no key to
-/// seal with.
+/// Goal: a component that runs on a thread of its own stops, and can be dropped, without a key where messages of one node are sealed.
 #[test]
 fn without_a_key_everything_stops_all_the_same() {
     let _alive = watchdog(60);
@@ -441,7 +441,7 @@ fn a_slow_source_keeps_nobody() {
     assert_eq!(subscriber.receive_timeout(Duration::ZERO).unwrap().value.number(), 1);
 }
 
-/// Goal: what a publisher cannot serve it refuses, and the subscriber can read why.
+/// Goal: a publisher refuses what it cannot serve, and the subscriber can read why.
 #[test]
 fn refusals_reach_the_subscriber() {
     let _alive = watchdog(60);
@@ -487,7 +487,7 @@ fn faults_cost_values_and_nothing_else() {
     publisher.stop();
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };

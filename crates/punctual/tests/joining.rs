@@ -50,7 +50,7 @@ fn a_reader_that_comes_while_a_ring_is_made_has_all() {
     }
 }
 
-/// Goal: who subscribes between a claim and its commit, or between a queued message and its flush, and sleeps, is woken.
+/// Goal: a reader that subscribes between a claim and its commit, or between a queued message and its flush, and sleeps, is woken.
 #[test]
 fn who_joins_amid_a_message_is_woken() {
     let _alive = watchdog(60);
@@ -77,8 +77,8 @@ fn who_joins_amid_a_message_is_woken() {
     }
 }
 
-/// Goal: who sleeps on a descriptor is woken, whoever slept at its doorbell before. Method: the sender takes no descriptor in
-/// meanwhile, and its box is full of those of subscriptions that have ended.
+/// Goal: a reader that sleeps on a descriptor is woken, regardless of earlier sleepers at its doorbell. Method: the sender takes no
+/// descriptor in meanwhile, and its box is full of those of subscriptions that have ended.
 #[test]
 fn who_sleeps_where_others_slept_is_woken() {
     let _alive = watchdog(60);
@@ -162,7 +162,8 @@ fn many_readers_that_come_at_once_all_hold_back() {
     }
 }
 
-/// Goal: what was sent from publications that closed before anybody looked stays, however many they are: one more is refused.
+/// Goal: messages from publications that closed before anybody looked stay, however many publications they are. One publication too
+/// many is refused.
 #[test]
 fn closed_rings_that_nobody_found_stay() {
     let _alive = watchdog(60);

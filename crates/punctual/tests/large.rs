@@ -193,7 +193,7 @@ fn sealed_messages_under_every_fault_are_whole_or_counted() {
     });
 }
 
-/// Goal: who asked for no large messages takes none and sends none, and says so.
+/// Goal: a node that asked for no large messages takes none and sends none, and says so.
 #[test]
 fn who_did_not_ask_is_asked_nothing() {
     let _alive = watchdog(120);
@@ -223,7 +223,8 @@ fn who_did_not_ask_is_asked_nothing() {
     assert!(NodeOptions::new("a").message_size_max(MESSAGE_SIZE_MAX + 1).open(&Bus::loopback("b")).is_err());
 }
 
-/// Goal: a large message that is queued keeps its place among others; what cannot be large says what to do instead.
+/// Goal: a large message that is queued keeps its place among others. The error for a message too large to be claimed says what to do
+/// instead.
 #[test]
 fn a_large_message_is_queued_in_its_order() {
     let _alive = watchdog(120);
@@ -269,8 +270,8 @@ fn a_large_message_that_does_not_fit_is_kept() {
     assert_eq!((ledger.large_delivered, ledger.large_lost), (2, 0), "{ledger}");
 }
 
-/// Goal: two who send to each other at once, large messages and small ones, with losses on both sides, have all of them, in order; what
-/// comes while they send is received then, also into a buffer that is too small at first.
+/// Goal: two nodes that send to each other at once, large messages and small ones, with losses on both sides, have all of them, in
+/// order. Messages that come while they send are received then, also into a buffer that is too small at first.
 #[test]
 fn who_sends_large_messages_hears_what_comes_meanwhile() {
     const COUNT: u64 = 4;
@@ -359,8 +360,8 @@ fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
     });
 }
 
-/// Goal: whoever floods a sender makes it neither deaf nor late for ever: its message arrives, and it knows. Method: nobody answers it
-/// until more small messages have come than it keeps.
+/// Goal: a flood makes a sender neither deaf nor late for ever: its message arrives, and it knows. Method: nobody answers it until more
+/// small messages have come than it keeps.
 #[test]
 fn a_flood_makes_no_sender_deaf() {
     const SMALL: u64 = 1_500;
@@ -496,9 +497,9 @@ impl Liar<'_> {
     }
 }
 
-/// Goal: what anybody but its receiver says of a message means nothing to its sender. Method: a socket is all others of the bus, and knows
-/// the message's number. As another node, and as another port of the receiver's node, it says that the message is whole, given up, or too
-/// large; then the receiver itself says what became of it.
+/// Goal: a receipt for a message from anybody but its receiver means nothing to its sender. Method: a socket is all others of the bus,
+/// and knows the message's number. As another node, and as another port of the receiver's node, it says that the message is whole,
+/// given up, or too large; then the receiver itself says what became of it.
 #[test]
 fn a_strangers_receipt_is_ignored() {
     let _alive = watchdog(120);
@@ -550,7 +551,8 @@ fn a_receiver_that_does_not_read_ends_a_send() {
     });
 }
 
-/// Goal: who holds a claim is not kept from receiving by a sender that asks what has come: its answer may have to wait for the claim.
+/// Goal: a thread that holds a claim is not kept from receiving by a sender that asks what has come. The answer may have to wait for
+/// the claim.
 #[test]
 fn a_claim_does_not_keep_its_thread_from_receiving() {
     let _alive = watchdog(120);

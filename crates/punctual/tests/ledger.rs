@@ -98,7 +98,7 @@ fn a_mixture_sums() {
     });
 }
 
-/// Goal: what a slow reader loses of a ring is counted, also when nothing comes after it.
+/// Goal: a slow reader's loss of a ring is counted, also when nothing comes after it.
 #[test]
 fn an_overrun_sums() {
     let _alive = watchdog(60);
@@ -124,8 +124,8 @@ fn an_overrun_sums() {
     assert_eq!(ledger.lost_overrun, account.lost, "the cause is known: {ledger}");
 }
 
-/// Goal: what a slow reader loses stands under overrun also while the writer goes on, so that frames of one kind come before
-/// the loss of the other kind shows.
+/// Goal: a slow reader's loss stands under overrun also while the writer goes on. Frames of one kind then come before the loss of the
+/// other kind shows.
 #[test]
 fn an_overrun_is_to_blame_while_the_writer_goes_on() {
     const OVERRUNS: u64 = 60;
@@ -157,7 +157,7 @@ fn an_overrun_is_to_blame_while_the_writer_goes_on() {
     assert_eq!((ledger.lost_overrun, ledger.lost_medium), (account.lost, 0), "{ledger}");
 }
 
-/// Goal: as above for who joins late, and for who reads nothing at all before the writer has left.
+/// Goal: as above for a reader that joins late, and for one that reads nothing at all before the writer has left.
 #[test]
 fn an_overrun_sums_for_who_joins_late_and_for_who_never_read() {
     let _alive = watchdog(60);
@@ -187,8 +187,8 @@ fn an_overrun_sums_for_who_joins_late_and_for_who_never_read() {
     assert_eq!(account.arrived, delivered);
 }
 
-/// Goal: where readers hold the writer back, nothing is lost and nothing is dropped without a word.
-/// Method: a ring far smaller than the load, a reader that pauses; who joins in the middle is held for too.
+/// Goal: where readers hold the writer back, nothing is lost and nothing is dropped without a word. Method: a ring far smaller than the
+/// load, a reader that pauses; a reader that joins in the middle is held for too.
 #[test]
 fn holding_back_loses_nothing() {
     const MESSAGES: u64 = 5_000;
@@ -253,8 +253,8 @@ fn holding_back_loses_nothing() {
     }
 }
 
-/// Goal: what the kernel drops for want of buffer is charged to that cause, and summed.
-/// Method: a small buffer, a reader that looks away while thousands of frames come.
+/// Goal: frames that the kernel drops for want of buffer are charged to that cause, and summed. Method: a small buffer, a reader that
+/// looks away while thousands of frames come.
 fn check_buffer_full(medium: &Medium, burst: u64, run: u64) {
     let (here, there) = open_both(medium);
     let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
@@ -331,7 +331,7 @@ fn copies_that_nobody_reads_are_counted() {
     });
 }
 
-/// In memory a communicator reads its senders' rings itself: what it has not read when it closes is unread.
+/// In memory a communicator reads its senders' rings itself: a message that it has not read when it closes is unread.
 fn unread_in_memory(medium: &Medium) {
     let (here, there) = open_both(medium);
     let mut sender = here.bind(1).unwrap();
@@ -352,7 +352,8 @@ fn unread_in_memory(medium: &Medium) {
     assert_eq!(here.ledger().sent, 120);
 }
 
-/// Goal: what is sent while a communicator closes is delivered, lost or unread, but for the message of one call that has begun before.
+/// Goal: every message that is sent while a communicator closes is delivered, lost or unread, but for the message of one call that has
+/// begun before.
 #[test]
 fn what_is_sent_while_a_communicator_closes_is_counted() {
     const ROUNDS: u64 = 1_000;
@@ -492,8 +493,8 @@ fn faults_sum() {
     });
 }
 
-/// Goal: what is only delayed is neither lost, nor doubled, nor out of order, also when its sender says how far it is, or leaves,
-/// meanwhile. Method: as many messages as are held at a time, and more.
+/// Goal: a message that is only delayed is neither lost, nor doubled, nor out of order. That holds also when its sender says how far it
+/// is, or leaves, meanwhile. Method: as many messages as are held at a time, and more.
 #[test]
 fn delay_alone_loses_nothing() {
     let _alive = watchdog(120);
@@ -590,7 +591,7 @@ fn a_message_that_does_not_fit_is_kept_and_counted_once() {
     });
 }
 
-/// Goal: what is copied into the caller's buffer brings all that a message does, its latency too.
+/// Goal: a delivery that is copied into the caller's buffer brings all that a message does, its latency too.
 #[test]
 fn a_delivery_says_what_a_message_says() {
     let _alive = watchdog(60);
@@ -657,7 +658,7 @@ fn a_node_that_is_cut_off_and_back_has_one_account() {
     }
 }
 
-/// Goal: whoever reads the ledger finds each loss under a cause, however short ago it was found. Method: a third of all frames vanish,
+/// Goal: a reader of the ledger finds each loss under a cause, however short ago it was found. Method: a third of all frames vanish,
 /// and the kernel is asked for its drops once in a millisecond, which takes many turns.
 #[test]
 fn losses_have_causes_when_the_ledger_is_read() {

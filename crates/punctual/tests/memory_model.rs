@@ -1,4 +1,4 @@
-//! Communicators in memory beside a model: whatever the order of things, each message arrives once, and in its order.
+//! Communicators in memory beside a model: in any order of things, each message arrives once, and in its order.
 
 mod common;
 
@@ -65,7 +65,7 @@ struct World {
     senders: [Option<Communicator>; 2],
     node: Node,
     ports: [Option<Communicator>; 2],
-    /// Per port, sender and place: what it has yet to deliver.
+    /// Per port, sender and place: the messages that it has yet to deliver.
     expected: [[[VecDeque<Vec<u8>>; 3]; 2]; 2],
     next: u64,
     /// The group in which every message must have been sealed.
@@ -153,7 +153,7 @@ impl World {
         };
     }
 
-    /// Until both ports are empty twice in a row: what one reads first may be handed to the other.
+    /// Until both ports are empty twice in a row: a message that one reads first may be handed to the other.
     fn drain(&mut self) {
         let mut quiet = 0;
         while quiet < 2 {

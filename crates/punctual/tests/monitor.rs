@@ -64,7 +64,7 @@ fn memory_buses() -> [Bus; 2] {
     [Bus::loopback(&unique("monitor")), Bus::shared(&unique("monitor"))]
 }
 
-/// Goal: what others say to each other is seen, whomever it is for, and its readers have it all the same.
+/// Goal: messages between other nodes are seen, regardless of their target, and their readers have them all the same.
 #[test]
 fn in_memory_a_monitor_has_what_others_say_to_each_other() {
     let _alive = watchdog(60);
@@ -129,8 +129,8 @@ fn a_panic_over_a_message_is_counted_right() {
     }
 }
 
-/// Goal: a writer that is held back by its reader is not by a monitor that never looks; what the monitor then finds and what it
-/// counts is all that was sent.
+/// Goal: a writer that is held back by its reader is not by a monitor that never looks. The messages that the monitor then finds and
+/// those that it counts are all that was sent.
 #[test]
 fn nobody_is_held_back_by_a_monitor() {
     const MESSAGES: u64 = 20_000;
@@ -214,7 +214,7 @@ fn at_full_rate_everything_is_seen_or_counted() {
     }
 }
 
-/// Goal: a monitor is no reader: what nobody reads is not sent because of it.
+/// Goal: a monitor is no reader: a message that nobody reads is not sent because of it.
 #[test]
 fn nobody_is_connected_by_a_monitor() {
     for bus in memory_buses() {
@@ -301,8 +301,8 @@ fn sealed_messages_are_opened_with_keys_and_shown_as_they_are_without() {
     }
 }
 
-/// Goal: on the kernel's media it has what is for everybody and for its node, whatever the port, and components of that node have
-/// their messages as well.
+/// Goal: on the kernel's media it has every message for everybody and for its node, regardless of the port. Components of that node
+/// have their messages as well.
 #[test]
 fn on_a_wire_a_monitor_has_what_arrives() {
     const ROUNDS: u64 = 30;
@@ -342,8 +342,8 @@ fn on_a_wire_a_monitor_has_what_arrives() {
     }
 }
 
-/// Goal: on a sealed bus who has no keys sees the fragments of a large message, and is told that they are parts; who has keys sees the
-/// message.
+/// Goal: on a sealed bus a monitor without keys sees the fragments of a large message, and is told that they are parts. A monitor with
+/// keys sees the message.
 #[test]
 fn fragments_that_nobody_opened_are_called_so() {
     const SIZE: usize = 600_000;

@@ -1,4 +1,4 @@
-//! Events of a bus's nodes: who joins, who leaves, who dies, and as which life.
+//! Events of a bus's nodes: joins, departures and deaths, each with the node's life.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn role() {
     be_a_node_that_idles();
 }
 
-/// Goal: who watches for nodes reads no messages: it holds no writer back, and is nobody's reader.
+/// Goal: a watcher of nodes reads no messages: it holds no writer back, and is nobody's reader.
 #[test]
 fn who_watches_for_nodes_is_no_reader() {
     let _alive = watchdog(60);
@@ -46,8 +46,8 @@ fn what(event: &NodeEvent) -> (NodeChange, NodeId) {
     (event.change, event.node)
 }
 
-/// Goal: of two and three nodes each is told of once, with its name and its whole life, also who was there before; who comes back
-/// is another life.
+/// Goal: of two and three nodes each is told of once, with its name and its whole life, also a node that was there before. A node that
+/// comes back is another life.
 fn comes_and_goes(bus: &Bus) {
     let first = Node::open(bus, "first").unwrap();
     let watches = Node::open(bus, "watches").unwrap();
@@ -167,7 +167,7 @@ fn an_icmp_answer_hides_no_message() {
     assert_eq!(inbox.try_receive().unwrap().payload, b"here I am");
 }
 
-/// Goal: who waits for events takes nobody's messages: what comes for components meanwhile is theirs.
+/// Goal: a thread that waits for events takes nobody's messages: those that come for components meanwhile are theirs.
 #[test]
 fn who_waits_for_events_takes_no_messages() {
     let _alive = watchdog(60);
@@ -188,7 +188,7 @@ fn who_waits_for_events_takes_no_messages() {
     assert!(watches.ledger().is_balanced());
 }
 
-/// Goal: events wake an event loop of one's own, and who stops watching leaves nothing behind.
+/// Goal: events wake an event loop of one's own, and a watcher that stops leaves nothing behind.
 #[test]
 fn events_wake_an_event_loop() {
     let _alive = watchdog(60);

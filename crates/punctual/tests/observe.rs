@@ -58,9 +58,8 @@ fn wait_for(received: &Counter, numbers: u64, what: &str) {
     }
 }
 
-/// Goal: nothing is lost between the last look and the sleep, whatever wakes.
-/// Method: random pauses at both ends; a lost wake-up would end by the clock, and stand in the ledger where the medium is
-/// memory.
+/// Goal: nothing is lost between the last look and the sleep, with any kind of wake-up. Method: random pauses at both ends; a lost
+/// wake-up would end by the clock, and stand in the ledger where the medium is memory.
 #[test]
 fn every_message_reaches_the_callback_in_order() {
     const MESSAGES: u64 = 1_500;
@@ -161,7 +160,7 @@ fn two_observers_of_one_node_do_not_starve_each_other() {
     });
 }
 
-/// Goal: what raises no signal cannot be waited for by signal, and the error says what can.
+/// Goal: a medium that raises no signal cannot be waited for by signal, and the error says what can.
 #[test]
 fn memory_raises_no_signal() {
     let node = Node::open(&Bus::loopback(&common::unique("nosignal")), "here").unwrap();

@@ -31,7 +31,7 @@ fn bus_of(text: &str) -> Bus {
     }
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };
@@ -65,7 +65,7 @@ fn talk_to_oneself(bus: &Bus) {
     }
 }
 
-/// Goal: who counts instructions, or looks for mistakes with memory, can do so.
+/// Goal: a user can count instructions, or look for mistakes with memory.
 #[test]
 fn under_valgrind_it_works() {
     let _alive = watchdog(120);
@@ -190,7 +190,7 @@ fn ask(communicator: &mut Communicator, payload: &[u8]) {
     }
 }
 
-/// Goal: two processes talk, whoever starts first, and go on after one has left and come back under its name.
+/// Goal: two processes talk, in either order of start, and go on after one has left and come back under its name.
 fn check_ping_pong(here: &str, there: &str) {
     for ours_first in [true, false] {
         let mut pong = None;
@@ -277,8 +277,8 @@ fn read_one_life(node: &Node, communicator: &mut Communicator, writer: Role, pau
     (count, expected)
 }
 
-/// Goal: a writer killed in the middle of whatever it does leaves whole messages in order and nothing else; the survivor
-/// notices, sums, cleans up, and goes on with the next life of the same name.
+/// Goal: a writer killed at any point leaves whole messages in order and nothing else. The survivor notices, sums, cleans up, and goes
+/// on with the next life of the same name.
 #[test]
 fn a_killed_writer_leaves_whole_messages_and_no_files() {
     let _alive = watchdog(120);
@@ -358,7 +358,7 @@ fn a_stopped_reader_holds_its_writer_and_loses_nothing() {
     reader.end();
 }
 
-/// Goal: what dead processes left is removed by who opens the bus next, also where they died while entering; the living
+/// Goal: files of dead processes are removed by the next process that opens the bus, also where they died while entering. The living
 /// are seen from another process, the dead are not.
 #[test]
 fn the_dead_are_swept_and_the_living_are_seen() {

@@ -89,7 +89,7 @@ fn impossible_runtimes_are_refused() {
     );
 }
 
-/// Goal: what waits is done class by class, in each policy's order. Method: the only worker is busy while they come.
+/// Goal: waiting tasks are done class by class, in each policy's order. Method: the only worker is busy while they come.
 #[test]
 fn the_important_come_first() {
     let _alive = watchdog(LIMIT_S);
@@ -281,7 +281,7 @@ fn the_end_of_a_runtime_is_the_end_of_its_tasks() {
     assert_eq!(refused, Some(SpawnError::Closed));
 }
 
-/// Goal: a task that is spawned, or woken, while its runtime ends is ended, and whoever waits for it is told.
+/// Goal: a task that is spawned, or woken, while its runtime ends is ended, and every task that waits for it is told.
 #[test]
 fn the_end_misses_no_task_that_comes_meanwhile() {
     let _alive = watchdog(LIMIT_S);
@@ -327,7 +327,7 @@ fn no_more_tasks_than_may_live() {
     drop(waits().unwrap());
 }
 
-/// Goal: who blocks keeps nobody from being served, may borrow, and passes its panic on.
+/// Goal: a task that blocks keeps nobody from being served, may borrow, and passes its panic on.
 #[test]
 fn blocking_work_lets_others_go_on() {
     let _alive = watchdog(LIMIT_S);
@@ -377,8 +377,8 @@ fn blocked_time_is_not_the_workers() {
     assert_eq!(metrics.workers[0].long_polls, u64::from(ran >= limit));
 }
 
-/// Goal: who blocked goes on as soon as its own work is done, whatever the thread in its place polls: work that blocks, too, or that
-/// keeps it. Method: the only worker's first task ends before the gate of the second opens.
+/// Goal: a task that blocked goes on as soon as its own work is done. The thread in its place may poll anything: work that blocks, too,
+/// or that keeps it. Method: the only worker's first task ends before the gate of the second opens.
 #[test]
 fn who_blocked_waits_for_no_other() {
     let _alive = watchdog(LIMIT_S);
@@ -574,7 +574,7 @@ fn no_wake_is_lost() {
     }
 }
 
-/// Goal: what was done is counted where it was done, and a poll that lasts is named.
+/// Goal: work is counted where it was done, and a poll that lasts is named.
 #[test]
 fn metrics_say_what_was_done() {
     let _alive = watchdog(LIMIT_S);
@@ -742,7 +742,7 @@ fn others_read_what_a_runtime_counts() {
     assert!(found().is_none());
 }
 
-/// Goal: how long the oldest of a class has waited is known while a task keeps the worker.
+/// Goal: the wait of the oldest task of a class is known while another task keeps the worker.
 #[test]
 fn who_waits_is_counted() {
     let _alive = watchdog(LIMIT_S);

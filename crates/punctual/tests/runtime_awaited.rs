@@ -44,7 +44,7 @@ fn runtimes() -> [Runtime; 3] {
     [start(1), start(2), Runtime::start(&with_lane).unwrap()]
 }
 
-/// Goal: no message is slept over, on any medium, whoever leads. Method: each is answered before the next is sent; classes with a
+/// Goal: no message is slept over, on any medium, with any leader. Method: each is answered before the next is sent; classes with a
 /// lane of their own and without.
 #[test]
 fn no_message_is_slept_over() {
@@ -72,7 +72,7 @@ fn no_message_is_slept_over() {
     });
 }
 
-/// Goal: what a fault has held back comes to who waits for it, in an event loop and as a task, though nothing rings for it.
+/// Goal: a message that a fault has held back reaches its receiver, in an event loop and as a task, though nothing rings for it.
 #[test]
 fn what_was_delayed_comes_to_who_is_armed() {
     let _alive = watchdog(LIMIT_S);
@@ -215,7 +215,7 @@ fn a_look_passes_no_deadline_on() {
     assert_eq!(runtime.block_on(calm.unwrap()).unwrap(), 0, "of {COUNT} had the other's deadline");
 }
 
-/// Goal: what a subscription reads can be awaited too, and a runtime that ends lets go of all that waits.
+/// Goal: messages of a subscription can be awaited too, and a runtime that ends lets go of all that waits.
 #[test]
 fn subscriptions_are_awaited() {
     let _alive = watchdog(LIMIT_S);
@@ -269,7 +269,7 @@ fn a_stream_drops_nothing_behind_what_is_overwritten() {
     let stream = Awaited::new(runtime.handle(), subscription).unwrap().stream(move |message| {
         let number = message.word(0).unwrap();
         if number == 2 {
-            // More than a lap; whether the message is whole is asked afterwards.
+            // More than a lap; the check that the message is whole comes afterwards.
             (0..100).for_each(|_| first.offer(&4_u64.to_le_bytes()).unwrap());
         }
         number

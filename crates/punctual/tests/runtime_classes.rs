@@ -67,7 +67,7 @@ fn has_two_processors() -> bool {
     has
 }
 
-/// Goal: who can no longer be served in time is told so where its class sheds, and nowhere else.
+/// Goal: a task that can no longer be served in time is told so where its class sheds, and nowhere else.
 #[test]
 fn what_comes_too_late_is_shed() {
     let _alive = watchdog(LIMIT_S);
@@ -160,7 +160,8 @@ fn blocked_time_changes_no_floor() {
     check_floor(Duration::from_millis(600));
 }
 
-/// Method: what is not exact is a turn that is cut by the window, or was longer before it than was due, and time outside of turns.
+/// Method: two things are not exact. One is a turn that is cut by the window, or was longer before it than was due; the other is time
+/// outside of turns.
 fn check_floor(blocked: Duration) {
     let _alive = watchdog(LIMIT_S);
     const FLOOR: u32 = 10;
@@ -261,7 +262,7 @@ fn own_nice() -> i32 {
     fields.split(' ').nth(16).unwrap().parse().unwrap()
 }
 
-/// Goal: workers are as urgent as was asked, and a lane beside nicer ones stays as urgent as who started it.
+/// Goal: workers are as urgent as was asked, and a lane beside nicer ones stays as urgent as the thread that started it.
 #[test]
 fn workers_are_as_urgent_as_asked() {
     let _alive = watchdog(LIMIT_S);
@@ -282,8 +283,8 @@ fn workers_are_as_urgent_as_asked() {
     assert_eq!(nice, expected(&thread), "{thread}");
 }
 
-/// Goal: whoever wakes a task of a worker that is awake makes no call of the kernel, and one call where it sleeps. Method: another
-/// task keeps the worker awake, from poll to poll, until it is told to end.
+/// Goal: a thread that wakes a task of a worker that is awake makes no call of the kernel, and one call where it sleeps. Method:
+/// another task keeps the worker awake, from poll to poll, until it is told to end.
 #[test]
 fn a_wake_of_an_awake_worker_is_no_call() {
     const WAKES: u64 = 2_000;

@@ -20,7 +20,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::event_fd::wait_readable;
 use punctual_machine::process::raise_descriptor_limit;
 
-/// Bytes that sockets of loopback hold, whatever else they do.
+/// Bytes that sockets of loopback hold in any case.
 const ON_THE_WAY_MAX: usize = 60_000;
 
 /// Longer than any test takes on a busy machine.
@@ -64,8 +64,8 @@ fn serve(handle: &Handle) -> SocketAddr {
     address
 }
 
-/// Goal: every byte comes back, whoever sleeps where. Method: clients outside and inside, with pauses, on one to three workers and
-/// with a lane.
+/// Goal: every byte comes back, regardless of which end sleeps where. Method: clients outside and inside, with pauses, on one to three
+/// workers and with a lane.
 #[test]
 fn bytes_go_there_and_back() {
     let _alive = watchdog(LIMIT_S);
@@ -115,7 +115,7 @@ fn bytes_go_there_and_back() {
     }
 }
 
-/// Goal: whoever writes to a peer that has ended its own direction and does not read waits, and keeps nobody. Method: the only
+/// Goal: a task that writes to a peer that has ended its own direction and does not read waits, and keeps nobody. Method: the only
 /// worker is told of the end first; another task is served before the peer reads.
 #[test]
 fn a_peer_that_only_stopped_sending_keeps_no_worker() {

@@ -1,4 +1,4 @@
-//! Publications on sealed buses: what a subscription delivers was sealed by a holder of a key, for it, once.
+//! Publications on sealed buses: a subscription delivers only messages that were sealed by a holder of a key, for it, once.
 
 mod common;
 
@@ -66,7 +66,8 @@ fn drain(subscription: &mut Subscription) -> Vec<(u64, Vec<u8>)> {
     all
 }
 
-/// Goal: who has another key is not believed, and counted; who has none is nobody's reader, holds nobody back, and is not heard.
+/// Goal: a node with another key is not believed, and counted. A node without a key is nobody's reader, holds nobody back, and is not
+/// heard.
 #[test]
 fn only_holders_of_a_key_are_heard() {
     let _alive = watchdog(60);
@@ -103,7 +104,7 @@ fn only_holders_of_a_key_are_heard() {
     assert_eq!((own.readers(), own.offer(b"nobody reads")), (0, Err(OfferError::NotConnected)));
 }
 
-/// Goal: whatever is written over a sealed ring, what is delivered is what was sealed, in its place and once, and all is accounted.
+/// Goal: despite scribbling over a sealed ring, only sealed messages are delivered, each in its place and once, and all is accounted.
 #[test]
 fn what_is_scribbled_is_not_delivered() {
     let _alive = watchdog(120);
@@ -147,9 +148,9 @@ fn what_is_scribbled_is_not_delivered() {
     assert_eq!(ledger.seal_bad_tag + ledger.seal_unknown_key, refused);
 }
 
-/// Goal: a bit that turns over in a sealed message, wherever in it, is found out by the seal, and nothing else is: what is delivered
-/// is what was sent, and all is accounted. Whole messages and fragments.
-/// Method: half of all frames are hit, by a seed; the same seed hits the same ones.
+/// Goal: a bit that turns over in a sealed message, wherever in it, is found out by the seal, and nothing else is. Messages are
+/// delivered as they were sent, and all is accounted. Whole messages and fragments. Method: half of all frames are hit, by a seed; the
+/// same seed hits the same ones.
 #[test]
 fn a_bit_that_turns_over_is_found_out() {
     let _alive = watchdog(120);

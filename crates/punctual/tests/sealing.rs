@@ -1,4 +1,4 @@
-//! Sealed buses: who has no key is not heard, whatever he sends, and who has one loses nothing by it.
+//! Sealed buses: a sender without a key is not heard, regardless of what it sends, and a node with a key loses nothing by it.
 
 mod common;
 
@@ -191,7 +191,7 @@ fn without_a_key_nothing_is_sent() {
     assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"!");
 }
 
-/// Goal: what components of one node send each other is sealed on demand, and arrives all the same.
+/// Goal: messages between components of one node are sealed on demand, and arrive all the same.
 #[test]
 fn local_messages_are_sealed_on_demand() {
     for keys in [keys(), keys().also_local()] {
@@ -301,8 +301,8 @@ fn a_recording_is_not_believed_by_who_opens_later() {
     assert_eq!((ledger.seal_stale, ledger.delivered), (count, 0), "{ledger}");
 }
 
-/// Goal: what was sealed with the same key for another bus is refused and counted, whichever way it is carried, if the buses
-/// have other addresses, or other names.
+/// Goal: a message sealed with the same key for another bus is refused and counted, whichever way it is carried. That holds if the
+/// buses have other addresses, or other names.
 #[test]
 fn what_was_sealed_for_another_bus_is_not_believed() {
     let _alive = watchdog(60);
@@ -332,7 +332,7 @@ fn what_was_sealed_for_another_bus_is_not_believed() {
     }
 }
 
-/// Goal: what is read out of a sealed ring in shared memory is not believed on UDP, where the bus has the same name, the node too,
+/// Goal: a message read out of a sealed ring in shared memory is not believed on UDP. The bus has the same name there, the node too,
 /// and the key.
 #[test]
 fn what_was_sealed_for_shared_memory_is_not_believed_on_udp() {
@@ -388,7 +388,7 @@ fn a_sealed_bus_without_a_common_name_is_refused() {
     Node::open(&bus.sealed_as(&keys, "ab"), "here").unwrap();
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };

@@ -145,8 +145,8 @@ fn messages_arrive_whole_in_order_and_say_who_sent_them() {
     }
 }
 
-/// Goal: who subscribes later has what is sent from then on, also while nobody else reads; who subscribed before has all, also
-/// what was sent before it looked.
+/// Goal: a later subscriber has what is sent from then on, also while nobody else reads. An earlier subscriber has all, also what was
+/// sent before it looked.
 #[test]
 fn a_subscription_begins_when_it_is_made() {
     let _alive = watchdog(60);
@@ -242,7 +242,7 @@ fn stages_add_up() {
     }
 }
 
-/// Goal: what was sent is read also by one that had not found the publication when that closed, and by no one twice.
+/// Goal: every message is read also by a subscription that had not found the publication when that closed, and by no one twice.
 #[test]
 fn who_looks_late_has_all() {
     let _alive = watchdog(60);
@@ -431,7 +431,7 @@ fn each_sleeper_is_woken_for_its_own() {
     for bus in buses("descriptors") {
         let (here, there) = open_on(&bus);
         let waits = [Wake::EventFd, Wake::Epoll, Wake::Futex];
-        // More lives of the same places: what was known of an earlier one wakes nobody.
+        // More lives of the same places: the state of an earlier one wakes nobody.
         for life in 0..3_u64 {
             let subscriptions =
                 [1, 2, 3].map(|port| there.subscription(port, &waiting(waits[port as usize - 1])));
@@ -483,7 +483,7 @@ fn each_sleeper_is_woken_for_its_own() {
     }
 }
 
-/// Goal: who joins while messages move begins at a number that is exact, and holds the writer back from there on.
+/// Goal: a subscription that joins while messages move begins at a number that is exact, and holds the writer back from there on.
 #[test]
 fn who_joins_late_begins_at_an_exact_number() {
     let _alive = watchdog(120);
@@ -591,8 +591,8 @@ fn a_busy_publication_starves_nobody() {
     }
 }
 
-/// Goal: of many publications that have much to say each has its turn, also for who reads so slowly that the subscription looks after
-/// its house meanwhile.
+/// Goal: of many publications that have much to say each has its turn. That holds also for a reader so slow that the subscription looks
+/// after its house meanwhile.
 #[test]
 fn a_slow_reader_comes_to_every_publication() {
     const PUBLICATIONS: usize = 6;
@@ -618,8 +618,8 @@ fn a_slow_reader_comes_to_every_publication() {
     assert!(heard.iter().all(|&count| count > 0), "{heard:?}");
 }
 
-/// Goal: a node reads as many rings as its subscriptions are for, whoever came first. Everybody of 66 that sends to everybody is
-/// heard by all others, nothing is missing from any account, and whoever is held back is let go.
+/// Goal: a node reads as many rings as its subscriptions are for, in any order of arrival. Each of 66 that sends to everybody is heard
+/// by all others, nothing is missing from any account, and every held-back writer is let go.
 #[test]
 fn a_node_with_many_rows_reads_all_rings() {
     const EACH: usize = 66;
@@ -678,7 +678,7 @@ fn what_cannot_be_is_refused_in_words() {
     node.subscription(317, &waiting(Wake::Spin)).unwrap();
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, name)) = own_role() else { return };
@@ -793,7 +793,7 @@ fn a_node_that_is_short_of_rows_loses_nothing_unseen() {
     Role::start_by(&way, &program, "short of rows", &unique("short")).end();
 }
 
-/// Goal: a message that did not fit is the next one, whoever else has sent or ended meanwhile.
+/// Goal: a message that did not fit is the next one, regardless of which others have sent or ended meanwhile.
 #[test]
 fn a_message_that_did_not_fit_is_the_next() {
     const SMALL: u8 = 100;
@@ -936,7 +936,7 @@ fn a_writer_that_dies_leaves_whole_messages() {
     );
 }
 
-/// Goal: whatever a hostile publisher writes into its ring, its readers neither die nor read outside, and others go on.
+/// Goal: regardless of what a hostile publisher writes into its ring, its readers neither die nor read outside, and others go on.
 #[test]
 fn scribbled_rings_harm_nobody() {
     let _alive = watchdog(300);

@@ -44,7 +44,7 @@ fn an_interface_goes_down_and_up() {
             }
             let (cpu, waited) = (thread_cpu_ns() - cpu_before, started.elapsed().as_nanos() as u64);
             assert!(cpu < waited / 4, "{wake}: {cpu} ns of CPU time in {waited} ns of waiting");
-            // The end that is down refuses; what goes to it from the other end is lost.
+            // The end that is down refuses; messages to it from the other end are lost.
             for _ in 0..20 {
                 receiver.send_timeout(Target::EVERYONE, b"into the void", PATIENCE).unwrap();
                 sender.send_timeout(Target::EVERYONE, b"into the void", PATIENCE).unwrap();

@@ -89,7 +89,7 @@ fn one_clock_needs_no_exchange() {
     assert!(way.nanos > 0 && way.bound < 100, "{way:?}");
 }
 
-/// Not a test of its own: what the other process does.
+/// Not a test of its own: the work of the other process.
 #[test]
 fn role() {
     let Some((role, bus)) = own_role() else { return };

@@ -1,4 +1,4 @@
-//! The conformance suite of ways of waiting: no wake-up is lost, whoever waits for what, and none comes for nothing.
+//! The conformance suite of ways of waiting: no wake-up is lost, for any waiter, and none comes for nothing.
 
 mod common;
 
@@ -373,8 +373,8 @@ fn what_is_there_is_found_at_once() {
     });
 }
 
-/// Goal: who sleeps alone in the call that receives hears its own process all the same, and loses nothing of its peer's: here a
-/// message to itself wakes it again and again while its peer sends, and no stranger is heard for it.
+/// Goal: a thread that sleeps alone in the call that receives hears its own process all the same, and loses nothing of its peer's. Here
+/// a message to itself wakes it again and again while its peer sends, and no stranger is heard for it.
 #[test]
 fn who_sleeps_in_the_receive_hears_its_own_process() {
     const MESSAGES: u64 = 2_000;

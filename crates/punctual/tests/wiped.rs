@@ -174,7 +174,7 @@ fn search_groups() {
     }
 }
 
-/// Goal: what was removed, replaced or dropped stands nowhere in memory any more, moved copies included. Method: all of this
+/// Goal: a key that was removed, replaced or dropped stands nowhere in memory any more, moved copies included. Method: all of this
 /// process is read through the kernel; before, that what is searched is found.
 #[test]
 fn keys_that_are_gone_are_nowhere_in_memory() {

@@ -71,8 +71,8 @@ where
 /// Time in which nobody is accepted where there is no descriptor left: others must close theirs first.
 const FULL_WAIT: Duration = Duration::from_millis(10);
 
-/// Accepts connections, and serves each in a task of its own, for ever: what befalls one connection, or lasts until others end, ends
-/// no server.
+/// Accepts connections, and serves each in a task of its own, for ever. No fault of one connection, and no shortage until others end,
+/// ends the server.
 pub async fn serve(listener: TcpListener, host: Host) -> Infallible {
     loop {
         match listener.accept().await {
@@ -95,7 +95,7 @@ async fn connection(host: Host, stream: TcpStream) {
     let _gone = Builder::new(host).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// A request by its path: how important it is, and what it computes.
+/// A request by its path: its importance, and its computing time.
 fn request_of(path: &str) -> Option<(TaskOptions, Duration)> {
     match path {
         "/urgent" => Some((TaskOptions::of_class(0).named("urgent"), Duration::from_micros(20))),
@@ -126,7 +126,7 @@ fn refusal(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Computes for so long; how often it went round.
+/// Computes for so long; returns the number of rounds.
 fn compute(work: Duration) -> u64 {
     let begun = Instant::now();
     let mut rounds = 0;

@@ -1,5 +1,5 @@
-//! A server on hyper that answers urgent requests beside eight clients who want reports: how late the urgent answers are on tokio
-//! alone, and with classes, in turn.
+//! A server on hyper that answers urgent requests beside eight clients who want reports. The urgent answers' lateness is measured on
+//! tokio alone, and with classes, in turn.
 
 use std::error::Error;
 use std::net::SocketAddr;

@@ -130,7 +130,7 @@ fn a_server_outlives_want_of_descriptors() {
     assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
 }
 
-/// Not a test of its own: what the process with few descriptors does.
+/// Not a test of its own: the work of the process with few descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn want_of_descriptors() {
     if std::env::var_os("PUNCTUAL_TEST_ROLE").is_none() {

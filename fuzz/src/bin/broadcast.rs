@@ -11,7 +11,7 @@ use punctual_proto::{Address, Nanos, NodeId, Port, Protocol};
 const MEMBERS: usize = 3;
 const FRAME_SIZE: usize = 32;
 const MESSAGE_SIZE_MAX: usize = 500;
-/// Most that a member says in one step: whatever it was told, it answers by so much.
+/// Most that a member says in one step, in answer to any message.
 const SAID_MAX: usize = 2_000;
 const STEP: Nanos = Nanos::from_micros(200);
 
@@ -124,7 +124,7 @@ impl Room {
     }
 }
 
-/// Kinds that answer a ballot: they name the epoch of whom they are for.
+/// Kinds that answer a ballot: they name the epoch of their addressee.
 const PROMISE: u8 = 6;
 const ACCEPTED: u8 = 8;
 

@@ -1,4 +1,4 @@
-//! Datagrams from whoever means harm: the whole way from the medium to the application.
+//! Datagrams from an attacker: the whole way from the medium to the application.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Raw Ethernet frames from whoever means harm: padded, cut short, from any station.
+//! Raw Ethernet frames from an attacker: padded, cut short, from any station.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

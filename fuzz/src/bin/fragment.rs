@@ -1,4 +1,5 @@
-//! Fragments of any bytes are refused or put together, within the bounds that were set; so are questions, and whatever is answered.
+//! Fragments of any bytes are refused or put together, within the bounds that were set. The same holds for questions and for answers to
+//! them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes parse as a message of interest and response or are refused; what parses writes back to itself, and does neither
+//! Any bytes parse as a message of interest and response or are refused. A message that parses writes back to itself, and does neither
 //! a publisher nor a subscriber harm.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A hostile writer: whatever stands in a ring's memory, its reader neither panics nor reads outside of it.
+//! A hostile writer: for any content of a ring's memory, its reader neither panics nor reads outside of it.
 //!
 //! Input: operations of 10 bytes: which, where, and eight bytes to store. Until the first scribble the writer
 //! is honest, and then the reader must also believe it and be right.

@@ -1,4 +1,5 @@
-//! A sealed bus against whoever alters, repeats and makes up frames: nothing is delivered that was not sealed, and nothing twice.
+//! A sealed bus against an attacker that alters, repeats and makes up frames: nothing is delivered that was not sealed, and nothing
+//! twice.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

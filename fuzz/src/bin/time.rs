@@ -1,4 +1,4 @@
-//! Any bytes parse as a message about time or are refused; what parses writes back to itself and does a node no harm.
+//! Any bytes parse as a message about time or are refused. A message that parses writes back to itself and does a node no harm.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -75,7 +75,7 @@ fn is_whole(size: usize, message: &[u8]) -> Outcome<()> {
     if size == message.len() { Ok(()) } else { Err(format!("a message of {size} B").into()) }
 }
 
-/// Opens this process's end. `held`: whether a writer must wait for its reader, so that a stream loses nothing.
+/// Opens this process's end. `held`: true if a writer must wait for its reader, so that a stream loses nothing.
 pub(crate) fn open(kind: &str, size: usize, meeting: &Meeting, held: bool) -> Outcome<Box<dyn Pair>> {
     Ok(match (kind, size) {
         ("floor/slot", _) => Box::new(slot::Slot::open(meeting, false)?),
@@ -105,7 +105,7 @@ fn path(meeting: &Meeting, end: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/{}.{end}", meeting.name))
 }
 
-/// A file that goes with whoever made it.
+/// A file that goes with its maker.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

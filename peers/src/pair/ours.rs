@@ -27,7 +27,7 @@ impl Ours {
         let (way, stamped) = name.strip_suffix(" stamped").map_or((name, false), |way| (way, true));
         let (medium, wake) = way.split_once('/').ok_or_else(|| format!("unknown kind {kind:?}"))?;
         let wake: Wake = wake.parse()?;
-        // The recorder is on for all; what carries no stamps has nothing to record.
+        // The recorder is on for all; a message without stamps has nothing to record.
         let mut options = CommunicatorOptions::waiting(wake).recording(RECORDED);
         if stamped {
             options = options.stamped();

@@ -1,4 +1,4 @@
-//! The ring itself, one each way: what the mechanism costs above a slot, and the library above the mechanism.
+//! The ring itself, one each way: the cost of the mechanism above a slot, and of the library above the mechanism.
 
 use std::sync::Arc;
 

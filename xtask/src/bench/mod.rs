@@ -20,7 +20,7 @@ mod turns;
 
 const MANIFEST: &str = "peers/Cargo.toml";
 
-/// Rounds of everything, over all openings: what a figure needs, and what a glance needs.
+/// Rounds of everything, over all openings: the number for a figure, and the number for a glance.
 const ROUNDS: u32 = 30;
 const ROUNDS_QUICK: u32 = 5;
 
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Five rounds: whether everything can still be measured.
+/// Five rounds, to see whether everything can still be measured.
 pub(crate) fn quick() -> Outcome {
     bench(&Options { quick: true, again: false, out: None }, Turns::completeness)
 }

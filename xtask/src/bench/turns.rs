@@ -211,7 +211,7 @@ mod tests {
         assert!(csv.ends_with("\n2,1,stream,pipe,64,9,,,,,1000000\n"), "{csv}");
     }
 
-    /// Goal: what was not measured has not passed, and what fails although its tools are here has failed.
+    /// Goal: a skipped measurement has not passed, and one that fails although its tools are here has failed.
     #[test]
     fn what_did_not_play_is_told() {
         let parsed =

@@ -7,7 +7,7 @@ use super::Findings;
 use super::source::is_word;
 use crate::workspace;
 
-/// The README is read in three minutes; what is longer belongs into `docs/`.
+/// The README is read in three minutes; longer texts belong into `docs/`.
 const README_WORDS_MAX: usize = 500;
 
 /// Folders that exist on some machine, not on the reader's.
@@ -128,7 +128,7 @@ fn links_of_line(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Goal: who looks for the message that he got finds it. Method: what stands between the gaps of each is in the sources.
+    /// Goal: a user who looks for the message that he got finds it. Method: the text between the gaps of each is in the sources.
     #[test]
     fn troubleshooting_quotes_what_is_printed() {
         let read = |path: &Path| std::fs::read_to_string(workspace::root().join(path)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The laboratory's floors: what is known stands below what shows it, no experiment names another, no import leads back.
+//! The laboratory's floors: knowledge stands below the modules that show it, no experiment names another, no import leads back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{Violation, read, walls};
 
 const LABORATORY: &str = "crates/punctual-lab/src";
 
-/// Modules that hold what is known, whoever shows it.
+/// Modules that hold knowledge, regardless of the modules that show it.
 const KNOWN: &[&str] = &["sample", "store", "summary", "stall", "doubt", "stats"];
 
 const EXPERIMENTS: &[&str] = &[

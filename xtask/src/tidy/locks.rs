@@ -164,7 +164,7 @@ mod tests {
 
     const SAME: &str = "[dependencies]\na.workspace = true\n# a word\nb = \"2\"\nd = { version = \"1\", optional = true }\n\n[dev-dependencies]\nc = \"1\"\n";
 
-    /// Goal: what a crate of ours needs to be built is in every lock file; what only its tests need is not asked for.
+    /// Goal: crates that a crate of ours needs to be built are in every lock file; those that only its tests need are not asked for.
     #[test]
     fn a_lock_file_that_is_behind_is_found() {
         assert_eq!(found(SAME), [""; 0]);

@@ -1,4 +1,4 @@
-//! Rules for every Rust source, whatever crate it is of.
+//! Rules for every Rust source, of any crate.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ const LIBRARIES: &[&str] = &[
     "crates/punctual-c/src",
 ];
 
-/// Where unsafe code may stand: what the library needs, what only measuring needs, and memory of foreign programs.
+/// Places where unsafe code may stand: the needs of the library, the needs of measuring alone, and memory of foreign programs.
 const UNSAFE: &[&str] = &[
     "crates/punctual-machine",
     "crates/punctual-lab-machine",

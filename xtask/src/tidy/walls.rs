@@ -1,4 +1,4 @@
-//! The arrows of the design: who may name whom.
+//! The arrows of the design: the crates and modules that may name one another.
 
 use std::path::Path;
 

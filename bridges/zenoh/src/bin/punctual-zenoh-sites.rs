@@ -121,7 +121,7 @@ impl fmt::Display for Between {
     }
 }
 
-/// Both sites' routers: what the nodes there connect to, and how each is started.
+/// Both sites' routers: the addresses for the nodes there, and all that is needed to start each router.
 struct Routers {
     between: Between,
     program: PathBuf,
@@ -218,7 +218,7 @@ fn say(members: &mut [Elsewhere], plan: &Plan, when: &str) -> Outcome<bool> {
     let (since, late) = settled(members, before, PATIENCE)?;
     let delivered = said.delivered + late;
     println!("{when}: {} meant, {delivered} delivered, {} refused", said.meant, said.refused);
-    // Nothing of it may be repeated or come from elsewhere: what arrived is what was delivered.
+    // Nothing of it may be repeated or come from elsewhere: the messages that arrived are those that were delivered.
     let is_delivered = delivered == since.arrived && said.meant == since.sent;
     Ok(report(when, since) && is_delivered)
 }

@@ -49,7 +49,7 @@ pub(crate) fn unique(name: &str) -> String {
     format!("{name}-{:x}", punctual_machine::process::random() & 0xFFFF_FFFF)
 }
 
-/// Two ports of this host that are free, below those that the kernel gives to whoever asks for any.
+/// Two ports of this host that are free, below those that the kernel assigns on request.
 pub(crate) fn free_ports() -> [SocketAddr; 2] {
     let candidate =
         || SocketAddr::from(([127, 0, 0, 1], (10_000 + punctual_machine::process::random() % 22_768) as u16));

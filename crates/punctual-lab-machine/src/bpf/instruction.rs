@@ -94,8 +94,8 @@ impl Assembler {
         ]);
     }
 
-    /// Register 0 becomes the address of a map's first entry. Uses registers 1 to 5 and the stack's first word; who looks up nothing
-    /// jumps to `missing`.
+    /// Register 0 becomes the address of a map's first entry. Uses registers 1 to 5 and the stack's first word; a lookup that finds
+    /// nothing jumps to `missing`.
     pub(crate) fn look_up_first(&mut self, map: RawFd, missing: i16) {
         self.put(&[
             op(MOVE, 2, 10, 0, 0),

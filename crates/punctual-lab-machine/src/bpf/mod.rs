@@ -71,7 +71,8 @@ pub(crate) fn map(kind: u32, value_size: u32, entries_max: u32) -> io::Result<Ow
     or_with_more_memory(make, raise_lock_limit)
 }
 
-/// Before Linux 5.11 maps count as memory that their maker locks: beyond its limit they are refused as to who has no right to them.
+/// Before Linux 5.11 maps count as memory that their maker locks. Beyond its limit they are refused as for a process that has no right
+/// to them.
 fn or_with_more_memory<T>(make: impl Fn() -> io::Result<T>, raise: impl FnOnce() -> bool) -> io::Result<T> {
     match make() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) && raise() => make(),
@@ -79,7 +80,7 @@ fn or_with_more_memory<T>(make: impl Fn() -> io::Result<T>, raise: impl FnOnce()
     }
 }
 
-/// Lets this process lock as much memory as it may allow itself; whether that is more than before.
+/// Lets this process lock as much memory as it may allow itself. Returns true if that is more than before.
 fn raise_lock_limit() -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let before = getrlimit(Resource::Memlock);

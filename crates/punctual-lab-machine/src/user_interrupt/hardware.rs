@@ -12,7 +12,7 @@ use punctual_machine::slept::Slept;
 /// Longest duration of one sleep in `uintr_wait`.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// The user vector of every receiver here: which message there is, the ring says.
+/// The user vector of every receiver here. The ring says which message there is.
 const USER_VECTOR: u32 = 0;
 
 /// Makes the calling thread a receiver.

@@ -1,4 +1,4 @@
-//! User interrupts in hardware: whether this machine has them, and the ends of a notification by them.
+//! User interrupts in hardware: detection of them on this machine, and the ends of a notification by them.
 //!
 //! The processor says so itself (CPUID.(7,0):EDX bit 5). The kernel does not: mainline Linux has no user interrupts, and
 //! the patches for them number their calls as each tree happens to: from 449 in the first series (5.15), from 471 in later

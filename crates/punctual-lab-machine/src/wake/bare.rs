@@ -1,4 +1,4 @@
-//! The mechanisms without any protocol: what nothing built on them can beat.
+//! The mechanisms without any protocol: a floor that nothing built on them can beat.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl RequestFlag {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Sender: lowers it, whatever is asked for by now.
+    /// Sender: lowers it, regardless of the message that is asked for by now.
     pub fn lower(&self) {
         self.0.store(0, Ordering::SeqCst);
     }

@@ -92,7 +92,7 @@ impl BareEpoll {
         Ok(Self { set, events })
     }
 
-    /// Its counters, for who writes.
+    /// Its counters, for the writer.
     pub fn events(&self) -> &[Arc<BareEvent>] {
         &self.events
     }

@@ -154,7 +154,8 @@ impl BareWaker {
 mod tests {
     use super::*;
 
-    /// Goal: the floors of eventfds call the kernel for each message, whatever the reader does, and wake it by every descriptor.
+    /// Goal: the floors of eventfds call the kernel for each message, regardless of what the reader does, and wake it by every
+    /// descriptor.
     #[test]
     fn a_floor_calls_for_every_message() {
         for floor in &Floor::ALL[1..] {

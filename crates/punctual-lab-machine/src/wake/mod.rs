@@ -218,9 +218,9 @@ impl Mechanism {
 /// Reach of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// To whoever shares the bell's memory.
+    /// To all that share the bell's memory.
     Memory,
-    /// To whoever has a descriptor of the sleeper's.
+    /// To all that have a descriptor of the sleeper's.
     Descriptor,
     /// Not out of the sleeper's process, as it is opened here.
     Process,

@@ -4,8 +4,8 @@
 //! waits while the mask (UIF) is closed, and its handler runs in the middle of the thread's code while it is open.
 //!
 //! Rules:
-//! 1. The signals are closed in the thread that opens an end, and stay closed when that end is dropped: what is still on
-//!    its way would otherwise end the process.
+//! 1. The signals are closed in the thread that opens an end, and stay closed when that end is dropped: a signal that is still on its
+//!    way would otherwise end the process.
 //! 2. The handler does nothing, which is async-signal-safe: that it ran ends a sleep.
 
 use std::mem::MaybeUninit;
@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: `O_ASYNC` interrupts whoever runs. Nothing else in this program raises SIGIO, so what is counted is of this socket.
+    /// Goal: `O_ASYNC` interrupts the running thread. Nothing else in this program raises SIGIO, so what is counted is of this socket.
     #[test]
     fn what_nobody_asked_for_interrupts() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -30,8 +30,8 @@ fn names_are_read_back() {
     assert!("telepathy".parse::<Mechanism>().unwrap_err().contains("uring-msg"));
 }
 
-/// Goal: a sleeper wakes for each of many messages, from several senders, whatever they find it doing; none sleeps to its limit.
-/// Method: a lost wake-up would end by the limit of the sleep, and be counted.
+/// Goal: a sleeper wakes for each of many messages, from several senders, regardless of what they find it doing; none sleeps to its
+/// limit. Method: a lost wake-up would end by the limit of the sleep, and be counted.
 #[test]
 fn no_wake_up_is_lost() {
     const MESSAGES: u64 = 3_000;
@@ -114,7 +114,7 @@ fn an_early_notification_wakes() {
     }
 }
 
-/// Goal: what was sent to a thread that did not sleep is taken back: the sleep after it is a sleep.
+/// Goal: a notification that was sent to a thread that did not sleep is taken back: the sleep after it is a sleep.
 #[test]
 fn a_stale_notification_is_taken_back() {
     for mechanism in Mechanism::ALL {
@@ -133,8 +133,8 @@ fn a_stale_notification_is_taken_back() {
     }
 }
 
-/// Goal: what a notification needs from the sleeper's process is its descriptor, or nothing.
-/// Method: the other process is played by a waking end made from a copy of the descriptor alone.
+/// Goal: a notification needs nothing from the sleeper's process but its descriptor, or nothing at all. Method: the other process is
+/// played by a waking end made from a copy of the descriptor alone.
 #[test]
 fn a_notification_from_elsewhere_wakes() {
     for mechanism in Mechanism::ALL {

@@ -99,7 +99,7 @@ impl Ring {
         self.0.completion().for_each(show);
     }
 
-    /// Takes every completion; whether one was of the wait.
+    /// Takes every completion. Returns true if one was of the wait.
     fn take_wait(&mut self) -> bool {
         let mut found = false;
         self.take(|entry| found |= entry.user_data() == WAIT);

@@ -150,8 +150,8 @@ impl XdpSocket {
         }
     }
 
-    /// Room for the next frame's payload, to be written in place. `None` if every frame is on its way, or `size` exceeds
-    /// the MTU. The bytes hold whatever an earlier frame left.
+    /// Room for the next frame's payload, to be written in place. `None` if every frame is on its way, or `size` exceeds the MTU. The
+    /// bytes hold content that an earlier frame left.
     #[inline]
     pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
         while let Some(address) = self.completion.take() {

@@ -51,7 +51,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the range is the one that was mapped; who points into it goes with it.
+        // SAFETY: the range is the one that was mapped; everything that points into it goes with it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }

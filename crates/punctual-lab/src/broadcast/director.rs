@@ -60,7 +60,7 @@ pub(super) struct Lived<R> {
     pub(super) first_view: u64,
     /// Why the group did not go on, if it did not.
     pub(super) stuck: Option<String>,
-    /// Why the trial was ended, if the machine or the settings ended it: what was delivered until then holds all the same.
+    /// Reason for ending the trial, if the machine or the settings ended it: the deliveries until then hold all the same.
     pub(super) cut_short: Option<String>,
 }
 
@@ -351,7 +351,7 @@ impl<R: Told> Director<'_, R> {
         }
     }
 
-    /// Reads the logs, and hears whoever ended though it should not.
+    /// Reads the logs, and hears of processes that ended though they should not.
     fn follow(&mut self) -> Result<(), Halt> {
         let away = self.away.map(|(place, _)| place);
         for place in 0..self.current.len() {

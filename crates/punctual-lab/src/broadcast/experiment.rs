@@ -148,7 +148,7 @@ impl FloorTrial {
         if self.datagram == 0 { self.size } else { self.datagram }
     }
 
-    /// Payload a second at the slowest receiver: what it lost does not count.
+    /// Payload a second at the slowest receiver: messages that it lost do not count.
     pub fn speed(&self) -> f64 {
         self.received as f64 * self.payload_size() as f64 * 1e9 / self.duration_ns.max(1) as f64
     }

@@ -1,6 +1,6 @@
 //! The floor: bare multicast, `sendmmsg` and `recvmmsg` with datagrams as large as a group's, merged runs both ways, receivers that
-//! nap. Nothing is numbered, nobody waits for anybody: what a receiver has no room for is lost. [`messages`](super::messages) sends
-//! the library's messages in place of them.
+//! nap. Nothing is numbered, and nobody waits for anybody. A message that finds no room at its receiver is lost.
+//! [`messages`](super::messages) sends the library's messages in place of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -214,8 +214,8 @@ mod tests {
     use crate::broadcast::option::BroadcastKind;
     use crate::explain::kept::ThreadWindows;
 
-    /// Goal: a message's way to each member sums to its latency, and the stage is late of whoever held it up: who had to send it, or
-    /// who delivered it after another had.
+    /// Goal: a message's way to each member sums to its latency. A late stage belongs to the member that held the message up: its
+    /// sender, or a member that delivered it after another had.
     #[test]
     fn each_member_has_its_stages() {
         let started_ns = punctual_machine::clock::monotonic_ns();

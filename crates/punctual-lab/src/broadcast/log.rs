@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::broadcast::lives::log::{Delivered, Entry};
 
-    /// Goal: what a process wrote is read as it was; what it had written in part when it was killed is not.
+    /// Goal: entries that a process wrote are read as they were; an entry that it had written in part when it was killed is not.
     #[test]
     fn whole_entries_are_read_back() {
         let folder = tempfile::tempdir().expect("a folder");

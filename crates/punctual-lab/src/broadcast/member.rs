@@ -34,13 +34,14 @@ fn silence_max(paced: Option<Paced>) -> Duration {
     PATIENCE + paced.map_or(Duration::ZERO, |paced| Duration::from_nanos(paced.period_ns))
 }
 
-/// On a machine with few processors some members do not run for a while: whoever is silent for less is not suspected.
+/// On a machine with few processors some members do not run for a while: a member that is silent for less is not suspected.
 pub(super) const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
 /// Time that a sender without credit waits for something to deliver before it tries again.
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_micros(200);
 
-/// Heartbeats behind the last message in which no other may come: whatever was held twice or is repaired once more comes with one.
+/// Heartbeats behind the last message in which no other may come: a message that was held twice or is repaired once more comes with
+/// one.
 const HEARTBEATS_AFTER: u32 = 2;
 
 /// Longest wait for something to deliver.
@@ -385,7 +386,7 @@ impl Running {
         }
     }
 
-    /// As many messages as are due and the group takes; how long to deliver until there may be more.
+    /// Broadcasts as many messages as are due and the group takes. Returns the time to deliver until there may be more.
     fn broadcast(&mut self, progress: &mut Progress, at_ns: u64) -> Result<Duration, String> {
         let sends = self.plan.place < self.plan.senders;
         while sends && progress.sent < self.plan.each {

@@ -118,7 +118,7 @@ impl Senders {
     }
 }
 
-/// Multicast without a group: whose datagrams they are.
+/// Multicast without a group: the owner of its datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Datagrams {
@@ -331,7 +331,7 @@ pub struct BroadcastSettings {
     pub disruptions: Vec<Disruptions>,
     /// Silence after which a member is suspected, in trials where members suffer.
     pub suspect_after: Duration,
-    /// Repeats whatever is random.
+    /// Repeats all random choices.
     pub seed: u64,
     /// A store in place of messages that mean nothing.
     pub kv: Option<KvSettings>,

@@ -30,7 +30,7 @@ const TRAVELLING_MAX: Duration = Duration::from_secs(600);
 /// Checks that there is such a program.
 ///
 /// # Errors
-/// There is none, or it does not run: what to do.
+/// There is none, or it does not run; the error says what to do.
 pub fn look_for(program: &Path) -> Result<(), String> {
     run::look_for(program, ADVICE)
 }

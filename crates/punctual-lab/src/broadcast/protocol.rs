@@ -42,7 +42,7 @@ pub(super) struct MemberPlan {
     pub(super) seed: u64,
     /// The medium that carries messages.
     pub(super) medium: Medium,
-    /// The kernel computes and looks at checksums of what is sent: a flipped bit is found by it, whoever sends.
+    /// The kernel computes and checks the checksums of sent data: they reveal a flipped bit, regardless of the sender.
     pub(super) has_checksums: bool,
     /// The planted error here.
     pub(super) planted: Option<Planted>,
@@ -126,7 +126,7 @@ pub(super) struct MemberEnd {
     pub(super) ended_ns: u64,
     /// Payload that it delivered.
     pub(super) bytes: u64,
-    /// Of all that it delivered, whatever the order.
+    /// Of all that it delivered, regardless of the order.
     pub(super) content: [u64; 2],
     /// Of all that it delivered, in its order.
     pub(super) order: [u64; 2],

@@ -19,7 +19,7 @@ pub(super) enum Turn {
     Store(TrialPlan, KvTurn),
 }
 
-/// Payload of a datagram where nothing else is said, and the largest: what a group's frame carries on Ethernet.
+/// Payload of a datagram where nothing else is said, and the largest: the payload that a group's frame carries on Ethernet.
 pub(super) const FLOOR_SIZE: usize = 1_328;
 
 /// Payloads of the datagrams beside which groups are set: those of their frames, up to the largest. Datagrams of other systems are
@@ -75,7 +75,7 @@ pub(super) fn turns(settings: &BroadcastSettings) -> Vec<Turn> {
                 turns.extend(groups.map(Turn::Group));
                 continue;
             }
-            // Each by itself: whoever was suspected wrongly is given more time from then on.
+            // Each by itself: a member that was suspected wrongly is given more time from then on.
             let disrupted = |plan| settings.disruptions.iter().map(move |&of| Turn::Disrupted(plan, of));
             turns.extend(groups.flat_map(disrupted));
         }

@@ -105,7 +105,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     all.extend(list);
     all.extend(lost);
     if !notes.is_empty() {
-        // First: what is not known must not look like nothing.
+        // First: unknown facts must not look like nothing.
         all.insert(0, notes.into_iter().fold(Section::new("What could not be read"), Section::note));
     }
     print(&text::page(&all, Screen::stdout()))
@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: one message is drawn for people: whoever asks for JSON of it is told so, and is not given text.
+    /// Goal: one message is drawn for people: a user who asks for JSON of it is told so, and is not given text.
     #[test]
     fn one_message_is_not_json() {
         let asked = |more: &[&str]| {

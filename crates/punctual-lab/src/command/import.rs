@@ -1,4 +1,4 @@
-//! `punctual import`: what another tool measured, into a store or a trace of ours.
+//! `punctual import`: measurements of another tool, into a store or a trace of ours.
 
 use std::path::PathBuf;
 

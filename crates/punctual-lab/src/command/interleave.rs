@@ -120,7 +120,7 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
         .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // Its own, so that a Ctrl-C comes to all of it once, whoever was meant: from here.
+        // Its own, so that a Ctrl-C comes to all of it once, from here, regardless of its target.
         .process_group(0);
     let failed = |error| Failure::Machine(format!("cannot run sh: {error}"));
     // The terminal tells that group nothing, and it would go on without us.
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::scheduling::lift;
 
-    /// Goal: what stands in a run's plan is no command, whoever wrote it.
+    /// Goal: the content of a run's plan is no command, regardless of its author.
     #[test]
     fn a_plan_commands_nothing() {
         let place = tempfile::tempdir().expect("room");

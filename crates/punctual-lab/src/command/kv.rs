@@ -1,4 +1,4 @@
-//! `punctual run broadcast --app kv`: what is asked of a store.
+//! `punctual run broadcast --app kv`: the options of a store.
 
 use std::time::Duration;
 

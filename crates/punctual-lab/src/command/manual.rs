@@ -1,4 +1,4 @@
-//! `punctual completions` and `punctual man`: what shells and manuals need, made from the same description as the options.
+//! `punctual completions` and `punctual man`: text for shells and manuals, made from the same description as the options.
 
 use std::path::{Path, PathBuf};
 

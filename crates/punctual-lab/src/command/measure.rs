@@ -147,7 +147,7 @@ pub fn worker(role: Role) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Goal: who measured something before a failure is told where it is; who did not, is told of no folder.
+    /// Goal: a user who measured something before a failure is told where it is; a user who did not is told of no folder.
     #[test]
     fn what_was_measured_has_a_place() {
         let folder = tempfile::tempdir().expect("room");
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(words(&folder.path().join("gone")), "no room");
     }
 
-    /// Goal: who measured nothing is told why, also where nothing was skipped.
+    /// Goal: a user who measured nothing is told why, also where nothing was skipped.
     #[test]
     fn nothing_has_a_reason() {
         let skipped = [Skipped { what: "a route".to_owned(), reason: "no room".to_owned() }];

@@ -72,7 +72,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_if_read(text).map(drop)
 }
 
-/// The same for who prints again and again: whether anybody reads it still.
+/// The same for a caller that prints again and again: true as long as somebody reads it.
 pub(crate) fn print_if_read(text: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -109,7 +109,7 @@ fn make_out(path: &Path) -> Result<(), Failure> {
     made.map(drop)
 }
 
-/// Writes a page or an object whole or not at all: who looks at it meanwhile, or after a full disk, finds the one before.
+/// Writes a page or an object whole or not at all: a reader meanwhile, or after a full disk, finds the one before.
 fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     // The target of a link is written, and the link stays.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -132,7 +132,7 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
 /// Finds out now whether what `--json` names can be written, not after minutes of measuring. A file that stands there stays meanwhile.
 fn try_json(json: Option<&Path>) -> Result<(), Failure> {
     let tried = json.filter(|file| *file != Path::new("-")).map(|file| {
-        // Of a link: what it leads to.
+        // Of a link: its target.
         let is_new = std::fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         let opened = OpenOptions::new().append(true).create(true).open(file);
         let remove = || std::fs::remove_file(std::fs::canonicalize(file)?);
@@ -142,7 +142,7 @@ fn try_json(json: Option<&Path>) -> Result<(), Failure> {
     tried.unwrap_or(Ok(()))
 }
 
-/// Writes what `--json` asks for; whether to standard output, where nothing else is said then.
+/// Writes the output that `--json` asks for. Returns true if it goes to standard output, where nothing else is said then.
 fn write_json(json: Option<&Path>, text: &str) -> Result<bool, Failure> {
     match json {
         Some(file) if file == Path::new("-") => print(text).map(|()| true),
@@ -155,7 +155,8 @@ fn write_json(json: Option<&Path>, text: &str) -> Result<bool, Failure> {
 mod tests {
     use super::*;
 
-    /// Goal: what `--json` names keeps its text while something is measured, and is not made before there is something to write.
+    /// Goal: the file that `--json` names keeps its text while something is measured, and is not made before there is something to
+    /// write.
     #[test]
     fn to_try_a_file_changes_nothing() {
         let folder = tempfile::tempdir().expect("room");

@@ -1,4 +1,4 @@
-//! `punctual explain --pid A,B`, and of a trace on file: what kept threads that know nothing of Punctual.
+//! `punctual explain --pid A,B`, and of a trace on file: the causes of delay in threads that know nothing of Punctual.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::units::{count, duration};
 /// Options of an explanation from outside.
 #[derive(Debug, Args)]
 pub(super) struct OutsideArguments {
-    /// Processes to look at from outside, whatever they are (root)
+    /// Processes to look at from outside, of any kind (root)
     #[arg(long, value_name = "PID,…", value_delimiter = ',')]
     pub(super) pid: Vec<u32>,
-    /// With --pid: how long to record [default: 10s]
+    /// With --pid: duration of the recording [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) duration: Option<Duration>,
-    /// From outside: what is shorter is not late [default: 1ms]
+    /// From outside: shortest time that is late [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) threshold: Option<Duration>,
     /// With --pid: keep the trace, for punctual explain FILE

@@ -227,7 +227,7 @@ fn object(arguments: &RecordArguments, format: Format, account: &Account) -> Val
 mod tests {
     use super::*;
 
-    /// Goal: what was recorded stays, also when the writer panics; a file in which nothing is goes.
+    /// Goal: recorded messages stay, also when the writer panics; a file with nothing in it goes.
     #[test]
     fn only_a_recording_that_did_not_begin_is_removed() {
         let folder = tempfile::tempdir().expect("room");

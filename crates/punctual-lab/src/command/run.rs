@@ -18,7 +18,7 @@ pub struct RunArguments {
 /// The experiments.
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
-    /// Broadcast to a group in one order or without, whatever receivers lose, beside bare multicast and the published table
+    /// Broadcast to a group in one order or without, despite losses of receivers, beside bare multicast and the published table
     Broadcast(Box<super::BroadcastArguments>),
     /// Causes of lateness made on purpose, and what each is called (minutes: --in and --cause choose)
     Causes(super::CausesArguments),
@@ -28,7 +28,7 @@ pub enum RunCommand {
     Oneway(super::OnewayArguments),
     /// The same ping at every layer, and what each adds; known mistakes switched on, to see them found
     Peel(super::PeelArguments),
-    /// Latency of a host's answer to a UDP packet, where the time goes, and who was late
+    /// Latency of a host's answer to a UDP packet, its stages, and the late side
     Response(Box<ResponseArguments>),
     /// A TCP server whose stages are threads, or tasks in classes, beside the published tables
     Server(Box<super::ServerArguments>),

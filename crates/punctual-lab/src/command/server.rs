@@ -81,7 +81,7 @@ pub struct ServerArguments {
     /// open at the end is waited for and counts
     #[arg(long, conflicts_with_all = ["rho", "poisson"])]
     original: bool,
-    /// Open load, as a part of what the server can do, one trial for each; what it can do is measured first [default: 0.8]
+    /// Open load, as a part of the server's capacity, one trial for each; the capacity is measured first [default: 0.8]
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = percent)]
     rho: Vec<u32>,
     /// Open load at random instants (Poisson)
@@ -134,7 +134,7 @@ impl FromStr for Floor {
 /// The floor of each class: the runtime's own, if nothing is asked for. A class's own floor replaces the common one.
 fn floors(asked: &[Floor]) -> Result<Vec<u32>, Failure> {
     let mut classes = RuntimeOptions::default().classes;
-    // The most important class comes first anyway: what it were promised would be lacking to the others.
+    // The most important class comes first anyway: a share promised to it would be lacking to the others.
     for Floor { permille, .. } in asked.iter().filter(|floor| floor.class.is_none()) {
         classes[1..].iter_mut().for_each(|class| class.floor_permille = *permille);
     }
@@ -171,7 +171,7 @@ pub fn server(arguments: &ServerArguments) -> Result<(), Failure> {
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
-/// Those that were asked for, and whom they are compared with.
+/// Those that were asked for, and the peers that they are compared with.
 fn models(arguments: &ServerArguments) -> Result<Vec<ServerModel>, Failure> {
     let mut models =
         if arguments.model.is_empty() { ServerModel::ALL.to_vec() } else { arguments.model.clone() };

@@ -30,23 +30,23 @@ pub struct SimArguments {
 pub enum Model {
     /// User interrupts: where a wake-up is lost, by the shortest way
     Wakeup(WakeupArguments),
-    /// A server with classes of requests: what each scheduling policy gives to whom
+    /// A server with classes of requests: the service that each scheduling policy gives to each class
     Server,
-    /// Keyed groups: who holds the newest key, whatever is lost, altered or played back
+    /// Keyed groups: the holders of the newest key, despite loss, alteration and replay
     KeyedGroup(WorldArguments),
-    /// Interests: who is served, whatever is lost, stalls or restarts
+    /// Interests: the subscribers that are served, despite loss, stalls and restarts
     Interest(WorldArguments),
-    /// Clocks: whether the true offset is within the bound that is stated
+    /// Clocks: the true offset against the bound that is stated
     TimeSync(WorldArguments),
-    /// Streams: whether each number is delivered once or counted as lost
+    /// Streams: each number delivered once or counted as lost
     Stream(WorldArguments),
-    /// Seals: whether each frame is taken once, and none that was altered or is of before
+    /// Seals: each frame taken once, and none that was altered or is of before
     Sealing(WorldArguments),
-    /// Messages larger than a frame: whether each is delivered once and whole, or its sender is told
+    /// Messages larger than a frame: each delivered once and whole, or its sender told
     Large(WorldArguments),
-    /// Broadcast: whether all of a group deliver the same in one order, whatever is lost and whoever crashes
+    /// Broadcast: the same deliveries in one order for all of a group, despite losses and crashes
     Broadcast(WorldArguments),
-    /// Replicated state: whether all copies are equal, whoever joins, crashes or gives a snapshot meanwhile
+    /// Replicated state: equal copies, despite joins, crashes and snapshots meanwhile
     Replica(WorldArguments),
 }
 
@@ -126,7 +126,7 @@ fn simulate_world(name: &str, arguments: &WorldArguments) -> Result<(), Failure>
     }
 }
 
-/// The policies under the published load: what the most and the least important class get.
+/// The policies under the published load: their results for the most and the least important class.
 fn policies() -> Section {
     let ms = |time: Nanos| format!("{:.1}", time.0 as f64 / 1e6);
     let heads = [
@@ -400,7 +400,8 @@ mod tests {
         }
     }
 
-    /// Goal: a protocol that panics leaves the seed and the plan by which anybody can see it again; who does not panic says nothing.
+    /// Goal: a protocol that panics leaves the seed and the plan by which anybody can see it again; a protocol that does not panic says
+    /// nothing.
     #[test]
     fn a_panic_says_which_seed_it_was() {
         static TOLD: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());

@@ -188,7 +188,7 @@ fn show(
     let mut all = vec![verdict.note("A is without it, B with it, in turn; what was changed is taken back.")];
     all.extend(parts::run_comparison(comparison));
     if !notes.is_empty() {
-        // Before who was late: what is not known must not look like nothing.
+        // Before the section on lateness: unknown facts must not look like nothing.
         all.push(notes.iter().fold(Section::new("What could not be read"), Section::note));
     }
     all.extend(sections(outliers));

@@ -22,7 +22,7 @@ pub struct WatchArguments {
     duration: Option<Duration>,
 }
 
-/// Interval between its looks. The rings hold seconds: what counts is that the spans of a burst are not overwritten.
+/// Interval between its looks. The rings hold seconds: the spans of a burst must not be overwritten.
 const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// Holds the kernel's trace for the programs of this host that keep a log of late messages, until Ctrl-C.

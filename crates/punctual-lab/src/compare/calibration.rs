@@ -122,7 +122,7 @@ impl Calibration {
         })
     }
 
-    /// So many pairs of neighbours in time, as if they had been played in turn; who is A in a pair is drawn.
+    /// So many pairs of neighbours in time, as if they had been played in turn; A of each pair is drawn.
     ///
     /// # Panics
     /// If there are not as many runs.

@@ -10,7 +10,7 @@ use crate::store::{Header, Run};
 const RUNS_MAX: usize = 20;
 
 /// Other runs of what `runs` measured, in the folders: of the same experiment, plan and host, the newest first. Only whole ones count:
-/// what one lacks would be looked for in the distances of the others. A run that cannot be read is no part of the comparison.
+/// parts that one lacks would be looked for in the distances of the others. A run that cannot be read is no part of the comparison.
 pub fn history_of(runs: &[&Run], folders: &[PathBuf]) -> Vec<Run> {
     let Some(first) = runs.first() else { return Vec::new() };
     let known: Vec<PathBuf> = runs.iter().map(|run| resolved(&run.path)).collect();

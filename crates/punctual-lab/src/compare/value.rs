@@ -25,7 +25,7 @@ pub(super) struct Value {
 pub(super) struct RunValue {
     pub(super) messages: u64,
     pub(super) infinite: u64,
-    /// Logarithm of the slowest answer of all runs that are compared: what lies beyond it is infinite.
+    /// Logarithm of the slowest answer of all runs that are compared: values beyond it are infinite.
     pub(super) finite_ln: f64,
     pub(super) stalls: f64,
     pub(super) minutes: f64,
@@ -76,7 +76,7 @@ impl RunValue {
         &self.values[aspect as usize]
     }
 
-    /// As if every latency were multiplied: what a true change would have made of this run.
+    /// As if every latency were multiplied: the run that a true change would have made of this one.
     pub(super) fn scaled(&self, factor: f64) -> Self {
         let mut scaled = self.clone();
         for aspect in Aspect::ALL.into_iter().filter(|&aspect| aspect != Aspect::StallsPerMinute) {

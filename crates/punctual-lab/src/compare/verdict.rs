@@ -1,7 +1,7 @@
 //! The verdict on two sides, each of one run or several.
 //!
-//! A run is one sample: what differs from run to run (where memory lies, which core a hypervisor gave, what else ran) is
-//! in no trial of it. So the interval comes from how far runs lie apart, by Student's t over runs.
+//! A run is one sample: the differences between runs (place of memory, core given by a hypervisor, other load) are in no trial of it.
+//! So the interval comes from how far runs lie apart, by Student's t over runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -359,7 +359,7 @@ mod tests {
                 Form::InTurn(pairs) => {
                     let (mut a, mut b) = (Vec::new(), Vec::new());
                     for _ in 0..pairs {
-                        // A day is far from the next; what is left within a pair is less than between runs.
+                        // A day is far from the next; the difference that is left within a pair is less than between runs.
                         let day = 0.3 * self.random.normal();
                         a.push(self.run(day, 0.0));
                         b.push(self.run(day, change));
@@ -402,8 +402,8 @@ mod tests {
         (0..worlds).filter(differs).count() as u64
     }
 
-    /// Goal: what is the same is called different in at most one comparison of twenty, however few runs, however runs lie
-    /// apart, in narrow cells too.
+    /// Goal: equal things are called different in at most one comparison of twenty, regardless of the number of runs and their spread,
+    /// in narrow cells too.
     #[test]
     fn the_same_thing_is_rarely_called_different() {
         const WORLDS: u64 = 1_000;
@@ -549,7 +549,7 @@ mod tests {
         assert!(!differs(&sides));
     }
 
-    /// Goal: what is shown of both sides is that of the pairs, too, and both have as many runs.
+    /// Goal: the values shown of both sides are those of the pairs, too, and both have as many runs.
     #[test]
     fn a_run_without_a_partner_is_not_shown() {
         let mut world = World { random: Rng::new(3), weather: Weather::Normal, between: 0.02, trial: 0.01 };

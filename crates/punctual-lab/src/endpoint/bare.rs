@@ -1,4 +1,4 @@
-//! The machine's own mechanisms, with nothing around them: what everything else is measured against.
+//! The machine's own mechanisms, with nothing around them: the reference of all other measurements.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

@@ -140,7 +140,7 @@ fn open_node(bus: &Bus, side: usize, plan: &EndpointPlan) -> Result<Node, String
 }
 
 fn bind(node: &Node, side: usize, plan: &EndpointPlan) -> Result<(punctual::Communicator, Target), String> {
-    // Under open load the client polls, whatever is measured: its own sleep would make messages late.
+    // Under open load the client polls in every measurement: its own sleep would make messages late.
     let wake = if plan.due_counts && side == 0 { Wake::Spin } else { plan.wake };
     let mut options = CommunicatorOptions::waiting(wake);
     if plan.stamped {
@@ -210,7 +210,7 @@ impl Ends {
         self.nodes.get(&plan.medium).map_or(0, |node| node.ledger().missed_wakeups)
     }
 
-    /// The trial is over: what is not kept is closed.
+    /// The trial is over: everything that is not kept is closed.
     pub fn close(&mut self, plan: &EndpointPlan) {
         // A stack without a node of ours closes none.
         if !plan.kept && matches!(plan.stack, Stack::Node | Stack::Communicator) {

@@ -1,4 +1,4 @@
-//! A scenario: which vehicle is where when, read from a text with a line for each place.
+//! A scenario: the places of vehicles over time, read from a text with a line for each place.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -47,7 +47,7 @@ pub struct Trial {
 pub struct Warmup {
     /// One after the other, without a gap: pages, caches, predictors.
     pub burst: usize,
-    /// Then as many in the manner of the trial: what adapts itself to the gap.
+    /// Then as many in the manner of the trial: for everything that adapts itself to the gap.
     pub paced: usize,
 }
 
@@ -89,8 +89,8 @@ struct ClientTrial<'a> {
     watch: Option<&'a mut ClientWatch>,
 }
 
-/// Runs one trial over an endpoint whose other end answers. Messages are noted in `recording`; what this thread goes through
-/// meanwhile in `watch`.
+/// Runs one trial over an endpoint whose other end answers. Messages are noted in `recording`, and the events of this thread meanwhile
+/// in `watch`.
 pub fn run(
     endpoint: &mut dyn Endpoint,
     trial: &Trial,

@@ -101,7 +101,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Side {
     sockets: [PacketSocket; 2],
-    /// Frames held back: which socket sends them, and their bytes.
+    /// Frames held back: the socket that sends each, and its bytes.
     held: VecDeque<(usize, Vec<u8>)>,
 }
 

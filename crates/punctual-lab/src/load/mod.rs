@@ -1,4 +1,4 @@
-//! Loads: who sends what when, and what became of it.
+//! Loads: senders, schedules and messages, and the outcome of each message.
 
 pub mod client;
 pub mod clocks;

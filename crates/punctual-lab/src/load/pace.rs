@@ -1,4 +1,4 @@
-//! When a client asks: closed and open load, the same for every client, whatever it asks over.
+//! Schedule of a client's requests: closed and open load, the same for every client, over any medium.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub trait Client {
         }
     }
 
-    /// A message each period until `end`, the first at `due`, whatever is outstanding.
+    /// A message each period until `end`, the first at `due`, regardless of outstanding ones.
     fn open(&mut self, mut due: Ticks, period: Duration, end: Ticks) {
         let clock = Clock::get();
         let period = clock.ticks(period.max(Duration::from_micros(1)));
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Goal: who is behind takes what comes meanwhile, for which there would be no room in the end.
+    /// Goal: a client that is behind takes arrivals meanwhile, for which there would be no room in the end.
     #[test]
     fn who_is_behind_looks_before_each_message() {
         let (clock, mut client) = (Clock::get(), Slow::default());

@@ -91,7 +91,7 @@ pub fn write_look(bytes: &mut [u8], looks: bool) {
     bytes[STOP_AT] = if looks { LOOKS } else { 0 };
 }
 
-/// Turns a request into its answer: what the responder knows of it is added.
+/// Turns a request into its answer: the responder's knowledge of it is added.
 #[inline]
 pub fn write_answer(bytes: &mut [u8], delivered: Ticks, stages: Option<&Stages>) {
     put(bytes, 16, delivered.0);

@@ -196,7 +196,7 @@ impl<D: Copy + Default> Recording<D> {
         Some(row)
     }
 
-    /// The trial is over: what was waited for so long is lost, the rest is unfinished at its age.
+    /// The trial is over: messages that were waited for so long are lost, the rest is unfinished at its age.
     pub fn close(&mut self, now: Ticks, lost_after: Ticks) {
         for row in self.rows.iter_mut().filter(|row| row.outcome == Outcome::Unfinished) {
             row.done = now;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever arrives in whatever order, both sums hold.
+        /// Goal: both sums hold for any arrivals in any order.
         #[test]
         fn both_sums_hold(sent in 0..40_u64, events in proptest::collection::vec((0..4_u8, 0..50_u64), 0..120)) {
             let mut recording = Recording::<()>::new(40, 3);

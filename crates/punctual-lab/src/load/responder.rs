@@ -55,7 +55,7 @@ impl Watch {
         Self { log, slow, wants_look: false, was_slow: false }
     }
 
-    /// A request was delivered; whether it is to look behind the answer.
+    /// Notes that a request was delivered. Returns true if the responder is to look behind the answer.
     #[inline]
     fn note(&mut self, stages: Option<&Stages>, delivered: Ticks) -> bool {
         if let Some(stages) = stages {

@@ -215,7 +215,7 @@ impl Testbed {
         let clocks = [clocks, Clocks::read()];
         let steal_ticks = steal_ticks().unwrap_or(0).saturating_sub(steal);
         let throttled = quotas.now().times.saturating_sub(throttled);
-        // The client's observations are kept, whatever became of the responder.
+        // The client's observations are kept, regardless of the responder's end.
         let (there, gone) = match self.ended() {
             Ok(there) => (there, None),
             Err(reason) => (ResponderEnd::default(), Some(reason)),

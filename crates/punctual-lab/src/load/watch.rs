@@ -55,7 +55,7 @@ impl LookTime {
         self.usual = Ticks(if took.0 > usual { took.0.min(limit) } else { usual - (usual - took.0) / 8 });
     }
 
-    /// There was no time for one: who never looks learns nothing, and tries again after some.
+    /// There was no time for one: a client that never looks learns nothing, and tries again after some.
     fn note_missed(&mut self) {
         self.usual = Ticks(self.usual.0 - self.usual.0 / 64);
     }
@@ -125,7 +125,7 @@ impl ClientWatch {
             recorder.note(pair.monotonic_ns(begin), pair.monotonic_ns(end));
         }
         let Some(due) = next else { return self.look_closed(now) };
-        // Messages come whatever is done here: there must be time for it before the next.
+        // Messages come regardless of the work here: there must be time for it before the next.
         self.other_looks = false;
         let free = due.since(now);
         if open > 0 {

@@ -47,7 +47,7 @@ impl Direction {
         self.truth.map(|truth| self.found.nanos.abs_diff(truth) <= self.found.bound)
     }
 
-    /// True if the truth is certainly outside of the bound: no message arrives before it leaves, whatever the clocks say.
+    /// True if the truth is certainly outside of the bound: no message arrives before it leaves, regardless of what the clocks say.
     pub fn is_outside(&self) -> bool {
         let latest = i128::from(self.found.nanos) + i128::from(self.found.bound);
         self.holds() == Some(false) || latest < 0

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::store::Header;
 
-    /// Goal: who reads a figure learns that some ways in it were set to zero, and that a bound was wrong.
+    /// Goal: a reader of a figure learns that some ways in it were set to zero, and that a bound was wrong.
     #[test]
     fn ways_below_zero_are_told() {
         let mut summary = Summary::new(&Header::new("oneway"));

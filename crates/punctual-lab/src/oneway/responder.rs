@@ -72,7 +72,7 @@ impl Responder {
                 }
                 Err(ReceiveError::Empty) => continue,
             };
-            // An answer that cannot be sent is lost, and counted by who waits for it.
+            // An answer that cannot be sent is lost, and counted by the client that waits for it.
             let sent = communicator.try_send(Target::from(source), &answer);
             answered += u64::from(sent.is_ok());
         }

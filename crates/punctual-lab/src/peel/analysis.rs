@@ -16,8 +16,8 @@ const RESAMPLES: usize = 2_000;
 /// Of the resamples that an interval holds, in parts of a thousand left out at each side.
 const OUTSIDE: usize = 25;
 
-/// Values below which there is no interval. All of four lie on one side of their median once in eight times: what reaches from the
-/// least to the largest is no 95 %, and the bootstrap knows no more than them.
+/// Values below which there is no interval. All of four lie on one side of their median once in eight times. The range from the least
+/// to the largest is no 95 %, and the bootstrap knows no more than them.
 pub const VALUES_MIN: usize = 5;
 
 /// Pairs below which nothing grows for certain among all times: the sign test of seven that all grew is above a time's part of the error.
@@ -352,8 +352,8 @@ pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<
     certain.max_by(|a, b| a.adds.compare(&b.adds))
 }
 
-/// Looks for whatever grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether that is where
-/// it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
+/// Looks for the figure that grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether that is
+/// where it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
 pub fn look_for(
     culprit: InjectedFault,
     without: &[StartUp],
@@ -369,7 +369,7 @@ pub fn look_for(
         let candidates = growths(without, with, seed).filter(|one| occurs(one) && is_one(one));
         candidates.max_by(|a, b| a.adds.compare(&b.adds))
     };
-    // A figure that was in no start before and is in all now is the one, whatever else grew: the noise of longer times hides it
+    // A figure that was in no start before and is in all now is the one, regardless of other growth: the noise of longer times hides it
     // otherwise. Of these signals come first: a count has no place among times.
     let signals = growth(&SIGNALS_FIGURE, without, with, seed);
     let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Goal: each layer's part is found in spite of a drift that is larger than the parts; what is nothing is not claimed.
+    /// Goal: each layer's part is found in spite of a drift that is larger than the parts; a part that is nothing is not claimed.
     #[test]
     fn parts_are_found_and_nothing_is_not() {
         let all = [
@@ -418,7 +418,7 @@ mod tests {
         assert!(peeled.attributed > 0.95 && peeled.attributed <= 1.0, "{peeled:#?}");
     }
 
-    /// Goal: what reaches from the least to the largest of a few values is called no interval, and nothing follows from it.
+    /// Goal: the range from the least to the largest of a few values is called no interval, and nothing follows from it.
     #[test]
     fn few_values_have_no_interval() {
         let four = Interval::of(&[1.0, 2.0, 4.0, 5.0], 1);
@@ -455,7 +455,7 @@ mod tests {
         look_for(culprit, without, with, 1).expect("eight pairs")
     }
 
-    /// Goal: what grew is found among all figures, whatever is said to have been done.
+    /// Goal: the figure that grew is found among all figures, regardless of the mistake that is said to have been made.
     #[test]
     fn a_mistake_is_found_where_it_shows() {
         let start = |n: u64| StartUp { clock_ns: 7_000_000 + n, ready_ns: 20_000_000, ..StartUp::default() };
@@ -479,8 +479,8 @@ mod tests {
         assert!(looked_for(InjectedFault::SigioAtStart, &clean, &interrupted).found);
     }
 
-    /// Goal: what is in no start is not named, however much a neighbour spoils what is. Method: in three pairs of eight the starts
-    /// without the mistake wait longer, so that every figure may have shrunk.
+    /// Goal: a figure that is in no start is not named, however much a neighbour spoils the others. Method: in three pairs of eight the
+    /// starts without the mistake wait longer, so that every figure may have shrunk.
     #[test]
     fn what_is_in_no_start_is_not_where_a_mistake_shows() {
         let waits = |n: u64, is_crowded: bool| StartUp {
@@ -494,7 +494,7 @@ mod tests {
         assert!(!found.found && found.without > 0.0 && found.with > 0.0, "{found:?}");
     }
 
-    /// Goal: what a start consists of is ranked by what it surely takes, and adds up.
+    /// Goal: the parts of a start are ranked by the time that they surely take, and add up.
     #[test]
     fn a_start_is_ranked_by_what_it_takes() {
         let all = starts(|n| StartUp {

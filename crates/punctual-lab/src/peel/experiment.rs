@@ -28,7 +28,7 @@ use crate::units::OptionName;
 
 /// Other processes that start at the same time: with ours the original's fifteen.
 const CROWD: usize = 14;
-/// Messages of each trial that count as warm-up: what a fresh endpoint and a cold cache cost is no layer's.
+/// Messages of each trial that count as warm-up: the cost of a fresh endpoint and a cold cache is no layer's.
 pub const WARMUP: u64 = 50;
 
 /// Settings of a run.
@@ -50,7 +50,7 @@ pub struct PeelSettings {
     pub with: Vec<InjectedFault>,
     /// The fix that is tried against each.
     pub fix: Option<StartFix>,
-    /// Repeats whatever is random.
+    /// Repeats all random choices.
     pub seed: u64,
     /// CPUs of both ends.
     pub cpus: [Option<usize>; 2],

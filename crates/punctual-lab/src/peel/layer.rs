@@ -24,7 +24,7 @@ pub enum Layer {
     Communicator,
     /// The same, asleep until the medium wakes it.
     Asynchronous,
-    /// The whole path once more, measured apart: what the layers must add up to.
+    /// The whole path once more, measured apart: the time that the layers must add up to.
     Whole,
 }
 

@@ -1,4 +1,4 @@
-//! Recordings as MCAP ([mcap.dev](https://mcap.dev)), by its crate: what tools of robotics open.
+//! Recordings as MCAP ([mcap.dev](https://mcap.dev)), by its crate: the format that tools of robotics open.
 //!
 //! A channel for each pair of source and target, whose metadata say both. The time of publication is when a message was
 //! sent, where that is known, else when it was seen, which is the time of the log. Chunks are whole records on the disk: of a
@@ -18,7 +18,7 @@ use super::reading::{RecordingError, Told};
 use super::sink::Sink;
 use super::{Entry, MESSAGE_SIZE_MAX, SOURCES_MAX, Totals};
 
-/// The encoding of messages: whatever the application makes of them.
+/// The encoding of messages: the application's own.
 const ENCODING: &str = "application/octet-stream";
 
 /// The name of what says which bus was recorded, and of what says what is missing.
@@ -37,8 +37,8 @@ const _: () = assert!(RECORD_SIZE_MAX > 2 * MESSAGE_SIZE_MAX);
 /// Channels that are read.
 const CHANNELS_MAX: usize = 4 * SOURCES_MAX;
 
-/// The end of a file without a summary: what has become of messages up to an instant, the end of the data, a footer without a
-/// summary, and the magic.
+/// The end of a file without a summary: the totals of messages up to an instant, the end of the data, a footer without a summary, and
+/// the magic.
 pub(super) fn short_end(end: &mut Vec<u8>, ns: u64, totals: &Totals) {
     let mut map = Vec::new();
     for (name, number) in totals_pairs(ns, totals) {
@@ -311,7 +311,7 @@ impl<R: Read> McapReader<R> {
     }
 }
 
-/// Size of what stands before a record, bytes: what it is, and its size.
+/// Size of the head of a record, bytes: its kind, and its size.
 const RECORD_HEAD_SIZE: usize = 9;
 
 /// The kind and the size of the next record of a chunk.

@@ -178,7 +178,7 @@ impl<R: Read> PcapngReader<R> {
         }
     }
 
-    /// Reads a whole block; whether there was one.
+    /// Reads a whole block. Returns true if there was one.
     fn read(&mut self, told: &mut Told) -> Result<bool, RecordingError> {
         let mut head = [0; BLOCK_HEAD_SIZE];
         let found = fill(&mut self.input, &mut head)?;

@@ -28,7 +28,7 @@ const BATCHES_MAX: usize = 4;
 const BATCH_MESSAGES: usize = 1024;
 const BATCH_SIZE: usize = 256 << 10;
 
-/// From opening all to the first message: whoever listens finds the rings meanwhile.
+/// From opening all to the first message: listeners find the rings meanwhile.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// Before an instant it is waited for without sleeping: longer than a sleep ends late.
@@ -263,7 +263,7 @@ impl Stage {
         let (mut first_ns, mut last_ns) = (None, 0);
         'all: while let Ok(batch) = batches.recv() {
             for (entry, bytes) in batch.iter() {
-                // A message that was seen later is sent later, whatever the senders' clocks say.
+                // A message that was seen later is sent later, regardless of what the senders' clocks say.
                 latest = entry.instant_ns().max(latest);
                 let due_ns = schedule.due_ns(latest);
                 if is_over() || !due_ns.is_none_or(|due_ns| wait(due_ns, &is_over, || self.tend())) {
@@ -449,7 +449,7 @@ mod tests {
     }
 
     /// Goal: after an hour, too, a sleep ends before the instant, and not so long before that it is spun for long. Method: the clock of
-    /// the sleeps alone says what time it is, whatever the counter believes.
+    /// the sleeps alone says what time it is, regardless of what the counter believes.
     #[test]
     fn a_sleep_ends_before_what_is_due() {
         let schedule = Schedule { start_ns: 1_000, first_ns: 77, speed: Speed::Times(1.0) };
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// Goal: what was not sent was not late, and did not take its time.
+    /// Goal: messages that were not sent were not late, and took no time.
     #[test]
     fn what_was_not_sent_was_not_late() {
         let source = Address { node: NodeId::named("nobody"), port: Port::from(1) };

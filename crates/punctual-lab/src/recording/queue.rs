@@ -26,7 +26,7 @@ const ENTRY_SIZE: u64 = size_of::<Entry>() as u64;
 #[derive(Debug, Default)]
 pub struct Batch {
     entries: Vec<Entry>,
-    /// Of all of them, one behind the other; what stands behind them is anything.
+    /// Of all of them, one behind the other; the bytes behind them are anything.
     bytes: Vec<u8>,
     used: usize,
     /// Names of nodes that are new.

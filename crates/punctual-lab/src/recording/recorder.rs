@@ -22,7 +22,7 @@ const LOOK_MAX: usize = 1024;
 /// Shortest time between two looks in memory: more looks would find little, and take the processor from others.
 pub const NAP_MIN: Duration = Duration::from_micros(100);
 
-/// Longest time between two looks, unless another is asked for: what a burst may write meanwhile without being missed.
+/// Longest time between two looks, unless another is asked for: so short that a burst in between is not missed.
 pub const NAP_MAX: Duration = Duration::from_millis(1);
 
 /// A look that finds as much is followed by a shorter nap, bytes: an eighth of a usual ring.
@@ -40,7 +40,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 /// A message is handed to the writer after so long at the latest.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(20);
 
-/// Looks at what is left when the recording ends: what rings hold, not what a flood goes on to send.
+/// Looks at the rest when the recording ends: the content of rings, not the further messages of a flood.
 const LAST_LOOKS: usize = 256;
 
 /// An instant that a sender stamps is believed if it lies no further away.
@@ -49,7 +49,8 @@ const STAMP_DISTANCE_MAX: Duration = Duration::from_secs(3600);
 /// Interval at which the wall clock is compared with ours.
 const PAIR_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A wall clock that is off by as much was set, nanoseconds: what is less is followed, as a clock that runs a little slower or faster.
+/// A wall clock that is off by as much was set, nanoseconds: a smaller difference is followed, as of a clock that runs a little slower
+/// or faster.
 const SET_NS_MIN: u64 = 10_000_000;
 
 /// An instant of the kernel's that is as far from a look is a reason to ask whether the wall clock was set, nanoseconds.
@@ -97,7 +98,7 @@ pub struct Account {
 pub enum RecordError {
     /// It did not begin, for this reason: nothing is in the file.
     NotBegun(String),
-    /// The writer panicked: what it wrote before is in the file.
+    /// The writer panicked: the messages that it wrote before are in the file.
     WriterPanicked,
 }
 
@@ -115,7 +116,7 @@ pub fn record(
     record_by(node, plan, |outlet| write_all(&outlet, output), ready, is_over)
 }
 
-/// The same, whoever writes.
+/// The same, with any writer.
 fn record_by(
     node: &Node,
     plan: &Plan,
@@ -333,7 +334,7 @@ impl Eye {
         let _ended = self.intake.hand_over();
     }
 
-    /// Notes who sends, and of whom the name is wanted. Returns true if sender and target are the same as before.
+    /// Notes the sender, and the nodes whose names are wanted. Returns true if sender and target are the same as before.
     fn note(&mut self, source: Address, target: Target) -> bool {
         if self.last.replace((source, target)) == Some((source, target)) {
             return true;

@@ -28,7 +28,7 @@ impl Sink {
         &mut self.buffer
     }
 
-    /// The same file, for who asks how large it is.
+    /// The same file, for a caller that asks for its size.
     ///
     /// # Errors
     /// There are no more descriptors.

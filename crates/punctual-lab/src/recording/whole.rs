@@ -1,4 +1,4 @@
-//! Messages that a recording has in fragments, put together again: what is not whole is counted, and never played.
+//! Messages that a recording has in fragments, put together again: an incomplete message is counted, and never played.
 
 use punctual_proto::fragment::{Assembler, Part, Refused};
 use punctual_proto::limits::{ASSEMBLY_MESSAGES_MAX, MESSAGE_SIZE_MAX};
@@ -123,7 +123,8 @@ mod tests {
         (found, told)
     }
 
-    /// Goal: what is whole is one message without seals, once, at the place of its last fragment, with what is missing before it.
+    /// Goal: a complete message is one message without seals, once, at the place of its last fragment, with the messages missing before
+    /// it.
     #[test]
     fn fragments_become_one_message() {
         for is_unopened in [false, true] {

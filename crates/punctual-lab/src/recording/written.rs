@@ -1,4 +1,4 @@
-//! The thread that writes a recording: what the disk does to it, the thread that reads does not feel.
+//! The thread that writes a recording: the thread that reads does not feel the delays of the disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,7 +20,7 @@ const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// And whenever there is as much, bytes.
 const COMMIT_SIZE: usize = 1 << 20;
 
-/// The writer makes way for whoever wants the processor: its queue can wait.
+/// The writer makes way for any thread that wants the processor: its queue can wait.
 const NICE: i32 = 10;
 
 /// The cause of what was read and is not in the file.
@@ -230,7 +230,7 @@ impl Pen {
 }
 
 impl Unsettled {
-    /// Ends the file, now that all is known of what was seen until then: what is not in the file counts as missing, and the file
+    /// Ends the file, now that everything seen until then is known: messages that are not in the file count as missing, and the file
     /// says so.
     pub fn settle(self, ns: u64, totals: &mut Totals) -> Written {
         let Self { mut pen, outcome } = self;
@@ -247,8 +247,8 @@ impl Unsettled {
 }
 
 impl ShortFile {
-    /// Ends a file to which nothing could be written any more: what is in it stays readable, and it says what is missing. If there is
-    /// no room for that, its last messages make some.
+    /// Ends a file to which nothing could be written any more: its content stays readable, and the file says what is missing. If there
+    /// is no room for that, its last messages make some.
     fn end_short(&mut self, ns: u64, totals: &mut Totals, marks: (Mark, VecDeque<Mark>)) -> Mark {
         let (mut written, mut before) = marks;
         let seen = totals.clone();

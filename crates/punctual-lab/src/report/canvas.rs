@@ -100,7 +100,7 @@ impl Canvas {
         );
     }
 
-    /// The mark of a look: beside its colour a second way to tell it, for who sees few colours.
+    /// The mark of a look: beside its colour a second way to tell it, for people who see few colours.
     pub(crate) fn mark(&mut self, look: usize, at: (f64, f64), tip: &str) {
         let ((x, y), tip, shape) = (at, escape(tip), MARKS[look % MARKS.len()]);
         let _ = write!(

@@ -22,7 +22,7 @@ pub(crate) struct PageCell {
     /// Class of its colour: one per wake.
     pub(crate) colour: usize,
     pub(crate) bins: Vec<Bin>,
-    /// (nines, ns): how many nines the percentile has, as far as the sample supports it.
+    /// (nines, ns): the number of nines of the percentile, as far as the sample supports it.
     pub(crate) ladder: Vec<(f64, f64)>,
     pub(crate) start: Vec<Bucket>,
     /// Every phase.

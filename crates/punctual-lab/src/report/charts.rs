@@ -196,7 +196,7 @@ fn gap_panel(cells: &[&PageCell], all: &[&PageCell]) -> String {
     canvas.finish()
 }
 
-/// The share of each stage, stacked; what no stamp accounts for is hatched.
+/// The share of each stage, stacked; time that no stamp accounts for is hatched.
 pub(super) fn stages(page: &mut String, cells: &[PageCell]) {
     let is_stamped = |c: &&PageCell| !c.result.stages.is_empty();
     // Round trips show both ways; beside them a one-way row would repeat half of each.

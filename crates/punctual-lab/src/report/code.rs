@@ -60,7 +60,7 @@ let mut radar = Node::open(&bus, "radar")?.bind(1)?;
         Ok(radar)
     }
 
-    /// Goal: what is shown compiles. Method: the functions above hold it, letter by letter.
+    /// Goal: the code that is shown compiles. Method: the functions above hold it, letter by letter.
     #[test]
     fn the_code_that_is_shown_is_code() {
         let _compiled = [memory, udp, frames];

@@ -181,7 +181,8 @@ pub fn stairs(label: &str, stairs: &[Stair]) -> Block {
 mod tests {
     use super::*;
 
-    /// Goal: a line is broken where there is no figure and where it is infinite; what is infinite has a mark that says so, and a rule.
+    /// Goal: a line is broken where there is no figure and where it is infinite. An infinite figure has a mark that says so, and a
+    /// rule.
     #[test]
     fn a_line_is_broken_where_its_figure_is_infinite() {
         let steps: Vec<String> = (0..5).map(|step| step.to_string()).collect();

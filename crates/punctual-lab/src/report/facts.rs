@@ -30,7 +30,7 @@ pub struct Headline {
     pub words: &'static str,
 }
 
-/// The first screen: how fast is it, what should I use, what was late and why.
+/// The first screen: the speed, the recommended choices, and late messages with their causes.
 pub(super) fn head(
     page: &mut String,
     summary: &Summary,
@@ -147,7 +147,7 @@ fn medium_words(engine: &str) -> Option<&'static str> {
 
 /// Messages that were lost, or answered wrongly, are infinitely late; stalls have none of them.
 fn never_came(cells: &[PageCell]) -> Option<String> {
-    // A request's way is a part of its round trip: what is lost there is lost once.
+    // A request's way is a part of its round trip: a message that is lost there is lost once.
     let is_part = |cell: &PageCell| {
         let whole = CellId { kind: Kind::RoundTrip, ..cell.result.cell.clone() };
         cell.result.cell.kind == Kind::OneWay && cells.iter().any(|other| other.result.cell == whole)

@@ -147,8 +147,8 @@ mod tests {
     use crate::stats::{Distribution, bins};
     use crate::summary::CellResult;
 
-    /// Goal: what is drawn lies within its scale: messages without an answer too, which are older than every answer, also where
-    /// others were lost and there is no max. Method: a fifth of all have no answer at a hundred times the age of the others.
+    /// Goal: everything that is drawn lies within its scale. Messages without an answer do too, which are older than every answer, also
+    /// where others were lost and there is no max. Method: a fifth of all have no answer at a hundred times the age of the others.
     #[test]
     fn what_has_no_answer_is_within_the_scale() {
         for lost in [0, 1] {

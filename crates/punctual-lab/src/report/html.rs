@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Goal: what no place has room for is a card everywhere but on the widest.
+    /// Goal: a table that no place has room for is a card everywhere but on the widest.
     #[test]
     fn classes_follow_the_width() {
         assert_eq!(place_for(&[10, 5]), "w0");

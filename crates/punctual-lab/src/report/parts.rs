@@ -186,7 +186,7 @@ fn ratio_text(measure: &Measure) -> String {
     }
 }
 
-/// Two runs: what differs, cell by cell, then how many do not.
+/// Two runs: the differences, cell by cell, then the number of cells without any.
 pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
     let differing = runs.cells.iter().filter(|c| c.comparison.differs());
     let mut sections: Vec<Section> =

@@ -243,7 +243,7 @@ impl<R> TableOf<R> {
         Self { over: over.into(), ..self }
     }
 
-    /// One column more: what is over it, and what stands in it in each row.
+    /// One column more: its head, and its content in each row.
     pub fn column<C: Into<Cell>>(mut self, column: Column, cell: impl Fn(&R) -> C) -> Self {
         self.table.columns.push(column.over(&self.over));
         for (cells, row) in self.table.rows.iter_mut().zip(&self.rows) {

@@ -1,8 +1,8 @@
 //! The measuring client: closed loop as in the original, and open loop by absolute instants.
 //!
-//! Under closed load a trip lasts from before the send until its bytes are in the buffer, and the next leaves after it,
-//! and after the idle gap. Under open load trip *k* is due at *t₀ + k·T* whatever is outstanding, and lasts from then.
-//! The whole buffer is compared, after the trip's last instant was taken.
+//! Under closed load a trip lasts from before the send until its bytes are in the buffer, and the next leaves after it, and after the
+//! idle gap. Under open load trip *k* is due at *t₀ + k·T* regardless of outstanding trips, and lasts from then. The whole buffer is
+//! compared, after the trip's last instant was taken.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ struct ResponseClient<'a> {
     mishaps: Mishaps,
 }
 
-/// Runs one trial. The trips are noted in `trips`, the rest in the trace; what this thread goes through meanwhile in `watch`.
+/// Runs one trial. The trips are noted in `trips`, the rest in the trace, and the events of this thread meanwhile in `watch`.
 pub fn run(
     port: &mut dyn Port,
     target: Peer,

@@ -183,7 +183,7 @@ impl ResponseSession<'_> {
         }
         let Some(testbed) = &self.testbed else { return Err("there is no responder".to_owned()) };
         let [here, there] = testbed.addresses();
-        // A port of its own for each trial: what an earlier one left on its way finds nobody. Both ends share an address on
+        // A port of its own for each trial: packets that an earlier one left on their way find nobody. Both ends share an address on
         // loopback, and it is others' too: there the kernel knows which ports are free.
         let port_number = match testbed.place {
             PacketPath::Segment => PORT + (self.trials as u16 % 100) * port::FLOWS_MAX as u16,
@@ -218,7 +218,7 @@ impl ResponseSession<'_> {
         PortPlan {
             way: choice.way,
             local,
-            // A responder answers whoever asks; a client's flows have ports of their own, at both ends.
+            // A responder answers every client that asks; a client's flows have ports of their own, at both ends.
             remote,
             // The responder hears all flows at one port; the client sends each from one of its own.
             flows: if side == 0 { settings.asked.flows } else { 1 },

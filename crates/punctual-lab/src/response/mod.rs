@@ -1,4 +1,4 @@
-//! Response: how fast a host answers a UDP packet, where the time goes, and who was late.
+//! Response: the latency of a host's answer to a UDP packet, its stages, and the late side.
 //!
 //! Data flows one way:
 //!

@@ -16,7 +16,7 @@ pub enum Ends {
     /// The client's and the responder's
     #[default]
     Both,
-    /// The client's alone: whether it was the measuring host that was late
+    /// The client's alone: shows if the measuring host was late
     Client,
     /// The responder's alone
     Responder,
@@ -26,7 +26,7 @@ pub enum Ends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Recorded {
-    /// Nothing: what the others cost is measured against it
+    /// Nothing: the reference for the cost of the others
     Nothing,
     /// Each thread's observations of itself
     Windows,

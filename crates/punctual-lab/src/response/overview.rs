@@ -111,7 +111,7 @@ fn stages(summary: &Summary) -> Option<Section> {
     Some(Section::new("Stage by stage").about("the median of each, µs").table(table))
 }
 
-/// One figure per choice: how much of the time passes inside the responder's host.
+/// One figure per choice: the part of the time inside the responder's host.
 fn inside(summary: &Summary) -> Option<String> {
     let of = |result: &CellResult| {
         inside_share(result).map(|share| format!("{} {:.0} %", result.cell.engine, 100.0 * share))
@@ -190,8 +190,8 @@ fn advice(late: &[(&CellResult, Vec<Share>)]) -> Vec<Item> {
     causes.into_iter().map(|(cause, _)| Item::new(cause.to_string()).then(cause.fix())).collect()
 }
 
-/// A stall whose stage is known, as it is told by itself: how long it was; and in words its way and first trip, how long it was, whose
-/// time most of that was and how much, the cause and how much of it that has, and what was seen.
+/// A stall whose stage is known, as it is told by itself: its length, and its words. The words are its way and first trip, its length,
+/// the main side with its share, the cause with its share, and the evidence.
 fn told((way, trial): (&str, u32), found: &[Explained], one: &Explained) -> Option<(u64, [String; 8])> {
     let first = first_of(found, one);
     let behind = one.behind.map_or(String::new(), |trip| format!("behind trip {}: ", count(trip)));
@@ -349,7 +349,7 @@ mod tests {
         assert!(told(&summary).contains('∞'), "{}", told(&summary));
     }
 
-    /// Goal: what the account writes is what is said, and what is no list is no section.
+    /// Goal: the words of the account are said as they are, and a value that is no list is no section.
     #[test]
     fn a_finding_is_told() {
         let mut result = CellResult::of(&CellId::new("blocking", "round_trip"), &[], 0);

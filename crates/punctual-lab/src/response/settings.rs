@@ -414,7 +414,7 @@ mod tests {
         format!("{same:#?}")
     }
 
-    /// Goal: what verify measures is what the run measured, whatever option that had. Method: each option that is not at its default
+    /// Goal: verify measures the same as the run, regardless of the run's options. Method: each option that is not at its default
     /// becomes a plan, that a command, and that settings again.
     #[test]
     fn a_run_is_made_again_with_all_its_options() {

@@ -16,7 +16,7 @@ pub struct Share {
     pub stage: String,
     /// Why.
     pub cause: Cause,
-    /// Stalls; what waited behind one is part of it.
+    /// Stalls; trips that waited behind one are part of it.
     pub stalls: u64,
     /// Round trips in them.
     pub trips: u64,
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Goal: what queued behind a stall is part of it, whatever its own stage was, and what came after it is not.
+    /// Goal: trips that queued behind a stall are part of it, regardless of their own stage, and trips that came after it are not.
     #[test]
     fn a_backlog_is_part_of_its_stall() {
         let stage = "request.woken";

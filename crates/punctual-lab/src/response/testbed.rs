@@ -59,7 +59,7 @@ pub struct Assignment {
     pub lock_memory: bool,
 }
 
-/// It stopped: what it went through, what a user should know of its port, and which thread it was.
+/// It stopped: its facts, a remark on its port for the user, and its thread.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the line above says what they are")]
 pub struct Done {
@@ -107,7 +107,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 fn settle(side: usize) -> Result<(), String> {
     let up = bring_up("lo").and_then(|()| bring_up(INTERFACES[side]));
     let addressed = up.and_then(|()| add_address(INTERFACES[side], SEGMENT_V4[side]));
-    // A host without IPv6 has IPv4 all the same; who asks for IPv6 is told when the address cannot be bound.
+    // A host without IPv6 has IPv4 all the same; a user who asks for IPv6 is told when the address cannot be bound.
     let _v4_only = add_address(INTERFACES[side], SEGMENT_V6[side]);
     addressed.map_err(|error| error.to_string())
 }
@@ -248,7 +248,7 @@ impl ResponseTestbed {
         }
     }
 
-    /// Nothing more passes: what was done to packets on the way.
+    /// Ends the passing of packets, and returns the counts of faults on the way.
     pub fn end_faults(&mut self) -> Option<Counts> {
         self.forwarder.take()?.end().ok()
     }

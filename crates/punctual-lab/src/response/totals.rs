@@ -15,7 +15,7 @@ use crate::load::recording::{Arrivals, TripEnds};
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
 
-/// The sums of one choice; what is not skipped stands in the summary.
+/// The sums of one choice; fields that are not skipped stand in the summary.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
     /// Of what.

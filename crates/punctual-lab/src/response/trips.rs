@@ -220,7 +220,7 @@ impl Split {
         }
     }
 
-    /// Intervals of each side are exact; what is left is both ways on the wire together.
+    /// Intervals of each side are exact; the rest is both ways on the wire together.
     fn on_two_clocks(&mut self, trip: &Trip, record: &Record, clock: &Clock, at: &Frame) {
         self.client_alone(trip, clock, at, ON_WIRE);
         if let Some(stack_ns) = record.stack_ns {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: stages add up to the total, whatever the stamps say, on one clock and on two.
+        /// Goal: stages add up to the total, regardless of what the stamps say, on one clock and on two.
         #[test]
         fn stages_add_up(
             times in proptest::collection::vec(0..1_000_000_u64, 6),

@@ -14,7 +14,7 @@ pub(crate) fn make_inner(command: &mut Command) -> &mut Command {
 }
 
 /// From now on a signal that ends commands sets a flag, and the second ends the process. A run that another command makes may get one
-/// from whoever tells all processes and one from that command, which mean the same: it ends only as it is told.
+/// from a sender to all processes and one from that command. Both mean the same: it ends only as it is told.
 pub(crate) fn catch_interrupts_of_run() -> Result<(), SystemError> {
     let Some(maker) = std::env::var_os(MAKER) else { return catch_interrupts() };
     // A program in between, such as a tracer, may end one of its threads, which would count as its end.

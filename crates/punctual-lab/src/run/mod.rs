@@ -31,7 +31,7 @@ use crate::store::StoreError;
 pub enum RunError {
     /// The store could not be written.
     Store(StoreError),
-    /// The machine cannot: what is missing and what to do.
+    /// The machine cannot; the text says what is missing and what to do.
     Machine(String),
 }
 

@@ -29,7 +29,7 @@ pub struct Common {
     /// Only this load
     #[arg(long, value_enum)]
     pub load: Option<LoadArgument>,
-    /// Repeats whatever is random
+    /// Repeats all random choices
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Leave nothing out: print every figure of every cell too
@@ -78,7 +78,7 @@ pub fn processor(text: &str) -> Result<usize, String> {
 pub enum LoadArgument {
     /// The next message waits for the reply
     Closed,
-    /// Message k is due at its time, whatever is outstanding
+    /// Message k is due at its time, regardless of outstanding ones
     Open,
 }
 

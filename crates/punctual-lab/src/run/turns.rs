@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(Turns::new(5, 0, &NONE()).next(), None);
     }
 
-    /// Goal: what the machine cannot is tried once and said once, and the others go on.
+    /// Goal: a kind that the machine cannot do is tried once and said once, and the others go on.
     #[test]
     fn what_fails_is_skipped_with_its_reason() {
         let mut skipped = Vec::new();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((skipped[0].what.as_str(), skipped[0].reason.as_str()), ("b", "no b here"));
     }
 
-    /// Goal: what was measured in part is not told to be missing, and each reason of several kinds of one name is told.
+    /// Goal: a kind that was measured in part is not told to be missing, and each reason of several kinds of one name is told.
     #[test]
     fn what_fails_later_was_measured_until_then() {
         let mut skipped = Vec::new();

@@ -81,7 +81,7 @@ pub mod by_name {
     }
 }
 
-/// Longest line that is read, bytes: what a reader notes of a million messages, or what vehicles never sent, one by one.
+/// Longest line that is read, bytes: a reader's notes of a million messages, or the messages that vehicles never sent, one by one.
 const LINE_SIZE_MAX: u64 = 128 << 20;
 
 /// Text for a worker that ended in place of an answer.
@@ -105,7 +105,7 @@ fn read_line<T: DeserializeOwned>(input: &mut dyn BufRead) -> Answer<T> {
     }
 }
 
-/// The worker's end: what it is asked, and where it answers.
+/// The worker's end: the source of requests, and the destination of answers.
 pub struct Requests {
     input: Box<dyn BufRead + Send>,
     output: Box<dyn Write + Send>,

@@ -33,7 +33,7 @@ impl Kind {
 pub enum Load {
     /// After the reply to the one before, and the idle gap.
     Closed,
-    /// When it is due, whatever is outstanding; latency counts from the due time.
+    /// When it is due, regardless of outstanding messages; latency counts from the due time.
     Open,
 }
 

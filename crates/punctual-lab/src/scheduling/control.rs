@@ -62,7 +62,7 @@ impl Control {
         Self { shared: Arc::new(Shared::new(Ticks(0))), _job: None }
     }
 
-    /// Starts it on this CPU, as urgent as who it stands for.
+    /// Starts it on this CPU, as urgent as the thread that it stands for.
     pub fn start(cpu: Option<usize>, urgency: Urgency) -> Self {
         // Until its first look it is as late as that is: it may have no CPU.
         let shared = Arc::new(Shared::new(Clock::get().now()));

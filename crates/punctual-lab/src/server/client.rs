@@ -1,5 +1,5 @@
-//! The load: many connections from one thread, each asking again after its reply, or requests at their instants whatever is
-//! outstanding. It notes how late it was itself.
+//! The load: many connections from one thread, each asking again after its reply, or requests at their instants regardless of
+//! outstanding ones. It notes how late it was itself.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -37,7 +37,7 @@ pub enum Arrivals {
         /// So long.
         think_ns: u64,
     },
-    /// One each period, whatever is outstanding.
+    /// One each period, regardless of outstanding ones.
     Open {
         /// The period.
         period_ns: u64,
@@ -441,8 +441,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what is due while the client itself stands still until the end stands in the samples. Method: a load whose time is over
-    /// before it begins, at a server that never answers.
+    /// Goal: requests that are due while the client itself stands still until the end stand in the samples. Method: a load whose time
+    /// is over before it begins, at a server that never answers.
     #[test]
     fn a_standstill_at_the_end_hides_no_request() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -1,4 +1,4 @@
-//! Drawings of `punctual run server`: requests and latencies against connections, class by class, and who waited longest.
+//! Drawings of `punctual run server`: requests and latencies against connections, class by class, and the longest waiters.
 
 use super::experiment::{ServerOverall, ServerTrial, cell};
 use super::host::OldestWaiters;

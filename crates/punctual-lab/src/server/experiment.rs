@@ -58,7 +58,7 @@ pub struct ServerSettings {
     pub rounds: u32,
     /// True if the work takes as long as the original's.
     pub dilates: bool,
-    /// Repeats whatever is random.
+    /// Repeats all random choices.
     pub seed: u64,
     /// CPUs of server and load.
     pub cpus: [Option<usize>; 2],
@@ -111,7 +111,7 @@ pub struct ServerTrial {
     pub p50_ns: Vec<Option<u64>>,
     /// Their 99th percentile, by class, ns; null if they are too few.
     pub p99_ns: Vec<Option<u64>>,
-    /// `N · T / (R + Z)` under closed load: what this mean latency makes of these connections.
+    /// `N · T / (R + Z)` under closed load: the requests that this mean latency predicts for these connections.
     pub predicted: Option<f64>,
     /// Lateness of the load itself: the 99th percentile, ns.
     pub lag_p99_ns: u64,
@@ -289,7 +289,7 @@ impl Trials<'_> {
 }
 
 impl Trials<'_> {
-    /// All rounds of these. One that fails is left out from then on, and why is noted: what others measured stands.
+    /// All rounds of these. One that fails is left out from then on, and the reason is noted: the measurements of the others stand.
     fn all(
         &mut self,
         setups: &[Setup],
@@ -485,8 +485,8 @@ mod tests {
         of_connections.all(|(role, connection)| evidence.thread(role, Some(connection)).is_some())
     }
 
-    /// Goal: the same open load is the same cell in another run, whatever the server could do there; another load is another cell,
-    /// as is another think time.
+    /// Goal: the same open load is the same cell in another run, regardless of the server's capacity there. Another load is another
+    /// cell, as is another think time.
     #[test]
     fn a_cell_does_not_depend_on_what_was_measured() {
         let [half, most] = [50, 80].map(|percent| Setup { percent, connections: 4, ..Setup::default() });
@@ -518,7 +518,7 @@ mod tests {
         assert_ne!(closed(1_000_000), of(Setup::default(), original));
     }
 
-    /// Goal: what a connection's first request pays for its set-up is in no figure of the steady state.
+    /// Goal: the cost of set-up that a connection's first request pays is in no figure of the steady state.
     #[test]
     fn the_first_request_of_each_connection_is_apart() {
         let (setup, start) = (Setup { connections: 8, ..Setup::default() }, Clock::get().now());

@@ -291,7 +291,7 @@ fn with_threads(
     let thread = thread::spawn(move || accept(&listener, &theirs, manner, &journal));
     let ended = during(address);
     stop.raise();
-    // Shows the flag to who waits for a connection.
+    // Shows the flag to the thread that waits for a connection.
     let _shown = TcpStream::connect(address);
     for thread in [Some(thread), hog].into_iter().flatten() {
         let _panicked = thread.join();

@@ -199,7 +199,7 @@ impl Known<'_> {
     }
 }
 
-/// A role, and the connection of whoever has one.
+/// A role, and the connection for roles that have one.
 type Whose = (&'static str, Option<u64>);
 
 /// When threads had something to do, which sleep else: in the stages that are theirs.

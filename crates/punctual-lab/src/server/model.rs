@@ -20,7 +20,7 @@ pub enum ServerModel {
     Tokio,
     /// The same on two runtimes of tokio: one for class 0, and one whose threads have nice value 10 for the others
     TwoTokios,
-    /// The same on threads that poll one line behind one lock, as the original's did; what is important comes first
+    /// The same on threads that poll one line behind one lock, as the original's did; important tasks come first
     Pollers,
     /// The same on an executor of another project, in a program of its own: `--against`
     #[value(skip)]

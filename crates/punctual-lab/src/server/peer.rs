@@ -20,7 +20,7 @@ const ADVICE: &str = "build it: cargo build --release --manifest-path peers/Carg
 /// Checks that there is such a program.
 ///
 /// # Errors
-/// There is none, or it does not run: what to do.
+/// There is none, or it does not run; the error says what to do.
 pub fn look_for(program: &Path) -> Result<(), String> {
     run::look_for(program, ADVICE)
 }

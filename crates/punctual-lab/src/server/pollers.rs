@@ -47,7 +47,7 @@ struct Counts {
     lock_wait_ns: Counter,
 }
 
-/// The line, and who may touch it.
+/// The line, and the locks that guard it.
 #[derive(Debug)]
 struct Shared {
     lock: LineLock,

@@ -81,7 +81,7 @@ impl Setup {
         }
     }
 
-    /// The same load without what makes trials of one model differ, and who has it is `model`.
+    /// The same load for `model`, without the settings by which trials of one model differ.
     pub fn beside(&self, model: ServerModel) -> Self {
         Self { model, lanes: 0, lock: LineLock::Mutex, ..*self }
     }
@@ -171,7 +171,7 @@ pub(super) fn period_ns(
 ) -> u64 {
     let wanted = setup.measured(reference);
     let of = |setup| capacities.iter().find(|capacity| capacity.setup == setup);
-    // Threads, and what has one worker alone, have one capacity, whatever workers others have: then the first of the same load.
+    // Threads, and models with one worker alone, have one capacity, regardless of the others' workers: then the first of the same load.
     let is_same_load = |capacity: &&Capacity| Setup { workers: wanted.workers, ..capacity.setup } == wanted;
     let found = of(wanted).or_else(|| capacities.iter().find(is_same_load));
     // Where it could not be measured there is the work alone.

@@ -379,7 +379,7 @@ pub(super) fn start_hog<H: Host>(host: &H, hog_ns: u64) {
     }
 }
 
-/// Connects whoever comes, over sockets of tokio's.
+/// Connects each client that comes, over sockets of tokio's.
 pub(super) fn accept_from_tokio<H>(
     host: &H,
     listener: tokio::net::TcpListener,
@@ -463,7 +463,7 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
 mod tests {
     use super::*;
 
-    /// Goal: what is asked for reaches the runtime, class by class; what is not, stays as the runtime has it.
+    /// Goal: every floor that is asked for reaches the runtime, class by class; the others stay as the runtime has them.
     #[test]
     fn each_class_has_the_floor_that_was_asked_for() {
         let of = |floors: &[u32]| {

@@ -2,7 +2,7 @@
 
 use punctual_proto::sim::Rng;
 
-/// Largest share of all verdicts in which a result called certain is chance, whatever number of figures each looks at.
+/// Largest share of all verdicts in which a result called certain is chance, regardless of the number of figures that each looks at.
 pub const ERROR: f64 = 0.05;
 
 /// Number of times that sides are drawn anew.

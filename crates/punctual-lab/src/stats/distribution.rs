@@ -120,7 +120,7 @@ impl Distribution {
         }
     }
 
-    /// The median whatever the count: for thresholds and plots, never printed as a result.
+    /// The median regardless of the count: for thresholds and plots, never printed as a result.
     pub fn median_ns(&self) -> Option<u64> {
         (self.count() > 0).then(|| self.at_rank(Quantile::P50.rank(self.count())).ns()).flatten()
     }
@@ -145,7 +145,7 @@ impl Distribution {
         self.answered_max_ns
     }
 
-    /// Over answered messages only: what is lost has no share in it, so it never stands alone.
+    /// Over answered messages only: lost messages have no share in it, so it never stands alone.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.answered > 0).then(|| self.answered_sum_ns as f64 / self.answered as f64)
     }

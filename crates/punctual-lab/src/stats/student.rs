@@ -1,4 +1,4 @@
-//! Student's t: how far a mean of few values may lie from the truth.
+//! Student's t: the possible distance of a mean of few values from the truth.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -110,7 +110,7 @@ fn place_all<'a>(
 mod tests {
     use super::*;
 
-    /// Goal: who may read a file may read it as before when it was written anew.
+    /// Goal: the users who may read a file may read it as before when it was written anew.
     #[test]
     fn a_file_that_is_written_anew_keeps_its_rights() {
         use std::os::unix::fs::PermissionsExt;
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1);
     }
 
-    /// Goal: what another process of the same number left is in nobody's way, and stays.
+    /// Goal: a file that another process of the same number left is in nobody's way, and stays.
     #[test]
     fn a_name_that_is_taken_is_left_alone() {
         let folder = tempfile::tempdir().expect("room");

@@ -1,4 +1,4 @@
-//! A run directory: what was planned, every sample, and the summary (`docs/store.md`).
+//! A run directory: the plan, every sample, and the summary (`docs/store.md`).
 //!
 //! ```text
 //! run.json       written first: what is measured, where, with what

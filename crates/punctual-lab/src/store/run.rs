@@ -79,7 +79,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Each trial of which a latency was concluded has a file: what is not there was removed.
+    /// Each trial of which a latency was concluded has a file: a file that is not there was removed.
     fn miss(&mut self, files: &[PathBuf]) {
         let latencies =
             self.summary.iter().flat_map(|summary| &summary.results).filter(|one| one.unit == "ns");
@@ -138,7 +138,7 @@ impl Run {
         Ok(summary)
     }
 
-    /// All that the samples say, whatever summary is stored. One cell at a time is in memory.
+    /// All that the samples say, regardless of the summary that is stored. One cell at a time is in memory.
     ///
     /// # Errors
     /// A trial that was readable when the run was opened no longer is.

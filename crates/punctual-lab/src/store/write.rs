@@ -22,7 +22,7 @@ pub struct Store {
     files: usize,
     /// The run's, for trials that state none of their own.
     warmup: u64,
-    /// `None` if the samples were taken elsewhere: what runs here meanwhile is no doubt about them.
+    /// `None` if the samples were taken elsewhere: programs that run here meanwhile cast no doubt on them.
     surroundings: Option<Surroundings>,
 }
 
@@ -105,7 +105,7 @@ impl Store {
         Ok(summary)
     }
 
-    /// Takes the run back if nothing was measured: a folder without samples is in the way of whoever looks for a run.
+    /// Takes the run back if nothing was measured: a folder without samples is in the way of a user who looks for a run.
     pub fn discard_if_empty(&self) {
         if self.files == 0 {
             // A directory that holds something stays, and opens as a run that was cut short.
@@ -175,7 +175,7 @@ fn file_name(number: usize, cell: &CellId, trial: u32) -> String {
     format!("{number:04}-{name}-{kind}-{load}-{gap_us}us-{size}B-t{trial}.parquet")
 }
 
-/// The file stays in its directory, whatever its name holds.
+/// The file stays in its directory, regardless of the characters in its name.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "+-.".contains(c) { c } else { '_' }).collect()
 }

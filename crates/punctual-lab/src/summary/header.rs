@@ -17,7 +17,7 @@ pub struct Header {
     pub experiment: String,
     /// RFC 3339, UTC.
     pub started: String,
-    /// Repeats whatever was random.
+    /// Repeats all random choices.
     pub seed: u64,
     /// Messages with a smaller index are warm-up.
     pub warmup: u64,

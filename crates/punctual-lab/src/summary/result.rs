@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((cell.skipped, cell.duplicated), (u64::MAX, 4));
     }
 
-    /// Goal: whoever is told to see the doubts finds one there for each promise that was broken.
+    /// Goal: a user who is told to see the doubts finds one there for each promise that was broken.
     #[test]
     fn every_broken_promise_is_a_doubt() {
         let kept = CellResult::of(&CellId::new("udp", "spin"), &[], 0);

@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(advice.text, "Use shared/spin between processes (0.60 µs there and back).");
     }
 
-    /// Goal: who has no CPU to spare is not told what is fast on an idle machine. Method: backoff is the fastest on the idle
-    /// one, and 660 times slower than the futex beside a neighbour.
+    /// Goal: a user who has no CPU to spare is not told the fastest choice of an idle machine. Method: backoff is the fastest on the
+    /// idle one, and 660 times slower than the futex beside a neighbour.
     #[test]
     fn advice_without_a_spare_cpu_comes_from_a_busy_machine() {
         let idle = [result("shared", "backoff", 0, 700), result("shared", "futex", 0, 10_000)];

@@ -1,4 +1,4 @@
-//! The survey: how long a message takes on this machine by every route and every way of waiting.
+//! The survey: the latency of a message on this machine by every route and every way of waiting.
 //!
 //! Trials of all cells are taken in turns, so that drift of the machine meets all alike; each is on disk before the next.
 

@@ -345,7 +345,7 @@ mod tests {
         SurveyPlan::survey(&Line::parse_from(words).options)
     }
 
-    /// Goal: what verify measures is what the survey measured, whatever option that had.
+    /// Goal: verify measures the same as the survey, regardless of the survey's options.
     #[test]
     fn a_survey_is_made_again_with_all_its_options() {
         let measured = |plan: &SurveyPlan| {

@@ -44,7 +44,7 @@ const BEACON_PUBLISHERS_AT: u16 = 3_001;
 const BEACON_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which a thread checks for the end: not more often than the node does its housekeeping anyway.
 const LOOK: Duration = Duration::from_millis(100);
-/// After an interrupt: how long nothing comes until nothing more will, for others look as often as we do; and how long at most.
+/// After an interrupt: the silence after which nothing more will come, for others look as often as we do; and the longest wait.
 const INTERRUPTED_QUIET: Duration = Duration::from_millis(150);
 const INTERRUPTED_MAX: Duration = Duration::from_millis(400);
 /// Time until a thread notices that the barrier's opening was announced.
@@ -117,7 +117,7 @@ impl Shared {
         !self.hand_over.is_raised() && !self.stop.is_raised()
     }
 
-    /// The rest of a thread's life: what still comes is delivered, and no more.
+    /// The rest of a thread's life: messages that still come are delivered, and no more.
     fn hear_out(&self, communicator: &mut Communicator) {
         while !self.stop.is_raised() {
             let _heard = communicator.receive_timeout(LOOK);
@@ -375,7 +375,7 @@ impl Components {
         })
     }
 
-    /// Publisher and subscriber in one thread, which calls back with whatever is published here or arrives.
+    /// Publisher and subscriber in one thread, which calls back with everything that is published here or arrives.
     fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
         let communicator = self.bind(SUBSCRIBERS_AT + component)?;

@@ -56,7 +56,7 @@ pub(super) struct Absence {
 pub(super) struct RunReport {
     #[serde(flatten)]
     pub(super) figures: RunFigures,
-    /// It was interrupted: what it has is not all that was asked for.
+    /// It was interrupted: its results are not all that was asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_cut: bool,
     pub(super) died: Vec<String>,
@@ -364,7 +364,7 @@ impl Experiment for VehiclesSettings {
         if !died.is_empty() {
             return Err(format!("a process died, and none may: {}", died.join(", ")));
         }
-        // Before the account: what is no value of ours is in it too.
+        // Before the account: a value that is not ours is in it too.
         if made.runs.iter().any(|run| run.facts.mismatched > 0) {
             return Err("a value arrived that was not as it was sent; see the summary".to_owned());
         }
@@ -411,8 +411,8 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool
     }
 }
 
-/// Frames that nodes count as lost and no row does: what was sent before the first value that a receiver has of a sender looks there
-/// like a value that was never sent. A node that had not heard of another when all began may have missed messages that came then.
+/// Frames that nodes count as lost and no row does. A frame sent before a receiver's first value of a sender looks there like a value
+/// that was never sent. A node that had not heard of another when all began may have missed messages that came then.
 fn lost_before(run: &RunReport) -> u64 {
     let rows: u64 = run.figures.rows.iter().map(|row| row.lost).sum();
     if run.facts.unheard == 0 { run.account.lost.saturating_sub(rows) } else { 0 }
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use crate::store::Header;
 
-    /// Goal: what went wrong beside the messages is said: lost wake-ups, others that were not heard, values without room.
+    /// Goal: problems beside the messages are said: lost wake-ups, others that were not heard, values without room.
     #[test]
     fn circumstances_are_said() {
         let account = Sums { causes: [("missed_wakeups".to_owned(), 2)].into(), ..Sums::default() };

@@ -97,7 +97,7 @@ pub(super) struct MadeRun<'a> {
     pub(super) began: Ticks,
     /// When the barrier opened.
     pub(super) opened: Ticks,
-    /// It was interrupted: what was on its way then is not part of it.
+    /// It was interrupted: messages that were on their way then are not part of it.
     pub(super) is_cut: bool,
     pub(super) trace: RunTrace,
 }
@@ -229,8 +229,8 @@ impl MadeRun<'_> {
         let end = opened_ns + settings.lasts().as_nanos() as u64;
         let behind_ns = behind_ns(settings.phase_ns(), settings.asked.components, of);
         let first_due_ns = offer.first_due_ns.unwrap_or(opened_ns + behind_ns);
-        // Its interest was not known before, or it was not there: what was published until then was not for it. Plain ends that are open
-        // before anybody sends have no such time.
+        // Its interest was not known before, or it was not there: values that were published until then were not for it. Plain ends
+        // that are open before anybody sends have no such time.
         let asked = &settings.asked;
         let begins_later = asked.mode.is_mutual() || asked.no_barrier || asked.engine == Medium::Shared;
         let first_heard = seen.keys().next().copied().filter(|&number| begins_later && number < offer.count);
@@ -293,7 +293,7 @@ fn stage_columns(count: usize) -> Vec<StageColumn> {
     names.map(|name| StageColumn { name: name.to_owned(), ns: Vec::with_capacity(count) }).collect()
 }
 
-/// Of its own message a receiver knows when it was due, stamps or not: what calls back before the medium has it carries none.
+/// Of its own message a receiver knows when it was due, stamps or not: a message that calls back before the medium has it carries none.
 fn push_stages(clock: &Clock, samples: &mut Samples, record: &Record, is_own: bool) {
     let stamped = is_own || record.stages.iter().any(|&ticks| ticks != UNKNOWN);
     let late = clock.nanos(record.value.sent.since(record.value.due));
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(samples.len(), 2);
     }
 
-    /// Goal: what was lost is in the quantiles, later than everything that came.
+    /// Goal: lost messages are in the quantiles, later than everything that came.
     #[test]
     fn lost_messages_are_the_latest() {
         let records: Vec<Record> = (1..=30).map(|us| record(1, us, us.into())).collect();
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(quantiles(40), (30, 40, None));
     }
 
-    /// Goal: what did not come is lost, what came twice is doubled, what came late is out of order; none vanishes.
+    /// Goal: missing messages are lost, repeated ones are doubled, late ones are out of order; none vanishes.
     #[test]
     fn every_message_has_its_row() {
         let settings = settings(3);
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!((samples.facts.duplicated, samples.facts.reordered), (1, 1));
     }
 
-    /// Goal: of a run that was interrupted, what was on its way then is not lost; what younger values overtook is.
+    /// Goal: messages on their way when a run was interrupted are not lost; messages that younger values overtook are.
     #[test]
     fn what_was_cut_off_is_not_lost() {
         let settings = settings(3);
@@ -507,7 +507,7 @@ mod tests {
         assert_eq!((lost(false), lost(true)), ((6, 2), (6, 1)));
     }
 
-    /// Goal: what was published before a receiver's interest was known was not for it; what is missing later is lost.
+    /// Goal: values published before a receiver's interest was known were not for it; values that are missing later are lost.
     #[test]
     fn what_nobody_asked_for_yet_is_not_lost() {
         let settings = settings(2);
@@ -553,7 +553,8 @@ mod tests {
         assert_eq!((row.count, row.lost), (2, 2 + 4));
     }
 
-    /// Goal: what did not come was due when its component's schedule says, where vehicles and their components come one after the other.
+    /// Goal: a value that did not come was due when its component's schedule says, where vehicles and their components come one after
+    /// the other.
     #[test]
     fn what_is_missing_was_due_at_its_own_instant() {
         let settings = settings_with("--mode callback --vehicles 2 --components 2 --spread");

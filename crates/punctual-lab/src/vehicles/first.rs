@@ -1,5 +1,4 @@
-//! First messages: what of their time was the receiver's opening, and in which of its steps; what of it was a wait for a
-//! processor.
+//! First messages: the part of their time that was the receiver's opening, step by step, and the part that was a wait for a processor.
 //!
 //! A receiver's thread looks at itself when it begins to listen, and once more after the first message of each sender. So
 //! every first message lies in windows of which it is known how long they are, and for how long the thread was ready and

@@ -34,7 +34,7 @@ fn keep_awake(cpu: usize, instants: impl Iterator<Item = u64>, half_ns: u64, sto
     for due_ns in instants.take_while(|_| !stop.is_raised()) {
         sleep_until(due_ns - half_ns);
         while monotonic_ns() < due_ns + half_ns && !stop.is_raised() {
-            // No pause instruction: hosts take the processor away from who gives too many.
+            // No pause instruction: hosts take the processor away from a thread that gives too many.
             (0..64).for_each(|_| {
                 std::hint::black_box(clock.now());
             });

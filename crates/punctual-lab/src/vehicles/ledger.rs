@@ -86,8 +86,8 @@ impl Sums {
         self.lost = self.lost.max(gaps.saturating_sub(elsewhere));
     }
 
-    /// Of a run without a barrier, or in memory, where rings begin with their readers: what no receiver has in its account came before
-    /// it did.
+    /// Of a run without a barrier, or in memory, where rings begin with their readers: messages in no receiver's account came before
+    /// their receivers did.
     pub(super) fn without_barrier(&mut self) {
         self.before = self.to_arrive.saturating_sub(self.arrived + self.lost);
     }

@@ -343,7 +343,8 @@ pub(super) mod tests {
         VehiclesSettings::of(&Line::parse_from(std::iter::once("vehicles").chain(options.split(' '))).options)
     }
 
-    /// Goal: the limit is that of the one process which holds what all receive; what is usual, and what a night does, is far below it.
+    /// Goal: the limit is that of the one process which holds the records of all receivers. Usual runs, and those of a night, are far
+    /// below it.
     #[test]
     fn the_records_of_all_receivers_have_a_limit() {
         for fits in [
@@ -381,7 +382,7 @@ pub(super) mod tests {
         format!("{:#?}", VehiclesSettings { asked, count: 0, ..settings.clone() })
     }
 
-    /// Goal: what verify measures is what the run measured, whatever option that had.
+    /// Goal: verify measures the same as the run, regardless of the run's options.
     #[test]
     fn a_run_is_made_again_with_all_its_options() {
         for words in [

@@ -11,7 +11,7 @@ use crate::stats::{Quantile, UNEXPLAINED};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, fixed, grouped, micros, micros_or_dash};
 
-/// The published tables, µs: whose messages, which table, the least, the mean by their rule, the most.
+/// The published tables, µs: the messages' medium, the table, the least, the mean by their rule, the most.
 const PUBLISHED: [(&str, &str, u64, f64, u64); 4] = [
     ("socket", "first", 13, 390.0, 71_273),
     ("sharedmem", "first", 1, 207.0, 68_452),
@@ -133,7 +133,7 @@ pub(super) fn stages(summary: &Summary) -> Option<Section> {
     (!stamped.is_empty()).then(|| section.table(table.keyed(1)).note(note))
 }
 
-/// Every stage of any of them, in order; what is unexplained comes last.
+/// Every stage of any of them, in order; unexplained time comes last.
 fn stage_names<'s>(results: &[&'s CellResult]) -> Vec<&'s str> {
     let mut names: Vec<&str> = Vec::new();
     for stage in results.iter().flat_map(|result| &result.stages) {

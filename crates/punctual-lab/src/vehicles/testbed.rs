@@ -127,7 +127,7 @@ fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
 /// All processes of one run.
 #[derive(Debug)]
 pub(super) struct VehiclesTestbed {
-    /// Parts that are played, and who plays them.
+    /// Parts that are played, and their players.
     parts: Vec<Part>,
     crew: Crew,
     /// Of each process, where each has one. They end after the processes.
@@ -198,7 +198,7 @@ impl VehiclesTestbed {
         opened.map(named).collect()
     }
 
-    /// Opens the barrier, if there is one, and waits for all to come back; who died brings nothing. In the order of the
+    /// Opens the barrier, if there is one, and waits for all to come back; a process that died brings nothing. In the order of the
     /// parts.
     pub(super) fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
         if let Some(at_ns) = barrier_ns {

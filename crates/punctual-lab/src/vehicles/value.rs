@@ -160,7 +160,7 @@ mod tests {
         Value { origin, due: Ticks(1 << 40), sent: Ticks((1 << 40) + 77) }
     }
 
-    /// Goal: whatever byte is changed behind the instants is noticed.
+    /// Goal: a change of any byte behind the instants is noticed.
     #[test]
     fn a_value_travels_whole_or_not_at_all() {
         let bytes = value().bytes();
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(delivered.map(|place| record.stages[place]), Some(UNKNOWN - 1));
     }
 
-    /// Goal: what is noted into room that was made faults no page, of many thousand records not one in a hundred.
+    /// Goal: records noted into room that was made fault no page, of many thousand records not one in a hundred.
     #[test]
     fn room_for_records_is_there() {
         let record = Record::new(value(), 3, Ticks(1), None);

@@ -152,7 +152,7 @@ impl Again {
         for name in ["mode", "engine"] {
             option(&format!("--{name}"), plan.text(name)?.to_owned());
         }
-        // Only where there is a choice, whatever older plans say.
+        // Only where there is a choice, regardless of what older plans say.
         let has_choice = plan.text("engine")? == "packet";
         for (name, is_given) in [("interfaces", has_choice), ("interface", true)] {
             if let Some(value) = plan.get(name)?.as_str().filter(|_| is_given) {
@@ -433,8 +433,8 @@ pub(crate) mod tests {
         assert!(fast.contains("--count 10000000 "), "{fast}");
     }
 
-    /// Goal: an engine that polls is made again as one that polls, and interfaces are asked for where there is a choice, whatever a plan
-    /// of old names.
+    /// Goal: an engine that polls is made again as one that polls. Interfaces are asked for where there is a choice, regardless of the
+    /// names in an old plan.
     #[test]
     fn only_what_vehicles_had_a_choice_of_is_asked_for_again() {
         let plan = |mode: &str, engine: &str| {

@@ -74,7 +74,7 @@ struct Late {
 /// what was as late before.
 type Thresholds = BTreeMap<CellId, u64>;
 
-/// One run: how long it lasted, and what was late in it.
+/// One run: its duration, and its late messages.
 #[derive(Default)]
 struct OfRun {
     minutes: f64,
@@ -210,7 +210,7 @@ fn longest(ns: u64) -> String {
     if ns == 0 { "–".to_owned() } else { micros(ns as f64) }
 }
 
-/// As tables: what is new, and all.
+/// As tables: the new ones, and all.
 pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
     let table = TableOf::new(outliers)
         .name("late", |one| &one.role)
@@ -260,7 +260,7 @@ mod tests {
     use crate::stats::Floats;
     use crate::store::{Header, Store};
 
-    /// Goal: a trial lasts from its first message to its last, in whatever order its rows are.
+    /// Goal: a trial lasts from its first message to its last, regardless of the order of its rows.
     #[test]
     fn a_trial_lasts_from_first_to_last() {
         let mut samples = Samples::default();
@@ -286,7 +286,8 @@ mod tests {
         judge([&without, &with])[0].is_new
     }
 
-    /// Goal: what is more than twice as frequent or as long in nearly all runs is new; what may be chance, or is not much, is not.
+    /// Goal: a cause that is more than twice as frequent or as long in nearly all runs is new. A difference that may be chance, or is
+    /// small, is not.
     #[test]
     fn what_is_new_is_so_in_most_runs() {
         let none = [(0, 0); 5];

@@ -1,4 +1,5 @@
-//! Racy protocols in software, each beside its repair: which of them lose wake-ups, how many, and what a time limit hides.
+//! Racy protocols in software, each beside its repair: the protocols that lose wake-ups, their losses, and the losses that a time limit
+//! hides.
 //!
 //! Reader and writer do what the work log's test programs did. The model (`punctual sim wakeup`) goes through every order of
 //! events of the protocols of the same names; here they run, and losses are counted. Two messages each: a round begins anew,
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Goal: what may lose nothing is told from what is known to, and from what only seems not to.
+    /// Goal: protocols that may lose nothing are told from those that are known to, and from those that only seem not to.
     #[test]
     fn a_repair_that_loses_breaks_its_promise() {
         let breaks = |name: &str, lost| {

@@ -1,4 +1,4 @@
-//! `punctual run wakeup`: what it costs to wake a reader, by every mechanism of this kernel, and what is lost.
+//! `punctual run wakeup`: the cost of waking a reader, by every mechanism of this kernel, and the losses.
 //!
 //! One trial has one writer and one reader, threads or processes; per message each notes two instants, from which five figures are made:
 //!

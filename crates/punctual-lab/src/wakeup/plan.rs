@@ -13,7 +13,7 @@ use crate::summary::CellResult;
 /// The five figures of one trial, each under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measurement {
-    /// Writer before its notification → reader awake, whatever the reader was doing.
+    /// Writer before its notification → reader awake, regardless of what the reader was doing.
     Any,
     /// The same, for messages that found the reader asleep.
     Blocked,
@@ -84,7 +84,7 @@ impl WakeupCell {
         format!("{}{}", self.route.name(), self.conditions.suffix())
     }
 
-    /// For people: which way, under which conditions, and how long apart its messages are.
+    /// For people: the way, the conditions, and the gap between its messages.
     pub fn words(&self) -> String {
         format!("{}, gap {}", self.engine(), Self::gap_name(self.gap_us))
     }

@@ -23,7 +23,7 @@ struct Published {
 
 /// The log's eventfd had no doorbell.
 const EVENTFD: (&str, Route) = ("eventfd, epoll", Route::Bare(Floor::Epoll));
-/// A UPID in software, its notification a futex: what is nearest to user interrupts without the hardware.
+/// A UPID in software, its notification a futex: the nearest to user interrupts without the hardware.
 const UPID: (&str, Route) = ("user interrupt, epoll", Route::Park(Mechanism::Futex));
 
 /// All of them.

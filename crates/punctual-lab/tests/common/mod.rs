@@ -268,7 +268,7 @@ impl Started {
         assert!(!ends, "{} ended before {what}: {}", self.shown, text(self.err.path()));
     }
 
-    /// Waits until something is so; whether the command ended before. Fails if it hangs.
+    /// Waits until something is so; true if the command ended before. Fails if it hangs.
     pub(crate) fn ends_before(&mut self, is_so: impl Fn() -> bool) -> bool {
         while !is_so() {
             if self.child.try_wait().expect("our child").is_some() {
@@ -346,7 +346,7 @@ impl Stop {
 pub(crate) fn is_stop_named(result: &Value, side: &str, stop: Duration) -> bool {
     let late = result["late"].as_array().expect("a list");
     assert!(late.iter().all(|share| share["cause"] != "stopped" || share["side"] == side), "{result:#}");
-    // A stop before the trial has begun makes nothing late, and whatever is late is no stop.
+    // A stop before the trial has begun makes nothing late, and any lateness then is no stop.
     let Some(first) =
         late.first().filter(|first| u128::from(count(first, "excess_ns")) * 2 > stop.as_nanos())
     else {

@@ -47,7 +47,7 @@ pub(crate) fn role() {
     }
 }
 
-/// Computes or sleeps as the message says; how much longer it took than that, microseconds.
+/// Computes or sleeps as the message says; returns the time that it took beyond that, microseconds.
 fn handle(kind: u8) -> u64 {
     let began = Instant::now();
     match kind {
@@ -104,8 +104,8 @@ impl Receiver {
         assert!(sent.expect("kill is a program").success());
     }
 
-    /// Lets messages of these kinds go, each `gap` after the one before whatever became of that; what their handlers took beyond what
-    /// was asked, microseconds. `between` is called before each.
+    /// Sends messages of these kinds, each `gap` after the one before, regardless of that one's fate. Returns the time that their
+    /// handlers took beyond the time asked for, microseconds. `between` is called before each.
     pub(crate) fn send(&self, kinds: &[u8], gap: Duration, mut between: impl FnMut(usize)) -> Vec<u64> {
         let patience = Duration::from_secs(60);
         let mut port = self.node.bind_with(2, &CommunicatorOptions::default().stamped()).expect("a port");
@@ -134,7 +134,7 @@ impl Receiver {
         assert!(self.child.wait().expect("our child").success());
     }
 
-    /// Lets it end, and asks what was late; whether its thread was ever taken off the CPU around that.
+    /// Lets it end, and asks what was late; also returns whether its thread was ever taken off the CPU around that.
     pub(crate) fn explained(mut self) -> (Value, bool) {
         self.end();
         let said = self.place.punctual("explain late.jsonl --json").with(0).out;

@@ -39,8 +39,8 @@ pub(crate) fn await_stores() {
     }
 }
 
-/// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): what Linux makes `constant_tsc` and
-/// `nonstop_tsc` of. Asked here because a container may have no `/proc/cpuinfo`.
+/// CPUID 8000_0007h, EDX bit 8 (Intel SDM vol. 3, 19.17.1; AMD APM vol. 3, E.4.6): the source of Linux's `constant_tsc` and
+/// `nonstop_tsc`. Asked here because a container may have no `/proc/cpuinfo`.
 #[cfg(not(loom))]
 pub(crate) fn counter_is_invariant() -> bool {
     const POWER: u32 = 0x8000_0007;
@@ -114,7 +114,7 @@ pub(crate) unsafe fn copy_block(source: *const u8, target: *mut u8, size: usize)
     }
 }
 
-/// As [`copy_lines`], by the widest registers there are. Not inlined: what it calls would cost small blocks registers.
+/// As [`copy_lines`], by the widest registers there are. Not inlined: the functions that it calls would cost small blocks registers.
 ///
 /// # Safety
 /// As [`copy_lines`].

@@ -1,8 +1,8 @@
 //! Distance between two processors' counters.
 //!
-//! One thread on each. The first reads its counter, asks, and reads again when the answer is there; the second reads its own
-//! in between. So its reading lies between the two, if the counters are one; what it lies outside is skew. The rounds in
-//! which the answer came fastest leave the least room.
+//! One thread on each. The first reads its counter, asks, and reads again when the answer is there; the second reads its own in
+//! between. So its reading lies between the two, if the counters are one; any excess beyond them is skew. The rounds in which the
+//! answer came fastest leave the least room.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

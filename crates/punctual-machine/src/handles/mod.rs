@@ -1,4 +1,4 @@
-//! Tables of things that are named by numbers: what a program in another language holds in place of a pointer.
+//! Tables of things that are named by numbers: a program in another language holds these numbers in place of pointers.
 //!
 //! A number that was made up, is closed, or names what belongs to another thread is refused. Nothing is followed that it names.
 //!
@@ -9,7 +9,8 @@
 //! 2. The value of a slot is touched by the thread that its word names, or by the one that is filling it, which the word says, too.
 //! 3. The thread that gives a slot up releases what it wrote (A); the thread that takes it acquires that (B).
 //! 4. Within its thread a slot is entered once at a time: a signal handler that enters it again is refused.
-//! 5. A thread's number is never given twice. After a fork the child's thread has another: what its parent's threads held is not its.
+//! 5. A thread's number is never given twice. After a fork the child's thread has another: things that its parent's threads held are
+//!    not its.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -266,7 +267,8 @@ impl<T: Send, const N: usize> Table<T, N> {
         slot.state.store(ENTERED, Ordering::Relaxed);
         // A handler that interrupts what follows sees that (rule 4).
         signal_fence();
-        // SAFETY: the word names this thread, which is not inside (rules 2 and 4); what is taken is in the slot until it is removed.
+        // SAFETY: the word names this thread, which is not inside (rules 2 and 4); the value that is taken is in the slot until it is
+        // removed.
         let value = slot.value.with_mut(|place| unsafe { (*place).as_deref_mut().map(core::ptr::from_mut) });
         match value {
             Some(value) => Ok(Entered { state: &slot.state, value, here: PhantomData }),
@@ -294,7 +296,7 @@ impl<T: Send, const N: usize> Table<T, N> {
         value.map(|value| *value).ok_or(Refusal::Unknown)
     }
 
-    /// Gives up one thing: it is nobody's, and then whoever's uses it next.
+    /// Gives up one thing: it is nobody's, and then belongs to the next thread that uses it.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -415,7 +417,7 @@ mod loom_tests {
         Some(*entered)
     }
 
-    /// Goal: whoever guesses a number that is being given sees nothing, or all of it.
+    /// Goal: a thread that guesses a number that is being given sees nothing, or all of it.
     #[test]
     fn a_guessed_number_is_refused_or_whole() {
         loom::model(|| {
@@ -427,7 +429,7 @@ mod loom_tests {
         });
     }
 
-    /// Goal: what one thread gives up the next has as it was left.
+    /// Goal: a thing that one thread gives up is as it was left when the next one has it.
     #[test]
     fn what_is_given_up_is_taken_whole() {
         loom::model(|| {

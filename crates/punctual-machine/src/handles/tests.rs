@@ -61,7 +61,7 @@ fn a_full_table_says_so() {
     assert_eq!(table.insert(9), None);
 }
 
-/// Goal: what is in use is neither entered again nor taken away, as a signal handler might try.
+/// Goal: a thing in use is neither entered again nor taken away, as a signal handler might try.
 #[test]
 fn a_thing_is_entered_once_at_a_time() {
     let table = Table::<_, 1>::new(1);
@@ -113,7 +113,7 @@ fn threads_are_told_apart() {
     assert_ne!(here, there.0);
 }
 
-/// Goal: what was opened before a fork is the parent's, used or not. Method: the slots say that they are of another process.
+/// Goal: a thing that was opened before a fork is the parent's, used or not. Method: the slots say that they are of another process.
 #[test]
 fn what_was_opened_before_a_fork_is_not_the_childs() {
     let table = Table::<_, 1>::new(1);

@@ -45,7 +45,7 @@ impl Interface {
 
 impl Interface {
     /// The interfaces whose frames come to a listener on this one: its own. Frames that a bond's slave receives are the bond's, of
-    /// which `/sys` tells. Asked once: who listens while the interface joins a bond begins anew.
+    /// which `/sys` tells. Asked once: a listener that is there while the interface joins a bond begins anew.
     pub(crate) fn heard_by(&self) -> [u32; 2] {
         let index_of = |file: &str| -> Option<u32> {
             let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name));

@@ -7,8 +7,7 @@
 //! a bridge may keep them.
 //!
 //! # Who may touch what
-//! 1. A frame of the ring belongs to whoever its status word names: `TP_STATUS_USER` is us, anything else
-//!    the kernel.
+//! 1. A frame of the ring belongs to the side that its status word names: `TP_STATUS_USER` is us, anything else the kernel.
 //! 2. The status word is read with acquire ordering before anything else in the frame, and written with
 //!    release ordering after the last read of it: taking a frame sees what the kernel wrote, and the kernel
 //!    overwrites it only after we are done. Other words are plain, because of rule 1.
@@ -51,7 +50,7 @@ const FRAME_SIZE_MAX: usize = 128 * 1024;
 const FRAME_SIZE_USUAL: usize = 2_048;
 /// More frames than this are memory wasted on a queue that is already much too late.
 const FRAMES_MAX: usize = 1 << 16;
-/// Memory of a ring whose frames have the size that the MTU asks for, bytes: what the most frames of the usual size take.
+/// Memory of a ring whose frames have the size that the MTU asks for, bytes: as much as the most frames of the usual size take.
 const RING_SIZE_MAX: usize = FRAMES_MAX * FRAME_SIZE_USUAL;
 /// Size of a received frame's slot before its payload: header and address (52), the Ethernet header rounded up (16), all rounded up
 /// again (`tpacket_rcv` in the kernel).

@@ -160,7 +160,7 @@ fn a_foreign_ethertype_never_arrives() {
     ran(on_two_hosts(sender, receiver));
 }
 
-/// Goal: what is for an interface upon ours does not come to us: of a VLAN, or of a station of its own.
+/// Goal: frames for an interface upon ours do not come to us: those of a VLAN, or of a station of its own.
 #[test]
 fn frames_of_an_interface_upon_ours_do_not_arrive() {
     ran(check_upon(&["macvlan", "mode", "private"]));
@@ -210,7 +210,7 @@ fn check_upon(kind: &'static [&str]) -> Result<(), SystemError> {
     on_two_hosts(sender, receiver)
 }
 
-/// Goal: what the ring has no slot for is counted, and what it has is kept.
+/// Goal: frames for which the ring has no slot are counted, and those that it has are kept.
 #[test]
 fn a_full_ring_counts_what_it_drops() {
     let (opened, is_open) = mpsc::channel();

@@ -24,9 +24,8 @@ impl PacketSender {
         Self { fd, batch: SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu), header_rest }
     }
 
-    /// Room for the next frame's payload, to be written in place. `None` if the queue is full or `size`
-    /// exceeds the MTU. The bytes hold whatever an earlier frame left. A claim that is not committed is
-    /// forgotten by the next one, and by a flush.
+    /// Room for the next frame's payload, to be written in place. `None` if the queue is full or `size` exceeds the MTU. The bytes hold
+    /// the remains of an earlier frame. A claim that is not committed is forgotten by the next one, and by a flush.
     #[inline]
     pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
         let frame = self.batch.claim(ETHERNET_HEADER_SIZE.checked_add(size)?)?;

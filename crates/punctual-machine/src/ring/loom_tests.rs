@@ -1,7 +1,7 @@
 //! The ring under loom: every interleaving and every value that the memory model allows a load to return.
 //!
-//! Each test stands where nothing but what it is about can help: what was stored before the threads part is known to both,
-//! and a fence that a thread passes later covers all that it stored before.
+//! Each test stands where nothing but its subject can help. Values stored before the threads part are known to both, and a fence that a
+//! thread passes later covers all that it stored before.
 
 use super::memory::Newest;
 use super::*;
@@ -99,7 +99,7 @@ fn behind_a_frame_stands_what_was_cleared_ahead() {
     });
 }
 
-/// Goal: who sees a run sees all of it whole, and behind it nothing older.
+/// Goal: a reader that sees a run sees all of it whole, and behind it nothing older.
 #[test]
 fn a_run_is_whole() {
     loom::model(|| {
@@ -149,7 +149,7 @@ fn a_run_past_the_caches_goes_to_another_thread() {
     });
 }
 
-/// Goal: who sees that a lap ended early sees what stands at the beginning of the next, and nothing older.
+/// Goal: a reader that sees that a lap ended early sees the beginning of the next, and nothing older.
 #[test]
 fn a_frame_behind_padding_is_whole() {
     loom::model(|| {
@@ -161,7 +161,7 @@ fn a_frame_behind_padding_is_whole() {
     });
 }
 
-/// Goal: who joins at the newest end finds there what was written since, and nothing older.
+/// Goal: a reader that joins at the newest end finds there the records written since, and nothing older.
 #[test]
 fn at_the_newest_end_stands_nothing_older() {
     loom::model(|| {
@@ -175,7 +175,7 @@ fn at_the_newest_end_stands_nothing_older() {
     });
 }
 
-/// Goal: who looks up the newest end while its writer laps it does not take a later record's number for it (pairs D and G).
+/// Goal: a reader that looks up the newest end while its writer laps it takes no later record's number for it (pairs D and G).
 #[test]
 fn the_newest_end_has_its_own_number() {
     loom::model(|| {
@@ -188,7 +188,7 @@ fn the_newest_end_has_its_own_number() {
     });
 }
 
-/// Goal: who is overrun in the middle of a run goes on behind what it lost.
+/// Goal: a reader that is overrun in the middle of a run goes on behind the records that it lost.
 #[test]
 fn a_run_tells_before_it_laps() {
     loom::model(|| {
@@ -246,8 +246,8 @@ fn a_torn_frame_is_not_believed() {
     });
 }
 
-/// Goal: who was lapped by an honest writer is told so at the next look, and never that the ring is corrupt.
-/// Method: the reader knows nothing of what the writer did; the newest end may look as old as the memory model allows.
+/// Goal: a reader that was lapped by an honest writer is told so at the next look, and never that the ring is corrupt. Method: the
+/// reader knows nothing of what the writer did; the newest end may look as old as the memory model allows.
 #[test]
 fn who_is_lapped_is_told() {
     loom::model(|| {

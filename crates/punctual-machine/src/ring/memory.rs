@@ -30,7 +30,7 @@ pub(super) struct Tail {
 pub struct RingControl {
     /// The writer stores nothing at or above this position (rule 1). Read by all readers, moved rarely (rule 5).
     pub(super) limit: OwnLine,
-    /// Stored at every commit or run of them; read only by who joins or was overrun, and by observers.
+    /// Stored at every commit or run of them; read only by readers that join or were overrun, and by observers.
     pub(super) tail: Tail,
 }
 
@@ -278,7 +278,7 @@ impl RingMemory {
 pub(super) enum Newest {
     /// At this position, of this number.
     At(u64, u64),
-    /// Its writer has lapped whoever looked at this tail. The next look may find it.
+    /// Its writer has lapped the thread that looked at this tail. The next look may find it.
     Lapped(u64),
     /// No honest writer leaves what stands there.
     Unbelievable,

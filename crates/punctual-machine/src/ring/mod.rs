@@ -23,10 +23,10 @@
 //! Rules, cited by the SAFETY comments:
 //! 1. Only the writer stores. It never stores below `position`, nor at or above `limit`, where `limit` is what
 //!    `control.limit` says: a reader knows by one load whether anything it read may have been overwritten.
-//! 2. Before readers see a record, or a run of them, the commit word behind it is set to zero. A reader that stands at that
-//!    place therefore sees zero until the next commit, whatever older bytes lay there.
-//! 3. (C) The commit word is stored with release and read with acquire: who sees it sees the frame. Of a run of records the first
-//!    one's is stored last, so who sees that sees all of them.
+//! 2. Before readers see a record, or a run of them, the commit word behind it is set to zero. A reader that stands at that place
+//!    therefore sees zero until the next commit, regardless of older bytes there.
+//! 3. (C) The commit word is stored with release and read with acquire: a reader that sees it sees the frame. Of a run of records the
+//!    first one's is stored last, so a reader that sees that sees all of them.
 //! 4. (D) `limit` is raised before the stores that it allows (release fence), and read after the bytes it
 //!    guards (acquire fence): a reader that read an overwritten byte sees the raised limit. Boehm, "Can
 //!    seqlocks get along with programming language memory models?" (MSPC 2012).

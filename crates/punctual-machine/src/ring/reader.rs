@@ -16,7 +16,7 @@ pub enum Next {
     Empty,
     /// A frame: [`RingReader::frame`]. Once its bytes are copied, [`RingReader::is_intact`] says whether they were whole.
     Frame,
-    /// The writer has been here again: what was not read is lost. The reader now stands at the newest end.
+    /// The writer has been here again: records that were not read are lost. The reader now stands at the newest end.
     Overrun,
     /// Bytes that no honest writer leaves. Nothing of this ring can be believed any more.
     Corrupt,

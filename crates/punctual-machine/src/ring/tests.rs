@@ -212,7 +212,8 @@ fn the_next_record_finds_its_lines_cleared() {
     assert!((700..768).contains(&cleared), "{cleared} of 768");
 }
 
-/// Goal: who is lapped at every look for the newest end has found nothing yet. Where nothing moves, no honest writer is to blame.
+/// Goal: a reader that is lapped at every look for the newest end has found nothing yet. Where nothing moves, no honest writer is to
+/// blame.
 #[test]
 fn who_is_lapped_at_every_look_looks_again() {
     let memory = RingMemory::on_heap(4096);
@@ -323,7 +324,7 @@ fn a_claim_may_be_made_again_without_committing() {
     assert_eq!(read(&mut reader).as_deref(), Some(&b"only this"[..]));
 }
 
-/// Goal: what was claimed, and not committed, is not committed later at a place for which nobody looked whether there is room.
+/// Goal: a claim that was not committed is not committed later, at a place for which nobody looked whether there is room.
 #[test]
 #[should_panic(expected = "nothing was claimed")]
 fn a_claim_is_void_once_something_was_sent_in_one_step() {
@@ -333,7 +334,7 @@ fn a_claim_is_void_once_something_was_sent_in_one_step() {
     writer.commit();
 }
 
-/// Goal: whatever a hostile writer stores anywhere in its ring, a reader neither panics nor reads outside.
+/// Goal: no value that a hostile writer stores anywhere in its ring makes a reader panic or read outside.
 #[test]
 fn scribbles_are_corrupt_or_frames_never_a_panic() {
     let mut next_random = random_numbers();
@@ -454,8 +455,8 @@ fn who_joins_late_holds_back_too() {
     writer.claim_held(56, &mut || cursor).unwrap();
 }
 
-/// Goal: numbers are the account. The sum `begin + consumed + lost` is the number that is next, whatever a reader missed. A run of
-/// records that its writer has not told of yet is neither lost nor read twice.
+/// Goal: numbers are the account. The sum `begin + consumed + lost` is the number that is next, regardless of what a reader missed. A
+/// run of records that its writer has not told of yet is neither lost nor read twice.
 #[test]
 fn numbers_account_for_every_record() {
     let memory = RingMemory::on_heap(4096);

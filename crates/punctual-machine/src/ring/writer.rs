@@ -115,7 +115,7 @@ impl RingWriter {
         Self { may_pass_caches: true, was_long: true, ..self }
     }
 
-    /// Claims a record whatever its readers have read: slow ones lose.
+    /// Claims a record regardless of what its readers have read: slow ones lose.
     #[inline]
     pub fn claim(&mut self, frame_size: usize) -> Result<(), ClaimError> {
         self.claim_held(frame_size, &mut || u64::MAX)
@@ -158,7 +158,7 @@ impl RingWriter {
 
     /// Readers that were not asked so far hold the next records back, if those are claimed so.
     pub fn ask_readers(&mut self) {
-        // Up to `limit` whoever is slow has lost already.
+        // Up to `limit` slow readers have lost already.
         self.held_at = self.held_at.min(self.limit);
     }
 
@@ -207,9 +207,9 @@ impl RingWriter {
             self.tell();
         }
         if end > self.held_at {
-            // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it
-            // sees our position. (F) pairs with the fence in `RingMemory::newest`: no limit laps a reader before we were
-            // here, beyond its position, so who finds itself lapped sees the tail beyond it too.
+            // (E) pairs with the fence in `RingReader::move_to_now`: we see the cursor of a reader that joins, or it sees our position.
+            // (F) pairs with the fence in `RingMemory::newest`: no limit laps a reader before we were here, beyond its position. So a
+            // reader that finds itself lapped sees the tail beyond it too.
             fence!("ring_holding_fence", SeqCst);
             // No reader is ahead of us, and one that joins later begins here: with no reader at all this answer holds for
             // one lap, not for ever.
@@ -253,8 +253,8 @@ impl RingWriter {
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 
-    /// Sends a frame of a word and a payload, where there is room for it without looking further: whether there was. Readers see
-    /// the same as after [`Self::claim_spaced`], [`Self::write`] and a commit without telling.
+    /// Sends a frame of a word and a payload, where there is room for it without looking further: true if there was. Readers see the
+    /// same as after [`Self::claim_spaced`], [`Self::write`] and a commit without telling.
     #[inline]
     pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
         let (position, frame_size) = (self.position, size_of::<u64>() + payload.len());

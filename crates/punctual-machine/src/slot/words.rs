@@ -1,4 +1,4 @@
-//! The words of one slot: how a message gets from one end to the other.
+//! The words of one slot: the way of a message from one end to the other.
 
 use crate::mutant::ordering;
 use crate::ring::{copy_in, copy_out};
@@ -17,7 +17,7 @@ pub(super) struct Slot<'a> {
 pub(super) struct Wakes<'a>(pub(super) &'a AtomicU32);
 
 impl Slot<'_> {
-    /// Writes the message of this number: who sees the number sees the bytes.
+    /// Writes the message of this number: a reader that sees the number sees the bytes.
     #[inline]
     pub(super) fn put(&self, number: u64, bytes: &[u8]) {
         copy_in(self.words, bytes);
@@ -36,7 +36,7 @@ impl Slot<'_> {
 }
 
 impl Wakes<'_> {
-    /// Before the system call that wakes: who sees this sees the message.
+    /// Before the system call that wakes: a reader that sees this sees the message.
     #[inline]
     pub(super) fn add(&self) {
         self.0.fetch_add(1, ordering!("slot_wake", Release));

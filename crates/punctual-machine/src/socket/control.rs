@@ -1,4 +1,4 @@
-//! Control messages: what the kernel says about a datagram beside its bytes.
+//! Control messages: the kernel's information about a datagram beside its bytes.
 //!
 //! Read as bytes, so that a short or odd buffer ends the walk instead of the process.
 

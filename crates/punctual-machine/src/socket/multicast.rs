@@ -1,4 +1,4 @@
-//! Multicast: who hears a group, and through which interface.
+//! Multicast: the members of a group, and the interfaces through which they hear it.
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -59,7 +59,7 @@ impl UdpSocket {
 
     fn join_v4(&self, group: Ipv4Addr, interface: MulticastInterface) -> io::Result<()> {
         let none = Ipv4Addr::UNSPECIFIED;
-        // By default a socket is shown whatever the host is a member of, on every interface (ip(7)).
+        // By default a socket is shown the traffic of every group that the host is a member of, on every interface (ip(7)).
         set_option(self.fd.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, &0_i32)?;
         // By address in the older form, which every kernel and emulator knows.
         match interface {

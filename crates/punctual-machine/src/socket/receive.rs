@@ -147,7 +147,7 @@ impl RecvBatch {
         }
     }
 
-    /// The kernel wrote who sent each; how much of that counts it says elsewhere.
+    /// The kernel wrote the source of each; the length that counts stands elsewhere.
     fn note_sources(&mut self) {
         for (source, header) in self.sources.iter_mut().zip(&self.headers).take(self.len) {
             source.size = header.msg_hdr.msg_namelen;

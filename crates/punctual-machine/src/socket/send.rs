@@ -111,9 +111,8 @@ impl SendBatch {
         self.counted.map_or(0, |counted| counted.count)
     }
 
-    /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds
-    /// [`size_max`](Self::size_max). The bytes hold whatever an earlier datagram left. A claim that is not
-    /// committed is forgotten by the next one.
+    /// Room for the next datagram, to be written in place. `None` if the batch is full or `size` exceeds [`size_max`](Self::size_max).
+    /// The bytes hold the remains of an earlier datagram. A claim that is not committed is forgotten by the next one.
     #[inline]
     pub fn claim(&mut self, size: usize) -> Option<&mut [u8]> {
         if self.is_full() || size > self.size_max {

@@ -109,9 +109,9 @@ impl UdpSocket {
         })
     }
 
-    /// Wakes who sleeps in a receive, by an empty datagram from this socket to itself, at `own`. A socket that is connected to
-    /// `peer` hears nobody else and for that instant is not connected: others may be heard, so that whoever reads afterwards
-    /// must look at the source, and a send without an address is refused (EDESTADDRREQ). For one thread at a time.
+    /// Wakes who sleeps in a receive, by an empty datagram from this socket to itself, at `own`. A socket that is connected to `peer`
+    /// hears nobody else and for that instant is not connected. Others may be heard, so a thread that reads afterwards must look at the
+    /// source, and a send without an address is refused (EDESTADDRREQ). For one thread at a time.
     pub fn nudge(&self, own: SocketAddr, peer: Option<SocketAddr>) -> io::Result<()> {
         if peer.is_some() {
             rustix::net::connect_unspec(&self.fd)?;
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    /// Goal: who sleeps in a receive is woken from another thread, connected or not; afterwards it hears and reaches its peer as before,
-    /// and what was sent without an address meanwhile went there.
+    /// Goal: a thread that sleeps in a receive is woken from another thread, connected or not. Afterwards it hears and reaches its peer
+    /// as before, and datagrams sent without an address meanwhile went there.
     #[test]
     fn a_nudge_ends_a_sleep_and_changes_nothing() {
         for connected in [false, true] {

@@ -106,7 +106,7 @@ fn a_truncated_datagram_says_so() {
     }
 }
 
-/// Goal: whatever a receiver's buffer cannot hold is counted, to the datagram.
+/// Goal: datagrams that a receiver's buffer cannot hold are counted, exactly.
 #[test]
 fn the_kernel_counts_every_drop() {
     for segmentation in [false, true] {
@@ -137,7 +137,7 @@ fn count_drops(sending: &UdpOptions) {
     assert_eq!(receiver.dropped().expect("it said so before"), 256 - kept);
 }
 
-/// Goal: merging changes nothing that a receiver can see, whatever the sizes and targets.
+/// Goal: merging changes nothing that a receiver can see, for all sizes and targets.
 #[test]
 fn merged_runs_arrive_as_they_were_sent() {
     let merging = UdpOptions { segmentation: true, ..UdpOptions::default() };
@@ -174,8 +174,8 @@ fn merged_runs_arrive_as_they_were_sent() {
     assert!(outgoing.is_merging(), "loopback can cut");
 }
 
-/// Goal: a socket that asks for it gets runs as they were sent, one datagram each; what it drops of them counts as one, and so does
-/// what the sender counts.
+/// Goal: a socket that asks for it gets runs as they were sent, one datagram each. A dropped run counts as one, also in the sender's
+/// count.
 #[test]
 fn a_run_arrives_as_one_where_that_is_asked_for() {
     let merging = UdpOptions { segmentation: true, ..UdpOptions::default() };

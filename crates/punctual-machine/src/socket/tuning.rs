@@ -64,8 +64,8 @@ impl UdpSocket {
         (answer == 0 && id != 0).then_some(id)
     }
 
-    /// Has the kernel drop whatever arrives here, before it is queued. The socket keeps its port, so that nobody is
-    /// told that it is closed while somebody else reads the frames below.
+    /// Has the kernel drop everything that arrives here, before it is queued. The socket keeps its port, so that nobody is told that it
+    /// is closed while somebody else reads the frames below.
     pub fn discard_all(&self) -> io::Result<()> {
         let mut program =
             [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];

@@ -28,7 +28,7 @@ struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Led {
     ballot: Ballot,
-    /// Members that were asked to promise, whatever came of it.
+    /// Members that were asked to promise, regardless of the result.
     asked: Places,
     accepted: Places,
 }
@@ -245,8 +245,8 @@ fn fault(mutants: Mutants, guarantee: Guarantee) -> Option<&'static str> {
     explored.found.map(|found| found.fault)
 }
 
-/// Goal: whatever the order of events, there is one next view, it has what was uniform and what those delivered who go on, and who
-/// accepted it holds it.
+/// Goal: in any order of events, there is one next view. It has all that was uniform and all that the members that go on delivered, and
+/// a member that accepted it holds it.
 #[test]
 fn a_view_of_three_changes_in_every_order() {
     for guarantee in [Guarantee::Uniform, Guarantee::Reliable, Guarantee::BestEffort] {

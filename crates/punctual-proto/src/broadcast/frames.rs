@@ -121,7 +121,7 @@ impl Frames {
         true
     }
 
-    /// All before `end` exist, whoever says so.
+    /// All before `end` exist, regardless of who says so.
     pub(super) fn note_end(&mut self, end: u64, limit: u64) {
         self.end = self.end.max(end.min(limit));
     }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(frames.get(4).map(|(_, bytes)| bytes), Some(&4_u64.to_le_bytes()[..]));
     }
 
-    /// Goal: what is counted as missing is what a look at each number finds, whatever comes in whatever order.
+    /// Goal: the count of missing frames is that of a look at each number, for any arrivals in any order.
     #[test]
     fn what_is_missing_is_counted() {
         for window in [5, 64, 100] {

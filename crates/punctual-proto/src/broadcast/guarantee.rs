@@ -1,17 +1,17 @@
 //! Guarantee of a message, as its sender chooses.
 
-/// When a message is delivered, and who else delivers it.
+/// Condition on which a message is delivered, and the other members that deliver it then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guarantee {
-    /// In the order, when a majority holds it and all before it: whatever one member delivered, even one that crashed, all others
-    /// deliver.
+    /// In the order, when a majority holds it and all before it: if one member delivered it, even one that crashed, all others deliver
+    /// it.
     #[default]
     Uniform,
     /// In the order, when that is known here: all members that go on to the next view deliver it, or none. One that crashes may
     /// have delivered what the others never do.
     Agreed,
-    /// Without order, when a majority holds it: whatever one member delivered, even one that crashed, all others deliver. Those
-    /// of one sender come in the order in which it sent them.
+    /// Without order, when a majority holds it: if one member delivered it, even one that crashed, all others deliver it. Those of one
+    /// sender come in the order in which it sent them.
     Reliable,
     /// Without order, when it is here: all members that go on to the next view deliver it, or none. Those of one sender come in
     /// the order in which it sent them.

@@ -1,5 +1,5 @@
-//! Atomic broadcast: a group whose members deliver the same messages in the same order, whatever the network loses, alters,
-//! doubles or reorders, and whoever crashes.
+//! Atomic broadcast: a group whose members deliver the same messages in the same order. This holds regardless of crashes, and of loss,
+//! alteration, duplication or reordering in the network.
 //!
 //! The *origin* of a message multicasts its frames. The first member of the view is the *sequencer*: it multicasts order records, each
 //! a run of ranges (origin, first frame, count), as soon as it has something to order (fixed sequencer, broadcast–broadcast; Défago,

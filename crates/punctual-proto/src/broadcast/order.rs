@@ -86,7 +86,7 @@ impl OrderLog {
     /// Takes an order record: `range` stands from `start` on. Entries before `taken` may have been written over.
     pub(super) fn insert(&mut self, start: u64, range: Range, taken: u64) {
         let limit = taken.saturating_add(self.room);
-        // The work is bounded by the room, whatever a record says.
+        // The work is bounded by the room, for any record.
         let end = start.saturating_add(range.count.into()).min(limit);
         for index in start.max(self.mark)..end {
             let number = range.first.saturating_add(index - start);
@@ -112,7 +112,7 @@ impl OrderLog {
         self.end = self.end.max(self.mark);
     }
 
-    /// All before `end` exist, whoever says so.
+    /// All before `end` exist, regardless of who says so.
     pub(super) fn note_end(&mut self, end: u64, taken: u64) {
         self.end = self.end.max(end.min(taken + self.room));
     }
@@ -143,8 +143,8 @@ impl OrderLog {
         from + (from..self.mark).take_while(is_within).count() as u64
     }
 
-    /// Ends the order of a view: what stands from `length` on is forgotten; then the frames of each origin up to its `cut`
-    /// follow, origin by origin. So all who close a view by one proposal have one order.
+    /// Ends the order of a view: the entries from `length` on are forgotten; then the frames of each origin up to its `cut` follow,
+    /// origin by origin. So all who close a view by one proposal have one order.
     pub(super) fn close(&mut self, length: u64, cut: &[u64]) {
         for index in length..self.mark {
             if let Some(entry) = self.get(index) {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(log.length_within(0, &[3, 1]), 4);
     }
 
-    /// Goal: what is counted as missing is what a look at each entry finds, also after a view was closed.
+    /// Goal: the count of missing entries is that of a look at each entry, also after a view was closed.
     #[test]
     fn what_is_missing_is_counted() {
         let mut log = OrderLog::new(2, 16);

@@ -1,4 +1,4 @@
-//! A member's knowledge of another: what it holds, and whether it seems to live.
+//! A member's knowledge of another: the frames that it holds, and whether it seems to live.
 //!
 //! Suspicion adapts as that of an eventually perfect detector does (Chandra, Toueg 1996): each time that it was wrong, it waits
 //! twice as long.

@@ -1,4 +1,4 @@
-//! When gaps are asked for, of whom, and what others have asked for.
+//! Times and targets of questions about gaps, and the questions of others.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -32,9 +32,9 @@ struct Asked {
     unanswered: u32,
 }
 
-/// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each
-/// other; the next ones after a whole one with jitter, doubled each time that nothing came of the last. Where frames are lost all the
-/// time, something is missing all the time: what is lost now does not wait for the end of what was lost before.
+/// When to ask for what is missing. The first question goes out after a quarter of a round trip, as frames may overtake each other; the
+/// next ones after a whole one with jitter, doubled each time that nothing came of the last. Where frames are lost all the time,
+/// something is missing all the time: new losses do not wait for the end of earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct GapClock {
     round_trip: Nanos,
@@ -171,7 +171,7 @@ pub(super) struct Repairs {
     /// Of each origin and slot, who misses the frame.
     askers: Vec<Slots<Places>>,
     frames: VecDeque<(usize, u64)>,
-    /// Parts of the order: who misses them, from where, up to where.
+    /// Parts of the order: the member that misses them, their beginning and their end.
     orders: VecDeque<(usize, u64, u64)>,
 }
 
@@ -202,7 +202,7 @@ impl Repairs {
         askers.insert(place);
     }
 
-    /// The next frame, and who misses it.
+    /// The next frame, and the members that miss it.
     pub(super) fn next_frame(&mut self) -> Option<(usize, u64, Places)> {
         let (origin, number) = self.frames.pop_front()?;
         Some((origin, number, core::mem::take(&mut self.askers[origin][number])))

@@ -173,13 +173,13 @@ impl<S: State> Replication<S> {
         (self.phase == Phase::Current && self.is_confirmed && !self.is_broken()).then_some(&self.state)
     }
 
-    /// Returns true if a function of the state panicked. The next event results in [`Outcome::Broken`]; who waits for none calls
-    /// [`Self::forget`], and leaves.
+    /// Returns true if a function of the state panicked. The next event results in [`Outcome::Broken`]; a caller that waits for none
+    /// calls [`Self::forget`], and leaves.
     pub fn is_broken(&self) -> bool {
         self.is_in_state
     }
 
-    /// Calls a function of the state: what it leaves behind if it panics is no state.
+    /// Calls a function of the state: if it panics, the remains are no state.
     fn in_state<R>(&mut self, function: impl FnOnce(&mut S) -> R) -> R {
         self.is_in_state = true;
         let result = function(&mut self.state);
@@ -320,7 +320,7 @@ impl<S: State> Replication<S> {
         self.is_confirmed |= self.phase == Phase::Current && self.view.has_quorum();
     }
 
-    /// Nobody is left who is given the state: what is under way of it is nothing to anybody.
+    /// Nobody is left who is given the state: the parts of it that are under way are of no use to anybody.
     fn give_up_for_nobody(&mut self) {
         let Some(transfer) = self.transfer.take_if(|transfer| transfer.targets.is_empty()) else { return };
         if transfer.donor == self.life {
@@ -630,7 +630,7 @@ mod tests {
         assert_eq!(copies[0].state(), copies[1].state());
     }
 
-    /// Goal: who cannot keep what comes says so, and never takes what is left for the state.
+    /// Goal: a copy that cannot keep the messages that come says so, and never takes the rest for the state.
     #[test]
     fn who_is_overrun_says_so() {
         let mut copies = two();

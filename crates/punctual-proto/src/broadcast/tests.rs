@@ -18,8 +18,9 @@ mod leaving;
 /// Seeds among which a mistake must be found.
 const SEEDS: u64 = 200;
 
-/// The same of those that show seldom: where a frame comes between a promise and the end of its view, from somebody who is out
-/// of it; where a whole majority lacks what somebody has delivered; where who has promised says what it held, and is alone with it.
+/// The same of those that show seldom. They need a frame between a promise and the end of its view, from somebody who is out of it; or
+/// a whole majority that lacks a frame that somebody has delivered; or a member that has promised, says what it held, and is alone with
+/// it.
 const SEEDS_OF_RARE: u64 = 10_000;
 const RARE: [Mutant; 4] =
     [Mutant::CutIgnored, Mutant::DeliveredBeforeMajority, Mutant::AcceptedUnheld, Mutant::FrozenMarksCounted];
@@ -128,7 +129,7 @@ impl Room {
             self.now = self.now.plus(Nanos::from_micros(100));
             for source in (0..self.size()).filter(|&source| !self.gone.contains(source)).collect::<Vec<_>>() {
                 self.members[source].handle_timeout(self.now);
-                // A step has an end, whatever altered messages make of it.
+                // A step has an end, regardless of the effects of altered messages.
                 self.speak(source, 50, &mut alter);
             }
         }
@@ -151,8 +152,7 @@ impl Room {
         }
     }
 
-    /// The same over a medium on which a run of more than so many frames of one sender overruns whoever reads it: nothing of it
-    /// arrives.
+    /// The same over a medium on which a run of more than so many frames of one sender overruns its readers: nothing of it arrives.
     fn run_narrow(&mut self, time: Nanos, frames_max: usize) {
         let until = self.now.plus(time);
         let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
@@ -276,7 +276,7 @@ fn a_slow_member_holds_the_others_up() {
     assert_eq!((room.broadcast(0), room.events(2).len()), (Ok(()), 5), "the credit is back");
 }
 
-/// Goal: who keeps a message from its order, or from its majority, holds the group up while nothing moves, and no longer.
+/// Goal: a member that keeps a message from its order, or from its majority, holds the group up while nothing moves, and no longer.
 #[test]
 fn who_keeps_all_from_moving_is_named() {
     let mut room = Room::new(|options| options);
@@ -348,7 +348,7 @@ fn a_minority_stops_and_says_so() {
     }
 }
 
-/// Goal: what most members miss is repaired by one message to all.
+/// Goal: a frame that most members miss is repaired by one message to all.
 #[test]
 fn what_all_miss_is_repaired_once() {
     let mut room = Room::new(|options| options);
@@ -367,7 +367,7 @@ fn what_all_miss_is_repaired_once() {
     assert_eq!(data, 4, "one message to two receivers, and once more");
 }
 
-/// Goal: all may leave at once: who decides about the last view says so, though it has left by then.
+/// Goal: all may leave at once: the member that decides about the last view says so, though it has left by then.
 #[test]
 fn all_leave_at_once() {
     let mut room = Room::new(|options| options);
@@ -446,9 +446,9 @@ fn is_kind(message: &[u8], kind: u8) -> bool {
     message.get(1) == Some(&(0x20 | kind))
 }
 
-/// Goal: what has no order waits for nobody that it need not wait for. Method: the last member sends, and the sequencer hears
-/// nothing of its frames, so nothing is ordered; then nobody hears what others hold, so nothing is known to be with a majority but
-/// what its sender and its receiver have.
+/// Goal: a message without order waits for nobody that it need not wait for. Method: the last member sends, and the sequencer hears
+/// nothing of its frames, so nothing is ordered; then nobody hears what others hold, so nothing is known to be with a majority but what
+/// its sender and its receiver have.
 #[test]
 fn what_has_no_order_waits_for_none() {
     let mut room = Room::new(|options| options);
@@ -492,9 +492,9 @@ fn what_has_no_order_waits_for_none() {
     assert_eq!(told(&mut room, 2), both[..1]);
 }
 
-/// Goal: who passed places of the order that the others did not keep, and is put out, tells nothing of their order but its
-/// beginning. Method: the sequencer alone places a message without order; the others agree on a view without it and decide nothing;
-/// then it leads, hears of that, and ends the view by it.
+/// Goal: a member that passed places of the order that the others did not keep, and is put out, tells only the beginning of their
+/// order. Method: the sequencer alone places a message without order; the others agree on a view without it and decide nothing; then it
+/// leads, hears of that, and ends the view by it.
 #[test]
 fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
     let mut room = Room::new(|options| options);
@@ -525,7 +525,7 @@ fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
     assert!(b"uv".starts_with(&rest), "{rest:?}");
 }
 
-/// Goal: who is alone has nobody to tell what it holds, and so does not wake up to do it.
+/// Goal: a member that is alone has nobody to tell what it holds, and so does not wake up to do it.
 #[test]
 fn who_is_alone_rests() {
     let mut room = Room::of(1, Mutants::NONE, |options| options);
@@ -581,7 +581,8 @@ fn who_stays_in_the_view_before_is_expelled() {
     assert_eq!(room.members[0].account().expelled, 1);
 }
 
-/// Goal: who has not heard how a view ended asks as soon as it hears of the next one, and so is not left out when that changes, too.
+/// Goal: a member that has not heard how a view ended asks as soon as it hears of the next one. So it is not left out when that
+/// changes, too.
 #[test]
 fn who_missed_the_end_of_a_view_asks_for_it() {
     let (heartbeat, suspect_after) = (Nanos::from_millis(100), Nanos::from_millis(1_000));
@@ -627,7 +628,7 @@ fn an_epoch_far_ahead_is_none() {
     assert!(room.is_whole() && room.expelled() == 0);
 }
 
-/// Goal: who suspected a member and hears from it how the view came to be says at once that it was wrong.
+/// Goal: a member that suspected another and hears from it how the view came to be says at once that it was wrong.
 #[test]
 fn a_wrong_suspicion_is_taken_back_at_once() {
     let mut room = Room::new(|options| options);
@@ -653,7 +654,7 @@ fn a_wrong_suspicion_is_taken_back_at_once() {
     assert_eq!(status[72], 0);
 }
 
-/// Goal: how a view came to be, said by a life that is over, is no sign of the one that came after it.
+/// Goal: an account of a view's beginning by a life that is over is no sign of the life that came after it.
 #[test]
 fn a_former_life_is_no_sign_of_life() {
     let mut room = Room::new(|options| options);
@@ -728,7 +729,7 @@ fn who_is_frozen_alone_is_not_slow() {
     assert!(room.is_whole());
 }
 
-/// Goal: whoever accepts a proposal says so of the ballot that it accepted it in, whatever it promises before it speaks.
+/// Goal: a member that accepts a proposal names the ballot that it accepted it in, regardless of its promises before it speaks.
 #[test]
 fn what_was_accepted_in_one_ballot_counts_in_no_other() {
     let mut room = Room::new(|options| options);
@@ -779,8 +780,8 @@ fn who_leaves_does_not_decide_for_who_stays() {
     assert!(views[0].size() == 2 && !room.members[0].is_stopped());
 }
 
-/// Goal: who was to go on and is known to have begun anew is not waited for, though it is not suspected yet: whoever is left in the
-/// next view is told that it is stopped.
+/// Goal: a member that was to go on and is known to have begun anew is not waited for, though it is not suspected yet. Each member that
+/// is left in the next view is told that it is stopped.
 #[test]
 fn who_has_begun_anew_is_not_waited_for() {
     let mut room = Room::new(|options| GroupOptions { suspect_after: Nanos::from_millis(10_000), ..options });
@@ -844,7 +845,7 @@ fn who_is_put_out_by_its_own_ballot_says_so() {
     assert!(!room.members[1].is_stopped());
 }
 
-/// Goal: who leaves, and alone knows that the view has ended, says so until the others know it.
+/// Goal: a member that leaves, and alone knows that the view has ended, says so until the others know it.
 #[test]
 fn who_has_left_answers() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
@@ -913,8 +914,8 @@ fn head_of(room: &Room, place: usize) -> Head {
     }
 }
 
-/// Goal: who closes the view tells nobody its order, which goes on behind the end that counts with places that others never had.
-/// Method: it is asked for a part of the order, and hears of the end, before it says anything.
+/// Goal: the member that closes the view tells nobody its order. That order goes on behind the end that counts, with places that others
+/// never had. Method: it is asked for a part of the order, and hears of the end, before it says anything.
 #[test]
 fn who_closes_the_view_says_nothing_of_its_order() {
     let mut room = with_a_view_that_ends();
@@ -950,7 +951,7 @@ fn with_an_old_wish() -> (Room, Vec<u8>) {
     (room, old)
 }
 
-/// Goal: a wish to join of a life that is over does not put out the life that came after it, whoever promises first.
+/// Goal: a wish to join of a life that is over does not put out the life that came after it, regardless of who promises first.
 #[test]
 fn a_late_wish_to_join_does_not_hurry_a_ballot() {
     let (mut room, old) = with_an_old_wish();
@@ -970,7 +971,7 @@ fn a_late_wish_to_join_does_not_hurry_a_ballot() {
     assert_eq!(room.expelled(), 0);
 }
 
-/// Goal: who leaves while others let it in leaves no view behind that waits for it. Method: it does not hear that it is in.
+/// Goal: a member that leaves while others let it in leaves no view behind that waits for it. Method: it does not hear that it is in.
 #[test]
 fn who_leaves_while_it_joins_is_waited_for_by_nobody() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
@@ -1000,7 +1001,7 @@ fn who_leaves_while_it_joins_is_waited_for_by_nobody() {
     assert_eq!(room.members[0].view().size(), 1);
 }
 
-/// Goal: who leaves before it has asked to join has left at once, and one whom nobody hears a little later.
+/// Goal: a member that leaves before it has asked to join has left at once, and one whom nobody hears a little later.
 #[test]
 fn who_is_heard_by_nobody_leaves_too() {
     for asks in [false, true] {
@@ -1016,8 +1017,8 @@ fn who_is_heard_by_nobody_leaves_too() {
     }
 }
 
-/// Goal: who left, and let another one in as it went, says so until that one has heard it. Method: it leaves once it has heard the wish
-/// to join, and the first that it says of the next view is lost.
+/// Goal: a member that left, and let another one in as it went, says so until that one has heard it. Method: it leaves once it has
+/// heard the wish to join, and the first that it says of the next view is lost.
 #[test]
 fn who_has_left_answers_who_joined_then() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
@@ -1335,7 +1336,7 @@ fn small_messages_share_frames() {
 }
 
 /// Goal: of a frame that nobody has heard yet the sequencer does not say that a majority holds it. In groups of three the model cannot
-/// tell, as the sequencer and whoever believes it are a majority.
+/// tell, as the sequencer and a member that believes it are a majority.
 #[test]
 fn only_what_a_majority_holds_is_said_to_be_held() {
     for (mutants, is_true) in [(Mutants::NONE, true), (Mutants::only(Mutant::OwnSpread), false)] {
@@ -1360,7 +1361,7 @@ fn only_what_a_majority_holds_is_said_to_be_held() {
     }
 }
 
-/// Goal: who was not run for a while looks at what has come before it asks for anything.
+/// Goal: a member that was not run for a while looks at the messages that have come before it asks for anything.
 #[test]
 fn who_was_away_asks_for_nothing_that_has_come() {
     let mut room = Room::new(|options| options);

@@ -1,4 +1,4 @@
-//! Views: which lives of which members belong to the group. A member is known by its *place* in the configured roster.
+//! Views: the lives of members that belong to the group. A member is known by its *place* in the configured roster.
 
 use alloc::vec::Vec;
 

@@ -1,9 +1,9 @@
 //! Scheduling by class: chooses the task that runs next. Class 0 is the most important, and no class waits for ever.
 //!
-//! Pure: tasks are numbers, time is an argument. The recommended [`Policy::Floors`] runs the most important class first, but
-//! gives each class a share of the processor's time that it never falls below; within a class the nearest deadline is first. A
-//! request's arrival and deadline travel with it through all its stages: who takes them anew at each stage makes the last class
-//! wait three times as long.
+//! Pure: tasks are numbers, time is an argument. The recommended [`Policy::Floors`] runs the most important class first, but gives each
+//! class a share of the processor's time that it never falls below; within a class the nearest deadline is first. A request's arrival
+//! and deadline travel with it through all its stages: a server that takes them anew at each stage makes the last class wait three
+//! times as long.
 //!
 //! ```
 //! use punctual_proto::Nanos;
@@ -34,13 +34,13 @@ use queue::Queue;
 /// Rule by which the next task is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The task that became ready first, whatever its class.
+    /// The task that became ready first, regardless of its class.
     Fifo,
     /// The most important class that has a task, and nobody else.
     Strict,
     /// Each class has twice the share of the next one (Waldspurger and Weihl, 1995).
     Stride,
-    /// The nearest deadline, whatever its class. Above saturation all are late, the important ones too.
+    /// The nearest deadline, regardless of its class. Above saturation all are late, the important ones too.
     Deadline,
     /// A task that waits for this long counts as one class more important. Above saturation it fails as deadlines do.
     Aging(Nanos),
@@ -175,7 +175,7 @@ struct Class {
     usual: Nanos,
 }
 
-/// A class that waits is owed no more than this: what it did not get in a second it does not get in the next one.
+/// A class that waits is owed no more than this: time that it did not get in a second it does not get in the next one.
 const OWED_MAX: Nanos = Nanos::from_millis(1_000);
 
 /// Of the moving average, a new value is one part in so many.

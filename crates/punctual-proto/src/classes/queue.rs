@@ -38,7 +38,7 @@ impl Entry {
 /// Deadlines that differ by less than one part in so many of the time that a request has count as one.
 const DEADLINE_PARTS: u64 = 32;
 
-/// A deadline, rounded up so that requests which came together are equal: who became ready first is first among them. So each
+/// A deadline, rounded up so that requests which came together are equal: the one that became ready first is first among them. So each
 /// stage is done for all of them before the next one, in one stretch of hot code. A server that did one request after the other, all
 /// stages of it, spent a tenth more in each call of the kernel.
 fn coarse_deadline(arrived: Nanos, deadline: Nanos) -> u64 {
@@ -99,7 +99,7 @@ impl Queue {
         self.heap.pop().map(|entry| entry.ready)
     }
 
-    /// The key of who runs first; the largest if nobody is there.
+    /// The key of the task that runs first; the largest if there is none.
     pub(super) fn first_key(&self) -> u64 {
         self.heap.peek().map_or(u64::MAX, |entry| entry.key)
     }

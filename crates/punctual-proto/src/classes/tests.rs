@@ -40,7 +40,8 @@ fn each_policy_has_its_order() {
     assert_eq!(order(Policy::Aging(Nanos(0)), &tasks), [1, 2, 3, 4]);
 }
 
-/// Goal: stages of requests that came together take turns, as who became ready first is first; who came much earlier still goes first.
+/// Goal: stages of requests that came together take turns, as the first to become ready is first; a request that came much earlier
+/// still goes first.
 #[test]
 fn deadlines_close_together_count_as_one() {
     let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
@@ -55,7 +56,7 @@ fn deadlines_close_together_count_as_one() {
     assert_eq!(order.map(|next| next.ready.task).collect::<Vec<_>>(), [2, 3, 4, 1]);
 }
 
-/// Goal: who has no deadline waits no longer than a second behind an endless row of tasks of its class that have one.
+/// Goal: a task without a deadline waits no longer than a second behind an endless row of tasks of its class that have one.
 #[test]
 fn who_has_no_deadline_is_not_starved() {
     let mut scheduler = Scheduler::new(&[ClassOptions::default(); 2], Policy::Floors, 8).unwrap();
@@ -188,7 +189,8 @@ fn a_server_takes_time_to_shed() {
     assert!(turns.len() as u64 >= 3 * answered + shed, "{} turns", turns.len());
 }
 
-/// Goal: who serves the first classes alone gets nothing of the others, not even for a floor; what it leaves stays in line.
+/// Goal: a processor that serves the first classes alone gets nothing of the others, not even for a floor; tasks that it leaves stay in
+/// line.
 #[test]
 fn who_serves_some_classes_gets_no_others() {
     for policy in POLICIES.map(|(_, policy)| policy) {
@@ -224,7 +226,7 @@ fn impossible_classes_are_refused() {
     }
 }
 
-/// Goal: who always has one task gets its floor before others, and no more. Method: its task is in line again before it is
+/// Goal: a class that always has one task gets its floor before others, and no more. Method: its task is in line again before it is
 /// charged, as a poll's that yields, and behind that.
 #[test]
 fn a_class_with_one_task_at_a_time_gets_its_floor() {
@@ -253,7 +255,7 @@ fn a_class_with_one_task_at_a_time_gets_its_floor() {
     }
 }
 
-/// Goal: what another processor took leaves no claim here: a class without tasks is owed nothing.
+/// Goal: tasks that another processor took leave no claim here: a class without tasks is owed nothing.
 #[test]
 fn who_is_handed_over_is_no_longer_running() {
     let classes = [ClassOptions::default(), ClassOptions { floor_permille: 500, sheds: false }];
@@ -292,7 +294,7 @@ fn the_floor_is_met_over_any_second() {
     }
 }
 
-/// Goal: no policy makes or loses work, and nobody waits for ever: what came is answered.
+/// Goal: no policy makes or loses work, and nobody waits for ever: every request is answered.
 #[test]
 fn totals_are_equal_across_policies_and_all_is_answered() {
     let total = |outcome: &Outcome| outcome.classes.iter().map(|class| class.latencies.len()).sum::<usize>();

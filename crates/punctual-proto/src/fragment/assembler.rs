@@ -123,7 +123,7 @@ impl Spare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(usize);
 
-/// Messages in the making, each of an origin: whatever tells the caller's senders apart.
+/// Messages in the making, each of an origin: any value that tells the caller's senders apart.
 ///
 /// A fragment is taken in three steps, as its bytes may lie where their writer can still change them: [`Self::place`],
 /// [`Self::room`] to copy them to, [`Self::fill`] when they are what was sent. A message that cannot be whole any more is given up:

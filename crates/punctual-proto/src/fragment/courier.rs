@@ -122,7 +122,8 @@ impl Courier {
         self.ending
     }
 
-    /// The item to send now, if there is one. It counts as sent: who has no room for it keeps it, and sends it before asking again.
+    /// The item to send now, if there is one. It counts as sent: a caller without room for it keeps it, and sends it before asking
+    /// again.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Say> {
         if self.ending.is_some() {
             return None;
@@ -236,7 +237,8 @@ impl Courier {
         news
     }
 
-    /// Losses halve what is under way, once for all that one window lost; what arrives makes it larger again, up to the room that there is.
+    /// Losses halve the amount under way, once for all losses of one window; arrivals make it larger again, up to the room that there
+    /// is.
     fn fit_window(&mut self, receipt: &Receipt, arrived: u32, lost: u32) {
         if lost == 0 {
             self.window += (arrived / QUESTIONS_PER_WINDOW).max(1);

@@ -70,7 +70,7 @@ impl Head {
         (head.can_be() && head.range().len() == size).then_some(head)
     }
 
-    /// As it stands there, whatever it is.
+    /// As it stands there, valid or not.
     fn fields(bytes: &[u8; HEAD_SIZE]) -> Self {
         let mut fields = [0; 4];
         for (field, part) in fields.iter_mut().zip(bytes.as_chunks::<4>().0) {

@@ -1,4 +1,4 @@
-//! Cutting and putting together: whatever order, loss and malice.
+//! Cutting and putting together, in any order, with loss and malice.
 
 use proptest::prelude::*;
 
@@ -137,8 +137,8 @@ fn memory_that_is_given_back_is_used_again() {
     assert!(assembler.is_empty());
 }
 
-/// Goal: what waits for its rest takes the memory that is counted, and no more, whatever came before. Method: a large message is taken
-/// and its memory given back; then come the first fragments of smaller ones.
+/// Goal: a message that waits for its rest takes the memory that is counted, and no more, regardless of earlier messages. Method: a
+/// large message is taken and its memory given back; then come the first fragments of smaller ones.
 #[test]
 fn a_message_in_the_making_takes_what_is_counted() {
     const LARGEST: usize = 100_000;
@@ -160,7 +160,7 @@ fn a_message_in_the_making_takes_what_is_counted() {
     }
 }
 
-/// Goal: memory is for the newest, and never beyond its bound; what has no room at all is counted once.
+/// Goal: memory is for the newest, and never beyond its bound; a message without any room is counted once.
 #[test]
 fn who_waited_longest_makes_room() {
     let mut assembler = Assembler::new(4_000);
@@ -182,7 +182,7 @@ fn who_waited_longest_makes_room() {
     assert_eq!(other.take_lost(), 1);
 }
 
-/// Goal: a whole message that its receiver has not taken yet is not given up, whatever comes.
+/// Goal: a whole message that its receiver has not taken yet is not given up, regardless of what comes.
 #[test]
 fn a_whole_message_waits_for_its_receiver() {
     let mut assembler = Assembler::new(1_000);
@@ -297,7 +297,8 @@ fn what_is_missing_is_sent_again_within_the_room_there_is() {
     assert_eq!(courier.ending(), None);
 }
 
-/// Goal: what no receiver says changes nothing: of other messages, of questions that were not asked, of fragments that were not sent.
+/// Goal: receipts that no receiver sends change nothing: of other messages, of questions that were not asked, of fragments that were
+/// not sent.
 #[test]
 fn what_cannot_be_said_is_passed_over() {
     let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
@@ -351,7 +352,8 @@ fn who_begins_anew_with_what_was_missing_lacks_the_rest() {
     assert_eq!(courier.ending(), Some(Ending::Lost));
 }
 
-/// Goal: who waits without end is told when everything was sent and nothing is said any more, and goes on where something was not.
+/// Goal: a sender that waits without end is told when everything was sent and nothing is said any more. It goes on where something was
+/// not sent.
 #[test]
 fn patience_without_end_has_one_where_all_was_sent() {
     let ended_at = |size| {
@@ -368,7 +370,8 @@ fn patience_without_end_has_one_where_all_was_sent() {
     assert_eq!(ended_at(1 << 20), None);
 }
 
-/// Goal: who says nothing is asked again, less and less often, and for no longer than there is patience; what it may have is told.
+/// Goal: a silent receiver is asked again, less and less often, and for no longer than there is patience; the part that it may have is
+/// told.
 #[test]
 fn silence_ends() {
     for (size, all_sent) in [(4_000, true), (1 << 20, false)] {
@@ -391,7 +394,7 @@ fn silence_ends() {
     }
 }
 
-/// Goal: who asked is told of every ending, and the newest of a sender is not forgotten for others.
+/// Goal: a sender that asked is told of every ending, and the newest of a sender is not forgotten for others.
 #[test]
 fn an_answer_says_what_became_of_a_message() {
     let mut assembler = Assembler::new(4_000);
@@ -479,7 +482,7 @@ fn many_windows_arrive_whatever_is_lost() {
 }
 
 proptest! {
-    /// Goal: what was written reads back as itself.
+    /// Goal: a receipt that was written reads back as itself.
     #[test]
     fn a_receipt_reads_back(
         fields in any::<[u32; 4]>(),
@@ -496,13 +499,13 @@ proptest! {
         prop_assert_eq!(Part::read(&bytes[..size]), Some(Part::Receipt(receipt)));
     }
 
-    /// Goal: messages of any size arrive over a line that loses, whatever room there is.
+    /// Goal: messages of any size arrive over a line that loses, for any room.
     #[test]
     fn any_message_is_brought(size in 1_usize..400_000, room in 0_u32..200_000, loss in 0_u64..4, seed in any::<u64>()) {
         bring(size, room, loss, &mut Rng::at(&[seed]));
     }
 
-    /// Goal: whatever a receiver says, a courier neither panics nor says what is not of its message, and it ends.
+    /// Goal: no receipt makes a courier panic or say anything that is not of its message, and it ends.
     #[test]
     fn any_answers_are_survived(
         size in 1_usize..600_000,
@@ -527,8 +530,8 @@ proptest! {
         prop_assert!(courier.ending().is_some());
     }
 
-    /// Goal: whatever is lost, doubled and reordered, a message is delivered once and as it was sent, or counted once.
-    /// Oracle: which fragments were let through.
+    /// Goal: despite any loss, duplication and reordering, a message is delivered once and as it was sent, or counted once. Oracle: the
+    /// fragments that were let through.
     #[test]
     fn each_message_is_whole_or_counted(
         sizes in proptest::collection::vec(1_usize..20_000, 1..20),

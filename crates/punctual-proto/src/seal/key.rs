@@ -1,4 +1,4 @@
-//! Keys: what they are called, which one seals now, and which are still accepted.
+//! Keys: their names, the one that seals now, and those that are still accepted.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -89,7 +89,7 @@ impl Key {
         Self::new(*bytes).ok_or(KeyError::Zero { line: 0 })
     }
 
-    /// The secret itself, for whoever computes with it.
+    /// The secret itself, for code that computes with it.
     pub fn expose(&self) -> &[u8; KEY_SIZE] {
         &self.0
     }
@@ -395,12 +395,12 @@ impl KeyRing {
     }
 
     /// Serial number, among all keys that ever came into this ring, of the key that has that name now. A name that was freed can pass
-    /// to another secret; its number is then another, so who made something of a key sees that it is not the same any more.
+    /// to another secret. Its number is then another, so code that derived something from a key sees that it is not the same any more.
     pub fn serial(&self, id: KeyId) -> Option<u64> {
         self.keys.iter().find(|held| held.key.id == id).map(|held| held.serial)
     }
 
-    /// Notes which keys have begun to seal, and forgets those whose overlap has passed; whether there were any.
+    /// Notes which keys have begun to seal, and forgets those whose overlap has passed; true if there were any.
     pub fn handle_timeout(&mut self, now: Moment) -> bool {
         let begun = self.keys.iter_mut().map(|held| held.note_begin(now)).filter(|begins| *begins).count();
         let end = |held: &Held| Some(self.successor_begun(held)?.saturating_add(self.overlap_ns));
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Goal: what a leader makes in another life is newer than all of its earlier ones, whatever their numbers.
+    /// Goal: keys that a leader makes in another life are newer than all of its earlier ones, regardless of their numbers.
     #[test]
     fn a_later_life_is_newer_whatever_its_numbers() {
         for generation in [1, 70, 71, 72] {

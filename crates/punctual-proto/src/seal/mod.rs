@@ -1,4 +1,4 @@
-//! The seal: shows that a frame comes from who holds a key of the group, unaltered, and for the first time.
+//! The seal: shows that a frame comes from a holder of a key of the group, unaltered, and for the first time.
 //!
 //! It stands behind the payload of a frame whose header flags it, little-endian:
 //!
@@ -13,8 +13,8 @@
 //! distinguishes a number from the same number of an earlier lap or life ([`Window`]).
 //!
 //! The tag is that of AEGIS-128L used as a MAC (RFC 10032). Its nonce is constant for a key and a bus: as a MAC it needs no fresh one,
-//! so nothing is lost when a sender restarts. It holds the key's whole name, and a tag of the bus's: what was sealed for one bus is not
-//! genuine on another, though the key is the same. Promises of the seal, and their limits: `docs/sealing.md`.
+//! so nothing is lost when a sender restarts. It holds the key's whole name, and a tag of the bus's: a frame that was sealed for one
+//! bus is not genuine on another, though the key is the same. Promises of the seal, and their limits: `docs/sealing.md`.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -46,11 +46,11 @@ const FIELD_SIZE: usize = 8;
 /// Size of a seal, bytes.
 pub const SEAL_SIZE: usize = FIELD_SIZE + TAG_SIZE;
 
-/// The clock of seals counts these, nanoseconds: what is left of 64 bits beside the key's mark.
+/// The clock of seals counts these, nanoseconds: the rest of 64 bits beside the key's mark.
 pub const TIME_UNIT_NS: u64 = 1 << MARK_BITS;
 const MARK_BITS: u32 = u16::BITS;
 
-/// Keeps our tags apart from those of whoever else might use the same key. The tag of a bus's name is made with it.
+/// Keeps our tags apart from those of others that might use the same key. The tag of a bus's name is made with it.
 const NONCE: Context = *b"punctual";
 
 /// Purpose of tags: the first half of their nonce, before the key's name.

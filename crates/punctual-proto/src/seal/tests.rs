@@ -1,4 +1,4 @@
-//! The seal against whoever alters, replays, forges, or comes with another key.
+//! The seal against senders that alter, replay, forge, or come with another key.
 
 use super::*;
 use crate::frame::HEADER_SIZE;
@@ -152,7 +152,7 @@ fn each_stream_has_numbers_of_its_own() {
     }
 }
 
-/// Goal: a life that has the number of an earlier one, which happens once in 65,536, is heard; what the earlier one said is not.
+/// Goal: a life that has the number of an earlier one, which happens once in 65,536, is heard; frames of the earlier one are not.
 #[test]
 fn a_life_under_the_number_of_an_earlier_one_is_heard() {
     let key = ring_key(1, 1);
@@ -228,7 +228,7 @@ fn keys_with_one_mark_are_told_apart() {
     assert_eq!(open(&mut opener, &frame), Err(Refusal::BadTag), "a name is part of what is sealed");
 }
 
-/// Goal: a recording from before the opener began is refused, whoever sealed it, and so is one from the future.
+/// Goal: a recording from before the opener began is refused, regardless of who sealed it, and so is one from the future.
 #[test]
 fn what_was_sealed_before_we_opened_is_stale() {
     let key = ring_key(1, 1);
@@ -263,8 +263,8 @@ fn a_step_of_the_wall_clock_costs_a_running_stream_nothing() {
     }
 }
 
-/// Goal: what `docs/sealing.md` says of a clock that is set back by more than the allowance. A sender that begins then is heard by
-/// receivers that opened before the clock's new time, and by others when the clock has caught up. A receiver that begins then hears
+/// Goal: the claims of `docs/sealing.md` about a clock that is set back by more than the allowance. A sender that begins then is heard
+/// by receivers that opened before the clock's new time, and by others when the clock has caught up. A receiver that begins then hears
 /// nothing of senders that go on, whose time stands.
 #[test]
 fn what_begins_after_a_step_back_is_heard_when_the_clock_has_caught_up() {
@@ -378,7 +378,8 @@ fn record_of(number: u64, payload: &[u8], sealer: &mut Sealer, sealed_ns: u64) -
     record
 }
 
-/// Goal: of a publication's ring each number is taken once, in order, whatever is shown again; of a forgotten ring nothing is.
+/// Goal: of a publication's ring each number is taken once, in order, regardless of what is shown again; of a forgotten ring nothing
+/// is.
 #[test]
 fn no_number_of_a_ring_is_taken_twice() {
     let mut sealer = Sealer::new(&ring_key(1, 1), BUS);
@@ -411,6 +412,6 @@ fn no_number_of_a_ring_is_taken_twice() {
         let record = record_of(0, b"one", &mut sealer, NOW + id * SECOND);
         assert_eq!(show(id, 0, &record), Ok(1));
     }
-    // The first ring has been forgotten: what it had sealed may have been taken.
+    // The first ring has been forgotten: records that it had sealed may have been taken.
     assert_eq!(show(1, 3, &records[3]), Err(Refusal::Stale));
 }

@@ -40,7 +40,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window that takes what was sealed at `floor` or later, and whatever number comes first.
+    /// A window that takes frames sealed at `floor` or later, and any number as the first.
     pub fn beginning_after(floor: u64) -> Self {
         let part = Part { taken: 0, since: floor };
         Self { newest: None, newest_time: floor, parts: [part; PARTS as usize] }
@@ -140,8 +140,8 @@ mod tests {
             }
         }
 
-        /// Goal: whatever was recorded in several lives and laps, in whatever order it comes, nothing is taken twice.
-        /// Oracle: a set. Method: lives whose numbers all begin low, each later than the one before; then any of it again.
+        /// Goal: of frames recorded in several lives and laps, in any order of arrival, nothing is taken twice. Oracle: a set. Method:
+        /// lives whose numbers all begin low, each later than the one before; then any of it again.
         #[test]
         fn nothing_of_another_life_or_lap_is_taken_twice(
             lives in proptest::collection::vec((0..3_u32, 1..200_u32, 1..100_u64), 1..6),

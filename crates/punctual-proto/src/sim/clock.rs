@@ -8,10 +8,10 @@ const BILLION: i128 = 1_000_000_000;
 /// Interval at which a clock's rate wanders.
 pub const WANDER_EVERY: Nanos = Nanos::from_millis(10);
 
-/// No clock drifts by more, whatever a plan says.
+/// No clock drifts by more, in any plan.
 const DRIFT_MAX_PPB: i64 = 900_000_000;
 
-/// A clock of one node. Readings are whole nanoseconds; what it has counted is known to 10⁻⁹ of one.
+/// A clock of one node. Readings are whole nanoseconds; its count is known to 10⁻⁹ of one.
 #[derive(Clone, Debug)]
 pub struct Clock {
     since: Nanos,
@@ -89,7 +89,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Goal: a timeout is neither early nor late by a nanosecond, whatever the drift.
+    /// Goal: a timeout is neither early nor late by a nanosecond, for any drift.
     #[test]
     fn the_instant_of_a_reading_is_exact() {
         let mut rng = Rng::new(1);

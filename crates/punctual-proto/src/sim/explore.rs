@@ -1,4 +1,4 @@
-//! Every order of everything, breadth-first: what is found is found by the shortest way.
+//! Every order of everything, breadth-first: every fault is found by the shortest way.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Goal: what goes round for ever is no safe end.
+    /// Goal: a path that goes round for ever is no safe end.
     #[test]
     fn what_never_ends_is_found() {
         let found = explore(&Door, 100).unwrap().found.unwrap();

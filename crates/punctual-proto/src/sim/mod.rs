@@ -1,8 +1,8 @@
 //! One virtual world for every protocol: nodes with clocks of their own, a network, faults by plan, and time that costs none.
 //!
-//! A [`Model`] puts a protocol into a [`World`] and checks what it promises. A seed makes a [`Plan`] of faults, and with it one
-//! run, always the same. [`check`] runs a seed; what fails is shrunk to the shortest plan that still fails. For systems with few
-//! states, [`explore`] goes through every order of events instead.
+//! A [`Model`] puts a protocol into a [`World`] and checks what it promises. A seed makes a [`Plan`] of faults, and with it one run,
+//! always the same. [`check`] runs a seed; a failing plan is shrunk to the shortest one that still fails. For systems with few states,
+//! [`explore`] goes through every order of events instead.
 //!
 //! Nothing here reads a clock: the world's time goes from event to event.
 

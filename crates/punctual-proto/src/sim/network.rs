@@ -17,7 +17,7 @@ pub struct Network {
     pub delay_spread: Nanos,
     /// Messages of one link arrive in their order, but for what a plan delays or doubles.
     pub ordered: bool,
-    /// The medium checks what it carries: what was altered on the way is lost.
+    /// The medium checks the messages that it carries: one that was altered on the way is lost.
     pub checked: bool,
     /// A node notices a timeout up to this much late.
     pub wake_max: Nanos,
@@ -127,7 +127,7 @@ impl Faulty {
     }
 }
 
-/// Combined effect of all fates of a message, whatever their order: a lost message has no copy.
+/// Combined effect of all fates of a message, in any order: a lost message has no copy.
 fn arrivals(fates: &[Fate], usual: Nanos, checked: bool) -> Arrivals {
     let (mut at, mut later, mut flipped, mut is_lost) = (usual, None, None, false);
     for &fate in fates {

@@ -92,7 +92,7 @@ pub enum NodeFault {
     Crash,
     /// It begins anew, whether it was gone or not.
     Restart,
-    /// It stands still for so long; what comes for it waits.
+    /// It stands still for so long; messages for it wait.
     Pause(Nanos),
     /// Its clock is set by so many nanoseconds.
     Step(i64),

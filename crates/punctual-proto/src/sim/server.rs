@@ -1,4 +1,4 @@
-//! A server with one processor whose requests have classes: what each scheduling policy gives to whom.
+//! A server with one processor whose requests have classes: the share that each class gets from each scheduling policy.
 //!
 //! The load is that of the experiment whose tables are reproduced: a closed one of eight classes of sixteen connections, each of
 //! which thinks for 50 ms between reply and request; a request takes 0.72 ms in three stages, each a task of its own. The open load
@@ -19,7 +19,7 @@ pub enum Load {
         /// Its thinking time.
         think: Nanos,
     },
-    /// Requests come whatever is outstanding: so many thousandths of what the processor can do.
+    /// Requests come regardless of outstanding ones: so many thousandths of the processor's capacity.
     Open {
         /// Thousandths.
         permille: u32,
@@ -229,7 +229,7 @@ impl World<'_> {
         self.reply(task);
     }
 
-    /// The client has its answer, whatever it is.
+    /// The client has its answer, of any kind.
     fn reply(&mut self, task: u32) {
         if let Load::Closed { think } = self.server.load {
             let again = self.now.plus(think);

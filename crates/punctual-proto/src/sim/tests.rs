@@ -78,10 +78,10 @@ fn replica_holds() {
     holds("replica");
 }
 
-/// Goal: what failed once holds. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
-/// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end. 1487: what was late of a life
-/// that had not been heard made a subscriber deaf to the next one; 13862, 182142: what a subscriber that stood still found of a former
-/// life was taken.
+/// Goal: seeds that failed once hold. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
+/// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end. 1487: late messages of a life that
+/// had not been heard made a subscriber deaf to the next one; 13862, 182142: messages of a former life that a subscriber found after it
+/// stood still were taken.
 #[test]
 fn what_failed_once_holds() {
     for (name, seed) in [
@@ -201,7 +201,7 @@ impl Model for Mistaken {
     }
 }
 
-/// Goal: what is left of a plan is what is needed, message by message; printed, it is the same run.
+/// Goal: a shrunk plan holds the necessary parts only, message by message; printed, it is the same run.
 #[test]
 fn a_plan_is_shrunk_to_what_is_needed() {
     let failures: Vec<Failure> =
@@ -258,7 +258,7 @@ fn faults_do_what_they_say() {
     assert!(came.windows(2).all(|pair| pair[0].1 < pair[1].1), "what waits keeps its order: {came:?}");
 }
 
-/// Goal: who stands still says nothing, whatever its plan or its user wants of it meanwhile.
+/// Goal: a node that stands still says nothing, regardless of its plan and its user meanwhile.
 #[test]
 fn who_stands_still_does_nothing() {
     let plan: Plan = "seed 1\n1ms node 0 pause 50ms\n5ms node 0 act 30".parse().unwrap();
@@ -281,7 +281,7 @@ fn who_stands_still_does_nothing() {
     assert_eq!(world.node(0).last, 30);
 }
 
-/// Goal: what a model's node can do some seeds let it do.
+/// Goal: each act of which a model's node is capable is done for some seeds.
 #[test]
 fn every_act_is_planned() {
     for (name, acts) in [("interest", &[0, 1, 2][..]), ("time-sync", &[0]), ("keyed-group", &[0])] {

@@ -237,8 +237,8 @@ impl<P: Participant> World<P> {
         self.sent.as_deref().unwrap_or_default()
     }
 
-    /// Lets a node's user do something; what follows from it is sent. Ask [`Self::is_running`] before: nobody keeps a user from
-    /// what a node that stands still cannot do.
+    /// Lets a node's user do something; the messages that follow from it are sent. Ask [`Self::is_running`] before: nobody keeps a user
+    /// from what a node that stands still cannot do.
     pub fn with<T>(&mut self, node: u16, act: impl FnOnce(&mut P, Nanos) -> T) -> T {
         let reading = self.reading(node);
         let result = act(&mut self.nodes[usize::from(node)].protocol, reading);
@@ -301,7 +301,7 @@ impl<P: Participant> World<P> {
         }
     }
 
-    /// Goes on for so long, whatever nodes say.
+    /// Goes on for so long, regardless of what nodes say.
     pub fn run(&mut self, time: Nanos) {
         let until = self.now.plus(time);
         while self.poll(until).is_some() {}

@@ -1,9 +1,9 @@
 //! Units of the numbers of a message: units of measure as codes, and as types that the compiler checks.
 //!
-//! A code has the form of the *physical units* of IEEE 1451.0 (ISO/IEC/IEEE 21450:2010, clause 4.11, after B. Hamilton, *A
-//! compact representation of units*, HPL-96-61, 1995): how to interpret it, then the exponents of nine SI units, each as twice
-//! the exponent plus 128, so that square roots have a place too. Units are those of SI without prefixes: a speed travels in
-//! metres per second, whatever it is shown in.
+//! A code has the form of the *physical units* of IEEE 1451.0 (ISO/IEC/IEEE 21450:2010, clause 4.11, after B. Hamilton, *A compact
+//! representation of units*, HPL-96-61, 1995): its interpretation, then the exponents of nine SI units. Each stands as twice the
+//! exponent plus 128, so that square roots have a place too. Units are those of SI without prefixes: a speed travels in metres per
+//! second, regardless of the unit that it is shown in.
 
 use core::fmt;
 use core::marker::PhantomData;

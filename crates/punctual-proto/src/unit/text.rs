@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: what is shown is read as what it was.
+        /// Goal: a unit that is shown is read as what it was.
         #[test]
         fn what_is_shown_is_read_again(exponents: [u8; EXPONENTS]) {
             let mut bytes = UnitCode::ONE.to_bytes();

@@ -3,7 +3,7 @@
 use super::hardware::Vector;
 use super::world::{Level, SPARE_CPU, World};
 
-/// The scheduler: who still is "sleeping" gives the processor away.
+/// The scheduler: a thread that still is "sleeping" gives the processor away.
 pub(super) fn schedule(world: &mut World, uif_moves: bool) {
     world.cpus[world.receiver.cpu].masked = false;
     if world.receiver.sleeping {
@@ -41,13 +41,13 @@ pub(super) fn wake_waiting(world: &mut World) {
 pub(super) fn leave_wait(world: &mut World) {
     (world.receiver.listed, world.receiver.sleeping) = (false, false);
     world.upid.nv = Vector::Notification;
-    // User mode runs with interrupts enabled, whatever the kernel left off.
+    // User mode runs with interrupts enabled, regardless of what the kernel left off.
     world.cpus[world.receiver.cpu].masked = false;
     world.receiver.level = Level::User;
     notify_directly(world);
 }
 
-/// The receiver is notified where it runs; what was posted meanwhile is sent once more, to its own processor.
+/// The receiver is notified where it runs; requests that were posted meanwhile are sent once more, to its own processor.
 pub(super) fn notify_directly(world: &mut World) {
     (world.upid.sn, world.upid.ndst) = (false, world.receiver.cpu);
     if world.upid.pir != 0 {

@@ -49,7 +49,7 @@ pub enum Op {
     LeaveIfEvent,
     /// Kernel: gives the processor away if the state still is "sleeping".
     Schedule,
-    /// Kernel: back to user mode, notified directly again; what was posted meanwhile is sent once more.
+    /// Kernel: back to user mode, notified directly again; requests that were posted meanwhile are sent once more.
     LeaveWait,
     /// Kernel: back to user mode with the event taken, and the messages that are there are read.
     LeaveEpoll,

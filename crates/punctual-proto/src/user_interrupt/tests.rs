@@ -61,7 +61,7 @@ fn every_racy_variant_has_a_repaired_one() {
     }
 }
 
-/// Goal: what is found is the race that the variant is named for, not some other one.
+/// Goal: the race that is found is the one that the variant is named for, not some other one.
 #[test]
 fn each_race_leaves_its_own_mark() {
     let a1 = end_of("wait-unmasked");

@@ -1,4 +1,4 @@
-//! The protocols by name: what each is, what it leaves out, and what that is expected to cost.
+//! The protocols by name, each with its nature, its omissions, and their expected cost.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Receiver, sender, processors and interrupts: what can happen next, and what it changes.
+//! Receiver, sender, processors and interrupts: the possible next steps, and their effects.
 
 use alloc::vec::Vec;
 
@@ -73,7 +73,7 @@ pub struct World {
     pub written: u8,
     /// Messages that the receiver has noticed.
     pub noticed: u8,
-    /// The receiver asks for a message: how often it has asked; 0 when lowered.
+    /// The receiver asks for a message: the number of times that it has asked; 0 when lowered.
     pub flag: u8,
     /// Number of times that the receiver has asked so far.
     pub asked: u8,
@@ -418,7 +418,7 @@ impl Variant {
             return;
         }
         match vector {
-            // For a receiver that has gone: what it posted is found when the receiver gets a processor again.
+            // For a receiver that has gone: the request that was posted is found when the receiver gets a processor again.
             Vector::Notification => {}
             Vector::Kernel => wake_waiting(world),
             Vector::Event => (world.event, world.receiver.sleeping) = (true, false),

@@ -33,9 +33,10 @@ pub struct Message<'a> {
     /// Where its last frame stands in the order of the view, from 0; of a message without order, among all frames of its sender in
     /// that view.
     pub number: u64,
-    /// Small messages of one sender may share a frame: which of them this is, from 0.
+    /// Small messages of one sender may share a frame: the place of this one in it, from 0.
     pub part: u32,
-    /// Guarantee that is known to hold: uniform, or reliable, if a majority is known to hold the message, whatever was asked for.
+    /// Guarantee that is known to hold: uniform, or reliable, if a majority is known to hold the message, regardless of the guarantee
+    /// asked for.
     pub guarantee: Guarantee,
     /// Its bytes.
     pub payload: &'a [u8],

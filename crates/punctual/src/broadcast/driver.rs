@@ -25,10 +25,10 @@ const ROOM_WAIT: Nanos = Nanos::from_micros(50);
 
 /// Age of the figures that others read of a member while it is busy; a member that has nothing to do writes them with each heartbeat.
 /// Readers look by eye, or once in seconds. To write takes 26 ns for a roster of three and 155 ns for one of 32 (release build, Intel
-/// Xeon): less than two hundredths of a per cent of the time, whatever the load. Otherwise a turn costs one comparison.
+/// Xeon). That is less than two hundredths of a per cent of the time, under any load. Otherwise a turn costs one comparison.
 const PAGE_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// A user that calls drives so often in a heartbeat, whatever it calls. The caretaker comes after twice as long.
+/// A user that calls drives so often in a heartbeat, with any call. The caretaker comes after twice as long.
 const DRIVES_PER_HEARTBEAT: u64 = 8;
 
 /// A message for which the medium had no room.
@@ -184,7 +184,7 @@ impl Driver {
         !self.kept.is_empty() || self.keep()
     }
 
-    /// Takes an event from the member for the user to take later: what the member does meanwhile does not change its bytes.
+    /// Takes an event from the member for the user to take later: later actions of the member do not change its bytes.
     fn keep(&mut self) -> bool {
         let Some(event) = self.member.poll_event() else { return false };
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -197,7 +197,7 @@ impl Driver {
         true
     }
 
-    /// The next view begins without the user: what is left of this one is kept for it, as far as there is room.
+    /// The next view begins without the user: the rest of this one is kept for it, as far as there is room.
     fn finish_view(&mut self) {
         while self.member.is_finishing_view() && self.kept_size < self.kept_size_max && self.keep() {}
     }
@@ -222,7 +222,7 @@ impl Driver {
         self.settle();
     }
 
-    /// The user calls: who keeps the caretaker away does what that one would.
+    /// The user calls: a user that keeps the caretaker away does the caretaker's work.
     pub(super) fn drive_if_due(&mut self, now: Nanos) {
         if now.since(self.driven_at) >= self.drive_after {
             self.turn();

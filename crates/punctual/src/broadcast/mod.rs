@@ -1,4 +1,4 @@
-//! Broadcast to a group: all members deliver the same messages, each once, in the same order, whoever crashes
+//! Broadcast to a group: all members deliver the same messages, each once, in the same order, despite any crashes
 //! (`docs/broadcast.md`). Messages may go without order, and without waiting ([`Guarantee`]).
 //!
 //! ```
@@ -292,9 +292,9 @@ impl Group {
         }
     }
 
-    /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: what the others deliver before they
-    /// go on, it delivers too, unless it was cut off from them and had gone on in another order. A member that hears too few leaves
-    /// after eight times [`GroupOptions::suspect_after`]; it may be dropped before.
+    /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: messages that the others deliver before they
+    /// go on, it delivers too. The exception is a member that was cut off from them and had gone on in another order. A member that
+    /// hears too few leaves after eight times [`GroupOptions::suspect_after`]; it may be dropped before.
     pub fn leave(&mut self) {
         self.drive(Driver::leave);
     }
@@ -365,7 +365,7 @@ impl Group {
     }
 }
 
-/// Takes it, if need be after a turn: what is here already may make room.
+/// Takes it, if need be after a turn: messages that are here already may make room.
 fn try_broadcast(
     driver: &mut Driver,
     message: &[u8],
@@ -440,8 +440,8 @@ mod tests {
         GroupOptions { heartbeat, suspect_after, expel_slow_after: None, ..options }
     }
 
-    /// Goal: who comes when a driver has looked for visitors, and before it waits, is let in. Method: it comes between that look and
-    /// the turn, which takes its nudge.
+    /// Goal: a visitor that comes when a driver has looked for visitors, and before it waits, is let in. Method: it comes between that
+    /// look and the turn, which takes its nudge.
     #[test]
     fn a_nudge_that_a_turn_takes_is_no_loss() {
         let _alive = watchdog();

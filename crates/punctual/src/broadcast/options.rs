@@ -18,12 +18,12 @@ pub const GROUP_PORT: u16 = 65_533;
 /// Payload of a frame where the network does not cut datagrams, bytes: Ethernet's 1,500 less all heads.
 const FRAME_SIZE_WIRE: usize = 1_328;
 
-/// Payload of a frame in memory, bytes: what follows from each frame costs more than its bytes. Half as large ones were a sixth
-/// slower, with 4 % of them lost or damaged a fifth.
+/// Payload of a frame in memory, bytes: the work that follows from each frame costs more than its bytes. Half as large ones were a
+/// sixth slower, with 4 % of them lost or damaged a fifth.
 const FRAME_SIZE_MEMORY: usize = 8_192;
 
-/// Bytes of one sender that not all have taken: a third of a socket's buffer, by which a sender seldom waits for who is heard at
-/// once; in memory half of a ring.
+/// Bytes of one sender that not all have taken. On a wire a third of a socket's buffer, by which a sender seldom waits for members that
+/// are heard at once; in memory half of a ring.
 const WINDOW_WIRE: usize = 512 * FRAME_SIZE_WIRE;
 const WINDOW_MEMORY: usize = 512 << 10;
 
@@ -137,7 +137,7 @@ fn frames_of(window: usize, frame_size: usize) -> usize {
     1 << frames.ilog2()
 }
 
-/// A duration as the protocol takes it; what does not fit is for ever.
+/// A duration as the protocol takes it; one that does not fit is for ever.
 pub(super) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).map_or(Nanos::NEVER, Nanos)
 }
@@ -223,7 +223,7 @@ impl std::error::Error for JoinError {}
 mod tests {
     use super::*;
 
-    /// Goal: a window has as many bytes whatever the size of a frame, within what members can say of it.
+    /// Goal: a window has as many bytes for any size of a frame, within what members can say of it.
     #[test]
     fn a_window_is_of_bytes() {
         assert_eq!(frames_of(WINDOW_MEMORY, FRAME_SIZE_MEMORY), 64);

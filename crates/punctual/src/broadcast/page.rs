@@ -41,7 +41,7 @@ pub(super) enum Word {
     RepairsSent,
     Questions,
     Expelled,
-    /// The place of who holds the group up, and 1; 0 = nobody does.
+    /// The place of the member that holds the group up, and 1; 0 = nobody does.
     HeldUpBy,
 }
 
@@ -64,7 +64,7 @@ const PLACE_WORDS: usize = 4;
 const _: () = assert!((Word::HeldUpBy as usize) < PLACES_AT && BUS_AT + NAME_WORDS <= Word::Domain as usize);
 const _: () = assert!((OfPlace::Missing as usize) < PLACE_WORDS);
 
-/// Number of times that a page that is being written is read again. After that it is read as it stands: whoever writes may be stopped.
+/// Number of times that a page that is being written is read again. After that it is read as it stands: its writer may be stopped.
 const READS_MAX: usize = 1_000;
 
 fn words(places: usize) -> usize {
@@ -153,7 +153,7 @@ fn write(words: &[Counter], places: usize, member: &Member, exchanged: Exchanged
     });
 }
 
-/// A page as whoever may read it sees it.
+/// A page as seen by any process that may read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     words: &'a [Counter],
@@ -267,7 +267,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
+        /// Goal: a page with any content is refused or read: no panic, no character that moves a cursor.
         #[test]
         fn any_page_is_refused_or_read(
             seed in proptest::collection::vec(any::<u64>(), 64),
@@ -342,7 +342,7 @@ mod tests {
         drop(whole);
     }
 
-    /// Goal: who stands still while it writes its page is seen as it was.
+    /// Goal: a member that stands still while it writes its page is seen as it was.
     #[test]
     fn a_page_that_stays_half_written_is_read() {
         let group = format!("half-{:x}", random());

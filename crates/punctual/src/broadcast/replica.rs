@@ -16,7 +16,8 @@ use crate::node::Node;
 /// The largest part of a snapshot, bytes: some tens of frames.
 const PART_SIZE: usize = 64 << 10;
 
-/// Events that tell the user nothing and are still taken once its time is over, so that who never waits gets ahead with a transfer.
+/// Events that tell the user nothing and are still taken once its time is over. With them a user that never waits gets ahead with a
+/// transfer.
 const SILENT_LATE_MAX: u32 = 64;
 
 /// A member of a group with its copy of a state. All copies apply the same commands in the same order. A member that joins, or comes
@@ -89,7 +90,7 @@ pub struct Replica<S: State> {
 pub enum Change<'a, O> {
     /// A command was applied here.
     Applied {
-        /// The command, and who gave it.
+        /// The command, and its sender.
         message: Message<'a>,
         /// Its result.
         output: O,

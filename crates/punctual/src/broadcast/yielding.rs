@@ -79,7 +79,7 @@ mod tests {
     const SHORT: Nanos = Nanos::from_micros(30);
     const SLICE: Nanos = Nanos::from_millis(4);
 
-    /// Yields whenever it is due and sleeps a little otherwise, until `end`; how long yields lasted together.
+    /// Yields whenever it is due and sleeps a little otherwise, until `end`. Returns the total time of the yields.
     fn pass(
         yielding: &mut Yielding,
         (from, end): (Nanos, Nanos),
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: who computes without end gets no more of a member's time than one slice in seconds.
+    /// Goal: a thread that computes without end gets no more of a member's time than one slice in seconds.
     #[test]
     fn a_neighbour_ends_yielding() {
         let mut yielding = Yielding::new();

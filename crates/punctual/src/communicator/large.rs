@@ -196,7 +196,7 @@ impl Communicator {
         }
     }
 
-    /// Sends one fragment after the other, whatever comes of them.
+    /// Sends one fragment after the other, regardless of what becomes of them.
     fn send_blindly(&mut self, heads: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let (clock, waits) = (self.about().clock, !timeout.is_zero());
         let Load { target, payload, timing } = load;
@@ -288,7 +288,7 @@ impl WireEnd {
         }
     }
 
-    /// Brings a message to one receiver: what is lost is sent again. Messages that come meanwhile are held for a receive.
+    /// Brings a message to one receiver: lost fragments are sent again. Messages that come meanwhile are held for a receive.
     fn bring(&mut self, cut: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let was_armed = self.disarm();
         self.forget();
@@ -366,7 +366,7 @@ impl WireEnd {
                 Taken::Message if self.landed_size() == 0 && self.is_left_behind() => {}
                 Taken::Message => self.hold(),
                 Taken::Part => {}
-                // Of others it means nothing, whatever they say.
+                // A receipt from any other sender means nothing, regardless of its content.
                 Taken::Receipt(source, receipt) if Target::from(source) == load.target => {
                     return courier.handle_receipt(&receipt, now(&self.core.about));
                 }
@@ -378,7 +378,8 @@ impl WireEnd {
         }
     }
 
-    /// Keeps what landed for a receive, as far as there is room: who stopped listening would never hear that its message has come.
+    /// Keeps what landed for a receive, as far as there is room. A sender that stopped listening would never hear that its message has
+    /// come.
     fn hold(&mut self) {
         let size_max = self.core.about.large.message_size_max(0);
         let is_full = self.held.messages.len() >= HELD_MAX || self.held.size >= size_max;

@@ -88,7 +88,7 @@ enum Claimed<'a> {
 }
 
 impl Claim<'_> {
-    /// The payload to be written. Its bytes are whatever was there before.
+    /// The payload to be written. Its bytes are those that were there before.
     pub fn payload(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Claimed::Wire(claim) => claim.payload(),
@@ -158,7 +158,7 @@ impl Communicator {
         new
     }
 
-    /// Not in a child that was forked since: what it has is a copy, and the node is its parent's.
+    /// False in a child that was forked since: it has only a copy, and the node is its parent's.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.about().maker.is_this_process()
     }
@@ -254,7 +254,8 @@ impl Communicator {
     /// Room for a message of `size` bytes, to be written in place: one that goes in one frame ([`Self::payload_size_max`]).
     ///
     /// # Errors
-    /// See [`SendError`]. A larger message is [`SendError::TooLong`], whatever the node asked for: [`Self::send`] it.
+    /// See [`SendError`]. A larger message is [`SendError::TooLong`], regardless of the size that the node asked for: [`Self::send`]
+    /// it.
     pub fn claim(&mut self, target: Target, size: usize) -> Result<Claim<'_>, SendError> {
         Ok(Claim(match &mut self.end {
             End::Wire(end) => Claimed::Wire(end.claim(target, size)?),
@@ -265,9 +266,10 @@ impl Communicator {
     /// Longest time that [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`], and while a socket's buffer is full,
-    /// so that the message does not stay behind. With a message that is cut, for as long at each fragment, for readers that would otherwise be written over, and over a kernel's medium until its one receiver
-    /// has it or tells nothing new for so long: what was lost is sent again (`docs/large.md`).
+    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`], and while a socket's buffer
+    /// is full, so that the message does not stay behind. A message that is cut waits as long at each fragment, for readers that would
+    /// otherwise be written over. Over a kernel's medium it also waits until its one receiver has it or tells nothing new for so long.
+    /// Lost fragments are sent again (`docs/large.md`).
     ///
     /// ```
     /// use punctual::{Bus, Node, SendError, Target};

@@ -97,8 +97,8 @@ impl Communicator {
     }
 }
 
-/// Messages that are still handed over after an observer was told to stop: what its buffers may hold, not what a flood goes on
-/// to send.
+/// Messages that are still handed over after an observer was told to stop: as many as its buffers may hold, without the rest of a
+/// flood.
 const REST_MAX: usize = 10_000;
 
 /// An empty message to itself ends a wait.

@@ -45,7 +45,7 @@ struct Route {
 pub(super) struct Outlet {
     streams: Arc<Streams>,
     port: Port,
-    /// Where the node counts what is sent from here; for who shares the port, where it counts for all of them.
+    /// Row in which the node counts messages sent from here. `None` for senders that share the port: one counter serves all of them.
     row: Option<usize>,
     seals_in: Arc<SealsIn>,
     stamps: bool,
@@ -107,7 +107,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Takes a message, of which readers are told by the next [`Self::flush`], or by whatever is sent next.
+    /// Takes a message, of which readers are told by the next [`Self::flush`], or by the next send.
     pub(super) fn queue(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
         self.take(target, |publication| publication.queue_in_run(payload), payload.len())?;
         self.queued = true;

@@ -1,4 +1,4 @@
-//! Messages that are read where they lie, by who takes many of them and keeps none.
+//! Messages that are read where they lie, by a caller that takes many of them and keeps none.
 
 use punctual_proto::Address;
 
@@ -51,8 +51,8 @@ impl Communicator {
         limit - reader.finish()
     }
 
-    /// It has another owner from now on: what was sent to end waits of the one before is no message of this one. Nobody sends more
-    /// of it meanwhile.
+    /// It has another owner from now on: an empty message that was sent to end a wait of the previous owner is none of the new one's.
+    /// Nobody sends more of it meanwhile.
     pub(crate) fn forget_nudges(&mut self) {
         match &mut self.end {
             End::Wire(end) => end.forget_nudges(),

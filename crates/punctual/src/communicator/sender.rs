@@ -152,7 +152,8 @@ impl Sender {
     }
 
     /// Ends the communicator's wait, by an empty message to itself. It stays in memory of this process, and is not sealed even where
-    /// messages of one node are: who has no key must hear that it is to stop. A communicator that has no room for it is awake.
+    /// messages of one node are: a communicator without a key must hear that it is to stop. A communicator that has no room for it is
+    /// awake.
     pub(crate) fn nudge(&mut self) {
         match &self.0 {
             End::Wire(WireSender { core, inbox, .. }) => {

@@ -1,4 +1,4 @@
-//! Media that somebody else made: what carries frames to one node or to everybody can carry a bus.
+//! Media that somebody else made: any medium that carries frames to one node or to everybody can carry a bus.
 //!
 //! An [`Adapter`] moves bytes. Everything that a bus promises stands above it, as above UDP and Ethernet: check values, seals,
 //! stages, and accounts of what was sent and lost. A bridge between two buses would end each of these; an adapter ends none.
@@ -35,8 +35,8 @@ pub trait Adapter: Send + Sync + fmt::Debug + 'static {
     /// Name of the medium that all nodes of the bus share, in the same letters: every seal is bound to that too.
     fn name(&self) -> &str;
 
-    /// Joins the medium for a node. When this returns, what others send to the node from now on will arrive, as far as the medium
-    /// keeps its promises; and whoever is there already is known.
+    /// Joins the medium for a node. When this returns, everything that others send to the node from now on will arrive, as far as the
+    /// medium keeps its promises. Nodes that are there already are known.
     ///
     /// # Errors
     /// [`OpenError::Medium`], [`OpenError::Invalid`] and [`OpenError::NodeTaken`] are for adapters.

@@ -31,7 +31,7 @@ pub struct Faults {
     pub duplication_permille: u32,
     /// Frames that the next one overtakes, of a thousand.
     pub reordering_permille: u32,
-    /// Time that every frame is held, and every announcement: what was sent first comes first.
+    /// Time that every frame is held, and every announcement: they come in the order in which they were sent.
     pub delay: Duration,
 }
 

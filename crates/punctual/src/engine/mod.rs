@@ -109,7 +109,7 @@ pub trait Transmit: Any + Send + fmt::Debug {
     /// Does periodic work even if nothing is sent: notices the dead, says that one is alive.
     fn housekeep(&mut self, now: Ticks);
 
-    /// Frames committed so far for this node, or for everybody: what the receivers' accounts must sum to.
+    /// Frames committed so far for this node, or for everybody: the number to which the receivers' accounts must sum.
     fn sent_to(&self, target: Option<NodeId>) -> u64;
 
     /// Frames that the medium refused for good after they were taken, such as with the interface down.

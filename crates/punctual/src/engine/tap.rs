@@ -90,7 +90,7 @@ impl CaptureFile {
         let packet = Packet { ns: realtime_ns(), direction, missed: 0, comment: None, frame: &[], size: 0 };
         pcapng::write_packet(block, &packet, parts, SNAP_SIZE);
         if file.write_all(block).is_err() {
-            // The disk is full or gone: what was captured stays readable, the traffic goes on.
+            // The disk is full or gone: frames captured so far stay readable, the traffic goes on.
             self.file = None;
         }
     }

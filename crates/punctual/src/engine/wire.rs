@@ -243,7 +243,7 @@ fn verify<A>(raw: &RawFrame<'_, A>, header: &Header) -> Result<(), Trouble> {
     if raw.truncated {
         return Err(short);
     }
-    // Short Ethernet frames are padded: what stands behind the check value is nobody's.
+    // Short Ethernet frames are padded: bytes behind the check value are nobody's.
     let check = raw.bytes.get(size..).and_then(|rest| rest.first_chunk()).ok_or(short)?;
     if u32::from_le_bytes(*check) == crc32_iscsi(&raw.bytes[..size]) {
         Ok(())
@@ -446,7 +446,7 @@ mod tests {
         Door { own, book: Arc::new(AddressBook::new()), last: None, turn: None, familiar: None, opener: None }
     }
 
-    /// Goal: check values are those of RFC 3720, in one part and in two, whatever way this processor has.
+    /// Goal: check values are those of RFC 3720, in one part and in two, by whichever method this processor has.
     #[test]
     fn check_values_are_those_of_the_standard() {
         let bytes: Vec<u8> = (0..2000_usize).map(|at| (at * 37 % 251) as u8).collect();
@@ -543,8 +543,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Goal: bytes from outside are refused or understood; what is shown is for us and from somebody else.
-        /// Method: random bytes, half of them behind a likely header and with a check value that is right.
+        /// Goal: bytes from outside are refused or understood; every event shown is for us and from somebody else. Method: random
+        /// bytes, half of them behind a likely header and with a check value that is right.
         #[test]
         fn any_bytes_are_refused_or_understood(mut bytes: Vec<u8>, likely: bool, kind in 0_u8..3, truncated: bool) {
             if likely && bytes.len() >= punctual_proto::frame::HEADER_SIZE + CHECK_SIZE {

@@ -35,7 +35,7 @@ const LOOKS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct Folder {
     folder: PathBuf,
-    /// The same, open: a name means what it meant when we entered, whatever is mounted over it later.
+    /// The same, open: a name means what it meant when we entered, even if something is mounted over it later.
     directory: Arc<File>,
     own: Paths,
     /// Says that we live.
@@ -123,8 +123,8 @@ impl Folder {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in some of what others sent. They may have been sent to wake whoever sleeps here until the box can be read, which is
-    /// empty now: all are woken but who is awake at this bell.
+    /// Takes in some of what others sent. They may have been sent to wake a thread that sleeps here until the box can be read. The box
+    /// is empty now, so all are woken except the one that is awake at this bell.
     fn take_in(&self, mail: &mut Mail, awake: Option<usize>) {
         if mail.take_in(&self.post) == 0 {
             return;
@@ -133,7 +133,7 @@ impl Folder {
         own.for_each(|(_, event)| event.ring());
     }
 
-    /// Looks at a few of those of whom notes or the folder told.
+    /// Looks at a few of the nodes of which notes or the folder told.
     fn look_at_some(&self, mail: &mut Mail, is_known: &dyn Fn(NodeId, u64) -> bool, sight: &mut Sight) {
         mail.list_some(self.directory.as_fd(), self.identity.1);
         let mut looks = 0;
@@ -199,8 +199,8 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Removes the files of a life whose post box has lost its owner. One that is not whole may only look so: who makes it finds it gone
-/// and makes another.
+/// Removes the files of a life whose post box has lost its owner. One that is not whole may only look so: its maker finds it gone and
+/// makes another.
 fn remove_abandoned(paths: &Paths) {
     let unfinished = paths.unfinished_post();
     if PostBox::is_abandoned(&unfinished) {
@@ -214,8 +214,8 @@ fn remove_abandoned(paths: &Paths) {
     }
 }
 
-/// Does that in all other buses of this user: who was killed as the last on a bus has nobody else to tidy up. Folders that are
-/// empty go too: their maker died before it entered, or after it left, or will make another.
+/// Does that in all other buses of this user: a node that was killed as the last on its bus has nobody else to tidy up. Folders that
+/// are empty go too: their maker died before it entered, or after it left, or will make another.
 fn sweep_others(options: &SharedOptions) {
     let user = punctual_machine::process::user();
     let own = format!("punctual.{user}.");
@@ -441,7 +441,7 @@ mod tests {
     use punctual_machine::process::{ProcessIdentity, random};
     use std::time::{Duration, Instant};
 
-    /// Goal: whoever sweeps removes no box of a node that is just opening, and what is left of one that died while it did.
+    /// Goal: a sweep removes no box of a node that is just opening. It does remove the remains of a node that died while it opened.
     #[test]
     fn a_sweep_takes_no_box_of_who_enters() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -472,8 +472,8 @@ mod tests {
         });
     }
 
-    /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come; one that stays
-    /// keeps its own, whatever is said of its life with another's name.
+    /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come. A node that
+    /// stays keeps its own, even if a note gives its life another name.
     #[test]
     fn who_has_left_already_leaves_no_descriptor() {
         let options = SharedOptions::new(&format!("brief-{:x}", random()));
@@ -501,8 +501,8 @@ mod tests {
         here.leave();
     }
 
-    /// Goal: a note that is to wake whoever sleeps until the box can be read does so, also if another thread of the node, which
-    /// wants to ring somebody, empties the box before the sleeper has run.
+    /// Goal: a note that is to wake a thread that sleeps until the box can be read does so. That holds also if another thread of the
+    /// node, which wants to ring somebody, empties the box before the sleeper has run.
     #[test]
     fn a_note_that_another_thread_takes_still_wakes() {
         let options = SharedOptions::new(&format!("notes-{:x}", random()));

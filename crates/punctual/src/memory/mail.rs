@@ -1,6 +1,6 @@
 //! Notes that reached a node of a folder by its post box, and its progress in listing the folder.
 //!
-//! Both are worked off a few at a time: whoever has messages to move never reads a whole folder, nor a whole box.
+//! Both are worked off a few at a time: a thread that has messages to move never reads a whole folder, nor a whole box.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -293,8 +293,8 @@ mod tests {
         assert!(mail.event_of(&owner(node, 7), earlier).is_none(), "it has ended");
     }
 
-    /// Goal: of who left before it was looked at no descriptor is kept beyond the next listing; of who is there, all are, also where
-    /// somebody has wiped the folder.
+    /// Goal: for a node that left before it was looked at, no descriptor is kept beyond the next listing. For a node that is there, all
+    /// are kept, also where somebody has wiped the folder.
     #[test]
     fn a_listing_ends_descriptors_of_who_has_left() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(kept(&mut mail), [true, false]);
     }
 
-    /// Goal: who fills the box with notes keeps nobody at reading them, and nobody who is there is missed for it.
+    /// Goal: a sender that fills the box with notes keeps nobody at reading them, and no node that is there is missed for it.
     #[test]
     fn a_flood_of_notes_is_taken_in_part_and_answered_by_a_listing() {
         let folder = tempfile::tempdir().unwrap();

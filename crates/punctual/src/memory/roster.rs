@@ -23,7 +23,7 @@ const LOOKUPS_MAX: usize = 8;
 /// Steps of a look at everybody, a few names or nodes each. Only a folder with half a million names needs more.
 pub(super) const STEPS_MAX: usize = 4096;
 
-/// Deaths that are remembered, for who asks how somebody went.
+/// Deaths that are remembered, to answer how a node went.
 const DEATHS_MAX: usize = 2 * NODES_MAX;
 
 /// Event on which one of a node's subscriptions sleeps, once that is known, and the time at which that subscription began. A bell
@@ -311,8 +311,8 @@ impl Roster {
         list.visits_seen
     }
 
-    /// Nodes that are there and not in the list. Those in the list who are there no more, whose id a newcomer has, or of whom others
-    /// say so, have left or died: nobody else need be looked up.
+    /// Nodes that are there and not in the list. A node in the list has left or died if it is there no more, if a newcomer has its id,
+    /// or others say so. No other node need be looked up.
     fn sight(&self, list: &List, scope: Scope) -> Sight {
         let is_known = |node, life| {
             let is_it = |peer: &Arc<Peer>| {
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(square.reports.get(), OTHERS as u64 - 1);
     }
 
-    /// Goal: of those that join at once the first come in: tickets count, then lives, and who has none yet is waited for.
+    /// Goal: of nodes that join at once the first come in: tickets count, then lives, and a node without a ticket is waited for.
     #[test]
     fn who_is_too_late_is_refused() {
         let joining = |ticket| {
@@ -529,7 +529,7 @@ mod tests {
         // All have come before us.
         let refused = join(&square((1..=full).map(joining(1)))).unwrap_err();
         assert!(matches!(refused, OpenError::BusFull { .. }), "{refused}");
-        // A ready node is there, whatever its clock says.
+        // A ready node is there, regardless of its clock.
         let ready = |node| {
             let segment = segment(node);
             segment.set_ticket(u64::MAX);

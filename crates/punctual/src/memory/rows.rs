@@ -1,8 +1,8 @@
-//! The rows of a node: how far each of its subscriptions has read each ring that it follows.
+//! The rows of a node: the progress of each of its subscriptions in each ring that it follows.
 //!
 //! Most nodes need few of them: the first are mapped with the rest of the node's file. The others lie behind it, where the file grows
-//! as they are used, and are mapped by whoever needs them. One mapping of all would take a page of page tables for each node that a
-//! process sees.
+//! as they are used, and are mapped by each process that needs them. One mapping of all would take a page of page tables for each node
+//! that a process sees.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -57,7 +57,7 @@ pub(super) fn private_row() -> Result<Row, punctual_machine::SystemError> {
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     first: MappedSlice<Counter>,
-    /// Shared with those in this process to whom the node's segment was given.
+    /// Shared with the holders of the node's segment in this process.
     further: Arc<OnceLock<MappedSlice<Counter>>>,
 }
 

@@ -51,8 +51,7 @@ pub(super) const WATCHER: u64 = 1 << 16;
 /// ones only.
 pub(super) const OBSERVER: u64 = 1 << 33;
 
-/// Doorbells of one node. The first is the node's own. It and the next two lie on one page: whoever comes touches all three of
-/// every node.
+/// Doorbells of one node. The first is the node's own. It and the next two lie on one page: a newcomer touches all three of every node.
 const BELLS: usize = BELL_SIZE / size_of::<Doorbell>();
 /// Its visits say that rings of others have come or gone.
 pub(super) const RINGS_BELL: usize = 1;
@@ -92,7 +91,7 @@ pub(super) enum State {
     Joining,
     /// On the bus.
     Ready,
-    /// It has left; what it wrote may still be read.
+    /// It has left; its data may still be read.
     Closed,
 }
 
@@ -153,7 +152,7 @@ impl Segment {
         punctual_machine::label!("segment.bell");
         let bell = Mapping::create(&paths.bell, BELL_SIZE, modes.bell)?;
         punctual_machine::label!("segment.ring");
-        // Closed to everybody else until it is held: who may read it could keep us from that.
+        // Closed to everybody else until it is held: a process that may read it could keep us from that.
         let (memory, file) = Mapping::create_partly(&unfinished, SEGMENT_SIZE, ROWS_AT, 0o600)
             .inspect_err(|_| paths.remove())?;
         let made = FileIdentity::of(&file)?;
@@ -248,7 +247,7 @@ impl Segment {
         Ok(Some((segment, life)))
     }
 
-    /// Maps its doorbells, if they are not yet; whether they are now.
+    /// Maps its doorbells, if they are not yet mapped. Returns true if they are now.
     ///
     /// # Errors
     /// If this process has no descriptor or no memory left for it.

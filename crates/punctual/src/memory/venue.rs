@@ -23,7 +23,7 @@ pub(super) struct Found {
 pub(super) enum Scope {
     /// Everybody at once, however long it takes: before a node is on the bus.
     AtOnce,
-    /// A few of those of whom others told.
+    /// A few of the nodes of which others told.
     News,
     /// A few of everybody: the next looks go on until all have been seen.
     All,
@@ -74,7 +74,7 @@ pub(super) trait Venue: Send + Sync + fmt::Debug {
     /// Makes a node's descriptor readable although its bell is not here.
     fn wake(&self, owner: &Owner);
 
-    /// Takes in what others sent, for who is awake at one of our bells.
+    /// Takes in what others sent, for the thread that is awake at one of our bells.
     fn drain(&self, _awake: usize) {}
 
     /// Forgets a node that is gone; removes what it left behind if it died.

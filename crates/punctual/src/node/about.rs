@@ -1,4 +1,4 @@
-//! Facts about a node, whatever its medium.
+//! Facts about a node, regardless of its medium.
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
@@ -21,12 +21,12 @@ pub(crate) struct Who<'a> {
     pub(crate) message_size_max: usize,
 }
 
-/// A number on a line of the cache of its own: whoever reads the rest does not wait for who writes this.
+/// A number on a line of the cache of its own: readers of the rest do not wait for the writer of this one.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Apart(Counter);
 
-/// Facts about a node, whatever its medium.
+/// Facts about a node, regardless of its medium.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) node: NodeId,

@@ -51,7 +51,7 @@ impl Circumstances {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) port: Port,
-    /// Every message of the bus is for it, whatever its port.
+    /// Every message of the bus is for it, regardless of its port.
     pub(crate) monitors: bool,
     /// Its row in the node's page of counters.
     pub(crate) row: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Inbox {
     listed: Counter,
 }
 
-/// Flag that says whether a communicator waits for the engine. Raised and lowered by its owner, read by who rings.
+/// Flag that says whether a communicator waits for the engine. Raised and lowered by its owner, read by senders that ring.
 #[derive(Debug, Default)]
 pub(crate) struct Leading(Counter);
 
@@ -123,7 +123,7 @@ impl Inbox {
         }))
     }
 
-    /// From now on its owner is not among everybody to whom it sends.
+    /// From now on its owner's messages to everybody do not go to the owner itself.
     pub(crate) fn ignore_own(&self) {
         self.ignores_own.raise();
     }

@@ -255,7 +255,8 @@ impl Node {
         self.about().payload_size_max
     }
 
-    /// Largest message that its communicators send, bytes: what [`NodeOptions::message_size_max`] asked for, or what goes in one frame.
+    /// Largest message that its communicators send, bytes: the size asked for by [`NodeOptions::message_size_max`], or the size that
+    /// goes in one frame.
     pub fn message_size_max(&self) -> usize {
         self.about().large.message_size_max(self.about().payload_size_max)
     }
@@ -385,8 +386,8 @@ impl Node {
         self.about().page.ledger()
     }
 
-    /// The accounts of all peers: what they sent to this node, and what of it arrived. Of a ring in
-    /// memory that several subscriptions of this node read, what that one had counts that had most.
+    /// The accounts of all peers: their frames to this node, and the number that arrived. Of a ring in memory that several
+    /// subscriptions of this node read, what that one had counts that had most.
     pub fn peers(&self) -> Vec<PeerAccount> {
         match &self.0 {
             Presence::Wire(core) => core.visit(|receiving| receiving.accounts()),
@@ -417,7 +418,7 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// See [`BindError`]: who watches counts as one of the node's communicators.
+    /// See [`BindError`]: a watcher counts as one of the node's communicators.
     pub fn events(&self, wake: Wake) -> Result<NodeEvents, BindError> {
         match &self.0 {
             Presence::Wire(core) => NodeEvents::wire(core, wake),
@@ -425,7 +426,7 @@ impl Node {
         }
     }
 
-    /// Frames sent so far to one node, or to everybody: what the receivers' accounts must sum to.
+    /// Frames sent so far to one node, or to everybody: the number to which the receivers' accounts must sum.
     pub fn sent_to(&self, target: Option<NodeId>) -> u64 {
         match &self.0 {
             Presence::Wire(core) => core.sending().sent_to(target),

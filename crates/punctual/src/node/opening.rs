@@ -26,7 +26,7 @@ pub(crate) fn count_of(refusal: Refusal) -> Count {
 /// The party that looks behind the seals of arriving frames.
 #[derive(Debug)]
 pub(super) enum Guard {
-    /// The bus is not sealed: whoever seals means another.
+    /// The bus is not sealed: a sealed frame is meant for another.
     Nobody,
     /// The medium has done so.
     Medium,

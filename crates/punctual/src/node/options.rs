@@ -58,7 +58,7 @@ impl Bus {
         Self::Shared(SharedOptions::new(name))
     }
 
-    /// The same for all users in a group: whoever opens it must be in that group. For what members can do to each other, see
+    /// The same for all users in a group: a user that opens it must be in that group. For what members can do to each other, see
     /// `docs/shared-memory.md`, *Limits*.
     pub fn shared_with_group(name: &str, group: u32) -> Self {
         Self::Shared(SharedOptions { sharing: Sharing::Group(group), ..SharedOptions::new(name) })
@@ -226,9 +226,9 @@ impl NodeOptions {
         Node::assemble(bus, self)
     }
 
-    /// The engine of a kernel's medium alone, with the layers asked for, and no node around it: whoever drives it writes headers, sorts frames to
-    /// ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds:
-    /// seals are among that, and a sealed bus hears nothing of what is sent so.
+    /// The engine of a kernel's medium alone, with the layers asked for, and no node around it. The caller writes headers, sorts frames
+    /// to ports and counts. It joins the bus as a node of this name and id would. For measuring what a node adds: seals are among that,
+    /// and a sealed bus hears nothing of what is sent so.
     ///
     /// # Errors
     /// As [`Node::open`]; and that memory has none, where a publication and a subscription are all that there is.
@@ -345,7 +345,8 @@ impl CommunicatorOptions {
 mod tests {
     use super::*;
 
-    /// Goal: what a seal is bound to is the same on every host of a bus, and differs from bus to bus and from medium to medium.
+    /// Goal: the data to which a seal is bound is the same on every host of a bus. It differs from bus to bus and from medium to
+    /// medium.
     #[test]
     fn all_hosts_of_a_bus_bind_the_same_and_other_buses_something_else() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();

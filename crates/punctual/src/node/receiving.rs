@@ -1,4 +1,4 @@
-//! The receiving side of a node: whoever waits drives the engine, keeps what is its own and hands on the rest.
+//! The receiving side of a node: a waiting thread drives the engine, keeps its own messages and hands on the rest.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -317,7 +317,7 @@ impl Condition for EngineCondition<'_> {
     }
 }
 
-/// One batch's work: the parts of [`Receiving`] that the engine does not own, and who drives it.
+/// One batch's work: the parts of [`Receiving`] that the engine does not own, and the component that drives it.
 struct Desk<'a, 'r> {
     core: &'a Core,
     ports: &'a Ports,
@@ -400,7 +400,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// The frequent case: the message is for who drives the engine.
+    /// The frequent case: the message is for the component that drives the engine.
     #[inline]
     fn land(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
         if self.reader.is_some() && arrival.header.kind == Kind::Data && self.guard.lets_read(arrival.header)

@@ -1,4 +1,4 @@
-//! Communicators at a node, and which of them wait for whom.
+//! Communicators at a node, and their waits for each other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -95,7 +95,7 @@ pub(crate) struct Ports {
 
 impl Default for Ports {
     fn default() -> Self {
-        // Renewed by who receives, which is to allocate nothing.
+        // Renewed by the receiving thread, which is to allocate nothing.
         Self { inboxes: Vec::with_capacity(COMMUNICATORS_MAX), has_monitors: false, version_seen: 0 }
     }
 }

@@ -258,7 +258,7 @@ impl Sending {
             kind: Kind::Data,
         };
         self.claim_here(source, &open)?;
-        // Before it is there: who takes it knows it for what it is.
+        // Before it is there, so that its taker knows it for what it is.
         source.nudges.add(1);
         if !self.deliver_here(core, source, &open) {
             // Somebody else has taken the room that was there.
@@ -287,7 +287,7 @@ impl Sending {
     #[inline]
     fn room(&mut self, open: &Open) -> &mut [u8] {
         let prefix = open.prefix_size();
-        // A sealed frame is made in memory of our own: what a peer could change meanwhile would be sealed as ours.
+        // A sealed frame is made in memory of our own: otherwise a peer's changes meanwhile would be sealed as ours.
         if open.to_bus && !open.sealed {
             &mut self.transmit.claimed()[prefix..prefix + open.size]
         } else {
@@ -320,7 +320,7 @@ impl Sending {
     #[inline]
     fn close_sealed(&mut self, core: &Core, open: &Open) {
         let frame = &mut self.staged[..open.frame_size()];
-        // The stamps are covered by the tag, and so stand before it: what the tag takes falls into the next stage.
+        // The stamps are covered by the tag, and so stand before it: the time for the tag falls into the next stage.
         let posted = open.stamps.map(|_| core.about.clock.now());
         write_prefix(frame, &open.header(core, open.sequence), open.stamps.zip(posted));
         if let Some(sealer) = &mut self.sealer {
@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Goal: who went to sleep before frames stayed behind hears of them, and tries soon; that they have gone wakes nobody.
+    /// Goal: a thread that went to sleep before frames stayed behind hears of them, and tries soon. Their departure wakes nobody.
     #[test]
     fn what_stays_behind_wakes_who_sleeps() {
         let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new().unwrap());

@@ -1,8 +1,8 @@
 //! Publications and subscriptions: messages in memory without anything between a sender's ring and its readers.
 //!
-//! A [`Publication`] is a connected sender: one ring, for one target. A [`Subscription`] reads all publications that are for its
-//! port, where they lie. They move messages inside a process and over shared memory; for other media, and for who sends to
-//! many targets, there is the [`crate::Communicator`].
+//! A [`Publication`] is a connected sender: one ring, for one target. A [`Subscription`] reads all publications that are for its port,
+//! where they lie. They move messages inside a process and over shared memory. For other media, and for a sender with many targets,
+//! there is the [`crate::Communicator`].
 //!
 //! ```
 //! use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target};

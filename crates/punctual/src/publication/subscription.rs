@@ -19,13 +19,13 @@ use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
 use crate::wake::{Alarm, Bed, Manners, Waiter, Wake, epoll_set, waiter};
 
-/// Looks between two looks at the clock, for who polls without sleeping.
+/// Looks between two looks at the clock, for a thread that polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
 
 /// Messages between two looks at the clock, while every look finds one.
 const TAKES_PER_LOOK: u32 = 256;
 
-/// Glances before the waiter's own, where publications are many: what they end by is found a call or two earlier.
+/// Glances before the waiter's own, where publications are many: the message that ends them is found a call or two earlier.
 const FIRST_GLANCES: u32 = 16;
 
 /// A subscription to be made.
@@ -191,7 +191,7 @@ impl Subscription {
         self.images.close()
     }
 
-    /// Waits end at this instant too, or a little later: whoever waits looks at the clock now and then.
+    /// Waits end at this instant too, or a little later: a waiting thread looks at the clock now and then.
     #[inline]
     pub(crate) fn pause_at(&mut self, instant: Ticks) {
         self.pause_at = instant;
@@ -508,7 +508,8 @@ mod tests {
         }
     }
 
-    /// Goal: who does not wait at all has what any of many publications sent, also one that no first glance looks at.
+    /// Goal: a caller that does not wait at all gets the messages of any of many publications, also of one that no first glance looks
+    /// at.
     #[test]
     fn no_time_is_enough_for_a_full_look() {
         const FIRST_SEEN: usize = FIRST_GLANCES as usize * 4;

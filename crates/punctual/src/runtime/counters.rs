@@ -26,7 +26,7 @@ fn longest(bucket: usize) -> u64 {
     if bucket < PARTS as usize { bucket as u64 } else { ((u64::from(PARTS) + part + 1) << doublings) - 1 }
 }
 
-/// Histogram of times: how often each size came.
+/// Histogram of times: the number of times of each size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,

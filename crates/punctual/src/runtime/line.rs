@@ -113,7 +113,7 @@ impl Line {
         Some((task, next))
     }
 
-    /// All tasks, whatever their order, for an end.
+    /// All tasks, in any order, for an end.
     pub(super) fn empty(&mut self) -> Vec<Task> {
         self.places.iter_mut().filter_map(Option::take).collect()
     }

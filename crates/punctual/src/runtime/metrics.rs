@@ -263,7 +263,7 @@ const QUEUED_PERMILLE: u64 = 200;
 /// A sentence names so many kinds of tasks.
 const NAMED_MAX: usize = 3;
 
-/// A task that waits so long for its turn is starved, whatever its class.
+/// A task that waits so long for its turn is starved, regardless of its class.
 const STARVED: Nanos = Nanos::from_millis(1_000);
 
 /// A fault of a runtime.

@@ -1,7 +1,7 @@
 //! Tasks in classes: the important ones first, none starved.
 //!
-//! A runtime polls futures on threads of its own. Each task has a class; which is next decides the pure scheduler of
-//! [`punctual_proto::classes`], for each worker by itself. Idle workers take tasks from others.
+//! A runtime polls futures on threads of its own. Each task has a class. The pure scheduler of [`punctual_proto::classes`] decides
+//! which is next, for each worker by itself. Idle workers take tasks from others.
 //!
 //! ```
 //! use punctual::runtime::{Runtime, RuntimeOptions, TaskOptions};
@@ -74,7 +74,7 @@ use shared::Shared;
 use task::{Meta, Task, contain};
 use worker::Worker;
 
-/// The value, whoever panicked while having it: what is under these locks is whole at every step.
+/// The value, even if a holder of the lock panicked: the data under these locks is whole at every step.
 fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }

@@ -256,7 +256,7 @@ impl UdpSocket {
         Ok(Self { io: Io::new(handle, socket)? })
     }
 
-    /// The next datagram, cut off where there is no more room, and who sent it.
+    /// The next datagram, cut off where there is no more room, and its sender.
     ///
     /// # Errors
     /// The kernel's.

@@ -247,7 +247,7 @@ impl<'a> ClassPage<'a> {
     }
 }
 
-/// A page as whoever may read it sees it.
+/// A page as seen by any process that may read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     words: &'a [Counter],
@@ -328,7 +328,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: whatever stands in a page, it is refused or read: no panic, no character that moves a cursor.
+        /// Goal: a page with any content is refused or read: no panic, no character that moves a cursor.
         #[test]
         fn any_page_is_refused_or_read(
             seed in proptest::collection::vec(any::<u64>(), 64),

@@ -1,4 +1,4 @@
-//! Polls tasks one after the other, in the order of their worker's line: what both hosts do in the same way.
+//! Polls tasks one after the other, in the order of their worker's line: the part that is the same in both hosts.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::task::{Task, without_panic};
 /// it takes several times as long as on hardware.
 const LOOK_PARTS: u64 = 50;
 
-/// So long a worker polls tasks at least before it looks again, and at most, whatever a look costs.
+/// Least and greatest time for which a worker polls tasks before it looks again, regardless of the cost of a look.
 const LOOK_AFTER: [Nanos; 2] = [Nanos::from_micros(10), Nanos::from_micros(100)];
 
 /// Interval between a worker's looks at descriptors and timers while it has tasks: long enough that they cost little.
@@ -116,7 +116,7 @@ impl Polling {
         self.shared.reactor.look(now, &mut self.wakes)
     }
 
-    /// A look took so long, or in another runtime whatever that does between two turns of this worker.
+    /// A look took so long; in another runtime, the work between two turns of this worker.
     pub(super) fn note_look(&mut self, took: Nanos) {
         self.looks.note(took);
     }
@@ -152,7 +152,7 @@ impl Polling {
 mod tests {
     use super::*;
 
-    /// Goal: looks cost a part of the time that is bounded, whatever one takes, and what one found does not count.
+    /// Goal: looks cost a bounded part of the time, regardless of the duration of each. The time for what a look found does not count.
     #[test]
     fn a_dear_look_is_rare() {
         let mut looks = Looks::default();

@@ -1,4 +1,4 @@
-//! Descriptors and timers: what became ready wakes its task, and nothing is read here, so bytes are read in their class.
+//! Descriptors and timers: a ready one wakes its task. Nothing is read here, so bytes are read in their class.
 //!
 //! One worker at a time leads: it sleeps on the descriptors or until the next timer, and the others on their doorbells. Wakes do
 //! not touch the lock by which it leads.
@@ -56,7 +56,8 @@ struct State {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     sides: [Mutex<State>; 2],
-    /// An end or an error was reported. Only reads mind: there is more room to write when the kernel says so, whoever has ended.
+    /// An end or an error was reported. Only reads mind: there is more room to write when the kernel says so, regardless of which end
+    /// has ended.
     is_closed: Flag,
 }
 
@@ -116,10 +117,10 @@ impl Reported for Source {
 
 /// The receiver of reports on a descriptor.
 pub(super) trait Reported: Send + Sync + fmt::Debug {
-    /// The kernel has reported it: whom to wake.
+    /// The kernel has reported it. Returns the wakers to call.
     fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2];
 
-    /// Nothing is reported any more: who waits.
+    /// Nothing is reported any more. Returns the wakers of those that wait.
     fn forget(&self) -> [Option<Waker>; 2];
 }
 
@@ -238,7 +239,7 @@ impl Reactor {
     ) -> Result<(u64, bool), SystemError> {
         let mut sources = unpoisoned(self.sources.lock());
         let number = sources.put(reported);
-        // With the lock held: what the kernel reports of it at once must find it.
+        // With the lock held: a report that the kernel makes at once must find it.
         if let Err(error) = self.set.add_numbered(descriptor, number) {
             sources.take(number);
             return Err(error);
@@ -414,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Goal: who has messages without end keeps no descriptor waiting.
+    /// Goal: an object that has messages without end keeps no descriptor waiting.
     #[test]
     fn what_is_watched_delays_no_descriptor() {
         let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
@@ -475,7 +476,7 @@ mod tests {
         drop(alive);
     }
 
-    /// Goal: of descriptors that come at once exactly one is the first, whoever looks when: it wakes the leader.
+    /// Goal: of descriptors that come at once exactly one is the first, in any order of looks: it wakes the leader.
     #[test]
     fn one_of_many_is_the_first() {
         const THREADS: usize = 8;
@@ -498,7 +499,7 @@ mod tests {
         }
     }
 
-    /// Goal: what was reported of a descriptor that is gone does not reach the one that has its place.
+    /// Goal: a report of a descriptor that is gone does not reach the one that has its place.
     #[test]
     fn a_late_report_reaches_nobody_else() {
         let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();

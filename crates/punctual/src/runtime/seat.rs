@@ -127,7 +127,7 @@ impl Seat {
 
     /// Wakes the worker where it is a task of another runtime.
     pub(super) fn wake_sleeper(&self) {
-        // Without the lock: what it does is the other runtime's business.
+        // Without the lock: the waker's work is the other runtime's business.
         let sleeper = unpoisoned(self.sleeper.lock()).take();
         sleeper.into_iter().for_each(Waker::wake);
     }

@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) page: Arc<Page>,
     pub(super) awake: Awake,
     pub(super) stop: Flag,
-    /// No worker polls any more: what is woken is dropped.
+    /// No worker polls any more: woken tasks are dropped.
     has_ended: Flag,
     dropping: Mutex<()>,
     /// Threads that took a worker's place while a task blocked.
@@ -146,7 +146,7 @@ impl Shared {
         let (class, home) = (meta.class, meta.home.get() as usize);
         self.seats[home].push(task);
         self.notify(self.awake.wake_home(class, home, &self.seats));
-        // Behind the bell's fence: whoever ends sees the task, or we see the end.
+        // Behind the bell's fence: the thread that ends sees the task, or we see the end.
         if self.has_ended.is_raised() {
             self.drop_ready();
         }
@@ -177,7 +177,7 @@ impl Shared {
         Ok(number)
     }
 
-    /// There is a first descriptor, or an earlier timer: whoever sleeps over both begins anew.
+    /// There is a first descriptor, or an earlier timer: a worker that sleeps over both begins anew.
     pub(super) fn wake_leader(&self) {
         sender_fence(); // A worker that sleeps sees what there is to wait for, or we see that it leads, or sleeps.
         if self.reactor.is_led.get_published() != 0 {

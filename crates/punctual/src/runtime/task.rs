@@ -1,4 +1,4 @@
-//! One task: what its worker knows of it, and how another waits for its end.
+//! One task: its worker's data about it, and the wait of another for its end.
 
 use std::any::Any;
 use std::fmt;

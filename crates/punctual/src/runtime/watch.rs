@@ -14,7 +14,7 @@ const WATCHED_MAX: usize = 16;
 
 /// An object that waits for something that shows in memory.
 pub(super) trait Watched: Send + Sync + fmt::Debug {
-    /// `None` while nothing has come. Otherwise it is watched no longer, and who is to be woken, if anybody.
+    /// `None` while nothing has come. Otherwise it is watched no longer, and this is the waker to call, if there is one.
     fn look(&self) -> Option<Option<Waker>>;
 
     /// From now on its descriptor reports what comes, and it is watched no longer. Returns the waker to be called because something is
@@ -34,7 +34,7 @@ impl Watch {
     /// One more. It is armed at once if there are many, or `is_led` says that nobody will look; then who is to be woken.
     pub(super) fn add(&self, watched: Arc<dyn Watched>, is_led: impl FnOnce() -> bool) -> Option<Waker> {
         let mut list = unpoisoned(self.list.lock());
-        // With the lock held: who leads says so first and takes the lock then, so that it finds this one, or this one finds it.
+        // With the lock held: a leader says so first and takes the lock then, so that it finds this one, or this one finds it.
         if list.len() >= WATCHED_MAX || is_led() {
             drop(list);
             return watched.arm();
@@ -49,7 +49,7 @@ impl Watch {
         self.count.get() > 0
     }
 
-    /// Wakes those for whom something has come. Returns true if there were any.
+    /// Wakes each one for which something has come. Returns true if there were any.
     pub(super) fn look(&self) -> bool {
         if !self.has_any() {
             return false;

@@ -171,7 +171,7 @@ impl<'s> Worker<'s> {
         let slept = match lead {
             Some(mut lead) => {
                 let slept = self.sleep_leading(&mut lead);
-                // It has just looked at all there is: what woke it is polled first.
+                // It has just looked at all there is: the cause of its wake-up is polled first.
                 self.polling.looked = shared.now();
                 shared.reactor.is_led.publish(0);
                 drop(lead);

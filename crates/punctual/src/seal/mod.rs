@@ -86,8 +86,8 @@ impl fmt::Display for KeysError {
 
 impl std::error::Error for KeysError {}
 
-/// The keys of one or several groups. Clones are the same keys: what is added through one is known to every node that was
-/// opened with another, from its next frame on.
+/// The keys of one or several groups. Clones are the same keys: a key added through one is known to every node that was opened with
+/// another, from its next frame on.
 #[derive(Clone)]
 pub struct Keys {
     shared: Arc<Shared>,
@@ -195,7 +195,7 @@ impl Keys {
         self
     }
 
-    /// A ring of its own with the same keys: what is added to one is not in the other.
+    /// A ring of its own with the same keys: a key added to one is not in the other.
     #[must_use]
     pub fn copied(&self) -> Self {
         let ring = Mutex::new(self.ring().clone());

@@ -21,9 +21,9 @@ pub(crate) struct Gate {
     set: EpollSet,
     /// For what rings nothing. Set while it is open only.
     alarm: Alarm,
-    /// 1 while it is closed. Written by who holds the receiving half only, as the next.
+    /// 1 while it is closed. Written by the holder of the receiving half only, as the next.
     closed: Counter,
-    /// 1 once the medium is in the set: from its first opening on, as a set costs whoever sends to a socket in it.
+    /// 1 once the medium is in the set: from its first opening on, as a set costs every sender to a socket in it.
     joined: Counter,
 }
 

@@ -129,7 +129,7 @@ pub struct Waited {
     pub slept: bool,
     /// Somebody rang.
     pub rung: bool,
-    /// It slept on descriptors: what they stand for must be looked at.
+    /// It slept on descriptors: the objects for which they stand must be looked at.
     pub on_descriptor: bool,
     /// The bell's event may be readable, and must be drained.
     pub on_event: bool,
@@ -148,12 +148,12 @@ pub trait Condition {
     /// True if there may be something to wake for. Asked again once the bell is armed.
     fn is_ready(&mut self) -> bool;
 
-    /// True if a short look finds something. Asked by whoever spins, who asks everything again behind some tens of glances.
+    /// True if a short look finds something. Asked by a spinning thread, which asks everything again behind some tens of glances.
     fn glance(&mut self) -> bool {
         self.is_ready()
     }
 
-    /// Longest time to sleep. Asked by who sleeps.
+    /// Longest time to sleep. Asked by a thread that is about to sleep.
     fn timeout(&mut self) -> Option<Duration>;
 
     /// True if the next sleep may be one in the call that receives ([`Self::sleep_in_receive`]), in place of one on descriptors. The
@@ -168,7 +168,7 @@ pub trait Condition {
     }
 
     /// True if a sleep that has lasted to its limit was slept over something for which its sender rings. `false` where the limit was a
-    /// caller's deadline: what comes at that instant is no wake-up that was missed.
+    /// caller's deadline: a message that comes at that instant is no wake-up that was missed.
     fn is_overslept(&self) -> bool;
 }
 

@@ -11,7 +11,7 @@ use super::{Bed, Condition, Waited, Waiter, Woken, sleep_armed};
 #[derive(Debug, Default)]
 pub(super) struct SleepOnSignal {
     signals: AsyncIo,
-    /// Signals are asked for, and every descriptor is looked at since: what comes from now on ends the sleep.
+    /// Signals are asked for, and every descriptor is looked at since: any arrival from now on ends the sleep.
     looked: bool,
 }
 
@@ -28,7 +28,7 @@ impl Waiter for SleepOnSignal {
             };
             self.looked = claimed.is_ok();
             if self.looked {
-                // One more look at everything: what is there already raises no signal.
+                // One more look at everything: a message that is there already raises no signal.
                 return Waited { on_descriptor: true, on_event: true, ..Waited::AWAKE };
             }
         }

@@ -15,8 +15,8 @@ pub(super) struct Spin {
 }
 
 impl Spin {
-    /// `looks_suffice`: whether a look says that there is a message. Where only a call of the kernel does, one is made after
-    /// every look.
+    /// `looks_suffice`: true if a look says that there is a message. Where only a call of the kernel does, one is made after every
+    /// look.
     pub(super) fn new(looks_suffice: bool) -> Self {
         Self { looks: if looks_suffice { LOOKS } else { 1 } }
     }

@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who loses the processor to other threads stops spinning. Method: all have one processor, and the spin is to last
+    /// Goal: a thread that loses the processor to other threads stops spinning. Method: all have one processor, and the spin is to last
     /// for seconds.
     #[test]
     fn neighbours_end_spinning() {

@@ -89,8 +89,8 @@ impl Condition for Scripted<'_> {
     }
 }
 
-/// Goal: what comes between the last poll and the arming of the bell is found, by every way that sleeps. Method: the message is there
-/// from the instant on in which the bell is armed. A waiter that has looked only before sleeps over it.
+/// Goal: a message that comes between the last poll and the arming of the bell is found, by every way that sleeps. Method: the message
+/// is there from the instant on in which the bell is armed. A waiter that has looked only before sleeps over it.
 #[test]
 fn every_way_looks_once_more_with_its_bell_armed() {
     for (wake, mut waiter) in sleepers() {
@@ -127,7 +127,7 @@ fn a_wake_up_is_missed_if_nobody_rings() {
     }
 }
 
-/// A sleep over something, for which another thread rings a millisecond after the limit: whether it came to that in time.
+/// A sleep over something, for which another thread rings a millisecond after the limit. Returns true if the ring was in time.
 fn ring_during(bells: &Bells, wake: Wake, waiter: &mut dyn Waiter) -> bool {
     std::thread::scope(|scope| {
         let ringer = Cell::new(None);
@@ -148,8 +148,8 @@ fn ring_during(bells: &Bells, wake: Wake, waiter: &mut dyn Waiter) -> bool {
     })
 }
 
-/// Goal: two that answer each other over the kernel's media, and both sleep, find back to spinning; on one processor never.
-/// Method: figures of a machine on which they did not: what a futex's sleep costs, and the way of a datagram.
+/// Goal: two that answer each other over the kernel's media, and both sleep, find back to spinning; on one processor never. Method:
+/// figures of a machine on which they did not: the cost of a futex's sleep, and the way of a datagram.
 #[test]
 fn two_sleepers_of_a_network_wake_each_other() {
     const ON_FUTEX: SleepCost = SleepCost { cpu_ns: 4_000, delay_ns: 7_000 };

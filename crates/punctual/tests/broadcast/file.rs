@@ -24,7 +24,7 @@ fn file(group: &str, members: [String; 3], faults: &str) -> (tempfile::TempDir, 
     (folder, file)
 }
 
-/// Takes part as one member of the file; what it was told, from the view of all on.
+/// Takes part as one member of the file. Returns what it was told, from the view of all on.
 fn take_part(file: &GroupFile, name: &str, all_done: &Barrier) -> (u64, Vec<Vec<u8>>) {
     let member = file.member(name).unwrap();
     let node = member.open_node().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -47,7 +47,7 @@ fn take_part(file: &GroupFile, name: &str, all_done: &Barrier) -> (u64, Vec<Vec<
     (node.ledger().lost() + group.account().repaired, log)
 }
 
-/// Goal: members who read one file meet, and deliver one order of all that they say, whatever the file's faults spoil.
+/// Goal: members who read one file meet, and deliver one order of all that they say, despite the file's faults.
 #[test]
 fn members_of_a_file_meet() {
     let _alive = watchdog(120);

@@ -74,7 +74,8 @@ fn take_part(mut group: Group, (place, size): (usize, usize), each: u64, all_don
     log
 }
 
-/// All broadcast at once. Each delivers all of it, each once; what has an order in one, and the rest as each sender sent it.
+/// All broadcast at once. Each delivers all of it, each message once: ordered messages in one order, and the rest as each sender sent
+/// it.
 fn agree(nodes: &[Node], names: &[&str], options: &GroupOptions, each: u64) {
     let all_done = Barrier::new(names.len());
     let logs: Vec<Log> = std::thread::scope(|scope| {
@@ -125,7 +126,7 @@ fn all_kinds_on_every_medium() {
     on_every_medium(&NAMES, |nodes, names| agree(nodes, names, &options(names), 240));
 }
 
-/// Goal: what is lost of messages without order is repaired as all is, and the small window goes on.
+/// Goal: lost messages without order are repaired as all others are, and the small window goes on.
 #[test]
 fn lost_frames_of_all_kinds_are_repaired() {
     use punctual::engine::faulty::Faults;

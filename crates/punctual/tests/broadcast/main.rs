@@ -28,7 +28,7 @@ fn on_every_medium(names: &[&str], trial: impl Fn(&[Node], &[&str]) + Send + Syn
     });
 }
 
-/// Not a test of its own: what another process does.
+/// Not a test of its own: the work of another process.
 #[test]
 fn role() {
     if let Some((role, bus)) = common::own_role() {

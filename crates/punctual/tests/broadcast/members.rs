@@ -17,7 +17,7 @@ use crate::on_every_medium;
 
 const NAMES: [&str; 3] = ["anne", "bob", "carl"];
 
-/// Longer than any thread stands still on a busy host, but for who is meant to be suspected.
+/// Longer than any thread stands still on a busy host, except for a member that is meant to be suspected.
 const SUSPECT_AFTER: Duration = Duration::from_secs(3);
 
 fn options(names: &[&str]) -> GroupOptions {
@@ -188,7 +188,8 @@ fn frames_of_any_size_and_lost_ones() {
     assert!(matches!(refused, Err(JoinError::FrameSize { .. })), "{refused:?}");
 }
 
-/// Goal: who joins late is told what comes from its first view on; who leaves, what came up to its last; and the others go on.
+/// Goal: a member that joins late is told what comes from its first view on. A member that leaves is told what came up to its last
+/// view. The others go on.
 #[test]
 fn members_come_and_go() {
     let _alive = watchdog(60);
@@ -251,7 +252,7 @@ fn without_caretaker(options: GroupOptions, heartbeat: Duration) -> GroupOptions
     GroupOptions { heartbeat, suspect_after: 4 * heartbeat, expel_slow_after: None, ..options }
 }
 
-/// Goal: who only looks at the view of its group takes part: it joins, and sees it.
+/// Goal: a member that only looks at the view of its group takes part: it joins, and sees it.
 #[test]
 fn who_only_looks_takes_part() {
     let _alive = watchdog(60);
@@ -270,8 +271,8 @@ fn who_only_looks_takes_part() {
     });
 }
 
-/// Goal: who only broadcasts hears the others, however its small messages gather. Method: of two members both must hold a message
-/// before it is delivered as uniform.
+/// Goal: a member that only broadcasts hears the others, however its small messages gather. Method: of two members both must hold a
+/// message before it is delivered as uniform.
 #[test]
 fn who_only_broadcasts_takes_part() {
     let _alive = watchdog(60);
@@ -299,7 +300,7 @@ fn who_only_broadcasts_takes_part() {
     assert_eq!((anne.account().expelled, bob.account().expelled), (0, 0));
 }
 
-/// Goal: who has left is told so by what would wait.
+/// Goal: a member that has left is told so by each call that would wait.
 #[test]
 fn who_has_left_waits_for_nothing() {
     let _alive = watchdog(60);
@@ -381,7 +382,7 @@ fn a_view_begins_without_its_user() {
     assert!(matches!(&end(&log)[2], Told::View(view) if view.members.len() == 2));
 }
 
-/// Goal: a member says how it fares: its view, how far its user is behind, and who takes nothing.
+/// Goal: a member reports its state: its view, its user's lag, and the member that takes nothing.
 #[test]
 fn members_say_who_holds_the_group_up() {
     let _alive = watchdog(60);
@@ -501,7 +502,7 @@ fn an_event_loop_waits_for_deliveries() {
     });
 }
 
-/// Goal: what cannot be is said, with what to do about it.
+/// Goal: an error for something impossible names it, and says what to do about it.
 #[test]
 fn what_cannot_be_is_said() {
     let _alive = watchdog(60);

@@ -1,4 +1,4 @@
-//! Real processes. Each writes down what it is told; whatever is killed or stopped, what they wrote must be one history.
+//! Real processes. Each writes down what it is told. Regardless of kills and stops, these records must be one history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -283,8 +283,8 @@ fn kill_and_come_back(bus: String) {
     world.end();
 }
 
-/// Goal: whoever is killed under load, the sequencer too: who survives agrees; nothing is doubled or lost; and who comes back,
-/// though it says that it founds, is with the others.
+/// Goal: any member may be killed under load, the sequencer too: survivors agree, and nothing is doubled or lost. A member that comes
+/// back, though it says that it founds, is with the others.
 #[test]
 fn killed_in_shared_memory() {
     let _alive = watchdog(120);

@@ -111,7 +111,8 @@ fn settle(replicas: &mut [Replica<Pages>]) {
     }
 }
 
-/// Goal: who joins a group that goes on gets the state and what came after it, on every medium; the watchdog ends what never does.
+/// Goal: a member that joins a group that goes on gets the state and what came after it, on every medium. The watchdog ends a test that
+/// never ends.
 #[test]
 fn who_joins_gets_the_state() {
     let _alive = watchdog(120);

@@ -89,7 +89,7 @@ fn others_see_how_members_fare() {
         let broadcast: u64 = all.iter().map(|(_, account)| account.broadcast).sum();
         all.iter().all(|(_, account)| account.delivered == broadcast && account.lag == 0)
     });
-    // Heartbeats go on: what moves while it is read is read again.
+    // Heartbeats go on: a value that moves while it is read is read again.
     let bus = &all[0].0.node.bus;
     let sums =
         || ledger::read_all().iter().filter(|(page, sum)| page.bus == *bus && sum.is_balanced()).count();

@@ -56,9 +56,9 @@ pub(crate) fn unique(name: &str) -> String {
     format!("{name}-{:x}", random() & 0xFFFF_FFFF)
 }
 
-/// Two ports of this host that are free. The kernel gives ports from 32768 on to whoever asks for any: one of those could be
-/// somebody else's by the time it is opened. So could one that another test of this program was given and has not opened yet:
-/// no port is given twice.
+/// Two ports of this host that are free. The kernel gives ports from 32768 on to a program that asks for any: one of those could be
+/// somebody else's by the time it is opened. So could one that another test of this program was given and has not opened yet: no port
+/// is given twice.
 pub(crate) fn free_ports() -> (SocketAddr, SocketAddr) {
     static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,7 @@ impl Drop for Reachable {
     }
 }
 
-/// One medium: how each of two nodes opens it.
+/// One medium, with the bus by which each of two nodes opens it.
 pub(crate) struct Medium {
     pub(crate) name: &'static str,
     pub(crate) here: Bus,

@@ -20,7 +20,7 @@ use world::World;
 /// Cases that run at once: they mostly wait until a death is noticed.
 const AT_ONCE: usize = 6;
 
-/// Not a test of its own: what the victim does.
+/// Not a test of its own: the work of the victim.
 #[test]
 fn role() {
     if let Some((role, bus)) = common::own_role() {
@@ -36,7 +36,7 @@ enum End {
     Finished,
 }
 
-/// One victim: what it does, and what is done to it.
+/// One victim: its actions, and the stops or the kill done to it.
 fn check(scene: &Scene, stop_at: &[(&str, String)], kill_after: Option<Duration>) -> End {
     let mut world = World::new(scene);
     let more = [stop_at, &world.variables()].concat();

@@ -86,7 +86,7 @@ struct Streams {
 
 impl Streams {
     fn new(node: &Node, when_full: WhenFull) -> Self {
-        // Of the survivor's own, whoever follows is to miss nothing.
+        // A follower of the survivor's own publication is to miss nothing.
         let options = small(WhenFull::HoldBack);
         let publication = node.publication(Target::port(VICTIM, STREAMS), &options).unwrap();
         let subscription = node.subscription(STREAMS, &SubscriptionOptions::default()).unwrap();

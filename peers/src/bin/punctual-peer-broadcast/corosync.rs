@@ -48,7 +48,7 @@ pub(super) fn build() -> Outcome<()> {
     run(compiler.arg("-lcorosync_common"), ADVICE)
 }
 
-/// A member in a mount namespace and a process namespace of its own: its daemon ends with it, whatever ends it.
+/// A member in a mount namespace and a process namespace of its own: its daemon ends with it, in every case.
 pub(super) fn member(transport: &str, options: Options<'_>) -> Outcome<()> {
     if !program()?.exists() {
         return Err(

@@ -1,7 +1,7 @@
 //! Members of `punctual run broadcast --against …`: groups of Corosync and JGroups, each member by a small program of theirs.
 //!
 //! `build` builds these programs beside this one. Otherwise it makes one member of a group, in the network namespace that it was
-//! started in, and hands its input and output to that program: what they say is written at the head of `corosync/peer.c`.
+//! started in. It hands its input and output to that program; the head of `corosync/peer.c` describes them.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -195,7 +195,7 @@ fn wall_ns() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-/// This process is an end, and plays what it is told: which of the three, which game, its number, messages, size, patience in ms.
+/// This process is an end, and plays as it is told: one of the three, the game, its number, messages, size, patience in ms.
 pub(super) fn play(role: &str, router: &str, wake: &str) -> Outcome<()> {
     let names = if role == "here" { ["here", "there"] } else { ["there", "here"] };
     let keys = Keys::from_env(KEYS)?;

@@ -62,7 +62,7 @@ impl fmt::Display for Figures {
                 self.ended.iter().flatten().map(|round| value(&round[which])).sum()
             };
             let lost = |which: usize| sum(which, |round| round.lost);
-            // Over UDP nothing holds a sender back: what it lost is not as fast as what arrived.
+            // Over UDP nothing holds a sender back: lost messages are not as fast as those that arrived.
             if lost(which) + lost(0) > 0.0 {
                 write!(f, "rate not compared, {} messages lost", lost(which))?;
             } else {

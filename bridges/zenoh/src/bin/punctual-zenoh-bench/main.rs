@@ -115,7 +115,8 @@ impl Opening {
         Ok(Self { _routers: [first, second], _places: places, ends: [here, there], games: 0 })
     }
 
-    /// One where all three hear each other: what routers declare to each other may be lost over UDP, and is not repeated.
+    /// An opening in which all three hear each other: the routers' declarations to each other may be lost over UDP, and are not
+    /// repeated.
     fn heard(plan: &Plan) -> Outcome<Self> {
         for _ in 1..OPENINGS_MAX {
             let mut opening = Self::new(plan)?;

@@ -42,7 +42,7 @@ impl Aeron {
         Ok(Self { folder })
     }
 
-    /// Commands for who receives, and who sends, over `ipc` or a UDP port.
+    /// Commands for the receiver and for the sender, over `ipc` or a UDP port.
     pub(super) fn ends(&self, link: &str) -> [Command; 2] {
         let log = format!("/dev/shm/punctual-large-{:08x}", punctual_machine::process::random() as u32);
         ["there", "here"].map(|role| {

@@ -104,7 +104,8 @@ impl End {
                 Ok(began)
             }
             Self::Sender { publisher, .. } => {
-                // It takes what it sends: what all messages have in common has one owner here, and is made before the clock runs.
+                // It takes the messages that it sends. The part that all of them have in common has one owner here, and is made before
+                // the clock runs.
                 let rest = ZBytes::from(message.split_off(8));
                 let began = wall_ns();
                 for number in 0..count {

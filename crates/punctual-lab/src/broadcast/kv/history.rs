@@ -315,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Goal: what a client asked for before the others went on without its member has no answer, whatever the same number means later.
+    /// Goal: a client's request from before the others went on without its member has no answer, regardless of the later meaning of its
+    /// number.
     #[test]
     fn an_expelled_member_forgets() {
         let expelled = Entry::Group(Box::new(GroupEntry::Expelled { at_ns: 25 }));

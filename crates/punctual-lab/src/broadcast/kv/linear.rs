@@ -114,7 +114,7 @@ const HEAD: usize = 0;
 /// The value before the first put.
 const NOTHING: usize = 0;
 
-/// Values as small numbers, from 1, and who read them.
+/// Values as small numbers, from 1, and their readers.
 #[derive(Default)]
 struct History {
     numbers: HashMap<u64, usize>,
@@ -282,7 +282,7 @@ impl Search {
         self.unlink(self.answers[operation]);
     }
 
-    /// Puts it back where it was: what was taken out last comes back first.
+    /// Puts it back where it was: the operation that was taken out last comes back first.
     fn unlift(&mut self, invocation: usize, operation: usize) {
         self.link(self.answers[operation]);
         self.link(invocation);

@@ -11,7 +11,7 @@ pub(super) struct Put {
     pub(super) answered_ns: Option<u64>,
 }
 
-/// A get: what it answered, 0 for nothing, and when.
+/// A get: its answer, 0 for nothing, and its instants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Get {
     pub(super) value: u64,
@@ -24,7 +24,7 @@ pub(super) struct Get {
 pub(super) enum Answer {
     /// It may have been the newest value.
     Possible,
-    /// For so long at least another value had been there, and whoever put that knew.
+    /// For so long at least another value had been there, and the client that put it knew.
     Stale(u64),
     /// Nobody had put that value yet.
     Impossible,

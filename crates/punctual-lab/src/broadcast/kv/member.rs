@@ -261,7 +261,7 @@ impl Serving {
         self.log.put(&Entry::Group(Box::new(expelled)));
     }
 
-    /// A client has its answer: what it asked for stands in the order here.
+    /// A client has its answer: its operation stands in the order here.
     fn answer(&mut self, operation: u64) {
         let Some(pending) = self.pending.remove(&operation) else { return };
         let Some(store) = self.replica.state() else { return };

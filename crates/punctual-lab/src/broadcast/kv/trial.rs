@@ -138,7 +138,7 @@ struct Window {
     to_ns: u64,
 }
 
-/// Makes one trial: what is stored of it, and of each step and kind of operation its cell's name and a row per operation.
+/// Makes one trial: its stored result, and for each step and kind of operation its cell's name and a row per operation.
 pub(in crate::broadcast) fn make(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
@@ -182,8 +182,8 @@ fn logs(lived: &Lived<Entry>) -> Vec<ProcessLog<'_>> {
     logs.collect()
 }
 
-/// Checks the history, also of a trial that was cut short: what was answered until then holds all the same. The reason why it was is
-/// said where nothing worse is.
+/// Checks the history, also of a trial that was cut short: the answers until then hold all the same. The reason why it was is said
+/// where nothing worse is.
 fn check(lived: &Lived<Entry>, operations: &[Asked]) -> Result<Checked, String> {
     let is_whole = lived.stuck.is_none() && lived.cut_short.is_none();
     let mut checked = history::check(&logs(lived), operations, lived.started_ns, is_whole);
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(of(7, [1, 2]), Ok(1), "nobody put it");
     }
 
-    /// Goal: an operation counts where it was answered, its latency where it began, and who gave up waited until then.
+    /// Goal: an operation counts where it was answered, its latency where it began, and a client that gave up waited until then.
     #[test]
     fn operations_count_in_their_window() {
         let put = Asked {

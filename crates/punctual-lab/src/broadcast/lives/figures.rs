@@ -10,7 +10,7 @@ use crate::sample::{Outcome, Phase, Samples};
 use crate::stats::Distribution;
 use crate::summary::Figures;
 
-/// Makes one trial: what is stored of it, and a row per message.
+/// Makes one trial: its stored result, and a row per message.
 pub(in crate::broadcast) fn make(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,

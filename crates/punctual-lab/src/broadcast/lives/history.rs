@@ -10,7 +10,7 @@ use super::log::{Delivered, Entry};
 
 /// A message that says: this process broadcasts nothing more.
 pub(super) const END: u64 = 1 << 63;
-/// Behind these bits of a message's number: which process of its place it is of.
+/// Behind these bits of a message's number: its process, among those of its place.
 const PROCESS_SHIFT: u32 = 40;
 /// Violations of each kind that are kept in words.
 const SHOWN_MAX: usize = 10;
@@ -300,7 +300,7 @@ fn check_sent(
                 Entry::Sent { number, hash } => {
                     sent.insert((log.place, number & !END), *hash);
                     next = (number & !END) + 1;
-                    // The ends are repeated for whoever joins late, as long as the processes run.
+                    // The ends are repeated for members that join late, as long as the processes run.
                     since_expelled.extend((number & END == 0).then_some(*number));
                 }
                 Entry::Expelled { .. } => since_expelled.clear(),

@@ -1,4 +1,4 @@
-//! Members of groups in `punctual stat`: what each is in, how far it is, and who holds it up.
+//! Members of groups in `punctual stat`: the view of each, its progress, and the member that holds it up.
 
 use punctual::broadcast::{GroupAccount, GroupOwner, GroupState, MemberAccount};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::report::section::{Cell, Column, Item, Section, Table, Tone, numbers};
 use crate::units::{count, dash};
 
-/// The members, and of each those that are behind; and who holds groups up.
+/// The members, and of each those that are behind; and the members that hold groups up.
 pub(super) fn sections(groups: &[(GroupOwner, GroupAccount)]) -> Vec<Section> {
     let mut columns = vec![Column::name("group"), Column::name("node"), Column::number("pid")];
     columns.push(Column::name("state"));
@@ -146,7 +146,8 @@ mod tests {
         Look { groups: vec![(GroupOwner { group: "accounts".to_owned(), node }, account)], ..Look::default() }
     }
 
-    /// Goal: a member's row has its view, lag and repairs; who is behind stands below, and who holds the group up in words.
+    /// Goal: a member's row has its view, lag and repairs. Members that are behind stand below, and the member that holds the group up
+    /// in words.
     #[test]
     fn a_member_says_who_holds_its_group_up() {
         let shown = |look: &Look| page(look, &Look::default(), Duration::from_secs(1), Screen::default());

@@ -1,8 +1,8 @@
-//! UDP in IP as bytes after an Ethernet header: what ways need that pass by the kernel's own stack, and the forwarder.
+//! UDP in IP as bytes after an Ethernet header, for ways that pass by the kernel's own stack, and for the forwarder.
 //!
-//! Headers are taken apart and put together by the crate etherparse. Pure: bytes in, bytes out; what comes from outside
-//! is refused where it is not what it should be. Of a fragment only where its part of the datagram lies is understood.
-//! Other extension headers of IPv6 are not: a measuring packet has none.
+//! Headers are taken apart and put together by the crate etherparse. Pure: bytes in, bytes out; malformed input from outside is
+//! refused. Of a fragment only where its part of the datagram lies is understood. Other extension headers of IPv6 are not: a measuring
+//! packet has none.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -39,8 +39,8 @@ enum Network<'a> {
     V6(Ipv6HeaderSlice<'a>),
 }
 
-/// Takes an IP packet apart that holds a whole UDP datagram; `None` for anything else. The checksum is not looked at: on
-/// a veth it is often not there yet, and what the payload holds is compared whole by who asked for it.
+/// Takes an IP packet apart that holds a whole UDP datagram; `None` for anything else. The checksum is not looked at: on a veth it is
+/// often not there yet, and the caller compares the payload whole.
 pub fn take_apart(packet: &[u8]) -> Option<Parts> {
     let (network, start, end) = network(packet)?;
     let datagram = packet.get(start..end)?;

@@ -177,8 +177,8 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A socket's timeout of nothing means for ever.
 pub const SLEEP_MIN: Duration = Duration::from_millis(1);
 
-/// When a thread was awake for a packet. `ran` is when it came back from where it may have slept: it did so only if the
-/// packet was not there yet when it began to listen, and who `spins` never does.
+/// When a thread was awake for a packet. `ran` is the instant when it came back from a possible sleep. It slept only if the packet was
+/// not there yet when it began to listen. A thread that `spins` never sleeps.
 #[inline]
 fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
     let was_awake = kernel.0 != 0 && (spins || kernel <= listened);
@@ -199,7 +199,7 @@ fn instant_of(kernel_ns: Option<u64>) -> Ticks {
 mod tests {
     use super::*;
 
-    /// Goal: who was not asleep is not said to have been woken.
+    /// Goal: a thread that was not asleep is not said to have been woken.
     #[test]
     fn only_who_slept_is_woken() {
         let at = Ticks;

@@ -168,7 +168,7 @@ impl Sent {
         });
     }
 
-    /// Empties the socket's queue, for who waits on it would be woken by a stamp; the stamps are kept.
+    /// Empties the socket's queue, for a stamp would wake a thread that waits on it; the stamps are kept.
     fn keep(&mut self, socket: &UdpSocket) {
         if self.unstamped.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! A responder of UDP packets, and what its clients write: for `punctual echo`, and for who measures against it.
+//! A responder of UDP packets, and the format of its clients' packets: for `punctual echo`, and for programs that measure against it.
 
 mod delay;
 mod kernel_echo;

@@ -251,7 +251,7 @@ impl Responder<'_> {
         }
     }
 
-    /// After the reply: how it went out, and what this thread went through if that was slow.
+    /// After the reply, notes how it went out, and what this thread went through if that was slow.
     fn look_back(&mut self, sequence: u64, replied: Ticks, arrival: &Arrival) {
         if self.rules.sleeps && arrival.kernel > arrival.listened {
             self.sampler.note_idle(arrival.kernel.since(arrival.listened.max(self.sampler.since())));

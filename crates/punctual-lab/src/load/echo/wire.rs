@@ -32,7 +32,7 @@ use punctual_machine::window::Evidence;
 
 /// Smallest packet, bytes: the header.
 pub const SIZE_MIN: usize = 120;
-/// Largest: what fits in a UDP datagram over IPv4.
+/// Largest: the size that fits in a UDP datagram over IPv4.
 pub const SIZE_MAX: usize = punctual_machine::socket::DATAGRAM_SIZE_MAX;
 
 const MAGIC: [u8; 4] = *b"PRSP";
@@ -367,7 +367,7 @@ mod tests {
             prop_assert_eq!(read_header(&bytes), Some(header));
         }
 
-        /// Goal: whatever comes from outside is taken apart or refused, without a panic.
+        /// Goal: any bytes that come from outside are taken apart or refused, without a panic.
         #[test]
         fn any_bytes_are_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _refused_or_not = read_header(&bytes);

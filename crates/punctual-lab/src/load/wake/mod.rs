@@ -118,7 +118,7 @@ impl WakeTrial {
     }
 }
 
-/// One message: what both ends noted of it.
+/// One message: the notes of both ends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The writer.
@@ -207,8 +207,7 @@ pub fn run(trial: &WakeTrial, process: &mut Option<ReaderProcess>) -> Result<Rec
     Ok(record)
 }
 
-/// A reader in a thread of its own: what it is pinned to and how it is scheduled end with it, and ways are bound to who opened
-/// them.
+/// A reader in a thread of its own: its pinning and scheduling end with it, and ways are bound to the thread that opened them.
 #[derive(Debug)]
 pub(super) struct ReaderThread(JoinHandle<Result<ReaderNotes, String>>);
 

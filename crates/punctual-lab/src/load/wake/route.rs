@@ -31,7 +31,7 @@ pub enum Route {
     Line,
     /// A mechanism without the doorbell. The floor of a sleeping reader.
     Bare(Floor),
-    /// The doorbell, polled by the library's waiter: what the protocol costs an awake reader.
+    /// The doorbell, polled by the library's waiter: the cost of the protocol for an awake reader.
     Spin,
     /// The doorbell and the library's waiter, which spins as long as the last waits suggest, then sleeps on a futex.
     Adaptive,
@@ -323,7 +323,7 @@ mod tests {
         assert!("smoke".parse::<Route>().unwrap_err().contains("floor-line"));
     }
 
-    /// Goal: the floors call the kernel for each message, whatever the reader does, and wake it by every descriptor.
+    /// Goal: the floors call the kernel for each message, regardless of what the reader does, and wake it by every descriptor.
     #[test]
     fn a_floor_calls_for_every_message() {
         for floor in Floor::ALL {

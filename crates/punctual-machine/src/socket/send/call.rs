@@ -1,4 +1,4 @@
-//! The system calls that take a batch, and who is to blame when they do not.
+//! The system calls that take a batch, and the party to blame when they do not.
 use std::{io, ptr};
 
 use super::SendBatch;

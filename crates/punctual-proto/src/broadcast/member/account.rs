@@ -22,9 +22,9 @@ pub struct Account {
     pub taken: u64,
     /// So much of the order that is known here its user has not taken.
     pub lag: u64,
-    /// The place of who holds the group up. That is the member whose user takes least, if it is half a window behind what a
-    /// majority holds: soon all wait for it, or do. Otherwise, if nothing has moved for a heartbeat and several round trips,
-    /// it is who should have ordered this member's frames, or who holds least of what is ordered.
+    /// The place of the member that holds the group up. That is the member whose user takes least, if it is half a window behind what a
+    /// majority holds: soon all wait for it, or do. Otherwise, if nothing has moved for a heartbeat and several round trips, it is one
+    /// of two: the member that should have ordered this member's frames, or the one that holds least of the order.
     pub slowest: Option<usize>,
 }
 

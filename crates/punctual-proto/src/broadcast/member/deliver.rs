@@ -112,7 +112,8 @@ impl Member {
         whole.unwrap_or(&self.assemblies[stream][origin].bytes)
     }
 
-    /// Puts the bytes of the message that was delivered last into a buffer, once: what was put together of frames is not copied.
+    /// Puts the bytes of the message that was delivered last into a buffer, once: a message that was put together of frames is not
+    /// copied.
     pub fn take_message(&mut self, buffer: &mut Vec<u8>) {
         let (stream, origin) = self.assembled;
         if self.whole.is_none() {

@@ -78,8 +78,8 @@ impl Early {
         self.majority.iter().sum()
     }
 
-    /// Finds out which frames of those that wait for a majority one holds: what the middle one and all above it hold, more than
-    /// half do.
+    /// Finds, of the frames that wait for a majority, those that one holds: frames held by the middle member and all above it are held
+    /// by more than half.
     pub(super) fn update(&mut self, frames: &[Frames], members: Places, own: usize) {
         for (origin, frames) in frames.iter().enumerate() {
             if frames.lane_end(RELIABLE) <= self.majority[origin] {

@@ -14,7 +14,7 @@ const CUT_OFF_TIMES: u64 = 8;
 /// Times at which actions are due for a member that tells the others how its last view ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parting {
-    /// It goes then, whoever has not heard.
+    /// It goes then, even if some have not heard.
     until: Nanos,
     repeat_at: Nanos,
     wait: Nanos,
@@ -56,7 +56,7 @@ impl Member {
         self.timing.join_at = self.now.plus(self.options.heartbeat);
     }
 
-    /// When nobody waits any more for who was heard last at this time.
+    /// Time from which nobody waits any more for a member that was heard last at this time.
     fn forgotten_at(&self, heard_at: Nanos) -> Nanos {
         let GroupOptions { heartbeat, suspect_after, .. } = self.options;
         heard_at.plus(suspect_after).plus(Nanos(heartbeat.0.saturating_mul(2)))

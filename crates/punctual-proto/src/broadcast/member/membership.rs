@@ -358,9 +358,9 @@ impl Member {
         }
     }
 
-    /// The view ends here: what is left of it is delivered, and nothing else. A member that goes on has passed no more of the order
-    /// than is kept, since it promised what it has. A member that is put out may have passed places beyond that, where other frames
-    /// stand now: it tells nothing more.
+    /// The view ends here: the rest of it is delivered, and nothing else. A member that goes on has passed no more of the order than is
+    /// kept, since it promised what it has. A member that is put out may have passed places beyond that, where other frames stand now:
+    /// it tells nothing more.
     fn close_view(&mut self, proposal: Proposal) {
         let begun = u64::from(self.unpacked.messages > 0);
         let is_beyond = self.progress.next + begun > proposal.order_end;
@@ -368,7 +368,8 @@ impl Member {
         self.order.close(proposal.order_end, &proposal.cut);
         self.closing = Some(proposal);
         (self.lead, self.pending) = (None, None);
-        // From here on the order holds what others may never have had there: whoever asked for a part of it is told how the view ended.
+        // From here on the order holds frames that others may never have had there: a member that asked for a part of it is told how
+        // the view ended.
         self.repairs.drop_orders();
         self.say.retain(|say| !matches!(say, Say::Promise(_)));
         (self.timing.change_at, self.timing.turn_due) = (None, true);

@@ -1,4 +1,4 @@
-//! One member: what it is made of, and its doors. Its work with messages, time and its user stands in the files beside.
+//! One member: its parts, and its doors. Its work with messages, time and its user stands in the files beside.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ enum Phase {
     Member,
     /// In no view any more; it tells the others by what its last view ended.
     Parting,
-    /// It has left, and says that only to who asks.
+    /// It has left, and says that only to members that ask.
     Left,
 }
 
@@ -112,7 +112,7 @@ pub struct Member {
     timing: timing::Timing,
     acceptor: Acceptor,
     lead: Option<Lead>,
-    /// A proposal that is accepted as soon as all of it is here: who leads it, and its epoch.
+    /// A proposal that is accepted as soon as all of it is here: its leader, and its epoch.
     pending: Option<(usize, u64, Proposal)>,
     /// The end of this view; after it, the next.
     closing: Option<Proposal>,

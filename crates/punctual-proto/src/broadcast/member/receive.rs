@@ -30,7 +30,7 @@ impl Member {
             if head.view < self.view.number {
                 self.push_say(Say::Install(place));
             } else if self.closing.is_none() {
-                // It has not heard here how this view ended: who hears so tells it.
+                // It has not heard here how this view ended: a member that hears so tells it.
                 self.push_say(Say::Status(place));
             }
             return;
@@ -111,7 +111,7 @@ impl Member {
         self.order.insert(index, Range { origin, first: number, count: 1 }, self.progress.taken);
     }
 
-    /// The sequencer says how much of the order a majority holds. This stays true whatever becomes of the view.
+    /// The sequencer says how much of the order a majority holds. This stays true regardless of the fate of the view.
     fn note_unheld(&mut self, head: &Head, unheld: Option<u32>) {
         if let Some(unheld) = unheld
             && self.view.sequencer() == Some(head.place)

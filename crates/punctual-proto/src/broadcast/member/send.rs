@@ -40,7 +40,7 @@ impl fmt::Display for BroadcastError {
 impl core::error::Error for BroadcastError {}
 
 /// Own frames of which no majority is known to hold them: with so many the next small message waits for company. Before that it goes
-/// alone at once, so who broadcasts now and then waits for nothing.
+/// alone at once, so a member that broadcasts now and then waits for nothing.
 const ALONE_MAX: u64 = 16;
 
 /// Bytes in front of each message of a frame of several: its size.

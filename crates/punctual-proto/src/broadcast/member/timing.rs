@@ -226,7 +226,7 @@ impl Member {
     }
 
     /// Sets the tail probe: two round trips after something moved, if something is still under way. It does not wait for statuses that
-    /// wait for more: what was lost at the end of a run would be missed for as long.
+    /// wait for more: a frame that was lost at the end of a run would be missed for as long.
     pub(super) fn note_settled(&mut self) {
         let Progress { held, uniform, .. } = self.progress;
         let seen = [held, self.order.mark(), uniform, self.early.progress()];

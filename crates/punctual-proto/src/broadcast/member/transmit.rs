@@ -261,7 +261,8 @@ impl Member {
         let order = if wants_order { (self.order.mark(), self.order.end()) } else { (0, 0) };
         let mut draft = Draft::gaps(buffer, &self.head(), self.options.check, order);
         let (mut room, mut asks) = (self.gaps.frames_max(), wants_order);
-        // Another origin is the first in every other question: what nobody has any more must not take the room of what some have.
+        // Another origin is the first in every other question: frames that nobody has any more must not take the room of those that
+        // some have.
         let origins = self.frames.len();
         let first = (self.gaps.attempt() / 2) as usize % origins;
         for origin in (first..origins).chain(0..first) {
@@ -349,7 +350,7 @@ impl Member {
     }
 
     /// Returns true if news waits for more of the same, for as long as [`Self::news_due`] says. While much of a stream is under way
-    /// nobody needs to hear of every part of it, and each status is work for whoever sends it and whoever hears it.
+    /// nobody needs to hear of every part of it. Each status is work for its sender and its receivers.
     fn waits_for_more(&self) -> bool {
         let progress = &self.progress;
         let window = self.options.window as u64;

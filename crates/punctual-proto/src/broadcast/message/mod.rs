@@ -59,8 +59,8 @@ pub const HEADER_SIZE: usize = 64;
 /// Size of the prefix of a frame's payload, bytes.
 pub const DATA_PREFIX_SIZE: usize = HEADER_SIZE + 16;
 
-/// Room that messages which are no data need in a group of so many places and this window, bytes: whatever one origin's frames
-/// lack can be asked for at once. Of several origins, as much as there is room for.
+/// Room that messages which are no data need in a group of so many places and this window, bytes: all missing frames of one origin can
+/// be asked for at once. Of several origins, as much as there is room for.
 pub const fn control_size_max(places: usize, window: usize) -> usize {
     let gaps = 16 + 16 + 8 * window.div_ceil(64);
     let promise = 16 + 8 * places + 24 + 16 * places;

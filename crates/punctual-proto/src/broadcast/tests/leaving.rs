@@ -98,7 +98,7 @@ fn one_leaves_without_a_word() {
     }
 }
 
-/// Goal: who leaves does not wait for a life that was put out with it, once another one speaks at its place.
+/// Goal: a member that leaves does not wait for a life that was put out with it, once another one speaks at its place.
 #[test]
 fn who_leaves_waits_for_no_life_that_is_over() {
     let mut room = Room::new(|options| options);
@@ -127,7 +127,7 @@ fn who_leaves_waits_for_no_user() {
     assert!(has_left && room.members[1].is_finishing_view());
 }
 
-/// Goal: who leaves and hears too few goes in the end.
+/// Goal: a member that leaves and hears too few goes in the end.
 #[test]
 fn who_is_cut_off_leaves() {
     let mut room = Room::new(|options| options);
@@ -139,7 +139,7 @@ fn who_is_cut_off_leaves() {
     assert!(room.gone.contains(1));
 }
 
-/// Goal: what was taken of who leaves is delivered, though there is no credit yet for most of it.
+/// Goal: messages that were taken from a leaving member are delivered, though there is no credit yet for most of them.
 #[test]
 fn who_leaves_says_all_before() {
     let mut room = Room::new(|options| options);

@@ -52,7 +52,7 @@ pub(crate) struct GroupNode {
 #[derive(Debug)]
 pub(crate) enum GroupEvent {
     Leader(LeaderEvent),
-    /// A member was given a key; whether its ring had room.
+    /// A member was given a key; true if its ring had room.
     Given(GroupKey, bool),
 }
 

@@ -126,7 +126,7 @@ enum Node {
 enum Event {
     /// A sender's message has ended.
     Ended(u32, Ending),
-    /// The receiver has one; whether as it was sent.
+    /// The receiver has one; true if it is as it was sent.
     Delivered(u32, bool),
 }
 

@@ -65,7 +65,7 @@ pub trait Model: Sync {
     /// Faults in the run of a seed.
     fn plan(&self, seed: u64) -> Plan;
 
-    /// Runs a plan, whatever is left of it.
+    /// Runs a plan, or the part of it that is left.
     fn run(&self, plan: &Plan, record: Record) -> Report;
 }
 

@@ -21,7 +21,7 @@ const SIZE: usize = 9;
 const SOURCE: u16 = 0;
 const SINK: u16 = 1;
 
-/// No gap on a wire in foul weather is longer: what frames can tell, less what may be lost before and after.
+/// No gap on a wire in foul weather is longer: the largest that frames can tell, less the frames that may be lost before and after.
 const LAP: u64 = (1 << 32) - (1 << 20);
 
 /// No plan skips more at a time.

@@ -173,7 +173,7 @@ impl TimeScene {
         })
     }
 
-    /// A message between two nodes that chance chooses: how long it took by the reference's clock is within the bound.
+    /// A message between two nodes that chance chooses: its duration by the reference's clock is within the bound.
     fn check_one_way(&mut self) -> Result<(), Violation> {
         let size = u64::from(self.world.size());
         let (from, to) = (self.rng.below(size) as u16, self.rng.below(size) as u16);

@@ -1,4 +1,4 @@
-//! A group in a file: who is in it, over which medium, and with which options (`docs/broadcast.md`, *From a file*).
+//! A group in a file: its members, its medium, and its options (`docs/broadcast.md`, *From a file*).
 
 mod table;
 mod value;

@@ -210,8 +210,8 @@ const OFF: &[(usize, &str, &str)] = &[
     (26, "[faults]", "faults stands above already: remove one"),
 ];
 
-/// Goal: what is off is refused with the line that is to be changed, and with what to write.
-/// Method: a line of a file that is read is replaced by another.
+/// Goal: an error is refused with the line that is to be changed, and with the text to write. Method: a line of a file that is read is
+/// replaced by another.
 #[test]
 fn what_is_off_is_named_by_line_with_what_to_do() {
     for &(line, with, expected) in OFF {
@@ -280,7 +280,7 @@ fn all_of_toml_is_legal() {
     }
 }
 
-/// Goal: no file is nested so deeply that whoever reads it runs out of stack.
+/// Goal: no file is nested so deeply that its reader runs out of stack.
 #[test]
 fn the_deepest_file_is_refused() {
     let key = ["a"; 79].join(".");
@@ -298,7 +298,7 @@ fn the_deepest_file_is_refused() {
     assert!(fault(&legal).1.starts_with("a means nothing here"), "{}", fault(&legal).1);
 }
 
-/// Goal: what cannot be read is said with its path, and nothing is read without a limit.
+/// Goal: a file that cannot be read is named with its path, and nothing is read without a limit.
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -336,8 +336,8 @@ fn faults_differ_from_member_to_member() {
 }
 
 proptest! {
-    /// Goal: whatever a file says, it makes a group or an error with one of its lines; every member of a group has a bus.
-    /// Method: any text; a good file with pieces of it, and of others, put anywhere.
+    /// Goal: every file makes a group or an error with one of its lines; every member of a group has a bus. Method: any text; a good
+    /// file with pieces of it, and of others, put anywhere.
     #[test]
     fn any_text_is_refused_or_read(
         text in "\\PC{0,200}",

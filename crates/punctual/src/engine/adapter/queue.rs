@@ -8,7 +8,7 @@ use punctual_machine::counter::Counter;
 use super::{Heard, Presence, Ringer};
 use crate::engine::{Drops, Flow};
 
-/// Both ends of a queue that holds at most so many frames, each in whatever the medium has it in; allocates nothing from here on.
+/// Both ends of a queue that holds at most so many frames, each in the form that the medium has it in. Allocates nothing from here on.
 ///
 /// The receiving end may hold as many again: entries that were taken from the other threads' reach in one go.
 pub fn queue<F: Send>(ringer: &Ringer, count_max: usize) -> (Inlet<F>, Outlet<F>) {
@@ -96,7 +96,7 @@ impl<F> Inlet<F> {
     }
 }
 
-/// Where the node takes out: what [`super::AdapterReceive`] is made of.
+/// The end where the node takes frames out: the basis of [`super::AdapterReceive`].
 #[derive(Debug)]
 pub struct Outlet<F> {
     /// Out of the other threads' reach.

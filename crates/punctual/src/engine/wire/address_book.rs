@@ -39,7 +39,7 @@ struct Entries<A> {
 struct Entry<A> {
     node: NodeId,
     address: A,
-    /// When the last row of its frames ended, at the latest; of who talks, when that began.
+    /// Latest time at which the last row of its frames ended; for the node that talks, the time at which that row began.
     heard: Ticks,
     /// It said goodbye, and nothing since.
     has_left: bool,
@@ -61,7 +61,7 @@ impl<A: Copy + PartialEq> Entries<A> {
         self.list.iter().position(|entry| entry.node == node)
     }
 
-    /// When a node was heard last, at the latest: who talks is heard now.
+    /// Latest time at which a node was heard: a node that talks is heard now.
     fn heard(&self, index: usize, now: Ticks) -> Ticks {
         if self.talking == Some(index) { now } else { self.list[index].heard }
     }
@@ -159,7 +159,8 @@ impl<A: Copy + PartialEq> AddressBook<A> {
 mod tests {
     use super::*;
 
-    /// Goal: in a full book a newcomer has the place of who has left, or was silent for longest, once that was long, and of nobody else.
+    /// Goal: in a full book a newcomer takes the place of a node that has left, or that was silent for longest, once that was long. It
+    /// takes no other place.
     #[test]
     fn a_newcomer_has_the_place_of_who_is_long_silent() {
         let book = AddressBook::new();

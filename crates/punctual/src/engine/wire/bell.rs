@@ -12,7 +12,7 @@ pub(crate) trait Nudge: Send + Sync + std::fmt::Debug {
     fn nudge(&self);
 }
 
-/// A bell of this process for who sleeps on descriptors or in the call that receives.
+/// A bell of this process for a thread that sleeps on descriptors or in the call that receives.
 #[derive(Debug)]
 pub(crate) struct WireBell {
     private: PrivateBell,
@@ -31,7 +31,7 @@ impl WireBell {
         let in_receive = alone && self.nudge.is_some();
         if in_receive != (self.in_receive.get() == 1) {
             self.in_receive.set(in_receive.into());
-            sender_fence(); // (C) pairs with (D) in `wake`: who has seen the bell armed sees how.
+            sender_fence(); // (C) pairs with (D) in `wake`: a thread that has seen the bell armed sees the kind of sleep.
         }
         in_receive
     }

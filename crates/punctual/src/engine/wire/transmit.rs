@@ -387,7 +387,8 @@ mod tests {
         assert_eq!(transmit.open(three, at(11)), Err(SendError::TooManyNodes));
     }
 
-    /// Goal: who lost its place in the book, because it was silent, is told of its stream all the same; who said goodbye is not.
+    /// Goal: a node that lost its place in the book, because it was silent, is told of its stream all the same. A node that said
+    /// goodbye is not.
     #[test]
     fn a_place_in_the_book_that_is_lost_is_no_goodbye() {
         let mut transmit = full();

@@ -8,7 +8,7 @@ use punctual_proto::NodeId;
 use super::super::rows::{Row, row};
 use crate::node::PeerAccount;
 
-/// Lives of peers whose sums are kept. Those that are there, or whose rings are still read, are kept whatever their number: a bus
+/// Lives of peers whose sums are kept. Those that are there, or whose rings are still read, are kept regardless of their number: a bus
 /// and a table of rows have room for so many.
 const LIVES_MAX: usize = 1024;
 
@@ -33,7 +33,7 @@ struct Had {
 #[derive(Debug, Default)]
 pub(super) struct Books {
     open: Vec<Open>,
-    /// By rings that have closed: to whom how much was sent.
+    /// By rings that have closed: the targets, and the number of messages sent to each.
     sent: Vec<(Option<NodeId>, u64)>,
     /// The rings that our subscriptions read.
     read: HashMap<About, Readers>,
@@ -44,7 +44,7 @@ pub(super) struct Books {
 #[derive(Debug, Default)]
 struct Readers {
     rows: Vec<Row>,
-    /// Of those who read it no more: what that one had that had most.
+    /// Of the readers that read it no more: the sum of the one that had most.
     ended: Option<Sum>,
 }
 

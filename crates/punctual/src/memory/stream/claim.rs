@@ -17,7 +17,7 @@ impl<'a> PublicationClaim<'a> {
         Self { publication, prefix }
     }
 
-    /// The payload to be written. Its bytes are whatever was there before.
+    /// The payload to be written. Its bytes are those that were there before.
     pub fn payload(&mut self) -> &mut [u8] {
         &mut self.publication.claimed_frame()[self.prefix.size()..]
     }

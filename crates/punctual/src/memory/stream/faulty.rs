@@ -52,7 +52,7 @@ impl Faulty {
         self.held.len() as u64
     }
 
-    /// Shows what is to be let go, at most `limit` messages: what is due, and the oldest if there is room for no more.
+    /// Shows messages that are to be let go, at most `limit`: those that are due, and the oldest if there is room for no more.
     pub(super) fn release(
         &mut self,
         now: Ticks,
@@ -85,7 +85,7 @@ impl Faulty {
         self.held.len() >= HELD_MAX
     }
 
-    /// Applies faults to one message; returns true if it was taken, by whomever.
+    /// Applies faults to one message; returns true if it was taken, by `take` or by a fault.
     pub(super) fn suffer(
         &mut self,
         message: &StreamMessage<'_>,
@@ -98,7 +98,7 @@ impl Faulty {
         let lost = rng.happens(faults.loss_permille);
         let corrupt = !lost && rng.happens(faults.corruption_permille);
         if lost || corrupt {
-            // Memory has no check value: what is altered is said to have been found out, and nobody sees it.
+            // Memory has no check value: an altered message is said to have been found out, and nobody sees it.
             message.fate.set(Fate::Lost);
             page.count(if corrupt { Count::LostBadFrame } else { Count::LostMedium }).add(1);
             page.count(Count::BadFrames).add(u64::from(corrupt));

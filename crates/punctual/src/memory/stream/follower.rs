@@ -55,7 +55,7 @@ pub(super) fn find_followers(streams: &Streams, about: &RingIdentity, followers:
 }
 
 /// True if a subscription began before a ring could be found, or is about to begin. Each of the two is listed, passes a fence and then
-/// takes the time: who came later was shown the other.
+/// takes the time: the later one was shown the other.
 pub(super) fn began_before(entry: &[Counter], about: &RingIdentity) -> bool {
     let began = entry[1].get_published();
     began < about.entered || began == BEGINS

@@ -94,8 +94,8 @@ impl Gathering {
         self.gatherer.give_back(about, bytes);
     }
 
-    /// Takes a fragment in, if it is as it was sent. Of one that was copied that is asked just then: whatever its writer does since, it
-    /// is here.
+    /// Takes a fragment in, if it is as it was sent. For one that was copied this is asked right after the copy: later writes do not
+    /// matter, because the copy is here.
     fn take_in(
         &mut self,
         about: &About,

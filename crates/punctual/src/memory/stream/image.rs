@@ -56,7 +56,7 @@ pub(super) struct Image {
     /// Of what was overwritten, how much the node's counters say.
     overwritten_counted: u64,
     corrupt: bool,
-    /// Of the message that is looked at: what does not change from one to the next is written once.
+    /// Head of the message that is looked at: fields that do not change from one to the next are written once.
     head: StreamHead,
 }
 
@@ -184,7 +184,7 @@ impl Image {
         self.tell();
     }
 
-    /// As [`Self::poll_frames`], whatever the frames are.
+    /// As [`Self::poll_frames`], for frames of any kind.
     #[inline(never)]
     fn poll_any_frames(
         &mut self,
@@ -324,7 +324,7 @@ impl Image {
     /// True if nothing more will come, everything that came was read, and nobody finds the ring any more. So it is never followed
     /// twice, and until then its writer sees by our row that we have found it.
     pub(super) fn is_done(&mut self) -> bool {
-        // In this order: what was written before the end is seen after it.
+        // In this order: messages that were written before the end are seen after it.
         if !self.has_ended() || self.is_listed() {
             return false;
         }
@@ -351,7 +351,7 @@ impl Image {
         }
     }
 
-    /// Tells how far we are: whoever writes, if it waits for that, and whoever looks on.
+    /// Tells how far we are: to the writer, if it waits for that, and to observers.
     #[inline]
     fn tell(&mut self) {
         if self.reader.lost() != self.overwritten_counted {

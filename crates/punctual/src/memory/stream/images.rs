@@ -38,7 +38,7 @@ pub(super) enum Reads {
     Port(Port),
     /// All.
     Everything,
-    /// None: whoever it is watches for nodes.
+    /// None: the owner watches for nodes.
     Nothing,
 }
 
@@ -214,7 +214,7 @@ impl Images {
         self.faulty.as_ref().and_then(|faulty| faulty.next_due())
     }
 
-    /// Wakes whoever waits at this bell of our own node.
+    /// Wakes the thread that waits at this bell of our own node.
     pub(crate) fn ring(streams: &Streams, bell: usize) {
         streams.roster.ring(&streams.own.segment, bell);
     }
@@ -373,7 +373,7 @@ impl Images {
         if streams.roster.is_visited(self.visits_seen) {
             self.visits_seen = streams.roster.handle_visits();
         }
-        // Before the tables: what comes while they are read is seen at the next look.
+        // Before the tables: a change that comes while they are read is seen at the next look.
         let version = streams.roster.version();
         if std::mem::replace(&mut self.version_seen, version) != version {
             self.members = streams.members();

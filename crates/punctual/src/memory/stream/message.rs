@@ -102,8 +102,8 @@ impl<'a> StreamMessage<'a> {
         self.is_claimed.inspect(|is_claimed| is_claimed.set(true)).is_some()
     }
 
-    /// Where its time went until now, if its publication stamps all stages. Not divided is the time for which it lay in the ring:
-    /// whether its reader was elsewhere or slept is known to [`crate::Subscription::stages`].
+    /// Where its time went until now, if its publication stamps all stages. The time for which it lay in the ring is not divided.
+    /// [`crate::Subscription::stages`] tells whether its reader was elsewhere or slept.
     pub fn stages(&self) -> Option<Stages> {
         self.stages_of(Ticks::default(), Ticks::default())
     }
@@ -136,7 +136,7 @@ impl<'a> StreamMessage<'a> {
     /// Copies the message, or as much of it as fits; returns how many bytes.
     ///
     /// # Errors
-    /// [`Overrun`]: what stands in `buffer` is void.
+    /// [`Overrun`]: the content of `buffer` is void.
     #[inline]
     pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, Overrun> {
         let size = self.payload.copy_to(buffer);

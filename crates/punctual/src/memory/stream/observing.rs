@@ -19,7 +19,7 @@ fn observer_word(opens: bool) -> u64 {
 }
 
 impl Streams {
-    /// A reader of every ring on the bus. It holds nobody back and is rung for new rings only, so whoever sends spends nothing on it.
+    /// A reader of every ring on the bus. It holds nobody back and is rung for new rings only, so senders spend nothing on it.
     pub(crate) fn observe(self: &Arc<Self>, event: &Arc<EventFd>) -> Result<Images, StreamError> {
         let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(observer_word(opening.is_some()))?;

@@ -29,12 +29,12 @@ mod readers;
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
 const LIVENESS_MESSAGES: u64 = 1 << 16;
 
-/// The sending end of a stream: its ring, and who reads it. One thread at a time holds it.
+/// The sending end of a stream: its ring, and its readers. One thread at a time holds it.
 ///
 /// Messages of one publication arrive in order, each once, or are counted as lost. Between publications there is no order.
 ///
 /// Dropped, it closes: subscriptions that have not found it yet still do, and read it to its end, for as long as its node is on the
-/// bus. A node that leaves waits for them for 200 ms at most; what one that looks later was to have is in no account.
+/// bus. A node that leaves waits for them for 200 ms at most. Messages for a subscription that looks later are in no account.
 #[derive(Debug)]
 pub struct Publication {
     streams: Arc<Streams>,
@@ -122,7 +122,7 @@ impl Publication {
         self.followers.len()
     }
 
-    /// Waits until so many subscriptions read it; whether they do.
+    /// Waits until so many subscriptions read it; returns true if they do.
     pub fn wait_for_readers(&mut self, count: usize, timeout: Duration) -> bool {
         let begin = Instant::now();
         let mut pause = Duration::from_micros(10);
@@ -407,7 +407,7 @@ impl Publication {
     pub(super) fn hand_over(&mut self) {
         self.writer.publish_tail();
         punctual_machine::label!("stream.ring");
-        // For all bells and for those who join: whoever does not see the message is seen here.
+        // For all bells and for those who join: a reader that does not see the message is seen here.
         sender_fence();
         self.ring_followers();
         if self.has_visitors() {
@@ -470,8 +470,8 @@ mod tests {
     use super::*;
     use crate::{Bus, Node, SubscriptionOptions};
 
-    /// Goal: whether there are gaps is looked at once in so many messages, of each way to send one; where there are, and nowhere else,
-    /// the next message's lines are taken ahead.
+    /// Goal: gaps are looked for once in so many messages, with each way to send one. Where there are gaps, and nowhere else, the next
+    /// message's lines are taken ahead.
     #[test]
     fn gaps_are_looked_at() {
         type Send = fn(&mut Publication);

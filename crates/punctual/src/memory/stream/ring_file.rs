@@ -65,8 +65,8 @@ impl RingIdentity {
         (self.node, self.life, self.id)
     }
 
-    /// True if messages are for this port of this node. Everybody is everybody but the sender itself; what it sends to its own port is
-    /// sent on purpose.
+    /// True if messages are for this port of this node. Everybody is everybody but the sender itself; a message to its own port is sent
+    /// on purpose.
     pub(in crate::memory) fn is_for(&self, node: NodeId, port: Port) -> bool {
         let itself = (self.node, self.source) == (node, port) && self.target.port.is_none();
         self.target.includes_node(node) && self.target.includes_port(port) && !itself

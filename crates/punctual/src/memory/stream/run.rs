@@ -7,7 +7,7 @@ use punctual_machine::ring::Spacing;
 use super::options::OfferError;
 use super::publication::Publication;
 
-/// A run of messages. Readers see some kilobytes of it at a time, and the rest when it is dropped; who sleeps is woken then.
+/// A run of messages. Readers see some kilobytes of it at a time, and the rest when it is dropped; sleeping readers are woken then.
 #[derive(Debug)]
 pub struct Run<'a> {
     publication: &'a mut Publication,

@@ -1,4 +1,4 @@
-//! Seals of a publication's messages: what they cover, and how they are made and looked behind in memory of our own.
+//! Seals of a publication's messages: the data that they cover, and their making and opening in memory of our own.
 
 use punctual_machine::ring::{RingReader, SharedBytes};
 use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName};
@@ -39,7 +39,7 @@ fn write_head(record: &mut [u8], about: &RingIdentity, number: u64, flags: u8) {
     }
 }
 
-/// A frame that is made in memory of our own: what others can reach is sealed already.
+/// A frame that is made in memory of our own: within reach of others it is sealed already.
 #[derive(Debug)]
 pub(super) struct Sealing {
     pub(super) sealer: NodeSealer,
@@ -53,7 +53,7 @@ impl Sealing {
         Self { sealer, record: vec![0; HEAD_SIZE + frame_size_max], frame_size: 0 }
     }
 
-    /// Room for a frame of this size, its seal included; what stands before the seal is to be written.
+    /// Room for a frame of this size, its seal included; the part before the seal is to be written.
     #[inline]
     pub(super) fn begin(&mut self, size: usize) -> &mut [u8] {
         self.frame_size = size;
@@ -86,7 +86,7 @@ pub(crate) struct Opening {
     flips: Option<Box<Flips>>,
 }
 
-/// Bits that are turned over on purpose, below the seal: what its reader knows of a message is what its memory says.
+/// Bits that are turned over on purpose, below the seal: a reader knows of a message only what its memory says.
 #[derive(Debug)]
 struct Flips {
     permille: u32,

@@ -114,8 +114,8 @@ impl Streamable for Group {
 }
 
 impl Awaited<Group> {
-    /// The next delivery in the order of the group; waits for it. In memory whoever looks for it drives the group, and no other thread
-    /// lies between, while a worker of the runtime is awake. Otherwise the member's caretaker drives while its task waits.
+    /// The next delivery in the order of the group; waits for it. In memory the task that looks for it drives the group, and no other
+    /// thread lies between, while a worker of the runtime is awake. Otherwise the member's caretaker drives while its task waits.
     ///
     /// # Errors
     /// [`DeliverError::Left`], if the member has left, as it asked for.

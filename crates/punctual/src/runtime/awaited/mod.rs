@@ -81,7 +81,7 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Awaiting can be cancelled at any point: what was not returned is still there. A task that waits for minutes calls
+/// Awaiting can be cancelled at any point: anything not returned is still there. A task that waits for minutes calls
 /// [`crate::Node::housekeep`] now and then, as an event loop does: while all of a node's tasks wait, nobody tells peers how far its
 /// messages are, or notices that a peer has died.
 #[derive(Debug)]

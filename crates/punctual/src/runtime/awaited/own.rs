@@ -1,5 +1,5 @@
-//! On threads of the runtime's own nobody is woken by a descriptor while a worker is awake: what waits lies where every look of a
-//! worker sees it. Before the one that leads sleeps, it arms all of it, and what comes then ends its sleep.
+//! On threads of the runtime's own nobody is woken by a descriptor while a worker is awake. Everything that waits lies where every look
+//! of a worker sees it. Before the one that leads sleeps, it arms all of it, and what comes then ends its sleep.
 
 use std::future::Future as _;
 use std::io;
@@ -67,7 +67,7 @@ impl<T: Awaitable> Watched for Rest<T> {
 }
 
 impl<T: Awaitable> Resting<T> {
-    /// Arms it if it waits; whom to wake because something is there already.
+    /// Arms it if it waits. Returns the waker to be called because something is there already.
     fn arm(&mut self) -> Option<Waker> {
         let it = self.it.as_mut().filter(|_| !self.is_armed)?;
         self.is_armed = it.arm() && !std::mem::take(&mut self.is_reported);

@@ -48,7 +48,7 @@ fn history(rng: &mut Rng, clients: usize, each: u64) -> Vec<Operation> {
     operations
 }
 
-/// Goal: what a register answered is never called broken, whoever was concurrent, and whatever was never answered.
+/// Goal: the answers of a register are never called broken, regardless of concurrent clients and unanswered operations.
 #[test]
 fn histories_of_a_register_are_linearizable() {
     for seed in 0..1_000 {
@@ -141,7 +141,7 @@ fn stale_value(operations: &[Operation]) -> Option<(usize, u64)> {
     })
 }
 
-/// Goal: a put that was answered and never happened is found: who reads the key later, alone, does not see it.
+/// Goal: a put that was answered and never happened is found: a client that reads the key later, alone, does not see it.
 #[test]
 fn a_lost_put_is_found() {
     let mut operations = vec![put(1, 0, 10), put(2, 20, 30), get(2, 40, 50)];

@@ -160,7 +160,7 @@ impl Logs {
     }
 }
 
-/// Goal: what may happen is no violation: lives that end in the midst of a view, messages that are lost with their senders.
+/// Goal: permitted events are no violation: lives that end in the midst of a view, messages that are lost with their senders.
 #[test]
 fn what_is_promised_holds() {
     let history = logs().check();
@@ -183,7 +183,7 @@ fn the_last_life_that_went_on_counts() {
     assert_eq!(last.map(|(_, last_ns)| *last_ns), Some(5_000));
 }
 
-/// Goal: what survivors were told differs by a message, an order, a content, or an end.
+/// Goal: deliveries to survivors that differ by a message, an order, a content, or an end are found.
 #[test]
 fn survivors_that_differ_are_found() {
     // It is another question which of two that differ has it as it was broadcast.
@@ -267,7 +267,7 @@ fn lives_begin_with_a_view() {
     assert_eq!(Logs::broken(not_its), [Broken::Order], "a view without its own life");
 }
 
-/// Goal: what survivors broadcast is in the sequence, once, as it was; what nobody broadcast is not.
+/// Goal: a message that a survivor broadcast is in the sequence, once, as it was; a message that nobody broadcast is not.
 #[test]
 fn messages_are_neither_lost_nor_doubled_nor_made_up() {
     assert_eq!(Logs::broken(|logs| logs.forget(0, 1)), [Broken::Lost], "a survivor's, in the midst");
@@ -327,7 +327,7 @@ fn a_story_holds_together() {
     assert_eq!(with(&[told(0, 99, 0, (1, 0))]), order, "of a life that is no member");
 }
 
-/// Goal: what a member delivered as uniform before it was killed, the survivors deliver.
+/// Goal: the survivors deliver every message that a member delivered as uniform before it was killed.
 #[test]
 fn nobody_alone_has_a_uniform_message() {
     let [a, b, _] = LIVES;

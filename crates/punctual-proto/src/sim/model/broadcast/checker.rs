@@ -219,7 +219,7 @@ impl Checker {
         })
     }
 
-    /// Those who are in the last view in the end have delivered the same there, and whatever was uniform.
+    /// Those who are in the last view in the end have delivered the same there, and everything that was uniform.
     pub(super) fn end(&self, record: &mut Record, lives: &[u64]) -> Result<(), Violation> {
         let members: Vec<(&u64, &Life)> =
             lives.iter().filter_map(|life| self.lives.get_key_value(life)).collect();

@@ -7,7 +7,7 @@ use crate::broadcast::{Command, Event, Guarantee, Mutants, Replication, State};
 use crate::sim::Record;
 use crate::sim::model::{Violation, ensure};
 
-/// A state that knows all commands, and their order: how many there were, and a hash of them.
+/// A state that knows all commands, and their order: their number, and a hash of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     count: u64,
@@ -95,7 +95,7 @@ pub(super) struct Copies(BTreeMap<(u64, u64, u32), Log>);
 
 impl Copies {
     /// A copy that has the state is what all others are at this place of the order. Behind a message that is not uniform it need not
-    /// be: who delivers that may be expelled, and lose the state.
+    /// be: a member that delivers that may be expelled, and lose the state.
     pub(super) fn compare(
         &mut self,
         record: &mut Record,

@@ -49,8 +49,8 @@ impl Broadcast {
 }
 
 impl Broadcast {
-    /// Of the run of a seed: whether the group could go on in the end, the number of its last view, the deliveries, and those
-    /// without order.
+    /// Of the run of a seed: true if the group could go on in the end, the number of its last view, the deliveries, and those without
+    /// order.
     #[cfg(test)]
     pub(crate) fn census(&self, seed: u64) -> (bool, u64, u64, u64) {
         let plan = self.plan(seed);
@@ -374,7 +374,7 @@ impl Scene {
         self.check_progress()
     }
 
-    /// When nothing goes wrong any more, whoever wants to leave can.
+    /// When nothing goes wrong any more, every member that wants to leave can.
     fn check_leavers(&mut self) -> Result<(), Violation> {
         let waiting = |scene: &Self| {
             let living = scene.living().into_iter();

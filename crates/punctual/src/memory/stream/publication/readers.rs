@@ -68,7 +68,7 @@ impl Publication {
         }
     }
 
-    /// `visits` were counted before: who comes while rows are read is seen at the next look.
+    /// `visits` were counted before: a reader that comes while rows are read is seen at the next look.
     pub(super) fn find_followers(&mut self, visits: u32) {
         self.version_seen = self.streams.roster.version();
         self.readers_seen = visits;
