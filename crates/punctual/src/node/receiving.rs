@@ -477,3 +477,54 @@ impl Desk<'_, '_> {
         if own_served { Flow::Stop } else { Flow::Continue }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::super::accounts::Accounts;
+    use super::super::{Bus, CommunicatorOptions, Node, Presence};
+    use crate::engine::Drops;
+    use punctual_proto::Port;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Says that it was asked, and answers when it may.
+    #[derive(Debug)]
+    struct Held {
+        asked: mpsc::Sender<()>,
+        may: mpsc::Receiver<()>,
+    }
+
+    impl Drops for Held {
+        fn take(&mut self) -> u64 {
+            let _nobody_asks_any_more = self.asked.send(());
+            let _nobody_holds_any_more = self.may.recv_timeout(MINUTE);
+            0
+        }
+    }
+
+    /// Goal: a component that found the engine taken by housekeeping is woken when that ends, also where it is the node's only one.
+    /// Method: housekeeping asks the kernel what it dropped, and is held there until the component stands in the list.
+    #[test]
+    fn whoever_keeps_house_wakes_a_follower() {
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
+        let Presence::Wire(core) = &node.0 else { panic!("a medium of the kernel's") };
+        let inbox = core.new_inbox(Port::from(1), &CommunicatorOptions::default()).expect("a port");
+        assert!(!core.registry.is_shared());
+        let ((asked, was_asked), (lets, may)) = (mpsc::channel(), mpsc::channel());
+        core.visit(|receiving| receiving.accounts = Accounts::new(Some(Box::new(Held { asked, may }))));
+        std::thread::scope(|scope| {
+            let keeper = scope.spawn(|| node.housekeep());
+            was_asked.recv_timeout(MINUTE).expect("it keeps house");
+            assert!(core.try_receiving().is_none(), "the engine is taken");
+            core.registry.enlist(&inbox);
+            drop(lets);
+            keeper.join().expect("it ends");
+        });
+        assert!(core.registry.waiting().followers.is_empty() && !inbox.is_listed(), "it sleeps on");
+        core.close(&inbox);
+    }
+}
