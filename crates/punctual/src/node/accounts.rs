@@ -3,8 +3,9 @@
 use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Header, Moment, NodeId, Recency, Stream};
+use punctual_proto::{Header, Kind, Moment, NodeId, Recency, Stream};
 
+use super::credit::Credit;
 use super::events::NodeChange;
 use super::opening::count_of;
 use crate::engine::{Drops, Progress, Trouble};
@@ -62,26 +63,6 @@ enum Blame {
     Unknown,
 }
 
-/// Drops of the kernel: of a frame each, or of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct OpenDrops {
-    drops: u64,
-    /// Frames that the last drop that was charged may have had besides.
-    frames: u64,
-}
-
-impl OpenDrops {
-    /// Charges as many of these frames as can be: a drop stands for `frames_max` at the most.
-    fn charge(&mut self, frames: u64, frames_max: u64) -> u64 {
-        let begun = frames.min(self.frames);
-        let drops = (frames - begun).div_ceil(frames_max).min(self.drops);
-        let charged = (frames - begun).min(drops * frames_max);
-        self.drops -= drops;
-        self.frames = self.frames - begun + drops * frames_max - charged;
-        begun + charged
-    }
-}
-
 /// While frames are lost all the time the kernel is asked so often what it dropped: it takes a system call for each socket.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
@@ -100,12 +81,8 @@ pub(crate) struct Accounts {
     moment: Option<Moment>,
     /// Who knows what the kernel had no room for.
     drops: Option<Box<dyn Drops>>,
-    /// What the kernel dropped and no gap has been charged with yet.
-    buffer_drops_open: OpenDrops,
-    /// The same for damaged frames.
-    bad_frames_open: u64,
-    /// The same for frames that were not believed.
-    refused_open: u64,
+    /// What explains gaps, and no gap has been charged with yet.
+    credit: Credit,
     /// Losses that are under no cause yet: the kernel is asked once for all of them what it dropped.
     uncharged: u64,
     /// When it was.
@@ -138,9 +115,7 @@ impl Accounts {
             recency: Recency::new(now_ns()),
             moment: None,
             drops,
-            buffer_drops_open: OpenDrops::default(),
-            bad_frames_open: 0,
-            refused_open: 0,
+            credit: Credit::default(),
             uncharged: 0,
             asked_ns: 0,
             changes: None,
@@ -422,17 +397,19 @@ impl Accounts {
         match trouble {
             Trouble::BadFrame(_) | Trouble::BadCheck => {
                 page.count(Count::BadFrames).add_alone(1);
-                self.bad_frames_open += 1;
+                self.credit.note_bad(now_ns());
             }
-            Trouble::Refused { refusal, .. } => self.handle_refused(refusal, page),
+            Trouble::Refused { refusal, kind } => self.handle_refused(refusal, kind, page),
         }
     }
 
     #[cold]
-    fn handle_refused(&mut self, refusal: Refusal, page: &Page) {
+    fn handle_refused(&mut self, refusal: Refusal, kind: Kind, page: &Page) {
         page.count(count_of(refusal)).add(1);
-        // What was taken before leaves no gap.
-        self.refused_open += u64::from(refusal != Refusal::Replayed);
+        // A frame that was taken before leaves no gap, nor does an announcement.
+        if refusal != Refusal::Replayed && kind.is_numbered() {
+            self.credit.note_refused(now_ns());
+        }
     }
 
     /// Puts all losses under their causes, for who reads the account now or says it at times.
@@ -444,8 +421,8 @@ impl Accounts {
     fn count_drops(&mut self, page: &Page) {
         let drops = self.drops.as_mut().map_or(0, |drops| drops.take());
         page.count(Count::BufferDrops).add_alone(drops);
-        self.buffer_drops_open.drops += drops;
         self.asked_ns = now_ns();
+        self.credit.note_drops(drops, self.asked_ns);
     }
 
     /// Puts losses under their causes: each under exactly one, and under `rest` what nothing else explains.
@@ -453,16 +430,12 @@ impl Accounts {
     fn charge(&mut self, rest: Count, page: &Page) {
         let lost = std::mem::take(&mut self.uncharged);
         self.count_drops(page);
-        let bad = lost.min(self.bad_frames_open);
-        self.bad_frames_open -= bad;
-        let refused = (lost - bad).min(self.refused_open);
-        self.refused_open -= refused;
         let frames_max = self.drops.as_ref().map_or(1, |drops| drops.frames_max());
-        let full = self.buffer_drops_open.charge(lost - bad - refused, frames_max);
-        page.count(Count::LostBadFrame).add_alone(bad);
-        page.count(Count::LostRefused).add_alone(refused);
-        page.count(Count::LostBufferFull).add_alone(full);
-        page.count(rest).add_alone(lost - bad - refused - full);
+        let explained = self.credit.charge(lost, frames_max, self.asked_ns);
+        page.count(Count::LostBadFrame).add_alone(explained.bad);
+        page.count(Count::LostRefused).add_alone(explained.refused);
+        page.count(Count::LostBufferFull).add_alone(explained.full);
+        page.count(rest).add_alone(lost - explained.sum());
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PeerAccount> {
@@ -491,7 +464,7 @@ mod tests {
     use punctual_machine::counter::Counter;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::limits::REORDER_WINDOW;
-    use punctual_proto::{Address, Kind, Port, Target};
+    use punctual_proto::{Address, FrameError, Port, Target};
 
     fn page() -> Page {
         let owner = crate::ledger::PageOwner {
@@ -520,17 +493,6 @@ mod tests {
     /// So many frames were sent to everybody, and none to us alone.
     fn told(broadcast: u64) -> Progress {
         Progress { unicast: Some(0), broadcast, in_order: true }
-    }
-
-    /// Goal: a drop is charged once; one of a run with as many frames as a run has.
-    #[test]
-    fn drops_are_charged_once() {
-        let mut open = OpenDrops { drops: 10, frames: 0 };
-        assert_eq!([open.charge(4, 1), open.charge(7, 1), open.charge(1, 1)], [4, 6, 0]);
-        open.drops = 3;
-        assert_eq!([open.charge(17, 16), open.charge(14, 16), open.charge(1, 16)], [17, 14, 1]);
-        assert_eq!(open, OpenDrops { drops: 1, frames: 0 });
-        assert_eq!(open.charge(100, 16), 16);
     }
 
     /// How often the kernel is asked, and what it says that it dropped.
@@ -582,6 +544,38 @@ mod tests {
         assert_eq!((ledger.lost_medium, ledger.lost_peer_died, ledger.lost()), (3, 4, 9), "{ledger}");
         accounts.handle_turn(0, &page);
         assert_eq!(page.ledger().lost(), 9);
+    }
+
+    /// Goal: what arrived and was no good explains a gap of that time, once; not one that shows long after, and none if it had no number.
+    #[test]
+    fn trouble_explains_losses_of_its_time() {
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let (node, mut before) = (NodeId::named("peer"), [0; 3]);
+        let bad = Trouble::BadFrame(FrameError::Short { present: 1, needed: 2 });
+        let refused = |kind| Trouble::Refused { refusal: Refusal::BadTag, kind };
+        for (trouble, is_old, expected) in [
+            (bad, false, [1, 0, 1]),
+            (refused(Kind::Data), false, [0, 1, 1]),
+            (refused(Kind::Fragment), false, [0, 1, 1]),
+            (refused(Kind::Hello), false, [0, 0, 2]),
+            (bad, true, [0, 0, 2]),
+            (refused(Kind::Data), true, [0, 0, 2]),
+        ] {
+            accounts.credit.pretend_begun(u64::MAX);
+            accounts.handle_trouble(trouble, &page);
+            if is_old {
+                accounts.credit.pretend_begun(0);
+            }
+            accounts.handle_joined(node, 7, told(0), true, &page);
+            accounts.handle_left(node, 7, Some(told(2)), false, &page);
+            accounts.charge_all(&page);
+            let ledger = page.ledger();
+            let now = [ledger.lost_bad_frame, ledger.lost_refused, ledger.lost_medium];
+            let new: [u64; 3] = std::array::from_fn(|cause| now[cause] - before[cause]);
+            assert_eq!(new, expected, "{trouble:?}, old: {is_old}");
+            before = now;
+        }
     }
 
     /// Goal: who is there is who joined and has not left, also where nobody said that a life is over, and where somebody says it twice.

@@ -29,6 +29,7 @@ pub use options::{Bus, CommunicatorOptions, NodeOptions, OpenError};
 mod about;
 mod accounts;
 mod core;
+mod credit;
 mod events;
 pub(crate) mod inbox;
 mod opening;
