@@ -19,13 +19,10 @@ use punctual_proto::Nanos;
 use super::driver::Driver;
 use super::options::nanos;
 use crate::communicator::Sender;
+use crate::wake::make_way;
 
 /// How long the caretaker waits without looking at the clock of the node's housekeeping.
 const WAIT_MAX: Nanos = Nanos::from_millis(100);
-
-/// How often a driver looks whether its visitor has come, and how long it sleeps then: that one has to be woken.
-const YIELDS_MAX: u32 = 100;
-const VISITOR_WAKE: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -120,13 +117,7 @@ impl Shared {
 
     /// Lets visitors drive first, for whoever wants to drive on: the lock alone would go to who is awake.
     pub(super) fn let_visitors_in(&self) {
-        for _ in 0..YIELDS_MAX {
-            if !self.has_visitors() {
-                return;
-            }
-            std::thread::yield_now();
-        }
-        std::thread::sleep(VISITOR_WAKE);
+        make_way(|| self.has_visitors());
     }
 
     /// Wakes the caretaker.

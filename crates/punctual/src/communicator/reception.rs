@@ -20,7 +20,7 @@ use crate::node::reader::Reader;
 use crate::node::receiving::{Found, Landing, Receiving};
 use crate::node::waiting::Limit;
 use crate::seal::NodeOpener;
-use crate::wake::{Bed, Condition, Waiter, epoll_set};
+use crate::wake::{Bed, Condition, Waiter, epoll_set, make_way};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -217,7 +217,7 @@ impl Reception {
                 Step::Late => return false,
             }
             if core.has_visitors() {
-                std::thread::yield_now();
+                make_way(|| core.has_visitors());
             }
         }
     }
@@ -441,14 +441,14 @@ pub(super) fn housekeep_if_due(core: &Core, receiving: &mut Receiving) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use punctual_machine::clock::{Clock, Ticks};
 
     use super::super::End;
     use crate::late::LateLog;
-    use crate::{Bus, CommunicatorOptions, Node, ReceiveError};
+    use crate::{Bus, CommunicatorOptions, Node, ReceiveError, Wake};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -485,5 +485,40 @@ mod tests {
             assert_eq!(outcome, Err(ReceiveError::Empty));
             assert!(deadline == former || now >= deadline, "{port}: it had begun after the sleep");
         }
+    }
+
+    /// Times that a thread of this process has slept.
+    fn sleeps_of(thread: u32) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).expect("a thread");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok()).expect("a number")
+    }
+
+    /// Goal: a thread that spins for messages sleeps while a visitor cannot come by itself, as one that is less urgent on the same
+    /// processor; then it goes on. Method: the visitor is pretended, and whoever only yields never sleeps.
+    #[test]
+    fn a_driver_sleeps_until_its_visitor_has_come() {
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
+        let mut communicator = node.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin)).expect("a port");
+        let mut sender = communicator.sender();
+        let End::Wire(end) = &communicator.end else { panic!("a medium of the kernel's") };
+        let core = Arc::clone(&end.core);
+        core.pretend_visitor(true);
+        let (told, tells) = mpsc::channel();
+        let receiver = std::thread::spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+                .expect("somebody listens");
+            communicator.receive_timeout(Duration::from_secs(60)).map(|message| message.payload.len())
+        });
+        let thread = tells.recv_timeout(Duration::from_secs(60)).expect("it runs");
+        let (began, before) = (std::time::Instant::now(), sleeps_of(thread));
+        while sleeps_of(thread) < before + 10 {
+            assert!(began.elapsed() < Duration::from_secs(20), "it never sleeps");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        core.pretend_visitor(false);
+        sender.nudge();
+        assert_eq!(receiver.join().expect("it ends"), Ok(0));
     }
 }

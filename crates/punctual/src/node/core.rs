@@ -95,6 +95,12 @@ impl Core {
         self.visitors.get() != 0
     }
 
+    /// It is as if somebody came to visit, or went without having had the half.
+    #[cfg(test)]
+    pub(crate) fn pretend_visitor(&self, comes: bool) {
+        self.visitors.add(if comes { 1 } else { 1_u64.wrapping_neg() });
+    }
+
     /// The engine's receiving half, if no other component of this node drives it. Who gives it back calls
     /// [`Self::hand_over`]: others may have gone to sleep because it was taken.
     #[inline]

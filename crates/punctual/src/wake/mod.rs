@@ -22,6 +22,7 @@ mod gate;
 mod signal;
 mod spin;
 mod spin_then_sleep;
+mod way;
 
 pub use crate::adaptive_spin::{AdaptiveSpin, Spun};
 pub(crate) use alarm::Alarm;
@@ -31,6 +32,7 @@ pub(crate) use gate::Gate;
 use signal::SleepOnSignal;
 use spin::Spin;
 use spin_then_sleep::SpinThenSleep;
+pub(crate) use way::make_way;
 
 /// A way of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
