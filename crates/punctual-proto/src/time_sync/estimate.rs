@@ -13,10 +13,6 @@ use crate::time::Nanos;
 /// Exchanges that are remembered.
 const WINDOW: usize = 32;
 
-/// By how much a reading may err because clocks grow in steps, nanoseconds. Known steps are 10 ns (AMD's counters) and
-/// 41 ns (timers of 24 MHz).
-const READING_ERROR_NS: i64 = 41;
-
 const BILLION: i128 = 1_000_000_000;
 
 /// Farther than any offset can be, nanoseconds: what a peer says may be anything, and its sums must have room.
@@ -164,6 +160,10 @@ pub(super) struct Exchange {
     pub(super) request_sent: Nanos,
     /// The reference's clock after it came.
     pub(super) request_received: Nanos,
+    /// By how much a reading of the own clock may be behind it, nanoseconds.
+    pub(super) own_step_ns: u64,
+    /// The same of the reference's.
+    pub(super) reference_step_ns: u64,
 }
 
 /// A bound of the offset at an instant of the own clock.
@@ -173,14 +173,16 @@ struct Point {
     offset: i64,
 }
 
+/// By the reading that was taken last each bound is as far off as that may be behind its clock.
 impl Exchange {
     fn lower(&self) -> Point {
-        let offset = (self.sync_sent - self.sync_received).saturating_sub(READING_ERROR_NS);
+        let offset = (self.sync_sent - self.sync_received).saturating_sub_unsigned(self.own_step_ns);
         Point { at: self.sync_received, offset }
     }
 
     fn upper(&self) -> Point {
-        let offset = (self.request_received - self.request_sent).saturating_add(READING_ERROR_NS);
+        let offset =
+            (self.request_received - self.request_sent).saturating_add_unsigned(self.reference_step_ns);
         Point { at: self.request_sent, offset }
     }
 }

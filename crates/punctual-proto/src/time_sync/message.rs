@@ -53,6 +53,23 @@ pub struct StampClock {
     pub is_slewed: bool,
 }
 
+/// The least that a reading is taken to be behind, nanoseconds. Counters of short ticks may grow by several at once: AMD's by 10 ns.
+const STEP_NS_MIN: u64 = 41;
+
+/// By how much a reading may be behind the clock, whose tick is so long: nanoseconds with 32 fraction bits. Readings are of whole ticks,
+/// and then of whole nanoseconds. Timers of 24 MHz have ticks of 41.7 ns, those of 19.2 MHz of 52.1 ns.
+pub const fn step_ns(scale: u64) -> u64 {
+    let tick_ns = (scale >> 32) + (scale as u32 != 0) as u64;
+    if tick_ns < STEP_NS_MIN { STEP_NS_MIN } else { tick_ns + 1 }
+}
+
+impl StampClock {
+    /// By how much its readings may be behind it, nanoseconds ([`step_ns`]).
+    pub const fn step_ns(&self) -> u64 {
+        step_ns(self.scale)
+    }
+}
+
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {

@@ -16,7 +16,7 @@ mod message;
 mod synchroniser;
 
 pub use estimate::{ClockModel, Estimate, Track};
-pub use message::{STATUS_SIZE, Saying, StampClock, Status, TimeMessage, TimeMessageError};
+pub use message::{STATUS_SIZE, Saying, StampClock, Status, TimeMessage, TimeMessageError, step_ns};
 pub use synchroniser::{OneWay, PRIORITY_NEVER, Role, SyncCounts, SyncOptions, Synchroniser, Transmit};
 
 #[cfg(test)]

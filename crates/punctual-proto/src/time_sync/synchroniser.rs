@@ -14,8 +14,8 @@ pub const PRIORITY_NEVER: u8 = 255;
 /// Requests that wait to be answered: one of each node.
 const ANSWERS_MAX: usize = NODES_MAX;
 
-/// Added to a one-way time for the stamps themselves, nanoseconds: clocks grow in steps, of 41 ns at the most.
-const STAMP_ERROR_NS: u64 = 41;
+/// Requests that may be under way: a round trip may take as many intervals between syncs. The oldest makes room.
+const REQUESTS_MAX: usize = 8;
 
 /// The least time between two exchanges or statuses: with none at all there would always be one more to send.
 const EVERY_MIN: Nanos = Nanos::from_millis(1);
@@ -97,12 +97,20 @@ pub(super) struct Peer {
     status: Status,
 }
 
-/// An exchange under way, at the follower.
+/// An exchange that begins, at the follower.
 #[derive(Clone, Copy, Debug)]
 enum Open {
     Synced { number: u32, received: Nanos },
     ToRequest { number: u32, sync_sent: Nanos, sync_received: Nanos },
-    Requested { number: u32, sync_sent: Nanos, sync_received: Nanos, request_sent: Nanos },
+}
+
+/// An exchange whose answer is under way.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    number: u32,
+    sync_sent: Nanos,
+    sync_received: Nanos,
+    sent: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +136,10 @@ pub struct Synchroniser {
     exchanges: Exchanges,
     track: Option<Track>,
     open: Option<Open>,
+    /// In the order of their numbers.
+    requests: VecDeque<Request>,
+    /// The number of the last request.
+    requested: Option<u32>,
     pub(super) number: u32,
     follow_up: Option<(u32, Nanos)>,
     answers: VecDeque<Answer>,
@@ -152,6 +164,8 @@ impl Synchroniser {
             exchanges: Exchanges::default(),
             track: None,
             open: None,
+            requests: VecDeque::new(),
+            requested: None,
             number: 0,
             follow_up: None,
             answers: VecDeque::new(),
@@ -205,11 +219,12 @@ impl Synchroniser {
         }
         let own = own.at(here, &self.model());
         let other = other.at(sent, &self.model_of(status.clock));
+        let steps = self.clock.step_ns() + status.clock.step_ns();
         let there = i128::from(sent.0) + i128::from(other.nanos);
         let nanos = i128::from(here.0) + i128::from(own.nanos) - there;
         Some(OneWay {
             nanos: i64::try_from(nanos).ok()?,
-            bound: own.bound.saturating_add(other.bound).saturating_add(2 * STAMP_ERROR_NS),
+            bound: own.bound.saturating_add(other.bound).saturating_add(steps),
         })
     }
 
@@ -220,12 +235,14 @@ impl Synchroniser {
 
     /// How this clock and the reference behave.
     fn model_of(&self, clock: StampClock) -> ClockModel {
-        let reference = match self.role() {
-            Role::Follower(master) => self.peer(master).map(|status| status.clock),
-            Role::Listening | Role::Master => Some(self.clock),
-        };
-        let is_slewed = clock.is_slewed || reference.is_some_and(|reference| reference.is_slewed);
+        let is_slewed = clock.is_slewed || self.reference_clock().is_slewed;
         if is_slewed { self.options.model.or(ClockModel::SLEWED) } else { self.options.model }
+    }
+
+    /// The clock that it follows; its own while it follows none.
+    fn reference_clock(&self) -> StampClock {
+        let master = self.master.filter(|&master| master != self.own);
+        master.and_then(|master| self.peer(master)).map_or(self.clock, |status| status.clock)
     }
 
     /// Which clock it follows, and how.
@@ -247,6 +264,8 @@ impl Synchroniser {
         self.exchanges.clear();
         self.track = None;
         self.open = None;
+        self.requests.clear();
+        self.requested = None;
     }
 
     /// A message came from another node; `now` as near to its arrival as can be, never before.
@@ -257,7 +276,9 @@ impl Synchroniser {
         let of_master = self.master == Some(source) && self.master_life == message.life;
         match message.saying {
             Saying::Status(status) => self.handle_status(source, message.life, status, now),
-            Saying::Sync { number } if of_master => self.open = Some(Open::Synced { number, received: now }),
+            Saying::Sync { number } if of_master && self.is_new(number) => {
+                self.open = Some(Open::Synced { number, received: now });
+            }
             Saying::FollowUp { number, sent } if of_master => self.handle_follow_up(number, sent),
             Saying::DelayRequest { number } if self.role() == Role::Master => {
                 self.handle_request(Answer { to: source, number, asker: message.life, received: now });
@@ -280,6 +301,11 @@ impl Synchroniser {
         self.elect(now);
     }
 
+    /// Whether no request had this number, nor a later one: two under one number could not be told apart by their answers.
+    fn is_new(&self, number: u32) -> bool {
+        self.requested.is_none_or(|last| number.wrapping_sub(last).cast_signed() > 0)
+    }
+
     fn handle_follow_up(&mut self, number: u32, sent: Nanos) {
         match self.open {
             Some(Open::Synced { number: open, received }) if open == number => {
@@ -298,17 +324,22 @@ impl Synchroniser {
     }
 
     fn handle_response(&mut self, number: u32, request_received: Nanos, now: Nanos) {
-        let Some(Open::Requested { number: open, sync_sent, sync_received, request_sent }) = self.open else {
+        let Some(place) = self.requests.iter().position(|request| request.number == number) else {
             self.counts.stale += 1;
             return;
         };
-        if open != number {
-            self.counts.stale += 1;
-            return;
-        }
-        self.open = None;
+        let Request { sync_sent, sync_received, sent: request_sent, .. } = self.requests[place];
+        // Exchanges count in their order: what is older is not waited for any more.
+        self.requests.drain(..=place);
         self.counts.exchanges += 1;
-        let exchange = Exchange { sync_sent, sync_received, request_sent, request_received };
+        let exchange = Exchange {
+            sync_sent,
+            sync_received,
+            request_sent,
+            request_received,
+            own_step_ns: self.clock.step_ns(),
+            reference_step_ns: self.reference_clock().step_ns(),
+        };
         let model = self.model();
         self.track = match self.exchanges.note(exchange, &model) {
             Ok(track) => Some(track),
@@ -367,7 +398,8 @@ impl Synchroniser {
             return Some((Some(to), Saying::DelayResponse { number, asker, received }));
         }
         if let Some(Open::ToRequest { number, sync_sent, sync_received }) = self.open {
-            self.open = Some(Open::Requested { number, sync_sent, sync_received, request_sent: now });
+            self.open = None;
+            self.note_request(Request { number, sync_sent, sync_received, sent: now });
             return Some((self.master, Saying::DelayRequest { number }));
         }
         if self.role() == Role::Master && now >= self.next_sync {
@@ -381,6 +413,14 @@ impl Synchroniser {
             return Some((None, Saying::Status(self.status(now))));
         }
         None
+    }
+
+    fn note_request(&mut self, request: Request) {
+        if self.requests.len() == REQUESTS_MAX {
+            self.requests.pop_front();
+        }
+        self.requested = Some(request.number);
+        self.requests.push_back(request);
     }
 
     fn status(&self, now: Nanos) -> Status {

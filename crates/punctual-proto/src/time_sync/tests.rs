@@ -6,6 +6,7 @@ use crate::interest::Lateness;
 use crate::sim::model::TimeScene;
 use crate::sim::{Link, Network, NodeFault, Plan, Record, Weather};
 use crate::time::Nanos;
+use alloc::format;
 use proptest::prelude::*;
 
 const US: u64 = 1_000;
@@ -111,6 +112,107 @@ fn slewed_clocks_stay_within_the_bound() {
         }
         let usual = scene.bounds.quantile(500).expect("compared").0;
         assert!(usual < 40 * MS, "seed {seed}: ±{usual} ns");
+    }
+}
+
+/// Goal: where a round trip takes longer than syncs are apart, exchanges are completed all the same, and the bound holds.
+#[test]
+fn a_round_trip_may_take_longer_than_syncs_are_apart() {
+    for seed in 0..4 {
+        let far = Network { delay_min: Nanos((80 + 60 * seed) * MS), delay_spread: Nanos(MS), ..LAN };
+        let weather = Weather::Lose(if seed % 2 == 0 { 0 } else { 50 });
+        let mut scene = scene(seed, far, Link::ANY, weather);
+        (1..=2).for_each(|id| scene.joins(id));
+        scene.run_for(10 * S);
+        let counts = scene.world.node(1).node.counts();
+        // Half of the follow-ups overtake their syncs.
+        assert!(counts.exchanges > 20 && counts.steps == 0, "seed {seed}: {counts:?}");
+        let bound = scene.bound(1).expect("it follows");
+        assert!(bound < far.delay_min.0 + 20 * MS, "seed {seed}: ±{bound} ns");
+    }
+}
+
+/// Goal: whatever is said twice, an answer counts for the request that it answers. Method: what is doubled comes between a request
+/// and its answer, or behind the answer.
+#[test]
+fn what_is_said_twice_is_no_second_exchange() {
+    let (own, master) = (NodeId::new(2).unwrap(), NodeId::new(1).unwrap());
+    let mut node = Synchroniser::new(own, 5, CLOCK, SyncOptions::default(), Nanos(0));
+    let mut say = |saying, at| {
+        node.handle_message(master, &TimeMessage { life: 7, saying }, Nanos(at));
+        let sent = core::iter::from_fn(|| node.poll_transmit(Nanos(at)));
+        let requests = sent.filter(|sent| matches!(sent.message.saying, Saying::DelayRequest { .. })).count();
+        (requests, node.counts(), node.track())
+    };
+    let status = Status { priority: 1, clock: CLOCK, now: Nanos(0), following: None };
+    say(Saying::Status(status), 0);
+    for number in [u32::MAX, 0, 1] {
+        let begin = 1_000 * u64::from(number.wrapping_add(2));
+        let sync = Saying::Sync { number };
+        let follow_up = Saying::FollowUp { number, sent: Nanos(begin) };
+        let answer = Saying::DelayResponse { number, asker: 5, received: Nanos(begin + 200) };
+        say(sync, begin + 100);
+        assert_eq!(say(follow_up, begin + 100).0, 1);
+        let exchanges = say(sync, begin + 300).1.exchanges;
+        assert_eq!(say(follow_up, begin + 300).0, 0, "it asks under number {number} again");
+        let (_, counts, track) = say(answer, begin + 300);
+        assert_eq!((counts.exchanges, counts.steps), (exchanges + 1, 0), "{number}");
+        say(sync, begin + 400);
+        assert_eq!(say(follow_up, begin + 400).0, 0, "{number}");
+        let (_, counts, again) = say(answer, begin + 400);
+        assert_eq!((counts.exchanges, again), (exchanges + 1, track), "{number}");
+    }
+}
+
+/// Goal: clocks that grow in steps, the own one or the reference's, are within the bound of each other all the same, and so are the
+/// ways of messages. Method: both are one clock that is read in steps, and messages take no time.
+#[test]
+fn clocks_of_long_ticks_stay_within_the_bound() {
+    let (own, master) = (NodeId::new(2).unwrap(), NodeId::new(1).unwrap());
+    // 52.083 and 41.667 ns.
+    let [slow, faster] = [223_696_213_333, 178_956_970_667];
+    for (own_scale, reference_scale) in [
+        (slow, 1 << 32),
+        (1 << 32, slow),
+        (faster, 1 << 32),
+        (1 << 32, faster),
+        (1_000 << 32, slow),
+        (slow, 1_000 << 32),
+    ] {
+        let read = |at: u64, scale: u64| {
+            let ticks = (u128::from(at) << 32) / u128::from(scale);
+            Nanos(((ticks * u128::from(scale)) >> 32) as u64)
+        };
+        let clock = |scale| StampClock { scale, ..CLOCK };
+        let mut node = Synchroniser::new(own, 5, clock(own_scale), SyncOptions::default(), Nanos(0));
+        for number in 0..2_000_u32 {
+            // Of all phases, and a hundred and twenty of each second.
+            let at = |step: u64| 10 * MS * u64::from(number) + 7 * u64::from(number) + 13 * step;
+            let now = |step| read(at(step), own_scale);
+            let reference = |step| read(at(step), reference_scale);
+            let track = Track::reference(reference(0));
+            let following = Some((master, 7, track));
+            let status = Status { priority: 1, clock: clock(reference_scale), now: reference(0), following };
+            for (step, saying) in [
+                (0, Saying::Status(status)),
+                (1, Saying::Sync { number }),
+                (2, Saying::FollowUp { number, sent: reference(1) }),
+                (4, Saying::DelayResponse { number, asker: 5, received: reference(3) }),
+            ] {
+                node.handle_message(master, &TimeMessage { life: 7, saying }, now(step));
+                while node.poll_transmit(now(3)).is_some() {}
+            }
+            let context = format!("{own_scale} and {reference_scale}, exchange {number}");
+            let Estimate { nanos, bound } = node.offset(now(5)).expect("it follows");
+            assert!(nanos.unsigned_abs() <= bound, "{context}: {nanos} ± {bound} ns");
+            let way = node.one_way(master, reference(5), now(5)).expect("it follows");
+            assert!(way.nanos.unsigned_abs() <= way.bound, "{context}: {way:?}");
+        }
+        assert_eq!(
+            (node.counts().exchanges, node.counts().steps),
+            (2_000, 0),
+            "{own_scale} and {reference_scale}"
+        );
     }
 }
 

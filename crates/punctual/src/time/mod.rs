@@ -28,7 +28,7 @@ use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, ClockSource, RATE_ERROR_MAX_PPB, Ticks};
 use punctual_machine::counter::Flag;
 use punctual_machine::process::random;
-use punctual_proto::time_sync::{StampClock, Synchroniser};
+use punctual_proto::time_sync::{StampClock, Synchroniser, step_ns};
 use punctual_proto::{Nanos, NodeId};
 
 use crate::communicator::{Message, Sender};
@@ -52,9 +52,6 @@ pub const TIME_PORT: u16 = 65_534;
 /// One part in so many of a time by the kernel's clocks may come from slewing: a tenth at the most (`adjtimex`). Daemons slew by a
 /// twelfth (`maxslewrate` of chrony).
 const SLEW_DIVISOR: u64 = 8;
-
-/// Bound of a one-way time between two readings of one clock, nanoseconds: clocks grow in steps of 41 ns at the most.
-const ONE_CLOCK_BOUND_NS: u64 = 82;
 
 // The drift that the protocol starts from is what two calibrations leave.
 const _: () = assert!(2 * RATE_ERROR_MAX_PPB <= ClockModel::CALIBRATED.drift_max_ppb.cast_unsigned());
@@ -152,8 +149,10 @@ impl Shared {
     fn between(&self, clock: &CheckedClock, sent: Ticks, here: Ticks) -> Option<OneWay> {
         let [nanos, too_early] =
             [here.since(sent), sent.since(here)].map(|distance| self.clock.nanos(distance));
-        let went_on = too_early <= ONE_CLOCK_BOUND_NS && clock.went_on(self.nanos(sent), self.nanos(here));
-        let way = OneWay { nanos: i64::try_from(nanos).ok()?, bound: ONE_CLOCK_BOUND_NS };
+        // Of either reading's step.
+        let bound = 2 * step_ns(self.clock.scale());
+        let went_on = too_early <= bound && clock.went_on(self.nanos(sent), self.nanos(here));
+        let way = OneWay { nanos: i64::try_from(nanos).ok()?, bound };
         went_on.then_some(way)
     }
 }
