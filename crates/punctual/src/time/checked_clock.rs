@@ -49,12 +49,15 @@ pub(super) struct CheckedClock {
     last: Sandwich,
     /// From here on it has gone on.
     began: Nanos,
+    /// Before the last sleep it had gone on from the one to the other: the last reading before a look that found nothing.
+    former: (Nanos, Nanos),
 }
 
 impl CheckedClock {
     pub(super) fn new(clock: &'static Clock) -> Self {
         let last = Sandwich::read(clock);
-        Self { clock, looks: Pace::new(LOOK_EVERY), last, began: Nanos(0) }
+        let (began, former) = (Nanos(0), (Nanos::NEVER, Nanos(0)));
+        Self { clock, looks: Pace::new(LOOK_EVERY), last, began, former }
     }
 
     /// Its time now, and whether it went on since it was asked last. If not, what was known of it holds no more.
@@ -66,6 +69,9 @@ impl CheckedClock {
         let last = std::mem::replace(&mut self.last, Sandwich::read(self.clock));
         let (now, goes_on) = (Nanos(self.last.after), self.last.follows(&last));
         if !goes_on {
+            // Of a counter that began anew, readings of before are none that can be told from those behind.
+            let is_one_count = last.before <= now.0;
+            self.former = (self.began, Nanos(if is_one_count { last.before } else { 0 }));
             self.began = now;
         }
         (now, goes_on)
@@ -73,7 +79,8 @@ impl CheckedClock {
 
     /// Whether it went on between two of its readings, as far as is known.
     pub(super) fn went_on(&self, earlier: Nanos, later: Nanos) -> bool {
-        later < self.began || self.began <= earlier
+        let (began, ended) = self.former;
+        self.began <= earlier || began <= earlier && later <= ended
     }
 
     /// It is as if the machine had slept for so long since it was asked last.
@@ -140,13 +147,25 @@ mod tests {
     #[test]
     fn a_sleep_lies_between_two_readings() {
         let mut clock = CheckedClock::new(Clock::get());
-        let (before, _) = clock.read();
-        std::thread::sleep(Duration::from_millis(1));
-        clock.pretend_sleep(Duration::from_secs(10));
-        let (began, goes_on) = clock.read();
-        let behind = Nanos(began.0 + 1);
-        assert!(!goes_on && !clock.went_on(before, began) && !clock.went_on(before, behind));
-        assert!(clock.went_on(before, before) && clock.went_on(began, behind));
+        let sleep = |clock: &mut CheckedClock| {
+            // A look that finds nothing, a reading behind it that no look has judged, and the look that finds the sleep.
+            let (before, _) = clock.read();
+            std::thread::sleep(2 * LOOK_EVERY);
+            assert!(clock.read().1);
+            let unjudged = Nanos(clock.clock.nanos(clock.clock.now()));
+            std::thread::sleep(2 * LOOK_EVERY);
+            clock.pretend_sleep(Duration::from_secs(10));
+            let (began, goes_on) = clock.read();
+            let behind = Nanos(began.0 + 1);
+            assert!(!goes_on && !clock.went_on(before, began) && !clock.went_on(before, behind));
+            assert!(clock.went_on(before, before) && clock.went_on(began, behind));
+            assert!(!clock.went_on(before, unjudged), "it may be of behind the sleep");
+            assert!(!clock.went_on(unjudged, behind), "it may be of before the sleep");
+            before
+        };
+        let first = sleep(&mut clock);
+        let second = sleep(&mut clock);
+        assert!(!clock.went_on(first, second), "a sleep lies between, and another behind");
     }
 
     /// Goal: this machine's clock goes on, by what the kernel says.
