@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::fill_with_secrets;
-use punctual_proto::keyed_group::{Leader, Member};
+use punctual_proto::keyed_group::{Leader, Member, target_of};
 use punctual_proto::{NodeId, Target};
 
 use crate::communicator::{Communicator, Sender};
@@ -31,6 +31,11 @@ fn entropy(bytes: &mut [u8]) {
 /// Newcomers have no key but the fleet's. A leader's key of the same group would seal in its place, and they would not open it.
 fn check_group(group: u32, home: Option<u32>) -> Result<(), KeyError> {
     if home == Some(group) { Err(KeyError::Fleet(group)) } else { Ok(()) }
+}
+
+/// Whether these bytes are no message of an exchange of this version.
+fn is_foreign(message: &[u8]) -> bool {
+    target_of(message).is_none()
 }
 
 /// What has changed for a member.
@@ -129,6 +134,7 @@ pub struct GroupMember {
     /// These still say that they go.
     leaving: VecDeque<Member>,
     membership: Membership,
+    foreign: u64,
 }
 
 impl GroupMember {
@@ -148,7 +154,7 @@ impl GroupMember {
         carrier.seal_in(home);
         let (keys, membership) = (keys.clone(), Membership::default());
         let leaving = VecDeque::with_capacity(LEAVING_MAX);
-        Ok(Self { carrier, keys, home, secret, timing, member: None, leaving, membership })
+        Ok(Self { carrier, keys, home, secret, timing, member: None, leaving, membership, foreign: 0 })
     }
 
     /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
@@ -210,6 +216,11 @@ impl GroupMember {
         (member.state() == State::Joined).then(|| member.group())
     }
 
+    /// Messages of another version of the exchange that came here, and what is none. Nothing comes of them.
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
     /// Does what there is to do; tells what has changed.
     ///
     /// # Errors
@@ -221,6 +232,7 @@ impl GroupMember {
         let mut inserted = Ok(());
         for _ in 0..TAKEN_FIRST_MAX {
             let Ok(message) = self.carrier.try_receive() else { break };
+            self.foreign += u64::from(is_foreign(message.payload));
             let Some(member) = &mut self.member else { continue };
             let was_in = member.state() == State::Joined;
             let Some(key) = member.handle_message(message.payload, now_ns, &mut entropy) else { continue };
@@ -277,6 +289,7 @@ pub struct GroupLeader {
     leader: Leader,
     /// The group's newest key, while the node's ring has no room for it.
     pending: Option<GroupKey>,
+    foreign: u64,
 }
 
 impl GroupLeader {
@@ -300,12 +313,17 @@ impl GroupLeader {
         }
         let own = carrier.address().node;
         let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
-        Ok(Self { carrier, keys: keys.clone(), leader, pending: None })
+        Ok(Self { carrier, keys: keys.clone(), leader, pending: None, foreign: 0 })
     }
 
     /// Who is in.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.leader.members()
+    }
+
+    /// As [`GroupMember::foreign`].
+    pub fn foreign(&self) -> u64 {
+        self.foreign
     }
 
     /// Puts a node out, and does not let it in again.
@@ -327,6 +345,7 @@ impl GroupLeader {
         self.keys.housekeep();
         for _ in 0..TAKEN_FIRST_MAX {
             let Ok(message) = self.carrier.try_receive() else { break };
+            self.foreign += u64::from(is_foreign(message.payload));
             self.leader.handle_message(message.payload, now_ns, &mut entropy);
         }
         self.leader.handle_timeout(now_ns, &mut entropy);

@@ -121,6 +121,26 @@ impl Roadside {
     }
 }
 
+/// Goal: what comes in another version of the exchange is counted at both ends, and nothing else is.
+#[test]
+fn another_version_of_the_exchange_is_counted() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("versions"));
+    let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
+    let mut vehicles = [Vehicle::with(&bus, "vehicle", patient())];
+    vehicles[0].member.join(NodeId::named("leader"), 5).unwrap();
+    roadside.turn_until(&mut vehicles, |_, vehicles| vehicles[0].member.group() == Some(5));
+    assert_eq!((vehicles[0].member.foreign(), roadside.leaders[0].foreign()), (0, 0));
+    let mut message = [1; 100];
+    for (version, name) in [(2, "vehicle"), (3, "vehicle"), (3, "leader"), (4, "leader")] {
+        message[1] = version;
+        vehicles[0].voice.send_timeout(Target::port(name, EXCHANGE), &message, PATIENCE).unwrap();
+    }
+    roadside.turn_until(&mut vehicles, |roadside, vehicles| {
+        (vehicles[0].member.foreign(), roadside.leaders[0].foreign()) == (1, 2)
+    });
+}
+
 /// Goal: a leader that starts again, and knows neither its members nor their key, has them back after a lease.
 #[test]
 fn members_come_back_to_a_leader_that_starts_again() {

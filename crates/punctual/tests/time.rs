@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Role, free_ports, on_every_medium, open_both, own_role, unique, watchdog};
 use punctual::memory::{SharedOptions, WhenFull};
-use punctual::time::{PRIORITY_NEVER, Role as TimeRole, SyncOptions, TimeError, TimeKeeper, TimeOptions};
+use punctual::time::{
+    PRIORITY_NEVER, Role as TimeRole, SyncOptions, TIME_PORT, TimeError, TimeKeeper, TimeOptions,
+};
 use punctual::{Bus, CommunicatorOptions, Nanos, Node, Target};
 
 fn options(priority: u8) -> TimeOptions {
@@ -72,6 +74,20 @@ fn the_truth_is_within_the_bound_on_every_medium() {
         assert!(matches!(&again, Err(TimeError::Bind(_))), "{again:?}");
         assert!(again.unwrap_err().to_string().contains("has a time keeper already"));
     });
+}
+
+/// Goal: what another version of the protocol says is counted, and the end of a keeper's wait is not.
+#[test]
+fn another_version_of_the_protocol_is_counted() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("versions"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let keeper = TimeKeeper::start(&here, &options(1)).unwrap();
+    let mut communicator = there.bind(1).unwrap();
+    for message in [&[0x1F; 24][..], &[], &[7]] {
+        communicator.send_timeout(Target::port("here", TIME_PORT), message, PATIENCE).unwrap();
+    }
+    wait_until("both", || keeper.counts().foreign == 2);
 }
 
 /// Goal: nodes that are known to read one clock need no exchange, and the bound is that of two readings.

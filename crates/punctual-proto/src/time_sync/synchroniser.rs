@@ -68,6 +68,8 @@ pub struct SyncCounts {
     pub stale: u64,
     /// Requests that were not answered because too many waited, and nodes beyond [`NODES_MAX`].
     pub refused: u64,
+    /// Messages of another version of the protocol, and what is no message about time.
+    pub foreign: u64,
 }
 
 /// A message to be sent.
@@ -288,6 +290,11 @@ impl Synchroniser {
             }
             _ => self.counts.stale += 1,
         }
+    }
+
+    /// Bytes came that are no message of this version.
+    pub fn handle_foreign(&mut self) {
+        self.counts.foreign += 1;
     }
 
     fn handle_status(&mut self, source: NodeId, life: u32, status: Status, now: Nanos) {

@@ -29,8 +29,13 @@ pub(super) fn keep_time(shared: &Shared, mut communicator: Communicator) {
 }
 
 fn handle(shared: &Shared, kernel: &KernelTime, message: &Message<'_>) {
-    // What is no such message is somebody's mistake, or the end of our wait.
-    let Ok(parsed) = TimeMessage::parse(message.payload) else { return };
+    let Ok(parsed) = TimeMessage::parse(message.payload) else {
+        // An empty one ends our wait.
+        if !message.payload.is_empty() {
+            shared.with(|node, _| node.handle_foreign());
+        }
+        return;
+    };
     let read = message.stages.map_or_else(|| shared.now(), |stages| shared.nanos(stages.receiver.read));
     let arrived =
         message.kernel_ns.and_then(|at| kernel.arrival(at)).map_or(read, |arrived| arrived.min(read));
