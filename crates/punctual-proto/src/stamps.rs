@@ -21,7 +21,7 @@ pub const STAMPS_WORDS: usize = STAMPS_SIZE / 8;
 /// | 16 | 4 | `sealed_to_posted` |
 /// | 20 | 4 | `domain`: which clock this is; 0 = unknown |
 ///
-/// Little-endian. An interval that does not fit stands as `u32::MAX`.
+/// Little-endian. An interval that does not fit stands as `u32::MAX`: it is at least so long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// Clock reading at which the application handed the message over, in ticks of `domain`.
@@ -40,6 +40,12 @@ pub struct Stamps {
 #[inline]
 pub fn interval(from: u64, to: u64) -> u32 {
     u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
+}
+
+/// An interval as it was, if it fitted.
+#[inline]
+fn fitting(stored: u32) -> Option<u64> {
+    (stored != u32::MAX).then_some(stored.into())
 }
 
 /// Gives every message of an origin a stamp that no other has: the clock's reading, or the next number where the clock does
@@ -93,18 +99,23 @@ impl Stamps {
         Self::from_words(read_words(bytes))
     }
 
-    /// Clock reading at which the engine took the frame, ticks of `domain`.
+    /// Clock reading at which the engine took the frame, ticks of `domain`; `None` if an interval before did not fit.
     #[inline]
-    pub fn posted(&self) -> u64 {
-        self.sent
-            .saturating_add(u64::from(self.sent_to_sealed))
-            .saturating_add(u64::from(self.sealed_to_posted))
+    pub fn posted(&self) -> Option<u64> {
+        let [sealing, posting] = [self.sent_to_sealed, self.sealed_to_posted].map(fitting);
+        Some(self.sent.saturating_add(sealing?).saturating_add(posting?))
     }
 
-    /// Clock reading at which the message was due, ticks of `domain`.
+    /// Clock reading at which the message was due, ticks of `domain`; `None` if the time since did not fit.
     #[inline]
-    pub fn due(&self) -> u64 {
-        self.sent.saturating_sub(u64::from(self.due_to_sent))
+    pub fn due(&self) -> Option<u64> {
+        fitting(self.due_to_sent).map(|late| self.sent.saturating_sub(late))
+    }
+
+    /// The latest clock reading at which the message can have been due, ticks of `domain`.
+    #[inline]
+    pub fn due_at_latest(&self) -> u64 {
+        self.sent.saturating_sub(self.due_to_sent.into())
     }
 
     /// Whether both ends read the same clock.
@@ -151,6 +162,21 @@ mod tests {
         assert_eq!(interval(10, 25), 15);
         assert_eq!(interval(25, 10), 0);
         assert_eq!(interval(0, 1 << 40), u32::MAX);
+    }
+
+    /// Goal: an interval that did not fit tells no instant, and one that just fits does.
+    #[test]
+    fn an_interval_that_does_not_fit_tells_no_instant() {
+        let stamps = |due_to_sent, sent_to_sealed, sealed_to_posted| {
+            let stamps =
+                Stamps { sent: 1 << 40, due_to_sent, sent_to_sealed, sealed_to_posted, ..Stamps::default() };
+            (stamps.due(), stamps.posted())
+        };
+        let (sent, full, most) = (1 << 40, u32::MAX, u64::from(u32::MAX) - 1);
+        assert_eq!(stamps(full - 1, full - 1, 7), (Some(sent - most), Some(sent + most + 7)));
+        assert_eq!(stamps(full, full, 7), (None, None));
+        assert_eq!(stamps(3, 7, full), (Some(sent - 3), None));
+        assert_eq!(Stamps { sent, due_to_sent: full, ..Stamps::default() }.due_at_latest(), sent - most - 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub fn report(receiver: &Communicator) {
     // The first message found a receiver that was still starting.
     for record in receiver.recorded().skip(1) {
         let in_stage = |stage: &Stage| record.stages.time_in(*stage).unwrap_or_default();
-        let total_us = record.stages.total().map_or(0, |total| clock.nanos(total) / 1_000);
+        let total_us = record.stages.total_at_least().map_or(0, |total| clock.nanos(total) / 1_000);
         totals.push(total_us);
         if total_us > LATE_US {
             let longest = (0..late.len()).max_by_key(|&stage| in_stage(&Stage::ALL[stage]));

@@ -63,7 +63,7 @@ impl Watch {
             if slept.0 > 0 {
                 self.log.note_idle(slept);
             }
-            self.was_slow |= stages.total().is_some_and(|total| total > self.slow);
+            self.was_slow |= stages.total_at_least().is_some_and(|total| total > self.slow);
         }
         self.wants_look |= self.was_slow || self.log.is_due(delivered);
         self.wants_look

@@ -427,7 +427,7 @@ impl Driver {
             self.origin = Some(Origin {
                 source: received.source,
                 stages: received.stages,
-                due: sender.map(|stamps| Ticks(stamps.due())),
+                due: sender.and_then(|stamps| stamps.due()).map(Ticks),
                 sent: sender.map(|stamps| Ticks(stamps.sent)),
             });
         }

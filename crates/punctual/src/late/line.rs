@@ -81,10 +81,10 @@ pub(super) struct LateMessage<'a> {
     pub(super) windows: &'a [Window],
 }
 
-/// From when on a message counts as under way, and which of its stages this clock knows.
+/// From when on a message counts as under way, at the latest, and which of its stages this clock knows.
 pub(super) fn began(stages: &Stages) -> (Ticks, &'static [Stage]) {
     if stages.one_clock {
-        (Ticks(stages.sender.due()), &Stage::ALL)
+        (Ticks(stages.sender.due_at_latest()), &Stage::ALL)
     } else {
         (stages.receiver.kernel, &Stage::ALL[4..])
     }
@@ -96,17 +96,14 @@ pub(super) fn span_ns(stages: &Stages) -> (u64, u64) {
     (instants.ns(began(stages).0), instants.ns(stages.receiver.delivered))
 }
 
-/// How long it took, as far as this clock knows.
+/// How long it took at least, as far as this clock knows.
 #[inline]
 pub(super) fn took(stages: &Stages) -> Ticks {
     let delivered = stages.receiver.delivered;
-    if stages.one_clock {
-        delivered.since(Ticks(stages.sender.due()))
-    } else if stages.receiver.kernel.0 != 0 {
-        delivered.since(stages.receiver.kernel)
-    } else {
-        Ticks(0)
-    }
+    stages.total_at_least().unwrap_or_else(|| match stages.receiver.kernel {
+        Ticks(0) => Ticks(0),
+        kernel => delivered.since(kernel),
+    })
 }
 
 /// What a tenth of these took less than.
@@ -126,13 +123,14 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
     let (clock, stages) = (instants.clock, &late.record.stages);
     write!(
         text,
-        "{{\"number\":{},\"receiver\":{},\"source\":\"{}\",\"sequence\":{},\"total_ns\":{},\"usual_ns\":{},\
+        "{{\"number\":{},\"receiver\":{},\"source\":\"{}\",\"sequence\":{},\"total_ns\":{},{}\"usual_ns\":{},\
          \"kernel_stamp\":{},\"stages\":[",
         account.written,
         Quoted(late.receiver),
         late.record.source,
         late.record.sequence,
         clock.nanos(took(stages)),
+        if stages.one_clock && stages.total().is_none() { "\"at_least\":true," } else { "" },
         usual_ns(clock, late.usual.iter().map(took)),
         stages.receiver.kernel.0 != 0,
     )?;
@@ -214,6 +212,28 @@ fn write_counters(text: &mut String, evidence: &Evidence) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual_proto::{Address, NodeId, Port, Stamps};
+
+    /// Goal: of a message that was due before what its stamps can tell, the total is said to be the least that it took.
+    #[test]
+    fn a_total_that_is_not_known_is_called_the_least() {
+        let now = Clock::get().now();
+        for (due_to_sent, is_least) in [(1_000, false), (u32::MAX, true)] {
+            let sender = Stamps { sent: now.0, due_to_sent, ..Stamps::default() };
+            let receiver = crate::trace::ReceiverStamps { delivered: now, ..Default::default() };
+            let source = Address { node: NodeId::named("here"), port: Port::from(1) };
+            let stages = Stages { sender, receiver, one_clock: true };
+            let record = Record { source, sequence: 0, stages };
+            let (usual, windows) = (&[stages][..], &[][..]);
+            let late =
+                LateMessage { receiver: "r", record: &record, thread: 1, tracer: None, usual, windows };
+            let mut text = String::new();
+            write(&mut text, &late, LateAccount::default());
+            assert_eq!(text.contains("\"at_least\":true,"), is_least, "{text}");
+            let took = Clock::get().nanos(Ticks(due_to_sent.into()));
+            assert!(text.contains(&format!("\"total_ns\":{took},")), "{text}");
+        }
+    }
 
     #[test]
     fn text_is_quoted() {

@@ -107,7 +107,8 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Time spent in a stage; `None` for the way between different clocks, as far as the receiver's own clock does not say.
+    /// Time spent in a stage, at least so long where that did not fit into the sender's stamps. `None` for the way between different
+    /// clocks, and from an instant that did not fit, as far as the receiver's own clock does not say.
     pub fn time_in(&self, stage: Stage) -> Option<Ticks> {
         let ReceiverStamps { read, opened, delivered, .. } = self.receiver;
         let handed = self.handed_from();
@@ -115,7 +116,7 @@ impl Stages {
             Stage::Sent => Some(Ticks(self.sender.due_to_sent.into())),
             Stage::Sealed => Some(Ticks(self.sender.sent_to_sealed.into())),
             Stage::Posted => Some(Ticks(self.sender.sealed_to_posted.into())),
-            Stage::Medium => self.one_clock.then(|| self.way().medium),
+            Stage::Medium => self.posted().map(|_| self.way().medium),
             Stage::Elsewhere => self.known_way().map(|way| Ticks(way.elsewhere.0 + handed.since(opened).0)),
             Stage::Woken => self.known_way().map(|way| way.woken),
             Stage::Read => Some(self.way().read),
@@ -124,8 +125,13 @@ impl Stages {
         }
     }
 
+    /// When the engine took the frame, by the receiver's clock, if that is known.
+    fn posted(&self) -> Option<Ticks> {
+        self.sender.posted().filter(|_| self.one_clock).map(Ticks)
+    }
+
     fn known_way(&self) -> Option<Way> {
-        (self.one_clock || self.receiver.kernel.0 != 0).then(|| self.way())
+        (self.posted().is_some() || self.receiver.kernel.0 != 0).then(|| self.way())
     }
 
     /// From when on who it was handed to had only to take it.
@@ -138,7 +144,7 @@ impl Stages {
     fn way(&self) -> Way {
         let ReceiverStamps { kernel, listened, woken, read, handed_on, .. } = self.receiver;
         let listened = if handed_on { Ticks(0) } else { listened.min(read) };
-        let posted = if self.one_clock { Ticks(self.sender.posted()).min(read) } else { Ticks(0) };
+        let posted = self.posted().map_or(Ticks(0), |posted| posted.min(read));
         let there = if kernel.0 == 0 { posted } else { kernel.max(posted).min(read) };
         let slept = woken > there && woken >= listened;
         let heard = there.max(listened);
@@ -164,14 +170,21 @@ impl Stages {
         if !slept || listened.0 == 0 || handed_on {
             return Ticks(0);
         }
-        let posted = if self.one_clock { Ticks(self.sender.posted()) } else { kernel };
+        let posted = self.posted().unwrap_or(kernel);
         let spun = Clock::get().ticks(SPIN_MAX);
         kernel.max(posted).since(listened.max(since)).since(spun)
     }
 
-    /// From due to delivered; `None` between different clocks.
+    /// From due to delivered; `None` between different clocks, and where the message was due before what its stamps can tell.
     pub fn total(&self) -> Option<Ticks> {
-        self.one_clock.then(|| self.receiver.delivered.since(Ticks(self.sender.due())))
+        let due = self.sender.due().filter(|_| self.one_clock)?;
+        Some(self.receiver.delivered.since(Ticks(due)))
+    }
+
+    /// The same, at least: known of every message of one clock.
+    pub fn total_at_least(&self) -> Option<Ticks> {
+        let due = Ticks(self.sender.due_at_latest());
+        self.one_clock.then(|| self.receiver.delivered.since(due))
     }
 
     /// What the stages do not add up to, ticks: 0 unless an interval did not fit into its field. Negative where instants
@@ -273,6 +286,27 @@ mod tests {
         let stamped = Stages { one_clock: false, ..with(1_100, 1_200, 1_515) };
         let [elsewhere, woken] = [Stage::Elsewhere, Stage::Woken].map(|stage| stamped.time_in(stage));
         assert_eq!((elsewhere, woken), (Some(Ticks(100)), Some(Ticks(315))), "the kernel's clock is ours");
+    }
+
+    /// Goal: what did not fit into the sender's stamps is not taken for an instant: neither the total nor the way is known, unless the
+    /// receiver's kernel says when the message came.
+    #[test]
+    fn an_interval_that_did_not_fit_tells_no_way() {
+        let full = |kernel, sender| Stages { sender, ..with(kernel, 900, 1_515) };
+        let sender = example().sender;
+        let late = full(0, Stamps { due_to_sent: u32::MAX, ..sender });
+        assert_eq!((late.total(), late.total_at_least()), (None, Some(Ticks(1_534))));
+        assert_eq!((late.time_in(Stage::Medium), late.unexplained()), (Some(Ticks(0)), None));
+        for sender in
+            [Stamps { sent_to_sealed: u32::MAX, ..sender }, Stamps { sealed_to_posted: u32::MAX, ..sender }]
+        {
+            let way = |stages: &Stages| {
+                [Stage::Medium, Stage::Elsewhere, Stage::Woken].map(|stage| stages.time_in(stage))
+            };
+            let (slow, stamped) = (full(0, sender), full(1_100, sender));
+            assert_eq!((slow.total(), way(&slow)), (Some(Ticks(634)), [None; 3]));
+            assert_eq!(way(&stamped), [None, Some(Ticks(0)), Some(Ticks(415))]);
+        }
     }
 
     proptest! {
