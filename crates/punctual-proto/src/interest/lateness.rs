@@ -17,7 +17,7 @@ pub struct Lateness {
     sum_ns: u64,
     least: Nanos,
     most: Nanos,
-    buckets: Vec<u32>,
+    buckets: Vec<u64>,
 }
 
 impl Default for Lateness {
@@ -46,8 +46,7 @@ impl Lateness {
         self.sum_ns = self.sum_ns.saturating_add(late_by.0);
         self.least = self.least.min(late_by);
         self.most = self.most.max(late_by);
-        let bucket = &mut self.buckets[bucket_of(late_by.0)];
-        *bucket = bucket.saturating_add(1);
+        self.buckets[bucket_of(late_by.0)] += 1;
     }
 
     /// How many were counted.
@@ -74,7 +73,7 @@ impl Lateness {
     pub fn quantile(&self, share: u32) -> Option<Nanos> {
         let rank = (u128::from(self.count) * u128::from(share.min(1_000))).div_ceil(1_000).max(1);
         let mut below = 0;
-        let reached = |&count: &u32| {
+        let reached = |&count: &u64| {
             below += u128::from(count);
             below >= rank
         };
@@ -106,6 +105,19 @@ mod tests {
             prop_assert_eq!(lateness.most().map(|most| most.0), values.last().copied());
             prop_assert_eq!(lateness.count(), values.len() as u64);
         }
+    }
+
+    /// Goal: a bucket holds more than 32 bits count: every value of a publisher of 1 kHz is in one of them for 50 days.
+    #[test]
+    fn a_bucket_counts_for_longer_than_32_bits() {
+        let mut lateness = Lateness::default();
+        lateness.note(Nanos(5));
+        lateness.note(Nanos(1_000));
+        let many = 1 << 33;
+        lateness.count += many;
+        lateness.buckets[bucket_of(5)] += many;
+        lateness.note(Nanos(5));
+        assert_eq!([500, 999].map(|share| lateness.quantile(share)), [Some(Nanos(5)); 2]);
     }
 
     #[test]
