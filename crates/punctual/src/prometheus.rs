@@ -225,7 +225,10 @@ impl Page {
         for (name, help, value) in rows {
             self.rows(&format!("punctual_group_member_{name}"), "gauge", help, groups, |account| {
                 let each = account.each.iter();
-                let label = |member: &MemberAccount| format!(",member=\"{}\"", escaped(&member.name));
+                // Names that the members' pages cut may be alike; their nodes are not.
+                let label = |member: &MemberAccount| {
+                    format!(",member=\"{}\",member_node=\"{}\"", escaped(&member.name), member.node)
+                };
                 each.map(|member| (label(member), value(account, member).to_string())).collect()
             });
         }
@@ -279,7 +282,8 @@ impl Labels for RuntimeOwner {
 
 impl Labels for GroupOwner {
     fn labels(&self) -> String {
-        format!("group=\"{}\",{}", escaped(&self.group), self.node.labels())
+        let (group, membership) = (escaped(&self.group), self.membership);
+        format!("group=\"{group}\",{},membership=\"{membership:016x}\"", self.node.labels())
     }
 }
 
@@ -325,7 +329,7 @@ mod tests {
             repaired: 5,
             ..GroupAccount::default()
         };
-        let groups = [(GroupOwner { group: "g\\".to_owned(), node }, account)];
+        let groups = [(GroupOwner { group: "g\\".to_owned(), membership: 1, node }, account)];
         // Of one name on one bus, as two nodes on two interfaces of a group are.
         let nodes = [(owner.clone(), ledger), (PageOwner { life: 2, ..owner }, ledger)];
         let text = prometheus(&nodes, &[(owner_of_runtime, metrics)], &groups);
@@ -351,13 +355,43 @@ mod tests {
             text.contains("# TYPE punctual_node_waiting gauge") && text.contains("punctual_node_sent_total{")
         );
         let labels = "{group=\"g\\\\\",bus=\"shared:x\",node=\"b\\\"\",pid=\"";
-        let is_there = |name: &str, end: &str| {
+        let has = |name: &str, label: &str, end: &str| {
             let begin = format!("punctual_group_{name}{labels}");
-            text.lines().any(|line| line.starts_with(&begin) && line.ends_with(end))
+            text.lines().any(|line| line.starts_with(&begin) && line.contains(label) && line.ends_with(end))
         };
-        assert!(is_there("repaired_total", "\"} 5") && is_there("member_lag", ",member=\"x\"} 3"), "{text}");
-        assert!(is_there("member_holds_up", ",member=\"y\\\"\"} 1") && is_there("in_view", "} 0"), "{text}");
+        assert!(
+            has("repaired_total", ",", "\"} 5") && has("member_lag", ",member=\"x\",", "\"} 3"),
+            "{text}"
+        );
+        assert!(has("member_holds_up", ",member=\"y\\\"\",", "} 1") && has("in_view", ",", "} 0"), "{text}");
         assert_eq!(prometheus(&[], &[], &[]), "");
+    }
+
+    /// Goal: no two values of one metric have the same labels, where a node is a member of two groups whose names begin alike, and two
+    /// members' names do.
+    #[test]
+    fn groups_and_members_whose_names_begin_alike_are_told_apart() {
+        let process = ProcessIdentity::of_self();
+        let (bus, name) = ("loopback:x".to_owned(), "here".to_owned());
+        let node = PageOwner { node: NodeId::named("here"), name, bus, process, life: 1 };
+        let owner = |membership| GroupOwner { group: "g".repeat(32), membership, node: node.clone() };
+        let member = |end: &str| MemberAccount {
+            node: NodeId::named(&format!("{}{end}", "m".repeat(32))),
+            name: "m".repeat(32),
+            lag: 0,
+            missing: 0,
+        };
+        let account = GroupAccount { each: vec![member("1"), member("2")], ..GroupAccount::default() };
+        assert_series_differ(&prometheus(&[], &[], &[(owner(1), account.clone()), (owner(2), account)]));
+    }
+
+    fn assert_series_differ(text: &str) {
+        let of = |line: &str| line.rsplit_once(' ').map(|(labelled, _)| labelled.to_owned());
+        let mut lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).filter_map(of).collect();
+        let count = lines.len();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), count, "{text}");
     }
 
     /// Goal: no two values of one metric have the same labels, where a process has two runtimes of one name.
@@ -373,12 +407,6 @@ mod tests {
             classes: vec![crate::runtime::ClassMetrics::default()],
             ..Metrics::default()
         };
-        let text = prometheus(&[], &[(owner(1), metrics.clone()), (owner(2), metrics)], &[]);
-        let of = |line: &str| line.rsplit_once(' ').map(|(labelled, _)| labelled.to_owned());
-        let mut lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).filter_map(of).collect();
-        let count = lines.len();
-        lines.sort_unstable();
-        lines.dedup();
-        assert_eq!(lines.len(), count, "{text}");
+        assert_series_differ(&prometheus(&[], &[(owner(1), metrics.clone()), (owner(2), metrics)], &[]));
     }
 }

@@ -124,6 +124,8 @@ impl fmt::Display for GroupState {
 pub struct GroupOwner {
     /// The group's name, cut to 32 bytes.
     pub group: String,
+    /// Another one for each that becomes a member: names of two groups may differ behind 32 bytes. 0 of builds that do not say it.
+    pub membership: u64,
     /// The node that is a member, on which bus, in which process.
     pub node: PageOwner,
 }

@@ -26,6 +26,8 @@ pub(super) enum Word {
     Domain = 20,
     /// The node's.
     NodeLife,
+    /// Drawn at random by each that becomes a member.
+    Membership,
     /// Odd while what follows is written.
     Version = 24,
     WrittenAt,
@@ -95,11 +97,13 @@ impl Page {
     ) -> Result<Self, SystemError> {
         let nodes: Vec<NodeId> = (0..GROUP_MEMBERS_MAX).map_while(|place| member.node(place)).collect();
         let places = nodes.len();
-        let name = format!("{:016x}", random());
+        let membership = random();
+        let name = format!("{membership:016x}");
         let words = Counters::create(PageKind::Group, &name, 8 * words(places), |words| {
             let set = |word: Word, value: u64| words[word as usize].set(value);
             set(Word::Node, owner.node.get());
             set(Word::NodeLife, owner.life);
+            set(Word::Membership, membership);
             set(Word::Places, places as u64);
             set(Word::OwnPlace, member.place() as u64);
             set(Word::FrameSize, frame_size as u64);
@@ -171,6 +175,7 @@ impl<'a> View<'a> {
     pub(super) fn owner(self) -> Option<GroupOwner> {
         Some(GroupOwner {
             group: read_name(&self.words[GROUP_AT..NODE_AT]),
+            membership: self.words[Word::Membership as usize].get(),
             node: PageOwner {
                 node: NodeId::new(self.words[Word::Node as usize].get())?,
                 name: read_name(&self.words[NODE_AT..BUS_AT]),

@@ -143,7 +143,10 @@ mod tests {
             each: vec![member("anne", 0), member("bob", 0), member("carl", 5_678)],
             ..GroupAccount::default()
         };
-        Look { groups: vec![(GroupOwner { group: "accounts".to_owned(), node }, account)], ..Look::default() }
+        Look {
+            groups: vec![(GroupOwner { group: "accounts".to_owned(), membership: 1, node }, account)],
+            ..Look::default()
+        }
     }
 
     /// Goal: a member's row has its view, lag and repairs. Members that are behind stand below, and the member that holds the group up
