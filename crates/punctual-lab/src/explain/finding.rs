@@ -400,7 +400,8 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
 }
 
 /// Whoever moves again after a stall takes its backlog message by message, each a stall by the rule. A message that was on its
-/// way before the first release belongs to the first stall, unless its own evidence names something else.
+/// way before the first release belongs to the first stall, unless its own evidence names something else, or most of its time came
+/// after that release.
 pub(super) fn charge_backlog(found: &mut [Explained]) {
     found.sort_by_key(|one| one.stall.release_ns);
     for place in 1..found.len() {
@@ -408,13 +409,20 @@ pub(super) fn charge_backlog(found: &mut [Explained]) {
         let Some(one) = later.first_mut() else { continue };
         let is_same = |ahead: &&Explained| (&ahead.role, &ahead.owner) == (&one.role, &one.owner);
         let ahead = earlier.iter().rev().find(|ahead| is_same(ahead) && ahead.role.is_some());
-        let Some(ahead) = ahead.filter(|ahead| one.instant_ns < ahead.stall.release_ns) else { continue };
+        let Some(ahead) = ahead.filter(|ahead| is_backlog_of(one, ahead)) else { continue };
         let own = one.cause();
         let is_its_own = ![Cause::UNEXPLAINED, ahead.cause()].contains(&own) && !own.is_work();
         if !is_its_own && ahead.cause() != Cause::UNEXPLAINED {
             one.behind = Some(ahead.behind.unwrap_or(ahead.stall.first_index));
         }
     }
+}
+
+/// It was under way when the one ahead was released, and that accounts for half of its excess or more.
+fn is_backlog_of(one: &Explained, ahead: &Explained) -> bool {
+    let own_release_ns = one.instant_ns.saturating_add(one.stall.longest_ns);
+    let later_ns = own_release_ns.saturating_sub(ahead.stall.release_ns);
+    one.instant_ns < ahead.stall.release_ns && later_ns <= one.excess_ns / 2
 }
 
 #[cfg(test)]

@@ -203,3 +203,27 @@ fn threads_of_one_side_are_charged_together() {
     assert_eq!(missing.cause(), Cause::UNEXPLAINED, "{missing:#?}");
     assert!(missing.unexplained_ns > 5 * MS, "{missing:#?}");
 }
+
+/// Goal: the backlog of a short stall is that stall's; a long one that begins behind it, and of which nothing is known, is not hidden.
+#[test]
+fn a_long_stall_is_not_hidden_behind_a_short_one() {
+    let begin = 10 * MS + 5_000;
+    let switch = |at, left, runs| Event(at, What::Switch { left, why: Leaving::Ready, runs });
+    let events = vec![switch(begin, LATE, 9), switch(begin + 1_500_000, 9, LATE)];
+    let gaps = vec![(begin + 1_500_001, 20 * MS)];
+    let cpu = CpuEvents { since_ns: 9 * MS, until_ns: 21 * MS, events, gaps, ..CpuEvents::default() };
+    let trace = Trace { cpus: vec![cpu], ..Trace::default() };
+    let kept = TrialEvidence { dumps: vec![EvidenceDump { span: (10 * MS, 20 * MS), trace }], ..evidence() };
+    let behind = |next_ns: u64| {
+        // The second message is sent half a millisecond before the first is released.
+        let mut samples = samples(1_510_000);
+        samples.total_ns[11] = next_ns;
+        samples.stages[1].ns[11] = next_ns - 10_000;
+        let found = explain(&samples, Load::Open, Some(&kept));
+        let one = |index| found.iter().find(|one| one.stall.first_index == index).expect("a stall");
+        assert_eq!(one(10).cause(), Cause::named("run_queue"), "{found:#?}");
+        (one(11).behind, one(11).cause() == Cause::UNEXPLAINED)
+    };
+    assert_eq!(behind(900_000).0, Some(10));
+    assert_eq!(behind(5 * MS), (None, true));
+}
