@@ -1,7 +1,7 @@
 //! What the recorder tells of: switches, wake-ups and interrupts.
 
 /// The tracepoints, as `system/name`. Their order is that of [`super::record::Layouts`].
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 15] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "irq/irq_handler_entry",
@@ -15,10 +15,15 @@ pub(super) const NAMES: [&str; 13] = [
     "vmscan/mm_vmscan_direct_reclaim_end",
     "compaction/mm_compaction_begin",
     "compaction/mm_compaction_end",
+    "sched/sched_wakeup_new",
+    "sched/sched_migrate_task",
 ];
 
+/// The place of the first that every kernel has behind those that only some have.
+pub(super) const BIRTH: usize = 13;
+
 /// Places of those that only kernels with control groups of memory, or with compaction, have.
-pub(super) const OPTIONAL: std::ops::Range<usize> = 7..NAMES.len();
+pub(super) const OPTIONAL: std::ops::Range<usize> = 7..BIRTH;
 
 /// System calls of chosen threads, recorded where they are asked for: they come behind [`NAMES`].
 pub(super) const CALL_NAMES: [&str; 2] = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
@@ -82,6 +87,22 @@ pub enum TraceEvent {
         woken: Task,
         /// The CPU where it last ran.
         target_cpu: u32,
+    },
+    /// A thread begins its life, ready.
+    Birth {
+        /// Who ran on the CPU where that happened: its parent.
+        parent: u32,
+        /// Who begins.
+        born: Task,
+    },
+    /// A thread that is to run is placed on another CPU.
+    Placed {
+        /// Who.
+        task: Task,
+        /// The CPU where it was, or ran last.
+        from_cpu: u32,
+        /// The CPU where it is from now on.
+        to_cpu: u32,
     },
     /// A device's interrupt begins.
     InterruptEntry {

@@ -154,9 +154,7 @@ fn formats(tracing: &[u8]) -> Option<Result<Layouts, String>> {
             let text = String::from_utf8_lossy(bytes.sized()?).into_owned();
             let name = text.lines().next().and_then(|line| line.strip_prefix("name: ")).unwrap_or_default();
             let name = format!("{system}/{}", name.trim());
-            // A thread that is new is made ready by another event of the same fields.
-            let like = if name == "sched/sched_wakeup_new" { NAMES[1] } else { &name };
-            if let Some(kind) = NAMES.iter().chain(&CALL_NAMES).position(|one| *one == like) {
+            if let Some(kind) = NAMES.iter().chain(&CALL_NAMES).position(|one| *one == name) {
                 known.push((kind, text));
                 names.push(name);
             }
@@ -389,7 +387,9 @@ mod tests {
         let events = || found.cpus.iter().flat_map(|cpu| &cpu.events);
         let switches = events().filter(|event| matches!(event.event, TraceEvent::Switch { .. })).count();
         let wakings = events().filter(|event| matches!(event.event, TraceEvent::Waking { .. })).count();
-        assert_eq!((switches, wakings), (SWITCHES, WAKINGS), "as perf script counts them");
+        let births = events().filter(|event| matches!(event.event, TraceEvent::Birth { .. })).count();
+        let counted = (SWITCHES, WAKINGS, BIRTHS);
+        assert_eq!((switches, wakings, births), counted, "as perf script counts them");
         assert!(
             found.cpus.iter().all(|cpu| cpu.lost == 0 && cpu.events.is_sorted_by_key(|event| event.at_ns))
         );
@@ -404,7 +404,8 @@ mod tests {
     }
 
     const SWITCHES: usize = 129;
-    const WAKINGS: usize = 43;
+    const WAKINGS: usize = 40;
+    const BIRTHS: usize = 3;
 
     /// The first sample of a CPU.
     fn sample_of(cpu: u32) -> (u64, u64) {

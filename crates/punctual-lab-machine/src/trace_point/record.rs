@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::TraceDump;
 use super::deferred::Done;
-use super::event::{CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
+use super::event::{BIRTH, CpuTrace, Task, TaskState, TraceEvent, TracedEvent, WakingFrom};
 use super::ring::{HEADER_SIZE, RingCopy};
 
 /// `PERF_RECORD_LOST`.
@@ -137,7 +137,7 @@ impl Layouts {
         let id = u16::from_le_bytes(*data.first_chunk()?);
         let (kind, layout) = self.0.iter().find(|(_, layout)| layout.id == id)?;
         let fields = Fields { layout, data };
-        match kind {
+        match *kind {
             0 => switch(&fields),
             1 => waking(&fields),
             2 => Some(TraceEvent::InterruptEntry {
@@ -154,7 +154,16 @@ impl Layouts {
             7 => reclaim(&fields, true),
             9 | 11 => reclaim(&fields, false),
             8 | 10 | 12 => Some(TraceEvent::ReclaimExit { thread: fields.unsigned("common_pid")? }),
-            13 => Some(TraceEvent::CallEntry {
+            BIRTH => Some(TraceEvent::Birth {
+                parent: fields.unsigned("common_pid")?,
+                born: fields.task(["pid", "prio", "comm"])?,
+            }),
+            14 => Some(TraceEvent::Placed {
+                task: fields.task(["pid", "prio", "comm"])?,
+                from_cpu: fields.unsigned("orig_cpu")?,
+                to_cpu: fields.unsigned("dest_cpu")?,
+            }),
+            15 => Some(TraceEvent::CallEntry {
                 thread: fields.unsigned("common_pid")?,
                 number: fields.unsigned("id")?,
             }),

@@ -53,6 +53,18 @@ fn a_sleep_is_recorded() {
     assert!(!fell_asleep(&recorder.read(&later), thread_id(), dump.until_ns));
 }
 
+/// Goal: the birth of a thread is recorded, with its parent.
+#[test]
+fn a_birth_is_recorded() {
+    let Some(mut recorder) = recorder() else { return };
+    let from_ns = monotonic_ns();
+    let born = std::thread::spawn(thread_id).join().expect("it ends");
+    let dump = recorder.dump(from_ns).expect("a dump");
+    let traces = recorder.read(&dump);
+    let is_it = |event: &TracedEvent| matches!(&event.event, TraceEvent::Birth { parent, born: task } if task.thread == born && *parent == thread_id());
+    assert!(traces.iter().flat_map(|trace| &trace.events).any(is_it), "{traces:?}");
+}
+
 /// Goal: a recorder that is paused says what it lost, and when.
 #[test]
 fn a_pause_leaves_a_gap() {

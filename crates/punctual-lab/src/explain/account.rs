@@ -36,8 +36,8 @@ pub enum Part {
         woken_by: Option<u32>,
         /// An interrupt did, while that thread ran.
         is_interrupt: bool,
-        /// No signal would have woken it: for storage, or for a lock of the kernel.
-        is_uninterruptible: bool,
+        /// No signal would have woken it. Nothing where the trace does not tell how the wait began: it may as well be a stop.
+        is_uninterruptible: Option<bool>,
     },
     /// The trace shows nothing that kept it from running.
     NotThere(Absence),
@@ -77,8 +77,6 @@ pub struct Account {
     pub pieces: Vec<Piece>,
     /// Who held the thread as a debugger does, and let it go on, in all that is known around the interval.
     pub tracers: Vec<u32>,
-    /// Waits of which the trace does not tell the beginning, with how much of each lies in the interval.
-    pub unbegun: Vec<(Part, u64)>,
 }
 
 impl Account {
@@ -107,14 +105,17 @@ impl Account {
         self.spans(part).map(|(from, to)| to - from).sum()
     }
 
-    /// Of a wait, how much began before the trace tells of the thread.
-    pub fn unbegun_ns(&self, of: Part) -> u64 {
-        self.unbegun.iter().filter(|(part, _)| *part == of).map(|(_, ns)| ns).sum()
+    /// Time of which the trace does not tell what it was.
+    pub fn untold_ns(&self) -> u64 {
+        let is_untold =
+            |part: Part| matches!(part, Part::Unexplained | Part::Blocked { is_uninterruptible: None, .. });
+        let untold = self.pieces.iter().filter(|piece| is_untold(piece.part));
+        untold.map(|piece| piece.to_ns - piece.from_ns).sum()
     }
 
     /// How often it waited where no signal would have woken it.
     pub fn uninterruptible_waits(&self) -> usize {
-        let is_one = |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: true, .. });
+        let is_one = |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: Some(true), .. });
         self.pieces.iter().filter(is_one).count()
     }
 
@@ -181,7 +182,7 @@ impl Tiling {
 /// Divides an interval of a thread by what a trace tells.
 pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Account {
     let mut tiling = Tiling { pieces: Vec::new(), at_ns: from_ns, to_ns: to_ns.max(from_ns) };
-    let (mut of_it, mut unbegun) = (Vec::new(), Vec::new());
+    let mut of_it = Vec::new();
     for known in trace.known() {
         if known.1 <= from_ns || known.0 >= to_ns {
             continue;
@@ -191,12 +192,10 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
         for state in states(trace, thread, known) {
             if state.to_ns > from_ns && state.from_ns < to_ns {
                 divide(trace, &own, known, state, &mut tiling);
-                let ns = state.to_ns.min(to_ns) - state.from_ns.max(from_ns);
-                unbegun.extend(wait(state.what).filter(|_| state.from_ns == known.0).map(|part| (part, ns)));
             }
         }
     }
-    Account { tracers: of_it, unbegun, ..tiling.finish() }
+    Account { tracers: of_it, ..tiling.finish() }
 }
 
 /// The part that a wait is, if it is one.

@@ -112,8 +112,6 @@ pub struct Clue<'a> {
     pub kind: Kind,
     /// How long, all of its kind together.
     pub ns: u64,
-    /// If it waited: as much of that as began before the trace tells of its thread.
-    pub unbegun_ns: u64,
     /// If no signal would have ended its wait: so many such waits were there in all.
     pub waits: usize,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
@@ -217,13 +215,13 @@ impl Clue<'_> {
                 let is_passed_over = |thread| self.is_ordinary(thread) && !self.is_limited();
                 is_absent || self.neighbour().is_some_and(is_passed_over)
             }
-            HeldBy::Stop => self.is_awaiting_thread() && self.unbegun_ns.saturating_mul(2) >= self.ns,
+            HeldBy::Stop => self.awaited() == Some(Awaited::Untold),
             HeldBy::Freezer => self.is_awaiting_thread(),
         }
     }
 
     fn is_awaiting_thread(&self) -> bool {
-        matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread))
+        matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread | Awaited::Untold))
     }
 
     /// It waited, and not for its packet to come over the wire: for what.
@@ -237,15 +235,17 @@ impl Clue<'_> {
         }
         let is_program = self.trace.tasks.get(&waker).and_then(|task| task.is_kernel) == Some(false);
         Some(match (is_uninterruptible, is_interrupt) {
-            (true, false) if is_program => Awaited::KernelLock,
-            (true, _) if self.is_of_faults() => Awaited::Page,
-            (true, _) => Awaited::Device,
-            (false, true) => Awaited::Interrupt,
-            (false, false) if self.is_tracer(waker) => Awaited::Tracer,
-            (false, false) if self.held_by == Some(HeldBy::Stop) => Awaited::Continuation,
-            (false, false) if self.held_by == Some(HeldBy::Freezer) => Awaited::Thaw,
-            (false, false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
-            (false, false) => Awaited::Thread,
+            (Some(true), false) if is_program => Awaited::KernelLock,
+            (Some(true), _) if self.is_of_faults() => Awaited::Page,
+            (Some(true), _) => Awaited::Device,
+            (Some(false), true) => Awaited::Interrupt,
+            (None, true) => return None,
+            (_, false) if self.is_tracer(waker) => Awaited::Tracer,
+            (_, false) if self.held_by == Some(HeldBy::Stop) => Awaited::Continuation,
+            (_, false) if self.held_by == Some(HeldBy::Freezer) => Awaited::Thaw,
+            (None, false) => Awaited::Untold,
+            (Some(false), false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
+            (Some(false), false) => Awaited::Thread,
         })
     }
 
@@ -325,6 +325,8 @@ pub enum Awaited {
     Thread,
     /// Another thread, whose CPU another had.
     PreemptedThread,
+    /// The same, in a way whose beginning is not in the trace: it may have slept, or been stopped.
+    Untold,
     /// An interrupt, of a timer or of a device.
     Interrupt,
     /// Its process was stopped, and was continued.

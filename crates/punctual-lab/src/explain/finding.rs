@@ -91,7 +91,7 @@ impl Explained {
             let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
             self.parts = account.sums().into_iter().map(part).collect();
             self.causes = from_account(account, trace, excess, seen);
-            let untold_ns = account.time_of(Part::Unexplained);
+            let untold_ns = account.untold_ns();
             from_windows.into_iter().for_each(|one| self.complete(one, untold_ns));
         } else {
             self.causes = from_windows;

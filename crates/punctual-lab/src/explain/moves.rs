@@ -16,7 +16,7 @@ pub(super) fn note_moves(trace: &Trace, known: (u64, u64), states: &mut [Stretch
         let Some(State::Running(ran)) = ran else { continue };
         let mover = match states[first].what {
             State::Ready { .. } => runs_from(trace, ran, states[first].from_ns),
-            State::Blocked { waker, is_uninterruptible: true } => waker.map(|waker| waker.thread),
+            State::Blocked { waker, is_uninterruptible: Some(true) } => waker.map(|waker| waker.thread),
             _ => None,
         };
         let Some(mover) = mover.filter(|&thread| ran != next && is_mover(trace, thread)) else { continue };
@@ -134,7 +134,8 @@ mod tests {
             account_of("migration/0", cpus)
         };
         assert_eq!(waits(1).time_of(Part::Moving { by: Some(LATE) }), 100);
-        let blocked = Part::Blocked { woken_by: Some(MOVER), is_interrupt: false, is_uninterruptible: true };
+        let blocked =
+            Part::Blocked { woken_by: Some(MOVER), is_interrupt: false, is_uninterruptible: Some(true) };
         assert_eq!(waits(0).time_of(blocked), 30);
     }
 }

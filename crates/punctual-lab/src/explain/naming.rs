@@ -60,7 +60,6 @@ pub fn from_account(
     let clue = |kind: Kind, ns: u64| Clue {
         kind,
         ns,
-        unbegun_ns: 0,
         waits,
         passed_over_ns,
         held_by: None,
@@ -71,10 +70,7 @@ pub fn from_account(
         seen,
     };
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
-    let of_part = |(&(part, ns), chain)| {
-        let unbegun_ns = account.unbegun_ns(part);
-        Clue { chain, unbegun_ns, ..clue(Kind::Part(part), ns) }
-    };
+    let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
         HeldBy::ALL.into_iter().for_each(|holder| mark_held(&mut clues, holder, seen));
@@ -241,8 +237,11 @@ pub fn part_words(part: Part, trace: &Trace) -> String {
         Part::Moving { by: None } => "moved to another CPU".to_owned(),
         Part::Moving { by: Some(by) } => format!("moved to another CPU, as {} asked", trace.name(by)),
         Part::Blocked { woken_by: None, .. } => "waited".to_owned(),
-        Part::Blocked { woken_by: Some(waker), is_uninterruptible: true, .. } => {
+        Part::Blocked { woken_by: Some(waker), is_uninterruptible: Some(true), .. } => {
             format!("waited for {}, and no signal would have woken it", trace.name(waker))
+        }
+        Part::Blocked { woken_by: Some(waker), is_uninterruptible: None, is_interrupt: false } => {
+            format!("waited for {}, since before the trace", trace.name(waker))
         }
         Part::Blocked { woken_by: Some(waker), is_interrupt: true, .. } => {
             format!("waited until an interrupt while {} ran", trace.name(waker))

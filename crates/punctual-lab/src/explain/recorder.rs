@@ -185,6 +185,10 @@ fn what_of(event: &TraceEvent, trace: &mut Trace, known: &mut dyn FnMut(&Task, &
             let by_interrupt = *from == WakingFrom::Interrupt;
             What::Wake { woken: known(woken, trace), waker: *waker, by_interrupt }
         }
+        TraceEvent::Birth { parent, born } => What::Birth { born: known(born, trace), parent: *parent },
+        TraceEvent::Placed { task, from_cpu, to_cpu } => {
+            What::Placed { thread: known(task, trace), from: *from_cpu, to: *to_cpu }
+        }
         TraceEvent::InterruptEntry { number, name } => {
             trace.interrupts.entry(*number).or_insert_with(|| name.clone());
             What::Interrupt(*number)

@@ -34,8 +34,8 @@ pub(super) enum State {
     Ready { cpu: Option<u32>, was_woken: bool },
     /// It was taken off its CPU to run on another, and does not run there yet. Who asked for that, as far as it was seen.
     Moving { by: Option<u32> },
-    /// It waits for something, and who ends that.
-    Blocked { waker: Option<Waker>, is_uninterruptible: bool },
+    /// It waits for something, and who ends that. Whether a signal would end it, too, is known where its beginning is.
+    Blocked { waker: Option<Waker>, is_uninterruptible: Option<bool> },
     /// It is stopped: by a debugger, or by a signal.
     Stopped { is_traced: bool },
     /// The trace does not tell.
@@ -48,6 +48,7 @@ enum Turn {
     Runs(u32),
     Leaves(u32, Leaving),
     Woken(Waker),
+    Born,
 }
 
 impl Turn {
@@ -55,7 +56,7 @@ impl Turn {
     fn cpu(self) -> Option<u32> {
         match self {
             Self::Runs(cpu) | Self::Leaves(cpu, _) => Some(cpu),
-            Self::Woken(_) => None,
+            Self::Woken(_) | Self::Born => None,
         }
     }
 }
@@ -66,7 +67,12 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
     let mut states = Vec::with_capacity(turns.len() + 1);
     let (mut begin, mut state) = (from, before_first(&turns));
     for (place, &(at, turn)) in turns.iter().enumerate() {
-        let next = next_state(state, turn, &turns[place + 1..]);
+        let next = if is_woken_already(&turns, place) {
+            let cpu = turns[place + 1..].iter().find_map(|(_, turn)| turn.cpu());
+            State::Ready { cpu, was_woken: true }
+        } else {
+            next_state(state, turn, &turns[place + 1..])
+        };
         // Who does not run cannot leave: the switch to it is missing.
         let is_missing = matches!(turn, Turn::Leaves(..)) && !matches!(state, State::Running(_));
         if next == state && !is_missing {
@@ -107,7 +113,7 @@ pub(super) fn tracers(trace: &Trace, thread: u32, known: (u64, u64)) -> Vec<u32>
             Turn::Runs(_) => held = false,
             // A signal that kills it may come in an interrupt.
             Turn::Woken(Waker { thread, is_interrupt: false }) if held => tracers.push(thread),
-            Turn::Woken(_) => {}
+            Turn::Woken(_) | Turn::Born => {}
         }
     }
     tracers.sort_unstable();
@@ -140,31 +146,45 @@ fn turn(cpu: u32, thread: u32, &Event(at, what): &Event) -> Option<(u64, Turn)> 
         What::Wake { woken, waker, by_interrupt } if woken == thread => {
             Turn::Woken(Waker { thread: waker, is_interrupt: by_interrupt })
         }
+        What::Birth { born, .. } if born == thread => Turn::Born,
         _ => return None,
     };
     Some((at, turn))
 }
 
 /// It waits, and who ends that is not known yet.
-fn asleep(is_uninterruptible: bool) -> State {
+fn asleep(is_uninterruptible: Option<bool>) -> State {
     State::Blocked { waker: None, is_uninterruptible }
 }
 
 /// The first thing that happens to a thread tells what it did before.
 fn before_first(turns: &[(u64, Turn)]) -> State {
     match turns {
-        [] => State::Unknown,
+        // Before its birth there was none.
+        [] | [(_, Turn::Born), ..] => State::Unknown,
         [(_, Turn::Leaves(cpu, _)), ..] => State::Running(*cpu),
         [(_, Turn::Runs(cpu)), ..] => State::Ready { cpu: Some(*cpu), was_woken: false },
         [(_, Turn::Woken(_)), rest @ ..] => {
             match rest.iter().find(|(_, turn)| !matches!(turn, Turn::Woken(_))) {
                 // It was woken while it still ran, on its way to sleep.
                 Some((_, Turn::Leaves(cpu, _))) => State::Running(*cpu),
-                Some((_, Turn::Runs(_))) => asleep(false),
+                // It waited, or was stopped: how that began is not in the trace.
+                Some((_, Turn::Runs(_))) => asleep(None),
                 _ => State::Unknown,
             }
         }
     }
+}
+
+/// A wake-up may be noted when a thread has decided to sleep, before its switch is: then it comes so shortly before that.
+const WOKEN_BEFORE_NS: u64 = 20_000;
+
+/// A thread that leaves its CPU to sleep was woken just before, and not again until it runs: it never slept.
+fn is_woken_already(turns: &[(u64, Turn)], place: usize) -> bool {
+    let (at, Turn::Leaves(_, Leaving::Asleep | Leaving::Uninterruptible)) = turns[place] else { return false };
+    let before = place.checked_sub(1).map(|before| turns[before]);
+    let is_woken = matches!(before, Some((woken, Turn::Woken(_))) if at - woken <= WOKEN_BEFORE_NS);
+    is_woken && matches!(turns.get(place + 1), Some((_, Turn::Runs(_))))
 }
 
 fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
@@ -172,11 +192,12 @@ fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
     match turn {
         Turn::Runs(cpu) => State::Running(cpu),
         Turn::Leaves(cpu, Leaving::Ready) => State::Ready { cpu: next_cpu().or(Some(cpu)), was_woken: false },
-        Turn::Leaves(_, Leaving::Asleep) => asleep(false),
-        Turn::Leaves(_, Leaving::Uninterruptible) => asleep(true),
+        Turn::Leaves(_, Leaving::Asleep) => asleep(Some(false)),
+        Turn::Leaves(_, Leaving::Uninterruptible) => asleep(Some(true)),
         Turn::Leaves(_, Leaving::Stopped) => State::Stopped { is_traced: false },
         Turn::Leaves(_, Leaving::Traced) => State::Stopped { is_traced: true },
         Turn::Leaves(_, Leaving::Ended) => State::Unknown,
+        Turn::Born => State::Ready { cpu: next_cpu(), was_woken: true },
         Turn::Woken(_) if matches!(state, State::Blocked { .. } | State::Stopped { .. }) => {
             State::Ready { cpu: next_cpu(), was_woken: true }
         }

@@ -82,6 +82,22 @@ pub enum What {
         /// An interrupt did it, not that thread.
         by_interrupt: bool,
     },
+    /// A thread began its life, ready.
+    Birth {
+        /// Who.
+        born: u32,
+        /// Who ran where that happened, and had it begin.
+        parent: u32,
+    },
+    /// A thread that is to run was placed on another CPU.
+    Placed {
+        /// Who.
+        thread: u32,
+        /// Where it was, or ran last.
+        from: u32,
+        /// Where it is from then on.
+        to: u32,
+    },
     /// A device's interrupt began.
     Interrupt(u32),
     /// It ended.
@@ -141,6 +157,8 @@ impl What {
         let (one, other) = match self {
             Self::Switch { left, runs, .. } => (Some(left), Some(runs)),
             Self::Wake { woken, waker, .. } => (Some(woken), Some(waker)),
+            Self::Birth { born, parent } => (Some(born), Some(parent)),
+            Self::Placed { thread, .. } => (Some(thread), None),
             _ => (None, None),
         };
         one.into_iter().chain(other)

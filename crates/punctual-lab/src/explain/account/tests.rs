@@ -45,7 +45,7 @@ fn a_neighbour_ran_instead() {
     divided(
         &trace,
         &[
-            (100, Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: false }),
+            (100, Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: Some(false) }),
             (400, Part::Ready { instead: HOG }),
             (100, Part::Ready { instead: 3 }),
             (200, Part::Running),
@@ -139,7 +139,7 @@ fn a_switch_that_is_missing_is_not_made_up() {
         switch(950, LATE, Leaving::Asleep, IDLE),
     ];
     let other = || cpu(1, vec![wake(200, LATE, 4, false)]);
-    let blocked = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: false };
+    let blocked = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: Some(false) };
     divided(
         &trace(vec![cpu(0, neighbour), other()]),
         &[(50, Part::Running), (50, blocked), (400, Part::Unexplained), (300, Part::Running)],
@@ -160,7 +160,7 @@ fn a_missing_switch_hides_no_more_than_it_must() {
         switch(300, HOG, Leaving::Asleep, IDLE),
         switch(700, LATE, Leaving::Asleep, IDLE),
     ];
-    let asleep = |woken_by| Part::Blocked { woken_by, is_interrupt: false, is_uninterruptible: false };
+    let asleep = |woken_by| Part::Blocked { woken_by, is_interrupt: false, is_uninterruptible: Some(false) };
     divided(
         &trace(vec![cpu(0, ours), cpu(1, vec![wake(200, LATE, 4, false)])]),
         &[
@@ -191,12 +191,58 @@ fn the_first_event_tells_of_the_time_before() {
         &trace(vec![cpu(0, left)]),
         &[
             (700, Part::Running),
-            (100, Part::Blocked { woken_by: None, is_interrupt: false, is_uninterruptible: false }),
+            (100, Part::Blocked { woken_by: None, is_interrupt: false, is_uninterruptible: Some(false) }),
         ],
     );
     let runs = vec![switch(800, HOG, Leaving::Ready, LATE)];
     divided(&trace(vec![cpu(0, runs)]), &[(700, Part::Ready { instead: HOG }), (100, Part::Running)]);
     divided(&trace(vec![cpu(0, Vec::new())]), &[(800, Part::Unexplained)]);
+}
+
+/// Goal: before its birth there was no thread: that time is nobody's. From its birth on it is ready.
+#[test]
+fn a_life_begins_with_a_birth() {
+    let events = vec![
+        switch(50, 4, Leaving::Ready, HOG),
+        Event(300, What::Birth { born: LATE, parent: HOG }),
+        switch(500, HOG, Leaving::Ready, LATE),
+        switch(700, LATE, Leaving::Ended, HOG),
+        Event(800, What::Birth { born: LATE, parent: HOG }),
+    ];
+    let ready = Part::Ready { instead: HOG };
+    divided(
+        &trace(vec![cpu(0, events)]),
+        &[(200, Part::Unexplained), (200, ready), (200, Part::Running), (200, Part::Unexplained)],
+    );
+}
+
+/// Goal: of a wait that began before the trace nobody knows whether a signal would have ended it.
+#[test]
+fn a_wait_that_was_not_seen_to_begin_is_of_no_kind() {
+    let events = vec![wake(500, LATE, 4, false), switch(500, HOG, Leaving::Ready, LATE)];
+    let untold = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: None };
+    let whole = trace(vec![cpu(0, events)]);
+    divided(&whole, &[(400, untold), (400, Part::Running)]);
+    assert_eq!(account(&whole, LATE, (100, 900)).untold_ns(), 400);
+}
+
+/// Goal: a thread that is woken just before its switch to sleep is ready. A wake-up long before was of something else.
+#[test]
+fn a_wake_up_just_before_the_switch_counts() {
+    let us = |us: u64| us * 1000;
+    let at = |woken: u64| {
+        let events = vec![
+            switch(us(10), HOG, Leaving::Ready, LATE),
+            switch(us(200), LATE, Leaving::Asleep, HOG),
+            switch(us(500), HOG, Leaving::Ready, LATE),
+        ];
+        let ours = CpuEvents { until_ns: us(1000), ..cpu(0, events) };
+        let other = CpuEvents { until_ns: us(1000), ..cpu(1, vec![wake(us(woken), LATE, 4, false)]) };
+        account(&trace(vec![ours, other]), LATE, (us(100), us(900)))
+    };
+    let (just, long) = (at(199), at(100));
+    assert_eq!(just.time_of(Part::Ready { instead: HOG }), us(300), "{just:?}");
+    assert_eq!(long.time_of(Part::Unexplained), us(300), "{long:?}");
 }
 
 /// Goal: signals that come close upon one another are told from work, and those of others, and single ones, are not.
@@ -310,6 +356,8 @@ fn any_event() -> impl Strategy<Value = What> {
             waker,
             by_interrupt
         }),
+        (0..4_u32, 0..4_u32).prop_map(|(born, parent)| What::Birth { born, parent }),
+        (0..4_u32, 0..3_u32, 0..3_u32).prop_map(|(thread, from, to)| What::Placed { thread, from, to }),
         (0..3_u32).prop_map(What::Interrupt),
         (0..3_u32).prop_map(What::InterruptEnd),
         (0..3_u32).prop_map(What::SoftInterrupt),

@@ -62,8 +62,9 @@ fn kinds() -> Vec<Kind> {
     parts.extend([None, Some(ORDINARY)].map(|by| Part::Moving { by }));
     parts.extend([true, false].map(|is_limited| Part::Reclaiming { is_limited }));
     for woken_by in [None, Some(ORDINARY), Some(KERNEL), Some(TRACER)] {
-        for (is_interrupt, is_uninterruptible) in [(false, false), (false, true), (true, false), (true, true)]
-        {
+        let kinds = [None, Some(false), Some(true)];
+        let ways = kinds.into_iter().flat_map(|kind| [false, true].map(|is_interrupt| (is_interrupt, kind)));
+        for (is_interrupt, is_uninterruptible) in ways {
             parts.push(Part::Blocked { woken_by, is_interrupt, is_uninterruptible });
         }
     }
@@ -116,7 +117,6 @@ fn no_time_is_two_causes() {
                     let mut clue = Clue {
                         kind,
                         ns,
-                        unbegun_ns: ns,
                         waits: 4,
                         passed_over_ns: ns,
                         held_by: None,

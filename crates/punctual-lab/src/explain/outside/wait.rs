@@ -88,7 +88,7 @@ impl<'a> Calls<'a> {
         let name = name.filter(|name| !name.starts_with(UNKNOWN_CALL));
         let is_interrupt = waker.is_some_and(|waker| waker.is_interrupt);
         let wait = match name {
-            _ if is_uninterruptible => Wait::Late,
+            _ if is_uninterruptible == Some(true) => Wait::Late,
             // It has not ended: nobody knows for what it waits.
             _ if waker.is_none() => Wait::Idle,
             Some(name) if IDLE.contains(&name) => Wait::Idle,
