@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 pub use super::timeline::Interruption;
-use super::timeline::{State, Stretch, interruptions, occupants, reclaims, signals, states, tracers};
+use super::timeline::{
+    State, Stretch, interruptions, leavings, occupants, placings, reclaims, signals, states, tracers,
+};
 use super::trace::{IDLE, Trace};
 
 /// What a thread went through.
@@ -20,7 +22,7 @@ pub enum Part {
         /// Its control group may have no more; else the machine has none.
         is_limited: bool,
     },
-    /// It was ready, and this thread had the CPU that it ran on next.
+    /// It was ready, and this thread had the CPU where it was queued.
     Ready {
         /// Who ran instead.
         instead: u32,
@@ -115,7 +117,8 @@ impl Account {
 
     /// How often it waited where no signal would have woken it.
     pub fn uninterruptible_waits(&self) -> usize {
-        let is_one = |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: Some(true), .. });
+        let is_one =
+            |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: Some(true), .. });
         self.pieces.iter().filter(is_one).count()
     }
 
@@ -212,6 +215,18 @@ struct Own {
     running: Vec<Stretch<Part>>,
     /// While it waited.
     blocked: Vec<Stretch<Part>>,
+    /// When it was placed on another CPU: from which, and on which.
+    placings: Vec<(u64, (u32, u32))>,
+    /// When it left which CPU.
+    leavings: Vec<(u64, u32)>,
+}
+
+/// Where a thread was queued that was ready.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    cpu: u32,
+    /// It ran on another CPU before, and nothing tells when it was placed on this one.
+    is_guessed: bool,
 }
 
 impl Own {
@@ -222,7 +237,26 @@ impl Own {
         let storms = signals(trace, thread, known).into_iter().map(|one| one.map(Part::Signalled));
         let mut running: Vec<Stretch<Part>> = storms.chain(blocked.iter().copied()).collect();
         running.sort_by_key(|one| one.from_ns);
-        Self { running, blocked }
+        let (placings, leavings) = (placings(trace, thread, known), leavings(trace, thread, known));
+        Self { running, blocked, placings, leavings }
+    }
+
+    /// Where it was queued between two instants, when it was ready, and ran on a CPU then: another CPU may have pulled it there.
+    fn queues(&self, (from_ns, to_ns): (u64, u64), next: u32) -> Vec<Stretch<Queue>> {
+        let first = self.placings.partition_point(|&(at, _)| at < from_ns);
+        let last = self.placings.partition_point(|&(at, _)| at <= to_ns);
+        let placings = &self.placings[first..last.max(first)];
+        let left = self.leavings[..self.leavings.partition_point(|&(at, _)| at <= from_ns)].last();
+        let is_guessed = placings.is_empty() && left.is_some_and(|&(_, cpu)| cpu != next);
+        let queue = |cpu: u32| Queue { cpu, is_guessed };
+        let mut queues = Vec::with_capacity(placings.len() + 1);
+        let (mut begin, mut cpu) = (from_ns, placings.first().map_or(next, |&(_, (cpu, _))| cpu));
+        for &(at, (_, to)) in placings {
+            queues.push(Stretch { from_ns: begin, to_ns: at, what: queue(cpu) });
+            (begin, cpu) = (at, to);
+        }
+        queues.push(Stretch { from_ns: begin, to_ns, what: queue(cpu) });
+        queues
     }
 }
 
@@ -238,7 +272,11 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
             };
             interrupted(trace, known, cpu, (from_ns, to_ns), &mut rest, tiling);
         }
-        State::Ready { cpu, was_woken } => ready(trace, known, cpu, was_woken, (from_ns, to_ns), tiling),
+        State::Ready { cpu: Some(next), was_woken } => {
+            for queue in own.queues((from_ns, to_ns), next) {
+                ready(trace, known, queue, was_woken, tiling);
+            }
+        }
         State::Moving { by } => tiling.put(from_ns, to_ns, Part::Moving { by }),
         State::Blocked { .. } => {
             tiling.over(own.blocked.iter().copied(), (from_ns, to_ns), &mut |from, to, tiling| {
@@ -249,7 +287,7 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
             let absence = if is_traced { Absence::Traced } else { Absence::Stopped };
             tiling.put(from_ns, to_ns, Part::NotThere(absence));
         }
-        State::Unknown => {}
+        State::Ready { cpu: None, .. } | State::Unknown => {}
     }
 }
 
@@ -269,20 +307,16 @@ fn interrupted(
     tiling.over(there.map(|one| one.map(Part::Interrupted)), span, between);
 }
 
-/// A stretch in which the thread was ready: who had the CPU that it ran on next.
-fn ready(
-    trace: &Trace,
-    known: (u64, u64),
-    cpu: Option<u32>,
-    was_woken: bool,
-    (from_ns, to_ns): (u64, u64),
-    tiling: &mut Tiling,
-) {
-    let Some(cpu) = cpu.and_then(|number| trace.cpus.iter().find(|one| one.cpu == number)) else { return };
+/// A stretch in which the thread was ready: who had the CPU where it was queued.
+fn ready(trace: &Trace, known: (u64, u64), queue: Stretch<Queue>, was_woken: bool, tiling: &mut Tiling) {
+    let Stretch { from_ns, to_ns, what: Queue { cpu, is_guessed } } = queue;
+    let Some(cpu) = trace.cpus.iter().find(|one| one.cpu == cpu) else { return };
     let absence = if was_woken { Absence::CpuAsleep } else { Absence::Withheld };
     for one in occupants(cpu, known) {
         let (begin, end) = (one.from_ns.clamp(from_ns, to_ns), one.to_ns.clamp(from_ns, to_ns));
         let part = match one.what {
+            // It may have been queued elsewhere: that this one idled kept nobody waiting.
+            Some(IDLE) if is_guessed => continue,
             Some(IDLE) => Part::NotThere(absence),
             Some(instead) => Part::Ready { instead },
             None => continue,

@@ -181,7 +181,9 @@ const WOKEN_BEFORE_NS: u64 = 20_000;
 
 /// A thread that leaves its CPU to sleep was woken just before, and not again until it runs: it never slept.
 fn is_woken_already(turns: &[(u64, Turn)], place: usize) -> bool {
-    let (at, Turn::Leaves(_, Leaving::Asleep | Leaving::Uninterruptible)) = turns[place] else { return false };
+    let (at, Turn::Leaves(_, Leaving::Asleep | Leaving::Uninterruptible)) = turns[place] else {
+        return false;
+    };
     let before = place.checked_sub(1).map(|before| turns[before]);
     let is_woken = matches!(before, Some((woken, Turn::Woken(_))) if at - woken <= WOKEN_BEFORE_NS);
     is_woken && matches!(turns.get(place + 1), Some((_, Turn::Runs(_))))
@@ -276,6 +278,20 @@ fn in_order<T>(trace: &Trace, span: (u64, u64), of: impl Fn(What) -> Option<T>) 
     let mut all: Vec<(u64, T)> = trace.cpus.iter().flat_map(of_cpu).collect();
     all.sort_by_key(|&(at, _)| at);
     all
+}
+
+/// When a thread was placed on another CPU than it was on, from which and on which, over a stretch in which no event is missing.
+pub(super) fn placings(trace: &Trace, thread: u32, span: (u64, u64)) -> Vec<(u64, (u32, u32))> {
+    in_order(trace, span, |what| match what {
+        What::Placed { thread: of, from, to } if of == thread => Some((from, to)),
+        _ => None,
+    })
+}
+
+/// When a thread left which CPU, over a stretch in which no event is missing.
+pub(super) fn leavings(trace: &Trace, thread: u32, known: (u64, u64)) -> Vec<(u64, u32)> {
+    let leaving = |(at, turn)| if let Turn::Leaves(cpu, _) = turn { Some((at, cpu)) } else { None };
+    turns(trace, thread, known).into_iter().filter_map(leaving).collect()
 }
 
 /// When signals of one number came so close upon one another, over a stretch in which no event is missing.

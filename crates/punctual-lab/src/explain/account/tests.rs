@@ -183,6 +183,34 @@ fn a_thread_waits_for_its_next_cpu() {
     );
 }
 
+/// Goal: a thread that an idle CPU pulled waited for the CPU where it was queued, not for the idle one. Without word of the pull nobody
+/// knows where it was queued.
+#[test]
+fn a_thread_that_was_pulled_waited_where_it_was() {
+    let here = vec![
+        switch(50, LATE, Leaving::Asleep, HOG),
+        wake(200, LATE, 4, false),
+        switch(950, HOG, Leaving::Asleep, IDLE),
+    ];
+    let placed = Event(690, What::Placed { thread: LATE, from: 0, to: 1 });
+    let there = vec![switch(60, 4, Leaving::Asleep, IDLE), placed, switch(700, IDLE, Leaving::Ready, LATE)];
+    let asleep = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: Some(false) };
+    divided(
+        &trace(vec![cpu(0, here.clone()), cpu(1, there.clone())]),
+        &[
+            (100, asleep),
+            (490, Part::Ready { instead: HOG }),
+            (10, Part::NotThere(Absence::CpuAsleep)),
+            (200, Part::Running),
+        ],
+    );
+    let unplaced = vec![there[0], there[2]];
+    divided(
+        &trace(vec![cpu(0, here), cpu(1, unplaced)]),
+        &[(100, asleep), (500, Part::Unexplained), (200, Part::Running)],
+    );
+}
+
 /// Goal: the first event of a thread says what it did before, where nothing is missing.
 #[test]
 fn the_first_event_tells_of_the_time_before() {
