@@ -21,10 +21,13 @@ const SUM_NS: u32 = 200_000;
 /// within this.
 const WINDOW_NS: u32 = 2_000_000;
 
+/// No sum is of a longer time: a window, and the last piece of it.
+const SUM_NS_MAX: u64 = WINDOW_NS as u64 + LONG_NS as u64;
+
 /// The number that a record has in place of a tracepoint's. No tracepoint has it.
 const ID: u16 = 0;
-/// Bytes of a record: the number, padding, the kind of the work, how long it took.
-const RECORD_SIZE: usize = 16;
+/// Bytes of a record: the number, padding, the kind of the work, how long it took, and of a sum in how long a time.
+const RECORD_SIZE: usize = 24;
 
 /// A CPU's state, in words: when its work began, or 0; when its window began; what work of this window took; whether an interrupt came.
 const WORDS: usize = 4;
@@ -139,7 +142,8 @@ fn beginning(state: RawFd) -> Vec<Instruction> {
     end(program)
 }
 
-/// Deferred work ends. Registers: 6 context; 7 the CPU's state; 8 when the work began; 9 now; 1 how long it took, or the sum.
+/// Deferred work ends. Registers: 6 context; 7 the CPU's state; 8 when the work began; 9 now; 1 how long it took, or the sum; 3 of a sum
+/// the time since its window began, else 0.
 fn ending(state: RawFd, events: RawFd) -> Vec<Instruction> {
     let mut program = Assembler::default();
     program.put(&[op(MOVE, 6, 1, 0, 0)]);
@@ -154,6 +158,7 @@ fn ending(state: RawFd, events: RawFd) -> Vec<Instruction> {
         op(MOVE, 9, 0, 0, 0),
         op(MOVE, 1, 9, 0, 0),
         op(SUBTRACT, 1, 8, 0, 0),
+        op(MOVE_IMMEDIATE, 3, 0, 0, 0),
         op(JUMP_NOT_LESS_IMMEDIATE, 1, 0, RECORD, LONG_NS as i32),
         // Receiving that is short has no more to come behind it: the next is a thread's own.
         op(LOAD64, 2, 6, 0, 0),
@@ -183,11 +188,12 @@ fn ending(state: RawFd, events: RawFd) -> Vec<Instruction> {
         // Else the next sum would reach back into this record.
         op(STORE64, 7, 9, WINDOW_AT, 0),
         op(STORE_IMMEDIATE64, 7, 0, SUM_AT, 0),
-        op(STORE_IMMEDIATE64, 10, 0, -16, ID.into()),
+        op(STORE_IMMEDIATE64, 10, 0, -24, ID.into()),
         // The tracepoint's only argument is the kind of the work.
         op(LOAD64, 2, 6, 0, 0),
-        op(STORE32, 10, 2, -12, 0),
-        op(STORE64, 10, 1, -8, 0),
+        op(STORE32, 10, 2, -20, 0),
+        op(STORE64, 10, 1, -16, 0),
+        op(STORE64, 10, 3, -8, 0),
         op(MOVE, 1, 6, 0, 0),
         op(LOAD_IMMEDIATE64, 2, PSEUDO_MAP_FD, 0, events),
         op(0, 0, 0, 0, 0),
@@ -215,6 +221,8 @@ pub(super) struct Done {
     pub(super) vector: u32,
     /// How long it took.
     pub(super) lasted_ns: u64,
+    /// Of a sum the time before, in which its pieces came: where in that nobody knows. Else 0.
+    pub(super) within_ns: u64,
 }
 
 impl Done {
@@ -224,7 +232,24 @@ impl Done {
             return None;
         }
         let vector = u32::from_le_bytes(*data.get(4..)?.first_chunk()?);
-        let lasted_ns = u64::from_le_bytes(*data.get(8..)?.first_chunk()?);
-        Some(Self { vector, lasted_ns })
+        let word = |at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
+        let (lasted_ns, within_ns) = (word(8)?, word(16)?);
+        Some(Self { vector, lasted_ns, within_ns })
+    }
+
+    /// When it was, if it ended then. A sum's pieces are spread evenly over their time: each part of that has its share of the work.
+    pub(super) fn spans(self, ended_ns: u64) -> Vec<(u64, u64)> {
+        let sum_ns = self.lasted_ns.min(SUM_NS_MAX);
+        if self.within_ns <= sum_ns || sum_ns == 0 {
+            return vec![(ended_ns.saturating_sub(self.lasted_ns), ended_ns)];
+        }
+        let within_ns = self.within_ns.min(SUM_NS_MAX);
+        let begin_ns = ended_ns.saturating_sub(within_ns);
+        let pieces = sum_ns.div_ceil(LONG_NS.into());
+        let piece = |number: u64| {
+            let end_ns = begin_ns + within_ns * (number + 1) / pieces;
+            (end_ns.saturating_sub(sum_ns / pieces).max(begin_ns), end_ns)
+        };
+        (0..pieces).map(piece).collect()
     }
 }

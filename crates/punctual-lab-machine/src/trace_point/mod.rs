@@ -15,6 +15,7 @@ mod record;
 mod ring;
 mod tracefs;
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::io;
 
@@ -41,7 +42,13 @@ pub struct TraceRecorder {
     /// Where it may, the kernel leaves out deferred work that is too short to matter.
     _deferred: Option<DeferredWork>,
     since_ns: u64,
+    /// When recording was paused, of late: the oldest first.
+    pauses: VecDeque<(u64, u64)>,
+    paused_ns: Option<u64>,
 }
+
+/// Pauses that are remembered: more than a ring reaches back over, where a dump is taken every 20 ms.
+const PAUSES_MAX: usize = 512;
 
 impl TraceRecorder {
     /// Starts to record.
@@ -108,17 +115,25 @@ impl TraceRecorder {
         for (cpu, ring) in &rings {
             ring.enable().map_err(|error| SystemError::new("trace", format!("CPU {cpu}"), error))?;
         }
-        Ok(Self { layouts, rings, has_calls, _deferred: deferred, since_ns: monotonic_ns() })
+        let (since_ns, pauses) = (monotonic_ns(), VecDeque::with_capacity(PAUSES_MAX + 1));
+        Ok(Self { layouts, rings, has_calls, _deferred: deferred, since_ns, pauses, paused_ns: None })
     }
 
     /// Stops recording for now. Events are lost, and counted, until [`Self::resume`].
     pub fn pause(&mut self) -> Result<(), SystemError> {
+        self.paused_ns.get_or_insert_with(monotonic_ns);
         self.set_paused(true)
     }
 
     /// Goes on recording.
     pub fn resume(&mut self) -> Result<(), SystemError> {
-        self.set_paused(false)
+        self.set_paused(false)?;
+        self.pauses.extend(self.paused_ns.take().map(|paused_ns| (paused_ns, monotonic_ns())));
+        if self.pauses.len() > PAUSES_MAX {
+            // Of the time before a pause that is forgotten nothing is claimed.
+            self.since_ns = self.pauses.pop_front().map_or(self.since_ns, |(_, resumed_ns)| resumed_ns);
+        }
+        Ok(())
     }
 
     fn set_paused(&mut self, paused: bool) -> Result<(), SystemError> {
@@ -135,6 +150,7 @@ impl TraceRecorder {
     pub fn dump(&mut self, since_ns: u64) -> Result<TraceDump, SystemError> {
         // Rings are paused one after the other: behind this the first lacks what the last has.
         let until_ns = monotonic_ns();
+        let (started_ns, pauses) = (self.since_ns, self.pauses.iter().copied().collect());
         self.pause()?;
         let copied = self.rings.iter_mut().map(|(cpu, ring)| {
             let copy = ring.copy(|record| record::time_of(record).is_none_or(|at| at >= since_ns));
@@ -142,7 +158,7 @@ impl TraceRecorder {
         });
         let copies = copied.collect();
         self.resume()?;
-        Ok(TraceDump { copies, started_ns: self.since_ns, until_ns })
+        Ok(TraceDump { copies, pauses, started_ns, until_ns })
     }
 
     /// What a dump of this recorder says, a trace for each CPU.
@@ -156,7 +172,9 @@ impl TraceRecorder {
 #[derive(Debug)]
 pub struct TraceDump {
     copies: Vec<(u32, ring::RingCopy)>,
-    /// When recording began.
+    /// When recording was paused before.
+    pauses: Vec<(u64, u64)>,
+    /// When recording began, or the last pause ended that is forgotten.
     started_ns: u64,
     /// Just before the rings were paused; what they hold of later is left out.
     until_ns: u64,

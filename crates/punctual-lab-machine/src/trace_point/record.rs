@@ -256,7 +256,7 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
     // The instant after which events were lost is that of the next older record but one: the next was written with the count.
     let mut lost_before: Option<u64> = None;
     let mut is_lost = false;
-    let mut beginnings = Vec::new();
+    let mut made = Vec::new();
     while !rest.is_empty() {
         let size = rest.get(6..8).map_or(0, |size| usize::from(u16::from_le_bytes([size[0], size[1]])));
         let record = rest.get(..size).filter(|record| record.len() >= HEADER_SIZE);
@@ -272,9 +272,9 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
                 continue;
             }
             Record::Event(event) => event,
-            Record::Deferred(at_ns, Done { vector, lasted_ns }) => {
-                beginnings.push((at_ns.saturating_sub(lasted_ns), vector));
-                TracedEvent { at_ns, event: TraceEvent::SoftInterruptExit { vector } }
+            Record::Deferred(at_ns, done) => {
+                made.extend(pieces(done, at_ns));
+                TracedEvent { at_ns, event: TraceEvent::SoftInterruptExit { vector: done.vector } }
             }
         };
         if let Some(end_ns) = lost_before.take() {
@@ -293,19 +293,38 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
     }
     if copy.is_cut || trace.is_damaged {
         let first_ns = trace.events.first().map_or(dump.until_ns, |first| first.at_ns);
-        trace.since_ns = first_ns.min(dump.until_ns);
+        trace.since_ns = first_ns.max(dump.started_ns).min(dump.until_ns);
     }
+    trace.gaps.extend(silent_pauses(&trace, dump));
     // Work that is recorded when it ends began before other records, and may have before the oldest.
-    trace.events.extend(beginnings.into_iter().map(|(at_ns, vector)| TracedEvent {
-        at_ns: at_ns.max(trace.since_ns),
-        event: TraceEvent::SoftInterruptEntry { vector },
-    }));
+    made.iter_mut().for_each(|event| event.at_ns = event.at_ns.max(trace.since_ns));
+    trace.events.extend(made);
     trace.events.sort_by_key(|event| event.at_ns);
     // Rings that were paused before it lack what others have from then on.
     trace.events.retain(|event| event.at_ns <= dump.until_ns);
     trace.gaps.retain(|gap| gap.0 < dump.until_ns);
     trace.gaps.iter_mut().for_each(|gap| gap.1 = gap.1.min(dump.until_ns));
     trace
+}
+
+/// Events of deferred work that one record tells of, but for the end of the last piece.
+fn pieces(done: Done, ended_ns: u64) -> Vec<TracedEvent> {
+    let vector = done.vector;
+    let of_piece = |(from_ns, to_ns): (u64, u64)| {
+        [
+            TracedEvent { at_ns: from_ns, event: TraceEvent::SoftInterruptEntry { vector } },
+            TracedEvent { at_ns: to_ns, event: TraceEvent::SoftInterruptExit { vector } },
+        ]
+    };
+    let mut events: Vec<TracedEvent> = done.spans(ended_ns).into_iter().flat_map(of_piece).collect();
+    events.pop();
+    events
+}
+
+/// Pauses behind the newest event. The first event after a pause comes with a count of what was lost in it; without one nobody knows.
+fn silent_pauses(trace: &CpuTrace, dump: &TraceDump) -> Vec<(u64, u64)> {
+    let newest_ns = trace.events.last().map_or(0, |event| event.at_ns);
+    dump.pauses.iter().copied().filter(|&(_, resumed_ns)| resumed_ns > newest_ns).collect()
 }
 
 #[cfg(test)]
@@ -393,11 +412,20 @@ print fmt: \"prev_comm=%s\"
     }
 
     fn done(at_ns: u64, vector: u32, lasted_ns: u64) -> Vec<u8> {
-        sample(at_ns, &[&[0; 4], &vector.to_le_bytes()[..], &lasted_ns.to_le_bytes()].concat())
+        sum(at_ns, vector, lasted_ns, 0)
+    }
+
+    fn sum(at_ns: u64, vector: u32, lasted_ns: u64, within_ns: u64) -> Vec<u8> {
+        let words = [lasted_ns.to_le_bytes(), within_ns.to_le_bytes()].concat();
+        sample(at_ns, &[&[0; 4], &vector.to_le_bytes()[..], &words].concat())
     }
 
     fn read_bytes(bytes: Vec<u8>, is_cut: bool) -> CpuTrace {
-        let dump = TraceDump { copies: Vec::new(), started_ns: 5, until_ns: 1000 };
+        read_until(1000, Vec::new(), bytes, is_cut)
+    }
+
+    fn read_until(until_ns: u64, pauses: Vec<(u64, u64)>, bytes: Vec<u8>, is_cut: bool) -> CpuTrace {
+        let dump = TraceDump { copies: Vec::new(), pauses, started_ns: 5, until_ns };
         read(3, &RingCopy { bytes, is_cut }, &dump, &layouts())
     }
 
@@ -503,6 +531,45 @@ print fmt: \"prev_comm=%s\"
         let cut = read_bytes(bytes, true);
         assert_eq!((times(&cut), cut.since_ns), (vec![50, 50, 60, 70, 90], 50));
         assert!(read_bytes(sample(40, &[0; 12]), false).is_damaged, "half of what it says");
+    }
+
+    /// Goal: of a sum nobody knows when its pieces were. They are spread over its time: each half of that has half of the work, and no
+    /// piece is as long as one that is recorded by itself.
+    #[test]
+    fn a_sum_of_work_is_no_single_interval() {
+        const US: u64 = 1000;
+        let trace = read_until(5_000 * US, Vec::new(), sum(3_000 * US, 3, 210 * US, 1_800 * US), false);
+        assert!(trace.events.is_sorted_by_key(|event| event.at_ns), "{trace:?}");
+        let mut spans = Vec::new();
+        for pair in trace.events.chunks(2) {
+            let [entry, exit] = pair else { panic!("{trace:?}") };
+            assert_eq!(entry.event, TraceEvent::SoftInterruptEntry { vector: 3 });
+            assert_eq!(exit.event, TraceEvent::SoftInterruptExit { vector: 3 });
+            spans.push((entry.at_ns, exit.at_ns));
+        }
+        let within = |from: u64, to: u64| -> u64 {
+            spans.iter().map(|span| span.1.min(to).saturating_sub(span.0.max(from))).sum()
+        };
+        let (whole, half) = (within(1_200 * US, 3_000 * US), within(2_100 * US, 3_000 * US));
+        assert!(whole.abs_diff(210 * US) < US && half.abs_diff(105 * US) < 20 * US, "{whole} {half}");
+        assert!(spans.iter().all(|span| span.1 - span.0 < 20 * US), "{spans:?}");
+        let busy = read_until(5_000 * US, Vec::new(), sum(3_000 * US, 3, 210 * US, 210 * US), false);
+        assert_eq!(times(&busy), [2_790 * US, 3_000 * US], "there was nothing between its pieces");
+    }
+
+    /// Goal: a pause after which a CPU told nothing may have hidden anything, and is a gap. Of one after which it told of something the
+    /// count of what was lost is there, or nothing was lost.
+    #[test]
+    fn a_pause_that_ended_in_silence_is_a_gap() {
+        let gaps = |pauses: &[(u64, u64)], bytes| read_until(1000, pauses.to_vec(), bytes, false).gaps;
+        let pauses = [(100, 200), (500, 600)];
+        assert_eq!(gaps(&pauses, switch(300, 8, 1, 0)), [(500, 600)]);
+        assert_eq!(gaps(&pauses, switch(50, 8, 1, 0)), pauses);
+        assert_eq!(
+            gaps(&pauses, [lost(700, 1), switch(700, 8, 1, 0), switch(300, 1, 0, 8)].concat()),
+            [(300, 700)]
+        );
+        assert_eq!(gaps(&pauses, switch(700, 8, 1, 0)), []);
     }
 
     #[test]
