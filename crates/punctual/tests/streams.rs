@@ -194,6 +194,34 @@ fn one_in_n_is_stamped() {
     }
 }
 
+/// Goal: of a burst that comes while its reader sleeps each message waited for the waking, not the first alone. Method: a busy host may
+/// wake the reader before the second is there: then again.
+#[test]
+fn all_of_a_burst_were_woken_for() {
+    let _alive = watchdog(60);
+    for bus in buses("burst") {
+        let (here, there) = open_on(&bus);
+        let options = PublicationOptions { stamps: StampChoice::All, ..PublicationOptions::default() };
+        let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Futex);
+        let mut buffer = [0; 64];
+        let mut second = || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    publication.offer(b"first").unwrap();
+                    publication.offer(b"second").unwrap();
+                });
+                subscription.receive(&mut buffer).unwrap();
+                subscription.receive(&mut buffer).unwrap();
+            });
+            let stages = subscription.stages().unwrap();
+            assert_eq!(stages.unexplained(), Some(0), "{stages:?}");
+            stages.time_in(Stage::Woken).filter(|woken| woken.0 > 0)
+        };
+        assert!((0..100).any(|_| second().is_some()), "the first of each burst had it all");
+    }
+}
+
 /// Goal: the stages of a message say where it was from the instant at which it was due, and add up.
 #[test]
 fn stages_add_up() {

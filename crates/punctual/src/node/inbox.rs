@@ -15,7 +15,7 @@ use crate::ledger::{Count, Page, RowCount};
 /// Facts that the receiving side knows of a message besides its frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
-    /// When the thread that read it last woke, 0 if it has not slept since the frame before; and when it read it.
+    /// When the thread that read it last woke, 0 if it has not slept yet; and when it read it.
     pub(crate) woken: Ticks,
     pub(crate) read: Ticks,
     /// Messages of its source that were lost just before it.

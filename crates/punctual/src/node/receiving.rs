@@ -122,8 +122,8 @@ pub(crate) struct Receiving {
     accounts: Accounts,
     /// A frame for others than the driver, before it goes to their inboxes.
     staged: Vec<u8>,
-    /// When the driver last woke, if it has slept since the last frame.
-    woken: Option<Ticks>,
+    /// When the driver last woke, 0 if it has not slept yet.
+    woken: Ticks,
     housekeeping: Pace,
     /// The last turn found something, so there may be more: nobody sleeps before a turn that finds nothing.
     restless: bool,
@@ -140,7 +140,7 @@ impl Receiving {
             ports: Ports::default(),
             accounts,
             staged,
-            woken: None,
+            woken: Ticks::default(),
             housekeeping: Pace::new(super::HOUSEKEEPING_EVERY),
             restless: false,
             guard,
@@ -219,7 +219,7 @@ impl Receiving {
             EngineCondition { core, receiving: self, restless, has_news, due, deadline, limit };
         let waited = waiter.wait(&mut bed, &mut condition);
         if waited.slept {
-            self.woken = Some(core.about.clock.now());
+            self.woken = core.about.clock.now();
         }
         if waited.missed {
             core.about.page.count(Count::MissedWakeups).add(1);
@@ -323,7 +323,7 @@ struct Desk<'a, 'r> {
     ports: &'a Ports,
     accounts: &'a mut Accounts,
     staged: &'a mut Vec<u8>,
-    woken: &'a mut Option<Ticks>,
+    woken: &'a Ticks,
     guard: &'a mut Guard,
     own: &'a Inbox,
     landing: &'a mut Landing,
@@ -359,7 +359,7 @@ impl Desk<'_, '_> {
     fn handle_frame(&mut self, arrival: &Arrival<'_>) -> Flow {
         let read =
             if arrival.header.stamped { self.core.about.clock.now_after_loads() } else { Ticks::default() };
-        let woken = self.woken.take().unwrap_or_default();
+        let woken = *self.woken;
         let kernel_ns = arrival.kernel_ns.unwrap_or(0);
         let mut circumstances = Circumstances { woken, read, lost_before: 0, kernel_ns, sealed_in: None };
         if self.is_for_own_alone(arrival.header) {

@@ -67,7 +67,7 @@ pub(super) struct Taken {
     pub(super) stages: Option<Stages>,
     /// When the receive began, if the message before had stages: then this one may.
     pub(super) listened: Ticks,
-    /// When the subscription last woke, if it has slept since the message before.
+    /// When the subscription last woke: what was there by then, be it one message or many, came while it slept.
     pub(super) woken: Ticks,
     clock: &'static Clock,
 }
@@ -92,7 +92,6 @@ impl Taken {
         let delivered = if sent.is_some() || self.stages.is_some() { self.note_time(message) } else { None };
         self.received = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
         self.target = target;
-        self.woken = Ticks::default();
     }
 
     /// When it was delivered, if it says when it was sent.

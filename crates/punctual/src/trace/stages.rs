@@ -26,7 +26,7 @@ pub enum Stage {
     /// In the medium: until the receiver's kernel had it, where that says when; else until a receiver had it that was awake and
     /// looked. On sockets this is the sender's own call of the kernel, and on a sealed bus the making of the tag.
     Medium,
-    /// The receiver was elsewhere: until it began to listen.
+    /// The receiver was elsewhere: until it began to listen, or from its waking on, if it took other messages first.
     Elsewhere,
     /// Until the receiving thread ran, if it slept. Where no kernel says when the message came, the medium's time is in it.
     Woken,
@@ -75,7 +75,7 @@ pub struct ReceiverStamps {
     pub kernel: Ticks,
     /// The receive began that found it. Not known of the first message: then it is taken to have listened all the while.
     pub listened: Ticks,
-    /// The receiving thread last woke, if it has slept since the message before.
+    /// The receiving thread last woke. What was there by then came while it slept.
     pub woken: Ticks,
     /// The engine gave the frame.
     pub read: Ticks,
@@ -140,26 +140,31 @@ impl Stages {
         if handed_on { listened.min(delivered).max(opened) } else { opened }
     }
 
-    /// The thread slept for this message only if it woke when that was there, and had not begun to listen after waking.
+    /// The thread slept for this message only if it woke when that was there. If it listened again after that, it took others first,
+    /// which the same waking was for.
     fn way(&self) -> Way {
         let ReceiverStamps { kernel, listened, woken, read, handed_on, .. } = self.receiver;
         let listened = if handed_on { Ticks(0) } else { listened.min(read) };
         let posted = self.posted().map_or(Ticks(0), |posted| posted.min(read));
         let there = if kernel.0 == 0 { posted } else { kernel.max(posted).min(read) };
-        let slept = woken > there && woken >= listened;
+        let slept = woken > there;
         let heard = there.max(listened);
         if kernel.0 == 0 && !slept {
             // No kernel says when it came; who was awake and listened took it as it came.
             let (medium, elsewhere) = (read.since(heard), heard.since(posted));
             return Way { medium, elsewhere, woken: Ticks(0), read: Ticks(0) };
         }
-        let awake = if slept { woken.min(read).max(heard) } else { heard };
-        Way {
-            medium: there.since(posted),
-            elsewhere: heard.since(there),
-            woken: awake.since(heard),
-            read: read.since(awake),
+        let medium = there.since(posted);
+        if !slept {
+            return Way { medium, elsewhere: heard.since(there), woken: Ticks(0), read: read.since(heard) };
         }
+        let woken = woken.min(read);
+        let (elsewhere, asleep, ready) = if listened > woken {
+            (listened.since(woken), woken.since(there), listened)
+        } else {
+            (heard.since(there), woken.since(heard), woken)
+        };
+        Way { medium, elsewhere, woken: asleep, read: read.since(ready) }
     }
 
     /// For how long its receiver slept with nothing to do before the message was there, from no earlier than `since`; nothing if
@@ -258,10 +263,19 @@ mod tests {
         assert_eq!(way(&with(1_100, 900, 0)), [85, 0, 0, 420]);
         // The kernel had it at 1,100; the thread slept until 1,400.
         assert_eq!(way(&with(1_100, 900, 1_400)), [85, 0, 300, 120]);
-        // The application listened again only at 1,500, whether or not it had slept elsewhere.
+        // The application listened again only at 1,500.
         assert_eq!(way(&with(0, 1_500, 0)), [20, 485, 0, 0]);
-        assert_eq!(way(&with(0, 1_500, 1_400)), [20, 485, 0, 0]);
         assert_eq!(way(&with(1_100, 1_500, 0)), [85, 400, 0, 20]);
+        assert_eq!(way(&with(0, 1_500, 1_000)), [20, 485, 0, 0], "it slept before this came");
+    }
+
+    /// Goal: all that came during one sleep waited for that waking. What the thread did with those before is no sleep.
+    #[test]
+    fn all_that_came_during_a_sleep_were_woken_for() {
+        assert_eq!(way(&with(0, 1_500, 1_400)), [0, 100, 385, 20]);
+        assert_eq!(way(&with(1_100, 1_500, 1_400)), [85, 100, 300, 20]);
+        assert_eq!(with(0, 1_500, 1_400).unexplained(), Some(0));
+        assert_eq!(with(0, 1_500, 1_400).slept_before(Ticks(0)), Ticks(0));
     }
 
     /// Goal: who hands a message on listened; who it was handed to may have been elsewhere.
