@@ -99,6 +99,20 @@ pub fn place(trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> String {
 /// # Errors
 /// Its samples cannot be read.
 pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<TrialExplained>, StoreError> {
+    let mut trials = explain_trials(run, tier, notes)?;
+    each_once(&mut trials);
+    Ok(trials)
+}
+
+/// Every stall of every trial by itself, also where several are one: which these are depends on the tier.
+///
+/// # Errors
+/// Its samples cannot be read.
+pub fn explain_trials(
+    run: &Run,
+    tier: u8,
+    notes: &mut Vec<String>,
+) -> Result<Vec<TrialExplained>, StoreError> {
     let mut trials = Vec::new();
     for trial in &run.trials {
         let evidence = evidence(trial, tier, notes)?;
@@ -112,7 +126,6 @@ pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<T
         let began_ns = evidence.map(|evidence| evidence.began_ns).filter(|&ns| ns > 0);
         trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost, began_ns });
     }
-    each_once(&mut trials);
     Ok(trials)
 }
 
@@ -122,42 +135,46 @@ fn each_once(trials: &mut [TrialExplained]) {
     let mut all: Vec<&mut Explained> = trials.iter_mut().flat_map(|one| &mut one.told.found).collect();
     all.retain(|one| one.owner.is_some() && one.during.is_some());
     all.sort_by_key(|one| (one.owner.clone(), one.during));
-    let mut rest = &mut all[..];
-    while !rest.is_empty() {
-        let size = together(rest);
-        let (same, later) = std::mem::take(&mut rest).split_at_mut(size);
-        merge(same);
-        rest = later;
-    }
+    all.chunk_by_mut(|one, next| one.owner == next.owner).for_each(merge);
     for one in trials {
         one.told.found.retain(|found| !found.is_told_elsewhere);
     }
 }
 
-/// How many of the first have one owner, and stages that overlap.
-fn together(sorted: &[&mut Explained]) -> usize {
-    let owner = &sorted[0].owner;
-    let mut until_ns = 0;
-    let apart = sorted.iter().enumerate().position(|(place, one)| {
-        let (from, to) = one.during.unwrap_or_default();
-        let is_apart = place > 0 && (one.owner != *owner || from >= until_ns);
-        until_ns = until_ns.max(to);
-        is_apart
-    });
-    apart.unwrap_or(sorted.len())
+/// Two stages that have half of the shorter in common were late together.
+fn are_together(one: (u64, u64), other: (u64, u64)) -> bool {
+    let lasts = |(from, to): (u64, u64)| to.saturating_sub(from);
+    let common_ns = lasts((one.0.max(other.0), one.1.min(other.1)));
+    common_ns > 0 && common_ns >= lasts(one).min(lasts(other)).div_ceil(2)
 }
 
-fn merge(same: &mut [&mut Explained]) {
+/// Counts stalls of one owner, in the order of time, with the one that tells most of those together with it. What is together with
+/// one that is counted so, and not with that one itself, is another stall.
+fn merge(of_owner: &mut [&mut Explained]) {
     let tells = |one: &Explained| {
         let is_own = one.side == Some(Side::Receiver);
         (one.cause() != Cause::UNEXPLAINED, one.behind.is_none(), is_own, one.stall.longest_ns)
     };
-    let Some(most) = (0..same.len()).rev().max_by_key(|&place| tells(same[place])) else { return };
-    let all: u64 = same.iter().map(|one| one.stall.messages + one.elsewhere).sum();
-    for (place, one) in same.iter_mut().enumerate() {
-        one.is_told_elsewhere = place != most;
+    let spans: Vec<(u64, u64)> = of_owner.iter().map(|one| one.during.unwrap_or_default()).collect();
+    let longest_ns = spans.iter().map(|(from, to)| to.saturating_sub(*from)).max().unwrap_or(0);
+    let mut order: Vec<usize> = (0..spans.len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(tells(of_owner[place])));
+    for most in order {
+        if of_owner[most].is_told_elsewhere {
+            continue;
+        }
+        let (from, to) = spans[most];
+        let first = spans.partition_point(|span| span.0.saturating_add(longest_ns) < from);
+        let last = spans.partition_point(|span| span.0 < to);
+        for place in (first..last.max(first)).filter(|&place| place != most) {
+            let other = &mut of_owner[place];
+            if !other.is_told_elsewhere && are_together((from, to), spans[place]) {
+                other.is_told_elsewhere = true;
+                let messages = other.stall.messages + other.elsewhere;
+                of_owner[most].elsewhere += messages;
+            }
+        }
     }
-    same[most].elsewhere = all - same[most].stall.messages;
 }
 
 /// A finding with its cause, and where it was.

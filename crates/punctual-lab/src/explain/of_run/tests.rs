@@ -53,7 +53,7 @@ fn who_stands_still_is_told_of_once() {
             found("vehicle-1", (500, 600), Side::Receiver, "busy"),
         ]),
         trial(vec![
-            found("vehicle-1", (180, 250), Side::Sender, ""),
+            found("vehicle-1", (150, 250), Side::Sender, ""),
             found("vehicle-2", (100, 190), Side::Receiver, "stopped"),
         ]),
     ];
@@ -64,6 +64,28 @@ fn who_stands_still_is_told_of_once() {
         .map(|one| (one.owner.as_deref().unwrap_or(""), one.instant_ns, one.elsewhere))
         .collect();
     assert_eq!(left, [("vehicle-1", 110, 4), ("vehicle-1", 500, 0), ("vehicle-2", 100, 0)]);
+}
+
+/// Goal: stalls that have little in common are two, and so are those that only a third one has in common with both.
+#[test]
+fn stalls_that_touch_are_not_one() {
+    let left = |spans: &[(u64, u64)]| {
+        let one = |&span: &(u64, u64)| trial(vec![found("vehicle-1", span, Side::Receiver, "busy")]);
+        let mut trials: Vec<TrialExplained> = spans.iter().map(one).collect();
+        each_once(&mut trials);
+        let told =
+            |one: &TrialExplained| one.told.found.iter().map(|one| (one.instant_ns, one.elsewhere)).collect();
+        trials.iter().flat_map(|one| -> Vec<(u64, u64)> { told(one) }).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&[(100, 200), (199, 300)]), [(100, 0), (199, 0)], "a nanosecond");
+    assert_eq!(left(&[(100, 200), (150, 251)]), [(150, 2)], "half");
+    // The second goes with the first, which is the longest; the third only touches that.
+    assert_eq!(left(&[(100, 300), (240, 340), (290, 380)]), [(100, 2), (290, 0)]);
+    assert_eq!(
+        left(&[(100, 100), (100, 200), (200, 200)]),
+        [(100, 0), (100, 0), (200, 0)],
+        "nothing in common"
+    );
 }
 
 /// Goal: what the last member of a group had is told by its members, also where the only round's evidence is damaged. What a member
