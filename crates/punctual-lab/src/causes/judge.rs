@@ -5,7 +5,7 @@ use super::scene::{MadeInjection, Played};
 use crate::explain::cause::Cause;
 use crate::explain::evidence::{Recording, TrialEvidence};
 use crate::explain::finding::Explained;
-use crate::explain::of_run::explain_run;
+use crate::explain::of_run::{TrialExplained, explain_run, explain_trials};
 use crate::run::RunError;
 use crate::sample::{ABSENT_NS, Load, Samples};
 
@@ -98,28 +98,9 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
     let Some(began_ns) = began_ns else {
         return Err(RunError::Machine("a run was cut short".to_owned()));
     };
-    let explained = |tier| -> Result<Vec<(String, Explained)>, RunError> {
-        let trials = explain_run(&played.run, tier, &mut Vec::new())?;
-        Ok(trials
-            .into_iter()
-            .flat_map(|one| {
-                let place = format!("{} {}", one.cell, one.trial);
-                one.told.found.into_iter().map(move |found| (place.clone(), found))
-            })
-            .collect())
-    };
-    let (seen, traced) = (explained(0)?, explained(1)?);
-    // Both are of the same stalls.
-    let stalls: Vec<Stalled<'_>> = traced
-        .iter()
-        .filter_map(|(place, one)| {
-            let same = seen
-                .iter()
-                .find(|(of, other)| of == place && other.stall.first_index == one.stall.first_index)?;
-            let end = began_ns + one.stall.release_ns;
-            Some(Stalled { span: (end - one.stall.longest_ns.min(end), end), tiers: [&same.1, one] })
-        })
-        .collect();
+    let seen = explain_trials(&played.run, 0, &mut Vec::new())?;
+    let traced = explain_run(&played.run, 1, &mut Vec::new())?;
+    let stalls = stalls_of(&seen, &traced, began_ns);
     // What was made between two trials, or behind the last, made nothing late.
     let is_measured = |made: &&MadeInjection| {
         let of = |(from, to): &(u64, u64)| began_ns + from <= made.span.0 && made.span.1 <= began_ns + to;
@@ -145,6 +126,25 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
         .map(Stalled::clean)
         .collect();
     Ok(judged)
+}
+
+/// The stalls that the trace tells of, each with what user space says of the same. There every stall stands by itself: which of several
+/// tells most, and stands for all, may be another one by each tier.
+fn stalls_of<'a>(
+    seen: &'a [TrialExplained],
+    traced: &'a [TrialExplained],
+    began_ns: u64,
+) -> Vec<Stalled<'a>> {
+    let of_trial = |one: &'a TrialExplained| {
+        let same = seen.iter().find(|other| other.cell == one.cell && other.trial == one.trial);
+        let found = same.map_or(&[][..], |same| &same.told.found);
+        one.told.found.iter().filter_map(move |traced| {
+            let seen = found.iter().find(|other| other.stall == traced.stall)?;
+            let end = began_ns + traced.stall.release_ns;
+            Some(Stalled { span: (end - traced.stall.longest_ns.min(end), end), tiers: [seen, traced] })
+        })
+    };
+    traced.iter().flat_map(of_trial).collect()
 }
 
 /// From when to when messages of a trial were under way.

@@ -426,4 +426,4 @@ fn is_backlog_of(one: &Explained, ahead: &Explained) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

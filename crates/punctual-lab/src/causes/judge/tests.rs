@@ -2,9 +2,13 @@
 use super::*;
 use crate::causes::InjectedExperiment;
 use crate::causes::matrix::Matrix;
+use crate::explain::finding::tests::{dump, evidence, samples};
 use crate::explain::naming::NamedCause;
 use crate::explain::stage::Side;
+use crate::sample::CellId;
 use crate::stall::Stall;
+use crate::store::{Header, Run, Store};
+use punctual_machine::window::{Evidence, Window};
 
 const MS: u64 = 1_000_000;
 
@@ -55,6 +59,33 @@ fn an_injection_has_the_stall_that_it_made() {
     assert_eq!((matrix.right(Tier::Trace), matrix.clean.stalls, matrix.clean.refuted), ((1, 1), 1, 0));
     let json = serde_json::to_string(&matrix).expect("keys are strings");
     assert!(json.contains("\"urgent_neighbour\":1"), "{json}");
+}
+
+/// Goal: a stall counts once, whichever of several places tells most of it by each tier. Method: one process has two threads that stand
+/// still at one time; of one its own windows tell why, of the other, which is later by a microsecond, the trace does.
+#[test]
+fn a_stall_that_the_tiers_tell_differently_counts() {
+    let place = tempfile::tempdir().expect("room");
+    let out = place.path().join("run");
+    let mut store = Store::import(Some(&out), &Header::new("response")).expect("room");
+    let ready = Evidence { wall_us: 4_500, wait_us: 4_000, ..Evidence::default() };
+    let windows = vec![Window { evidence: ready, span: (10 * MS, 14 * MS + 500_000) }];
+    for (wake, held_ns) in [("by-windows", 4 * MS + 10_000), ("by-trace", 4 * MS + 11_000)] {
+        let mut kept = TrialEvidence { began_ns: 100 * MS, ..evidence() };
+        kept.threads[1].owner = Some("vehicle-1".to_owned());
+        if wake == "by-trace" {
+            kept.dumps = vec![dump()];
+        } else {
+            kept.threads[1].windows.clone_from(&windows);
+        }
+        let path = store.append(&CellId::new("socket", wake), 0, &samples(held_ns)).expect("room");
+        store.append_evidence(&path, &kept).expect("room");
+    }
+    let made = MadeInjection { row: row("real-time-hog", 0), with: None, span: (1, 2) };
+    let run = Run::open(&out).expect("a run");
+    let judged = judge(&Played { run, made: vec![made] }).expect("readable");
+    let causes: Vec<[&str; 2]> = judged.clean.iter().map(|one| one.causes.map(Cause::name)).collect();
+    assert_eq!(causes, [["unexplained", "run_queue"]]);
 }
 
 /// Goal: of two at once both must be named, of their side, and the longer first.

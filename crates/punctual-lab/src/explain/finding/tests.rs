@@ -10,7 +10,7 @@ const LATE: u32 = 7;
 const MS: u64 = 1_000_000;
 
 /// Twenty trips of 20 µs, a millisecond apart; the responder held one of them for so long.
-pub(in crate::explain) fn samples(held_ns: u64) -> Samples {
+pub(crate) fn samples(held_ns: u64) -> Samples {
     let mut samples = Samples::default();
     let mut held = Vec::new();
     for index in 0..20 {
@@ -24,7 +24,7 @@ pub(in crate::explain) fn samples(held_ns: u64) -> Samples {
     samples
 }
 
-pub(in crate::explain) fn evidence() -> TrialEvidence {
+pub(crate) fn evidence() -> TrialEvidence {
     let thread = |role: &str, thread| EvidenceThread {
         role: role.to_owned(),
         thread,
@@ -46,7 +46,7 @@ pub(in crate::explain) fn evidence() -> TrialEvidence {
 }
 
 /// From just before the late trip: another thread has the CPU for 3 ms of it.
-pub(in crate::explain) fn dump() -> EvidenceDump {
+pub(crate) fn dump() -> EvidenceDump {
     let begin = 10 * MS + 5_000;
     let switch = |at, left, runs| Event(at, What::Switch { left, why: Leaving::Ready, runs });
     let events = vec![switch(begin + MS, LATE, 9), switch(begin + 4 * MS, 9, LATE)];
