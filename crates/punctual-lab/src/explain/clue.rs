@@ -358,9 +358,6 @@ const CONTROL_PERIOD_US: u32 = crate::scheduling::CONTROL_PERIOD.as_micros() as 
 /// A control thread that is later than this was kept from its CPU. Its timer alone makes it late by less.
 const CONTROL_NOTICES_US: u32 = 500;
 
-/// What a real-time thread must leave to others, and the kernel's imprecision in that.
-const LIMIT_MS: std::ops::RangeInclusive<u32> = 40..=60;
-
 impl Glance<'_> {
     /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
     pub fn ready_us(&self) -> u32 {
@@ -389,11 +386,6 @@ impl Glance<'_> {
         let slept_us = others.into_iter().fold(seen.wall_us, u32::saturating_sub);
         let slept_us = slept_us.saturating_sub(seen.stolen_us).saturating_sub(seen.stopped_us);
         us.saturating_sub(self.usual_us().saturating_sub(seen.cpu_us).saturating_sub(slept_us))
-    }
-
-    /// Ready for as long as a real-time thread must leave the CPU to others.
-    pub fn is_at_limit(&self) -> bool {
-        self.excess.urgency.is_real_time() && LIMIT_MS.contains(&(self.ready_us() / 1000))
     }
 
     /// Stopped, at least. Only the end of a stop is known, and of a continuation not whether there was a stop. In code of its own

@@ -224,18 +224,9 @@ mod tests {
         assert_eq!(named(ran(0, 4900), "request.woken", Urgency::Fifo(50)), Cause::named("run_queue"));
         let long = [window(0, Evidence { wall_us: 51_000, wait_us: 50_000, ..Evidence::default() })];
         let seen = over(&long, (500_000, 50_600_000), FAULT_NS);
-        let limited = cause_of(seen.as_ref(), &excess(50_000_000, "request.woken", Urgency::Fifo(50)));
-        assert_eq!(limited.0, Cause::named("real_time_limit"));
-        // Of a message as long it was ready for a part: that was no limit.
-        let part = [window(0, Evidence { wall_us: 51_000, wait_us: 30_000, ..Evidence::default() })];
-        let seen = over(&part, (500_000, 50_600_000), FAULT_NS);
-        let neighbour = cause_of(seen.as_ref(), &excess(50_000_000, "request.woken", Urgency::Fifo(50)));
-        assert_eq!(neighbour.0, Cause::named("run_queue"));
-        // It is the limit as well where more of the message is late.
-        let both = [window(0, Evidence { wall_us: 91_000, wait_us: 50_000, ..Evidence::default() })];
-        let seen = over(&both, (500_000, 90_600_000), FAULT_NS);
-        let limited = cause_of(seen.as_ref(), &excess(90_000_000, "request.woken", Urgency::Fifo(50)));
-        assert_eq!(limited.0, Cause::named("real_time_limit"));
+        // That is as long as the limit of real-time threads lasts, and may be chance: nobody saw who ran.
+        let ready = cause_of(seen.as_ref(), &excess(50_000_000, "request.woken", Urgency::Fifo(50)));
+        assert_eq!(ready.0, Cause::named("run_queue"));
     }
 
     /// Goal: who waited in code of its own is told from who waited for a message, and from whose CPU was taken away unseen.

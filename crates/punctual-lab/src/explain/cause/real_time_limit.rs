@@ -1,4 +1,5 @@
-//! Real-time limit: a real-time thread for the time that the kernel keeps for others, 50 ms of each second.
+//! Real-time limit: a real-time thread for the time that the kernel keeps for others, 50 ms of each second. User space alone does not
+//! see who ran: that it was ready for so long may be chance.
 
 use super::{BLANK, Definition, Traits};
 use crate::explain::injection::{How, Injection, Needs, Scene};
@@ -10,7 +11,7 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20",
     verify: "punctual verify RUN --fix nice",
     in_trace: |clue| clue.is_at_limit().then(|| clue.who_ran()),
-    in_windows: |glance| if glance.is_at_limit() { glance.ready_us() } else { 0 },
+    without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: true },
     injections: &[Injection {
         name: "real-time-limit",

@@ -11,7 +11,7 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "give the thread a CPU of its own (taskset, isolcpus; --client-cpu and --responder-cpu of run response), or --sched fifo:50 where there is that option",
     verify: "punctual verify RUN --fix class",
     in_trace: |clue| Some(clue.trace.name(clue.ordinary_neighbour()?)),
-    in_windows: |glance| if glance.is_at_limit() { 0 } else { glance.ready_us() },
+    in_windows: |glance| glance.ready_us(),
     in_start: &[StartStep::Queued],
     injections: &[
         Injection { name: "hog", how: How::Outside(hog), needs: Needs::Nothing },
