@@ -7,6 +7,7 @@ use super::account::{Absence, Part};
 use super::seen::Seen;
 use super::stage::Side;
 use super::trace::Trace;
+use super::wait_end::WaitEnd;
 use super::waker::Chain;
 use crate::sample::RESPONDER;
 use crate::scheduling::Urgency;
@@ -114,6 +115,8 @@ pub struct Clue<'a> {
     pub ns: u64,
     /// If no signal would have ended its wait: so many such waits were there in all.
     pub waits: usize,
+    /// Why its waits of that kind ended.
+    pub end: WaitEnd,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
     pub passed_over_ns: u64,
     /// What held it back meanwhile, by that one's counter.
@@ -233,11 +236,8 @@ impl Clue<'_> {
         if self.excess.is_on_wire() {
             return None;
         }
-        let is_program = self.trace.tasks.get(&waker).and_then(|task| task.is_kernel) == Some(false);
         Some(match (is_uninterruptible, is_interrupt) {
-            (Some(true), false) if is_program => Awaited::KernelLock,
-            (Some(true), _) if self.is_of_faults() => Awaited::Page,
-            (Some(true), _) => Awaited::Device,
+            (Some(true), _) => return self.awaited_deaf(),
             (Some(false), true) => Awaited::Interrupt,
             (None, true) => return None,
             (_, false) if self.is_tracer(waker) => Awaited::Tracer,
@@ -247,6 +247,17 @@ impl Clue<'_> {
             (Some(false), false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
             (Some(false), false) => Awaited::Thread,
         })
+    }
+
+    /// The same where no signal would have ended it. What nothing tells of is neither a lock nor a disk.
+    fn awaited_deaf(&self) -> Option<Awaited> {
+        match self.end {
+            WaitEnd::Lock => Some(Awaited::KernelLock),
+            WaitEnd::Child => None,
+            WaitEnd::Storage | WaitEnd::Unknown if self.is_of_faults() => Some(Awaited::Page),
+            WaitEnd::Storage => Some(Awaited::Device),
+            WaitEnd::Unknown => None,
+        }
     }
 
     /// It waited no more than twice as often as it had page faults with the disk.
@@ -337,7 +348,7 @@ pub enum Awaited {
     Tracer,
     /// A lock of the kernel: another program's thread ended a wait that no signal ends.
     KernelLock,
-    /// A device or the kernel's own thread, where no signal wakes.
+    /// A disk, where no signal wakes: a device or a thread of a file system ended the wait.
     Device,
     /// The same, to have a page that was not in memory.
     Page,

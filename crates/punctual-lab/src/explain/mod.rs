@@ -28,5 +28,6 @@ pub mod text;
 mod timeline;
 pub mod trace;
 pub mod trace_file;
+pub mod wait_end;
 pub mod waker;
 pub mod watcher;

@@ -8,6 +8,7 @@ pub use super::clue::Excess;
 use super::clue::{Clue, HeldBy, Kind, passed_over_ns};
 use super::seen::{Seen, cause_of};
 use super::trace::Trace;
+use super::wait_end::{WaitEnd, wait_end};
 use super::waker::Chain;
 use crate::units::micros;
 
@@ -61,6 +62,7 @@ pub fn from_account(
         kind,
         ns,
         waits,
+        end: WaitEnd::Unknown,
         passed_over_ns,
         held_by: None,
         chain: &nobody,
@@ -70,7 +72,10 @@ pub fn from_account(
         seen,
     };
     let chains: Vec<Chain> = beyond.iter().map(|&(part, ns)| chain(account, trace, (part, ns))).collect();
-    let of_part = |(&(part, ns), chain)| Clue { chain, ..clue(Kind::Part(part), ns) };
+    let of_part = |(&(part, ns), chain)| {
+        let end = wait_end(trace, account, part);
+        Clue { chain, end, ..clue(Kind::Part(part), ns) }
+    };
     let mut clues: Vec<Clue<'_>> = beyond.iter().zip(&chains).map(of_part).collect();
     if let Some(seen) = seen {
         HeldBy::ALL.into_iter().for_each(|holder| mark_held(&mut clues, holder, seen));

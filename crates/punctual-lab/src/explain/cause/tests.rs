@@ -7,6 +7,7 @@ use crate::explain::naming::mark_held;
 use crate::explain::seen::{PART_MIN, Seen, over};
 use crate::explain::stage::Side;
 use crate::explain::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, What};
+use crate::explain::wait_end::WaitEnd;
 use crate::explain::waker::Chain;
 use crate::scheduling::Urgency;
 use punctual_machine::window::{Evidence, Window};
@@ -110,14 +111,17 @@ fn no_time_is_two_causes() {
                 [(0, 0, 0), (50_000, 0, 0), (0, 50_000, 0), (0, 0, 9), (50_000, 50_000, 9)]
             {
                 let seen = Seen { throttled_us_most, frozen_us_most, faults_major, ..Seen::default() };
-                for ((kind, ns), chain) in kinds().into_iter().flat_map(|kind| {
+                for (((kind, ns), end), chain) in kinds().into_iter().flat_map(|kind| {
                     let times = [1_000_000, 50_000_000].map(|ns| (kind, ns));
-                    times.into_iter().flat_map(|one| chains.iter().map(move |chain| (one, chain)))
+                    let ends = [WaitEnd::Unknown, WaitEnd::Lock, WaitEnd::Child, WaitEnd::Storage];
+                    let times = times.into_iter().flat_map(move |one| ends.map(|end| (one, end)));
+                    times.flat_map(|one| chains.iter().map(move |chain| (one, chain)))
                 }) {
                     let mut clue = Clue {
                         kind,
                         ns,
                         waits: 4,
+                        end,
                         passed_over_ns: ns,
                         held_by: None,
                         chain,

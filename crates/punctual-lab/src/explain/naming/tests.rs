@@ -288,7 +288,6 @@ fn waits_are_told_apart() {
     for (part, seen, cause) in [
         (wait(OTHER, false, true), None, "kernel_lock"),
         (wait(OTHER, false, true), Some(&faulted), "kernel_lock"),
-        (wait(OTHER, true, true), None, "storage"),
         (wait(JOURNAL, false, true), None, "storage"),
         (wait(IDLE, true, true), Some(&faulted), "faults_major"),
         (wait(IDLE, true, false), Some(&faulted), "slept"),
@@ -303,11 +302,15 @@ fn waits_are_told_apart() {
         let untold = Part::Blocked { woken_by: Some(OTHER), is_interrupt, is_uninterruptible: None };
         is_named(untold, &here, None, &[]);
     }
+    is_named(wait(OTHER, true, true), &here, None, &[]);
     // What kind of thread it was is not known of a run that an older version stored.
     let mut old = trace(120);
     old.tasks.values_mut().for_each(|task| task.is_kernel = None);
-    let found = from_account(&of_part(wait(OTHER, false, true)), &old, &here, None);
-    assert_eq!(found[0].name, Cause::named("storage"));
+    assert_eq!(from_account(&of_part(wait(OTHER, false, true)), &old, &here, None), []);
+    // A disk's interrupts.
+    let events = [25, 50, 75, 100].map(|at| Event(at * MS, What::Interrupt(24))).into();
+    let cpu = CpuEvents { until_ns: 200 * MS, events, ..CpuEvents::default() };
+    let disk = Trace { cpus: vec![cpu], ..trace(120) };
     // One fault among waits that several ended is not what all of them were for.
     let mut several = of_part(wait(IDLE, true, true));
     several.pieces = (0..4)
@@ -317,13 +320,13 @@ fn waits_are_told_apart() {
             part: wait(20 + place as u32, true, true),
         })
         .collect();
-    let found = from_account(&several, &trace(120), &here, Some(&faulted));
+    let found = from_account(&several, &disk, &here, Some(&faulted));
     assert_eq!(found[0].name, Cause::named("storage"));
     // A page fault among many waits is not what they were for, and a group frozen for less than half is not the cause.
     let mut often = of_part(wait(IDLE, true, true));
     let between = Piece { from_ns: 100 * MS, to_ns: 100 * MS + 1, part: Part::Running };
     often.pieces = std::iter::repeat_n([often.pieces[0], between], 3).flatten().collect();
-    let found = from_account(&often, &trace(120), &here, Some(&faulted));
+    let found = from_account(&often, &disk, &here, Some(&faulted));
     assert_eq!(found[0].name, Cause::named("storage"));
     let little = Seen { frozen_us_most: 40_000, ..Seen::default() };
     is_named(wait(OTHER, false, false), &here, Some(&little), &[(Cause::named("waited"), 99)]);

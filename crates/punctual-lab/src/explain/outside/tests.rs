@@ -99,8 +99,10 @@ fn idle_waits_are_told_from_others_as_far_as_can_be() {
     }
     // One that this version does not know is as unknown as none.
     assert_eq!(said(&answer(&waits(Some(4), asleep, true, 4))), [wake_up]);
-    let late = answer(&waits(Some(3), Leaving::Uninterruptible, true, 0));
-    assert_eq!(said(&late), [(WAITING, 100, "storage", false)]);
+    let mut disk = waits(Some(3), Leaving::Uninterruptible, true, 0);
+    assert_eq!(said(&answer(&disk)), [(WAITING, 100, "unexplained", false)], "of which device nobody knows");
+    disk.cpus[1].events.insert(1, Event(200 * MS - 10_000, What::Interrupt(24)));
+    assert_eq!(said(&answer(&disk)), [(WAITING, 100, "storage", false)]);
     assert_eq!(said(&answer(&waits(Some(1), Leaving::Uninterruptible, false, 0)))[0].2, "kernel_lock");
     assert_eq!(said(&answer(&waits(Some(3), asleep, false, 0))), [(WAITING, 100, "waited", false)]);
 }
