@@ -67,20 +67,39 @@ fn has_device_interrupt(trace: &Trace, at_ns: u64) -> bool {
     trace.cpus.iter().any(|cpu| cpu.within(span).iter().any(is_one))
 }
 
-/// Who waits from an instant on began this thread, and left its CPU then until the child lets it go on.
+/// From the birth of a child until its parent waits in its place (vfork) the parent runs no longer than this.
+const VFORK_NS: u64 = 50_000;
+
+/// The wait that begins at an instant is that of a thread that began this one right before, and did nothing else since. A thread that
+/// waits later for a lock that its child has is no parent in this sense.
 fn is_child(trace: &Trace, born: u32, from_ns: u64) -> bool {
-    let events = || trace.cpus.iter().flat_map(|cpu| cpu.within((0, from_ns)));
-    let parent = events().find_map(|event| match event.1 {
+    let events = |from| trace.cpus.iter().flat_map(move |cpu| cpu.within((from, from_ns)));
+    let parent = events(0).find_map(|event| match event.1 {
         What::Birth { born: of, parent } if of == born => Some((event.0, parent)),
         _ => None,
     });
     let Some((born_ns, parent)) = parent else { return false };
-    let leaving = |event: &Event| match event.1 {
-        What::Switch { left, why, .. } if left == parent && event.0 >= born_ns => Some((event.0, why)),
+    // Why it left its CPU; nothing where it has one again.
+    let turn = |event: &Event| match event.1 {
+        What::Switch { left, why, .. } if left == parent => Some((event.0, Some(why))),
+        What::Switch { runs, .. } if runs == parent => Some((event.0, None)),
         _ => None,
     };
-    let last = events().filter_map(leaving).max_by_key(|&(at, _)| at);
-    last.is_some_and(|(_, why)| why == Leaving::Uninterruptible)
+    let mut turns: Vec<(u64, Option<Leaving>)> = events(born_ns).filter_map(turn).collect();
+    turns.sort_by_key(|&(at, _)| at);
+    let (mut since_ns, mut ran_ns) = (born_ns, 0);
+    for (place, &(at, why)) in turns.iter().enumerate() {
+        match why {
+            None => since_ns = at,
+            Some(Leaving::Ready) => ran_ns += at - since_ns,
+            Some(why) => {
+                let is_last = place + 1 == turns.len();
+                let is_soon = ran_ns + (at - since_ns) <= VFORK_NS;
+                return why == Leaving::Uninterruptible && is_last && is_soon;
+            }
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -144,5 +163,13 @@ mod tests {
         let birth = |parent| [Event(90 * US, What::Birth { born: WAKER, parent })];
         assert_eq!(end("child", Some(false), false, &birth(LATE)), WaitEnd::Child);
         assert_eq!(end("child", Some(false), false, &birth(99)), WaitEnd::Lock, "another's");
+        let long_before = [Event(40 * US, What::Birth { born: WAKER, parent: LATE })];
+        assert_eq!(end("child", Some(false), false, &long_before), WaitEnd::Lock, "a thread that has a lock");
+        let taken = [
+            long_before[0],
+            switch(45 * US, LATE, Leaving::Ready, WAKER),
+            switch(90 * US, WAKER, Leaving::Ready, LATE),
+        ];
+        assert_eq!(end("child", Some(false), false, &taken), WaitEnd::Child, "it had no CPU between");
     }
 }
