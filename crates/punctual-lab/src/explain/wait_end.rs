@@ -49,7 +49,11 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
         let ns: u64 = account.spans(part).filter(|&span| is_so(span)).map(|(from, to)| to - from).sum();
         ns * 2 >= account.time_of(part).max(1)
     };
-    let is_after_device = || mostly(&|(_, to)| has_device_interrupt(trace, to));
+    let is_after_device = || {
+        mostly(&|(_, to)| {
+            has_device_interrupt(trace, if is_interrupt { to } else { told_at(trace, waker, to) })
+        })
+    };
     match task.and_then(|task: &TaskInfo| task.is_kernel) {
         Some(false) if mostly(&|(from, _)| is_child(trace, waker, from)) => WaitEnd::Child,
         Some(false) => WaitEnd::Lock,
@@ -57,6 +61,13 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
         _ if (is_interrupt || name.starts_with("kworker/")) && is_after_device() => WaitEnd::Storage,
         _ => WaitEnd::Unknown,
     }
+}
+
+/// When a worker was last woken: it may have waited for a CPU since.
+fn told_at(trace: &Trace, worker: u32, at_ns: u64) -> u64 {
+    let is_told = |event: &&Event| matches!(event.1, What::Wake { woken, .. } if woken == worker);
+    let last = trace.cpus.iter().filter_map(|cpu| cpu.within((0, at_ns)).iter().rev().find(is_told));
+    last.map(|event| event.0).max().unwrap_or(at_ns)
 }
 
 /// A device interrupted some CPU shortly before. Timers are no devices that are waited for.
@@ -138,6 +149,7 @@ mod tests {
     fn a_wait_that_no_signal_ends_is_named_by_its_end_alone() {
         let device = [Event(880 * US, What::Interrupt(24)), Event(890 * US, What::InterruptEnd(24))];
         let early = [Event(600 * US, What::Interrupt(24)), Event(605 * US, What::InterruptEnd(24))];
+        let queued = [early[0], early[1], wake(620 * US, WAKER, 3, true)];
         let timer = [Event(895 * US, What::Interrupt(11)), Event(905 * US, What::InterruptEnd(11))];
         let kernel = Some(true);
         for (name, is_kernel, by_interrupt, more, expected) in [
@@ -146,6 +158,7 @@ mod tests {
             ("jbd2/vda-8", None, false, &[], WaitEnd::Storage),
             ("kworker/0:1", kernel, false, &device, WaitEnd::Storage),
             ("kworker/0:1", kernel, false, &early, WaitEnd::Unknown),
+            ("kworker/0:1", kernel, false, &queued, WaitEnd::Storage),
             ("rcu_preempt", kernel, false, &device, WaitEnd::Unknown),
             ("migration/0", kernel, false, &device, WaitEnd::Unknown),
             ("kthreadd", kernel, false, &[], WaitEnd::Unknown),
