@@ -81,7 +81,7 @@ fn replica_holds() {
 /// Goal: seeds that failed once hold. 1553: a change of views needed a frame of a living member, and nobody asked for it while frames
 /// of a dead one were missing. 2635: the model asked for deliveries of a life that was about to end. 1487: late messages of a life that
 /// had not been heard made a subscriber deaf to the next one; 13862, 182142: messages of a former life that a subscriber found after it
-/// stood still were taken.
+/// stood still were taken. 76367: a world took acts of a node that was paused once more out of their order.
 #[test]
 fn what_failed_once_holds() {
     for (name, seed) in [
@@ -89,6 +89,7 @@ fn what_failed_once_holds() {
         ("broadcast", 2_635),
         ("interest", 1_487),
         ("interest", 13_862),
+        ("interest", 76_367),
         ("interest", 182_142),
     ] {
         let failure = check(model(name), seed).err();
@@ -279,6 +280,20 @@ fn who_stands_still_does_nothing() {
     assert_eq!(world.poll(Nanos::from_millis(25)), None, "what it has to say waits");
     world.run(Nanos::from_millis(40));
     assert_eq!(world.node(0).last, 30);
+}
+
+/// Goal: events of a node that is paused once more keep their order. Method: the later act is the one that counts.
+#[test]
+fn a_longer_pause_keeps_the_order() {
+    let acts = "5ms node 0 act 25\n35ms node 0 act 30";
+    let plan: Plan =
+        format!("seed 1\n1ms node 0 pause 50ms\n30ms node 0 pause 50ms\n{acts}").parse().unwrap();
+    let (world, came) = counting(&plan, Record::counts());
+    assert_eq!((world.node(0).last, came.len()), (30, 30), "{came:?}");
+    // An arrival waits as an act does.
+    let plan: Plan = "seed 1\n500us node 1 pause 9ms\n5ms node 1 pause 9ms".parse().unwrap();
+    let (_, came) = counting(&plan, Record::counts());
+    assert!(came.windows(2).all(|pair| pair[0].1 < pair[1].1), "{came:?}");
 }
 
 /// Goal: each act of which a model's node is capable is done for some seeds.

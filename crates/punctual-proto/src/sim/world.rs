@@ -1,5 +1,6 @@
 //! Nodes, their clocks and the network between them, in a time of their own. One seed and one plan give one run.
 
+mod pause;
 mod replay;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -251,6 +252,9 @@ impl<P: Participant> World<P> {
         self.record.note(self.now, Some(node), || format!("{fault}"));
         let now = self.now;
         let restarts_clocks = self.restarts_clocks;
+        if let NodeFault::Pause(time) = fault {
+            self.prolong_pause(node, now.plus(time));
+        }
         let Some(held) = self.nodes.get_mut(usize::from(node)) else { return };
         match fault {
             NodeFault::Crash => (held.is_alive, held.due) = (false, Nanos::NEVER),
@@ -263,7 +267,7 @@ impl<P: Participant> World<P> {
                 held.paused_until = now;
                 held.protocol.restart(held.clock.read(now), &mut held.rng);
             }
-            NodeFault::Pause(time) => held.paused_until = held.paused_until.max(now.plus(time)),
+            NodeFault::Pause(_) => {}
             NodeFault::Step(step_ns) => held.clock.step(now, step_ns),
             NodeFault::Drift(ppb) => held.clock.set_drift(now, ppb),
             NodeFault::Act(number) if held.is_alive => held.protocol.act(number, held.clock.read(now)),
