@@ -12,8 +12,8 @@ use crate::meeting::Meeting;
 use crate::play::Plan;
 use crate::rounds::{Game, Outcomes};
 
-/// Of both rings: small enough for the processor's cache in ping-pong, large enough that a stream does not wait for the
-/// media driver, which moves the writer's limit once in a millisecond.
+/// Of both rings: small enough for the processor's cache in ping-pong, large enough that a stream does not wait for the media driver.
+/// The driver moves the writer's limit once in a millisecond.
 const PINGPONG_TERM: &str = "16m";
 const STREAM_TERM: &str = "64m";
 

@@ -16,9 +16,9 @@ const DEADLINE: Duration = Duration::from_secs(1_800);
 /// Most that a process may grow between the barrier and the end, KiB: its allocator may keep a page here and there, but
 /// a leak of a byte per message would be 2.6 MiB.
 const GROWTH_KIB_MAX: f64 = 1_024.0;
-/// Most that a mean period may deviate, parts per million: the median lateness of the last quarter of ten minutes is then
-/// 22 ms more than that of the first, as when another program takes a processor meanwhile. A relative timer that is late by
-/// 50 µs each time would be 100.
+/// Most that a mean period may deviate, parts per million. The median lateness of the last quarter of ten minutes is then 22 ms more
+/// than that of the first. Another program that takes a processor meanwhile has that effect. A relative timer that is late by 50 µs
+/// each time would be 100.
 const DRIFT_PPM_MAX: f64 = 50.0;
 
 pub(crate) fn run() -> Outcome {

@@ -66,8 +66,8 @@ fn a_router_is_killed_and_back() {
     println!("through the death of a router: {through:?}");
 }
 
-/// Goal: the same by processes in two network namespaces, with 20 ms and 1 % loss between them, over UDP, where losses reach the bus,
-/// and over TCP. The program checks what it prints.
+/// Goal: the same by processes in two network namespaces, with 20 ms and 1 % loss between them. It holds over UDP, where losses reach
+/// the bus, and over TCP. The program checks what it prints.
 #[test]
 fn sites_in_namespaces_of_their_own() {
     watched(400);

@@ -255,8 +255,8 @@ const COMPLETED: libc::c_int = 1 << 30;
 const FAILED: usize = usize::MAX;
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) -> bool {
-    // SAFETY: the entry's pointers are to a slot of the ring's owner, which keeps it in place and untouched until the
-    // completion was taken, and completes or leaks every entry before it lets go of the slots.
+    // SAFETY: the entry's pointers are to a slot of the ring's owner. The owner keeps the slot in place and untouched until the
+    // completion was taken. It completes or leaks every entry before it lets go of the slots.
     unsafe { ring.submission().push(entry) }.is_ok()
 }
 

@@ -1,12 +1,11 @@
 //! The long proof: very many messages between communicators of two processes, and not one wake-up lost.
 //!
-//! Either end sleeps by the way that is soaked, by the handshake that ships ([`punctual_machine::doorbell`]). Built with its
-//! labels (`--cfg labelled_stores`, as `cargo xtask soak` does) both are delayed at every step of it, and faults can be
-//! planted in it.
+//! Either end sleeps by the way that is soaked, by the handshake that ships ([`punctual_machine::doorbell`]). Built with its labels
+//! (`--cfg labelled_stores`, as `cargo xtask soak` does), both ends are delayed at every step of it. Faults can be planted in it, too.
 //!
-//! A wake-up is *lost* if its sender had completed the send, and the receiver still slept to its limit, by the kernel's word
-//! and its ledger's, and for 20 ms more. A sender that was stopped between its store and its notification has lost nothing
-//! yet: that is *unfinished*. So every message says when the one before was complete:
+//! A wake-up is *lost* if its sender had completed the send, and the receiver still slept to its limit, and for 20 ms more. The kernel
+//! and the receiver's ledger must both say so. A sender that was stopped between its store and its notification has lost nothing yet:
+//! that is *unfinished*. So every message says when the one before was complete:
 //!
 //! ```text
 //! sender     store ─▶ ring ─▶ notify? ─▶ complete ─▶ told with the next message
@@ -99,8 +98,7 @@ pub struct SoakTally {
     pub parks: u64,
     /// Wake-ups that were missed although their send was complete.
     pub lost: u64,
-    /// Wake-ups that were missed while the sender was on its way from its store to the end of its notification, because it
-    /// was stopped or kept from running.
+    /// Wake-ups that were missed while the sender, stopped or kept from running, was between its store and the end of its notification.
     #[serde(default)]
     pub unfinished: u64,
     /// Messages noticed later than 10 ms after they were sent, regardless of the reason.

@@ -64,8 +64,8 @@ fn has_floors(summary: &Value) {
     }
 }
 
-/// Goal: packets that a program in the kernel loses, and bits that it flips below every check, change nothing of what is delivered,
-/// on any medium of a network; and memory, which has no packets, is refused.
+/// Goal: lost packets and flipped bits change nothing of the delivered messages, on any medium of a network. A program in the kernel
+/// causes them, below every check. Memory, which has no packets, is refused.
 #[test]
 fn the_kernel_alters_nothing_that_is_delivered() {
     let place = Place::alone();

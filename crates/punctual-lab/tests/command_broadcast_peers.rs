@@ -23,8 +23,8 @@ fn short(systems: &str, program: &str, more: &str) -> String {
     format!("run broadcast {asked} --against {systems} --peer-broadcast {program} {more}")
 }
 
-/// Goal: members of other systems deliver what was sent, in one order, in the same namespaces as ours, also where a program in the
-/// kernel loses packets; they are cells beside ours, and of the kind that they have.
+/// Goal: members of other systems deliver the messages that were sent, in one order, in the same namespaces as ours. They do so also
+/// where a program in the kernel loses packets. They are cells beside ours, and of the kind that they have.
 #[test]
 fn other_systems_deliver_the_same() {
     let _turn = alone();

@@ -128,8 +128,8 @@ fn states(process: u32) -> Vec<char> {
 fn stop(process: u32, lasts: Duration) -> Option<Span> {
     send(process, Signal::STOP)?;
     let sent = monotonic_ns();
-    // A thread that waits for a processor when the signal comes goes on to wait for it, which is a neighbour's doing, and stops when
-    // it runs.
+    // A thread that waits for a processor when the signal comes goes on to wait for it, and stops when it runs. That wait is a
+    // neighbour's doing.
     while states(process).iter().any(|&state| state != 'T') {
         assert!(monotonic_ns() < sent + 10_000_000_000, "process {process} does not stop");
         if states(process).contains(&'Z') {

@@ -148,7 +148,7 @@ fn a_signal_for_a_comparison_ends_its_command() {
     assert!(!place.path("begun").exists(), "the other of the pair was started");
 }
 
-/// Goal: a trial of the server that is cut short is as long as it was, so that its rates are true, and the summary says so.
+/// Goal: a server trial that is cut short keeps its true length, so that its rates are true. The summary says so.
 #[test]
 fn an_interrupted_server_is_as_long_as_it_was() {
     let place = Place::alone();
@@ -170,8 +170,8 @@ fn an_interrupted_server_is_as_long_as_it_was() {
     assert!(trials.len() == 1 && (1..300_000_000_000).contains(&lasted_ns), "{lasted_ns} ns of {trials:?}");
 }
 
-/// Goal: a run that a comparison makes keeps what it measured where all processes are told, as by a service manager, and the comparison
-/// tells it once more. Method: the run is told again and again while it ends.
+/// Goal: a run that a comparison makes keeps its measurements although it is told to end twice. First all processes are told, as by a
+/// service manager. Then the comparison tells the run once more. Method: the run is told again and again while it ends.
 #[test]
 fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
     let place = Place::alone();

@@ -175,7 +175,8 @@ fn an_engine_alone_receives_from_all() {
     }
 }
 
-/// Goal: one receiver is told of every frame, regardless of how it is told and, over Ethernet, of who shares its interface.
+/// Goal: one receiver is told of every frame, on every way of being told. Over Ethernet this does not depend on the others at its
+/// interface.
 #[test]
 fn a_receiver_that_sleeps_is_told_of_every_frame() {
     let _turn = alone();

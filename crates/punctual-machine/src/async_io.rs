@@ -1,13 +1,13 @@
 //! A signal when a descriptor becomes readable: `O_ASYNC`, SIGIO, as programs did before epoll.
 //!
-//! The signal is closed in the thread that waits, and open only inside its sleep (`ppoll` opens it and sleeps in one), so one that
-//! comes between the last look and the sleep waits and ends the sleep at once. It says that something came, once, and not that
+//! The signal is closed in the thread that waits, and open only inside its sleep (`ppoll` opens it and sleeps in one). So a signal that
+//! comes between the last look and the sleep waits, and ends the sleep at once. It says that something came, once, and not that
 //! something is there: a thread that asks for it looks at all descriptors afterwards, and only then sleeps.
 //!
 //! Rules:
 //! 1. The handler touches one static counter, which is async-signal-safe.
-//! 2. The signal stays closed in a thread that has waited: one still on its way would run the handler in the middle of
-//!    its code, which is harmless, but is what this is there to avoid.
+//! 2. The signal stays closed in a thread that has waited. Otherwise one still on its way would run the handler in the middle of the
+//!    thread's code. That is harmless, but this module exists to avoid it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -266,9 +266,9 @@ mod tests {
         taken
     }
 
-    /// Goal: the original's lost wake-up. There the handler set a flag that the loop set back after its last look, and what
-    /// came in between was lost until the next frame. Here nothing is: with one datagram under way at a time, a lost signal
-    /// would leave both ends waiting, and the sleep would end by its time.
+    /// Goal: the original's lost wake-up. There the handler set a flag that the loop set back after its last look. A frame that came in
+    /// between was lost until the next one. Here nothing is: with one datagram under way at a time, a lost signal would leave both ends
+    /// waiting, and the sleep would end by its time.
     #[test]
     fn no_signal_is_lost_between_the_last_look_and_the_sleep() {
         let (here, there) = pair();

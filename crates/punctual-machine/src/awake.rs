@@ -97,7 +97,7 @@ impl Awake {
     }
 
     /// Takes a task of another worker's line, for one that has none. `choose` takes one out of the line of a worker, if the line has
-    /// one for this one, and says what the first class in that line is then. The worker that is to come for the rest goes to `notify`.
+    /// one for this one. It then says the first class in that line. The worker that is to come for the rest goes to `notify`.
     pub fn steal<T, R>(
         &self,
         worker: usize,

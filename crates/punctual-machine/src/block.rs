@@ -1,9 +1,9 @@
 //! Copies of blocks of bytes, as fast from every place to every place.
 //!
-//! `rep movsb`, and with it the C library's copies of 2 KiB and more, takes 30 times as long on some processors (AMD's
-//! Zen 3 and 4) where the target begins up to 64 bytes behind the source within their pages: 8 KiB take 4.3 µs instead of
-//! 0.14 µs (glibc bugs 30994 and 30995; `docs/speed.md`). A message's place in a ring is everywhere sooner or later. Lines
-//! through registers do not have that.
+//! `rep movsb`, and with it the C library's copies of 2 KiB and more, is slow on some processors (AMD's Zen 3 and 4). It takes 30 times
+//! as long where the target begins up to 64 bytes behind the source within their pages. 8 KiB take 4.3 µs instead of 0.14 µs (glibc
+//! bugs 30994 and 30995; `docs/speed.md`). A message's place in a ring is everywhere sooner or later. Lines through registers do not
+//! have that.
 
 use crate::arch::{BLOCK_SIZE, COPIES_BLOCKS, copy_block};
 

@@ -63,12 +63,12 @@ const CALIBRATION: Duration = Duration::from_millis(10);
 /// Duration of the check of the rate that the kernel states.
 const CHECK: Duration = Duration::from_micros(300);
 
-/// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs, and the kernel
-/// finds its rate by another clock to one in 2,000 at first (`quick_pit_calibrate`), which is the one it states.
+/// The stated rate is believed if the check differs by less than one in so many. Readings err by 50 ns in the 300 µs. The kernel finds
+/// its rate by another clock to one in 2,000 at first (`quick_pit_calibrate`), and states that rate.
 const CHECK_DIVISOR: u64 = 1_000;
 
-/// By how much a calibrated clock may be faster or slower than true time, parts in 10⁹: a stated rate by what is believed of it, its
-/// check by 50 ns in 300 µs, the kernel's own calibration by 500 in a million, and the oscillator by 100.
+/// Largest deviation of a calibrated clock's rate from true time, parts in 10⁹. A stated rate deviates by the part that the check
+/// accepts, and the check by 50 ns in 300 µs. The kernel's own calibration adds 500 in a million, and the oscillator 100.
 pub const RATE_ERROR_MAX_PPB: u64 = 1_000_000_000 / CHECK_DIVISOR + 167_000 + 500_000 + 100_000;
 
 /// Fraction bits of the scale from ticks to nanoseconds.
@@ -353,8 +353,8 @@ fn counter_is_usable() -> bool {
 mod tests {
     use super::*;
 
-    /// Goal: 50 ms are as long by both clocks. Method: each reading of ours stands between two of the kernel's, so that a thread
-    /// that loses its processor in between, however long, makes the bounds wider and not the outcome wrong.
+    /// Goal: 50 ms are as long by both clocks. Method: each reading of ours stands between two of the kernel's. A thread that loses its
+    /// processor in between, however long, makes the bounds wider and not the outcome wrong.
     #[test]
     fn the_clock_agrees_with_the_kernels() {
         let clock = Clock::get();

@@ -60,7 +60,7 @@ pub(crate) fn avoid(cpu: usize) {
     let _only_that_one = sched_setaffinity(None, &set);
 }
 
-/// CPUs of this machine that are switched on, regardless of who may use them.
+/// CPUs of this machine that are switched on, also those that this process may not use.
 pub fn count_online() -> usize {
     // SAFETY: the call takes an integer, and touches no memory of ours.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };

@@ -159,8 +159,8 @@ impl EpollSet {
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         let mask = ptr::null::<libc::sigset_t>();
-        // SAFETY: the descriptor is open; the kernel writes at most as many events as the slice has, reads a time that lives
-        // during the call or is null, and leaves the signal mask alone where none is given.
+        // SAFETY: the descriptor is open; the kernel writes at most as many events as the slice has. It reads a time that lives during
+        // the call or is null, and leaves the signal mask alone where none is given.
         let ready = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

@@ -294,9 +294,8 @@ impl Mapping {
         if end > self.size || !offset.is_multiple_of(align_of::<T>()) {
             return None;
         }
-        // SAFETY: the range lies inside the mapping (checked), is aligned (mappings start at a page, and
-        // the offset was checked), lives as long as `self` (rule 1), holds a type for which every bit
-        // pattern is a value (rule 3) and whose interior is atomic (rule 2).
+        // SAFETY: the range lies inside the mapping (checked), and is aligned (mappings start at a page, and the offset was checked).
+        // It lives as long as `self` (rule 1). Its type has a value for every bit pattern (rule 3) and an atomic interior (rule 2).
         Some(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset).cast::<T>(), count) })
     }
 }

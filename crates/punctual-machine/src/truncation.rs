@@ -1,6 +1,6 @@
 //! A peer that truncates a file that we map does not end us.
 //!
-//! Touching a page of a mapping that no longer lies in its file raises SIGBUS, and files of a tmpfs, unlike memfds, cannot be sealed
+//! Touching a page of a mapping that no longer lies in its file raises SIGBUS. Files of a tmpfs, unlike memfds, cannot be sealed
 //! against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by private
 //! zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory no longer changes.
 //! libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to its earlier handler. A
@@ -140,8 +140,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 fn replace(start: u64, size: u64) -> bool {
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let (protection, start) = (libc::PROT_READ | libc::PROT_WRITE, start as *mut core::ffi::c_void);
-    // SAFETY: the range is one of our own mappings (rule 1), of which nothing is assumed but that it is mapped and that anybody
-    // may change it at any instant (rules 1 and 2 of `memory`): zeroes are as good as what a peer may write.
+    // SAFETY: the range is one of our own mappings (rule 1). Nothing is assumed of it but that it is mapped, and that anybody may
+    // change it at any instant (rules 1 and 2 of `memory`). Zeroes are as good as any bytes of a peer.
     let mapped = unsafe { libc::mmap(start, size as usize, protection, flags, -1, 0) };
     mapped != libc::MAP_FAILED
 }

@@ -316,8 +316,8 @@ mod tests {
         assert_eq!((next.number, next.idle_us), (2, 0));
     }
 
-    /// Goal: a wait stands in the window whose time it took, although a thread is taken off its CPU where it leaves the kernel,
-    /// which is while it reads its counters.
+    /// Goal: a wait stands in the window whose time it took. That holds although a thread is taken off its CPU where it leaves the
+    /// kernel, which is while it reads its counters.
     #[test]
     fn a_wait_stands_in_the_window_that_it_took() {
         let cpu = crate::cpu::allowed()[0];

@@ -32,7 +32,7 @@ pub struct Stamps {
     pub sent_to_sealed: u32,
     /// Until the engine took the frame, ticks.
     pub sealed_to_posted: u32,
-    /// Which clock the ticks are of: equal values mean one and the same clock. 0 is never equal.
+    /// The clock of the ticks: equal values mean one and the same clock. 0 is never equal.
     pub domain: u32,
 }
 
@@ -118,7 +118,7 @@ impl Stamps {
         self.sent.saturating_sub(self.due_to_sent.into())
     }
 
-    /// Whether both ends read the same clock.
+    /// True if both ends read the same clock.
     #[inline]
     pub fn same_clock(&self, domain: u32) -> bool {
         self.domain != 0 && self.domain == domain
@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: unique and rising, whatever the clock does; and the reading itself whenever that is new.
+        /// Goal: unique and rising on any clock; and the reading itself whenever that is new.
         #[test]
         fn stamps_are_unique_whatever_the_clock_does(
             steps in proptest::collection::vec(prop_oneof![0_i64..3, -1_000_000_i64..1_000_000], 1..500),

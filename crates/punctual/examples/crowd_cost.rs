@@ -3,7 +3,7 @@
 //! [NODES OF A PROCESS]]`
 //!
 //! A node may have to do later the work that it does not do when it opens. So nine more then open, bind and send a first message to
-//! everybody, one after the other, and say how long it took from the start of the opening. They do so beside idle nodes, and beside as
+//! everybody, one after the other. They say how long it took from the start of the opening. They do so beside idle nodes, and beside as
 //! many that have a communicator each.
 //!
 //! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is what

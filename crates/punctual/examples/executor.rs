@@ -121,7 +121,7 @@ impl Loop {
         }
     }
 
-    /// mio reports edges: each is noted, regardless of who waits for it.
+    /// mio reports edges: each is noted, regardless of its waiter.
     fn wait_woken(&mut self, events: &mut Events) -> io::Result<()> {
         loop {
             match self.poll.poll(events, None) {

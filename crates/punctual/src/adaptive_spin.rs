@@ -1,10 +1,9 @@
 //! Time to spin before sleeping, decided by the lengths of the last waits, and by whether spinning was of use.
 //!
-//! A sleep has a price: the processor time of two trips through the scheduler, and a wake-up that comes later than a look would
-//! have. Spinning costs what it lasts. Of the spin times that would have been best for one of the last waits, the one is
-//! taken that would have cost least over all of them; a wait that no spin of that price would have bridged is not spun for at
-//! all. This is the ski-rental problem with the last waits as the forecast: it costs at most twice what it would cost to know
-//! better.
+//! A sleep has a price: the processor time of two trips through the scheduler, and a wake-up that comes later than a look would have.
+//! Spinning costs what it lasts. The candidates are the spin times that would have been best for one of the last waits; the one that
+//! would have cost least over all of them is taken. A wait that no spin of that price would have bridged is not spun for at all. This
+//! is the ski-rental problem with the last waits as the forecast: it costs at most twice what it would cost to know better.
 //!
 //! Two things the lengths of waits do not tell. Where sender and receiver share a processor no spin ever finds anything, as the sender
 //! does not run meanwhile. Where somebody else wants the processor, a spinning thread is the one that uses it up, and loses it for
@@ -32,8 +31,8 @@ const PAUSE_IN_VAIN: Pause = Pause { first: 16, last: 4_096 };
 /// messages could have come.
 const PAUSE_PREEMPTED: Pause = Pause { first: 1_024, last: 65_536 };
 
-/// A processor that is taken away less often than once in so much time of spinning is not wanted by a neighbour, who takes it at
-/// the end of every slice, after some 3 ms: it was an interrupt, a short thread or the hypervisor. Nanoseconds.
+/// A processor that is taken away less often than once in so much time of spinning is not wanted by a neighbour. A neighbour takes it
+/// at the end of every slice, after some 3 ms. The cause was an interrupt, a short thread or the hypervisor. Nanoseconds.
 const LONE_AFTER_NS: u32 = 20_000_000;
 
 /// A pause so many times as long ago that the next one is the first again.

@@ -65,8 +65,8 @@ fn who(node: NodeId) -> Who<'static> {
     Who { node, name: "node", bus: "fuzz", message_size_max: 1 << 16 }
 }
 
-/// Frames as raw Ethernet shows them, padded to the smallest. Flags: 1 = with the check value that is right, 2 and 4 = which
-/// source, 8 = cut short by the kernel, 16 = others were dropped before it, 32 = time for housekeeping.
+/// Frames as raw Ethernet shows them, padded to the smallest. Flags: 1 = with the right check value; 2 and 4 = the source; 8 = cut
+/// short by the kernel; 16 = others were dropped before it; 32 = time for housekeeping.
 pub fn ethernet_frames(bytes: &[u8]) {
     feed(bytes, 46, &[[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [0xFF; 6]]);
 }

@@ -33,21 +33,21 @@ fn check_group(group: u32, home: Option<u32>) -> Result<(), KeyError> {
     if home == Some(group) { Err(KeyError::Fleet(group)) } else { Ok(()) }
 }
 
-/// Whether these bytes are no message of an exchange of this version.
+/// True if these bytes are no message of an exchange of this version.
 fn is_foreign(message: &[u8]) -> bool {
     target_of(message).is_none()
 }
 
-/// What has changed for a member.
+/// A change for a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupChange {
-    /// It is in, and its node seals in this group from now on. Whoever repeats interests does so now.
+    /// It is in, and its node seals in this group from now on. A component that repeats interests does so now.
     Joined(u32),
     /// The group has another key, which seals when its time has come.
     Renewed(KeyId),
 }
 
-/// Which group a member is in, for who follows it on whatever thread. Clones tell of the same member.
+/// The group that a member is in, for followers on any thread. Clones tell of the same member.
 #[derive(Clone, Debug, Default)]
 pub struct Membership(Arc<MembershipShared>);
 
@@ -98,7 +98,7 @@ impl Membership {
         self.0.version.get_published()
     }
 
-    /// Whoever waits at this sender's communicator is woken when the group changes.
+    /// A thread that waits at this sender's communicator is woken when the group changes.
     pub(crate) fn watch(&self, waiter: Sender) -> Watch {
         let mut state = self.state();
         let watcher = state.next;
@@ -262,7 +262,7 @@ impl GroupMember {
         for member in self.leaving.iter_mut().chain(&mut self.member) {
             member.handle_timeout(now_ns, &mut entropy);
             while let Some(message) = member.poll_transmit() {
-                // What does not get through now is said again.
+                // A message that does not get through now is said again.
                 let _said_again =
                     self.carrier.try_send(Target { node: Some(member.leader()), port: Some(port) }, &message);
             }
@@ -316,7 +316,7 @@ impl GroupLeader {
         Ok(Self { carrier, keys: keys.clone(), leader, pending: None, foreign: 0 })
     }
 
-    /// Who is in.
+    /// The nodes that are in.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.leader.members()
     }

@@ -36,9 +36,9 @@ const LOOKS_MAX: u32 = 100;
 /// Time between two of these looks: a thread that closes a row may have to wait for its processor.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`,
-/// `CopiesLocal`, `SendFull` and `Refused` under the node's lock for senders, `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…` and
-/// `FragmentsRefused` by atomic addition, all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
+/// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`, `CopiesLocal`, `SendFull`
+/// and `Refused` under the node's lock for senders; `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…` and `FragmentsRefused` by
+/// atomic addition; all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Sent,
@@ -108,7 +108,7 @@ pub struct Ledger {
     /// Copies for which an inbox had no room.
     pub inbox_full: u64,
     /// Copies that were in an inbox, or in memory in a ring, when its communicator closed. In memory one call of each sender that has
-    /// begun before may take one more message, and what is queued then and flushed later is told to nobody: these are in no counter.
+    /// begun before may take one more message. Messages queued then and flushed later are told to nobody. All these are in no counter.
     pub unread: u64,
     /// Frames written over in a peer's ring before this node read them.
     pub lost_overrun: u64,

@@ -34,7 +34,7 @@ pub fn prometheus(
     page.0
 }
 
-/// What stands in a ledger and goes down as well.
+/// Values of a ledger that go down as well.
 const GAUGES: [&str; 1] = ["waiting"];
 
 /// The limits of queue delays' buckets: 1,024 ns, and four times as much each. Powers of two are counted exactly.
@@ -212,7 +212,7 @@ impl Page {
         self.rows(name, "gauge", help, groups, |account| vec![(String::new(), seconds(account.age))]);
     }
 
-    /// What each member of a group knows of each.
+    /// Knowledge of each member of a group about each.
     fn members(&mut self, groups: &[(GroupOwner, GroupAccount)]) {
         type Of = fn(&GroupAccount, &MemberAccount) -> u64;
         let rows: [(&str, &str, Of); 3] = [
@@ -260,7 +260,7 @@ fn seconds(time: Nanos) -> String {
     format!("{}.{:09}", time.0 / 1_000_000_000, time.0 % 1_000_000_000)
 }
 
-/// Whose counters they are, as labels.
+/// Owner of the counters, as labels.
 trait Labels {
     fn labels(&self) -> String;
 }
@@ -299,7 +299,7 @@ mod tests {
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::NodeId;
 
-    /// Goal: every line is one that Prometheus reads, whatever a node is called, and each name has one head.
+    /// Goal: every line is one that Prometheus reads, for any name of a node, and each metric name has one head.
     #[test]
     fn every_line_is_well_formed() {
         let process = ProcessIdentity::of_self();
@@ -367,8 +367,8 @@ mod tests {
         assert_eq!(prometheus(&[], &[], &[]), "");
     }
 
-    /// Goal: no two values of one metric have the same labels, where a node is a member of two groups whose names begin alike, and two
-    /// members' names do.
+    /// Goal: no two values of one metric have the same labels. This holds where a node is a member of two groups whose names begin
+    /// alike, and two members' names do.
     #[test]
     fn groups_and_members_whose_names_begin_alike_are_told_apart() {
         let process = ProcessIdentity::of_self();

@@ -45,8 +45,8 @@ fn talk(sender: &mut Communicator, messages: std::ops::Range<u64>, run: u64) {
 /// Runs that go through the kernel as one are counted by it as one, unless it is asked for a stamp of each.
 const RUNS: [u64; 2] = [1, 16];
 
-/// Goal: a node that is alone on a multicast group and talks is neither woken by what it says, nor counts it as dropped when
-/// another comes and speaks, who hears it as well.
+/// Goal: a node that is alone on a multicast group and talks is not woken by its own messages. Nor does it count them as dropped when
+/// another comes and speaks, which hears it as well.
 #[test]
 fn who_talks_alone_neither_hears_nor_counts_itself() {
     let _alive = watchdog(60);

@@ -88,8 +88,8 @@ fn receive_number(receiver: &mut Communicator, number: u64) {
     assert_eq!(message.payload, number.to_le_bytes());
 }
 
-/// Goal: on a wire, where a frame's number has 32 bits, a receiver hears after any gap, as soon as the sender has said how far it
-/// is, and counts what it missed.
+/// Goal: on a wire, where a frame's number has 32 bits, a receiver hears after any gap, and counts the messages that it missed. It does
+/// so as soon as the sender has said how far it is.
 #[test]
 fn a_receiver_of_datagrams_hears_after_any_gap() {
     let _alive = watchdog(120);

@@ -121,7 +121,7 @@ impl Roadside {
     }
 }
 
-/// Goal: what comes in another version of the exchange is counted at both ends, and nothing else is.
+/// Goal: a message in another version of the exchange is counted at both ends, and nothing else is.
 #[test]
 fn another_version_of_the_exchange_is_counted() {
     let _alive = watchdog(60);

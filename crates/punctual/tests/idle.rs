@@ -94,8 +94,8 @@ fn who_begins_to_send_is_read_by_all_who_came() {
     }
 }
 
-/// Goal: of two that begin at the same instant, of which one has just come or has long been there, each finds the other without
-/// looking around once more.
+/// Goal: of two that begin at the same instant, each finds the other without looking around once more. One of them has just come or has
+/// long been there.
 #[test]
 fn of_two_that_begin_at_once_each_finds_the_other() {
     let _alive = watchdog(120);

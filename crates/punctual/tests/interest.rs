@@ -370,7 +370,7 @@ fn ones_own_values_need_no_medium() {
     if counts.stale == 0 {
         assert_eq!(counts.missed, missed);
     } else {
-        // The thread lost its processor between taking the interest on and its first value, which then is newer than that of the
+        // The thread lost its processor between taking the interest on and its first value. That value then is newer than that of the
         // last instant which passed meanwhile.
         assert!(counts.stale == 1 && counts.missed <= missed, "{counts:?}, {missed}");
     }

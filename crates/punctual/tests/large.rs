@@ -317,7 +317,7 @@ fn who_sends_large_messages_hears_what_comes_meanwhile() {
     });
 }
 
-/// Goal: small messages that come while a large one is sent keep their order and are in the ledger, and an event loop is told of them.
+/// Goal: small messages that come while a large one is sent keep their order and are in the ledger. An event loop is told of them.
 #[test]
 fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
     const SMALL: u64 = 100;

@@ -458,9 +458,9 @@ fn send_mixture(here: &Node, receiver: &mut Communicator, seed: u64) -> Heard {
     heard
 }
 
-/// Goal: under every fault each message is delivered at most once and the sums hold, from number 0 of a sender whose hello was
-/// heard, and from the first message that was heard of one that was there before (docs/wire.md).
-/// Method: faults by a seed, on every medium, unicast and broadcast mixed; the seed in a failure replays it.
+/// Goal: under every fault each message is delivered at most once and the sums hold (docs/wire.md). They hold from number 0 of a sender
+/// whose hello was heard; for a sender that was there before, from its first message that was heard. Method: faults by a seed, on every
+/// medium, unicast and broadcast mixed; the seed in a failure replays it.
 #[test]
 fn faults_sum() {
     let _alive = watchdog(120);
@@ -546,8 +546,8 @@ fn rings_may_differ_in_size() {
     assert_eq!(two.receive_timeout(PATIENCE).unwrap().payload, payload);
 }
 
-/// Goal: a message that does not fit into its receiver's buffer comes next, however it is asked for, and is counted once, also if it
-/// is never had.
+/// Goal: a message that does not fit into its receiver's buffer comes next, by any call that asks for it. It is counted once, also if
+/// it is never had.
 #[test]
 fn a_message_that_does_not_fit_is_kept_and_counted_once() {
     let _alive = watchdog(60);
@@ -611,8 +611,8 @@ fn a_delivery_says_what_a_message_says() {
     });
 }
 
-/// Goal: while an adapter's medium cannot reach a node, its senders are told, who watches is told, and what was lost meanwhile
-/// is counted once the node is back, in the same account.
+/// Goal: while an adapter's medium cannot reach a node, its senders and its watchers are told. Losses of that time are counted once the
+/// node is back, in the same account.
 #[test]
 fn a_node_that_is_cut_off_and_back_has_one_account() {
     let _alive = watchdog(60);

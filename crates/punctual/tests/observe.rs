@@ -1,5 +1,5 @@
-//! The conformance suite of asynchronous reception: every way of waiting, on every medium, hands every message to the callback
-//! once and in order, from before the observer is there until it is stopped.
+//! The conformance suite of asynchronous reception: every way of waiting, on every medium, hands every message to the callback once and
+//! in order. This holds from before the observer is there until it is stopped.
 
 mod common;
 
@@ -79,8 +79,8 @@ fn every_message_reaches_the_callback_in_order() {
     });
 }
 
-/// Goal: a flood while the observer is set up. The original asked for signals from the start of the program, and what came
-/// before the handler was there, or while its flag was set back, waited for the next frame.
+/// Goal: a flood while the observer is set up. The original asked for signals from the start of the program. Frames that came before
+/// the handler was there, or while its flag was set back, waited for the next frame.
 #[test]
 fn a_flood_during_set_up_is_handed_over() {
     let _alive = watchdog(180);

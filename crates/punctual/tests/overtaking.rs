@@ -77,8 +77,8 @@ fn nothing_overtakes_what_is_said_to_everybody() {
     buses().iter().for_each(a_goodbye_overtakes_what_was_said_to_everybody);
 }
 
-/// Goal: a stream to one node arrives whole and in order, though its first part comes by the group's socket, while the sender does not
-/// know where that node is, and the rest by the node's own. Method: nothing is read before all is there.
+/// Goal: a stream to one node arrives whole and in order, though its parts come by two sockets. The first part comes by the group's,
+/// while the sender does not know where that node is. The rest comes by the node's own. Method: nothing is read before all is there.
 fn the_rest_of_a_stream_overtakes_its_beginning(bus: &Bus) {
     let there = Node::open(bus, "there").unwrap();
     let here = Node::open(bus, "here").unwrap();

@@ -228,7 +228,7 @@ async fn answer(mut inbox: Awaited<Communicator>, count: u64) {
     }
 }
 
-/// Goal: no message is slept over, on any medium, by a task of a class or by one of tokio's own, and giving up a wait loses none.
+/// Goal: no message is slept over, on any medium, by a task of a class or by one of tokio's own. Giving up a wait loses none.
 #[test]
 fn messages_are_awaited() {
     const COUNT: u64 = 500;

@@ -250,7 +250,7 @@ fn with_right_check(frame: &mut [u8]) -> &[u8] {
     frame
 }
 
-/// Goal: of a frame in which any one bit is altered nothing is delivered, and exactly one counter says so, though the check
+/// Goal: of a frame in which any one bit is altered nothing is delivered, and exactly one counter says so. This holds though the check
 /// value was made right again. A frame that is for somebody else by then is passed over.
 #[test]
 fn no_altered_bit_is_believed() {
@@ -557,8 +557,8 @@ fn send_for_ever(bus: &str) {
     }
 }
 
-/// Goal: a process that writes over messages in a peer's shared memory while they are read gets nothing delivered that the
-/// peer did not send, and nothing twice.
+/// Goal: a process may write over messages in a peer's shared memory while they are read. It gets nothing delivered that the peer did
+/// not send, and nothing twice.
 #[test]
 fn what_is_altered_in_shared_memory_is_not_believed() {
     use punctual_machine::counter::Counter;

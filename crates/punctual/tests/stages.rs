@@ -80,7 +80,7 @@ fn a_delay_shows_at_the_side_that_made_it() {
     }
 }
 
-/// Goal: what the medium holds back is the medium's, whoever waits for it awake.
+/// Goal: the time for which the medium holds a message back is the medium's, even if the receiver waits for it awake.
 #[test]
 fn a_delay_of_the_medium_shows_in_the_medium() {
     let _alive = watchdog(60);
@@ -97,7 +97,7 @@ fn a_delay_of_the_medium_shows_in_the_medium() {
     assert_longest("loopback", &receiver, Stage::Medium);
 }
 
-/// Goal: who spins is never woken, and who sleeps is; and no stage of any message is charged with another's time.
+/// Goal: a thread that spins is never woken, and a thread that sleeps is; and no stage of any message is charged with another's time.
 #[test]
 fn only_sleepers_are_woken() {
     let _alive = watchdog(120);

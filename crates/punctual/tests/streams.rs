@@ -451,8 +451,8 @@ fn a_sleeper_is_woken_for_every_message() {
     }
 }
 
-/// Goal: one that sleeps on a descriptor, in its own way or in its user's event loop, is woken for messages of publications old and
-/// new, of other nodes and of its own.
+/// Goal: a subscription that sleeps on a descriptor is woken for messages of publications old and new, of other nodes and of its own.
+/// It sleeps in its own way or in its user's event loop.
 #[test]
 fn each_sleeper_is_woken_for_its_own() {
     let _alive = watchdog(120);
@@ -810,8 +810,8 @@ fn assert_fills(publication: &mut Publication, subscriptions: &mut [Subscription
     }
 }
 
-/// Goal: where the table of rows cannot grow, a subscription that comes is refused, and a ring that comes is read and accounted for
-/// by all, and held back for ever by none.
+/// Goal: where the table of rows cannot grow, a subscription that comes is refused. A ring that comes is read and accounted for by all,
+/// and held back for ever by none.
 #[test]
 fn a_node_that_is_short_of_rows_loses_nothing_unseen() {
     let _alive = watchdog(60);

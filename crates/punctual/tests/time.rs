@@ -31,8 +31,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Goal: on every medium, two keepers agree who is master, and the true offset, which is zero because both read one clock, is
-/// within the bound, always; so is the one-way time of messages, which the shared clock tells exactly.
+/// Goal: on every medium, two keepers agree on the master. The true offset, which is zero because both read one clock, is within the
+/// bound, always. So is the one-way time of messages, which the shared clock tells exactly.
 #[test]
 fn the_truth_is_within_the_bound_on_every_medium() {
     let _alive = watchdog(120);
@@ -76,7 +76,7 @@ fn the_truth_is_within_the_bound_on_every_medium() {
     });
 }
 
-/// Goal: what another version of the protocol says is counted, and the end of a keeper's wait is not.
+/// Goal: a message in another version of the protocol is counted, and the end of a keeper's wait is not.
 #[test]
 fn another_version_of_the_protocol_is_counted() {
     let _alive = watchdog(60);

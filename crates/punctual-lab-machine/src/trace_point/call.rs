@@ -27,7 +27,7 @@ const HERE: &[(libc::c_long, &str)] =
 #[cfg(not(target_arch = "x86_64"))]
 const HERE: &[(libc::c_long, &str)] = &[];
 
-/// What a call is named, as in the manual; `None` of one that is not known here.
+/// Name of a call, as in the manual; `None` if the call is not known here.
 pub fn call_name(number: u32) -> Option<&'static str> {
     let mut all = EVERYWHERE.iter().chain(UNNAMED).chain(HERE);
     let name = all.find(|(known, _)| *known == libc::c_long::from(number))?.1;

@@ -2,11 +2,12 @@
 //! a fifth of a round trip, and reading the clock for each a twentieth.
 //!
 //! A thread that sends over loopback receives for its peer within its own call: that is its own work, and passes unseen. Programs at
-//! the tracepoints of interrupts mark their CPU, and receiving is timed on a marked CPU alone, until a short piece of it has passed.
-//! Every other kind of deferred work is rare, and timed always.
+//! the tracepoints of interrupts mark their CPU. Receiving is timed on a marked CPU alone, until a short piece of it has passed. Every
+//! other kind of deferred work is rare, and timed always.
 //!
-//! Two programs stand at the tracepoints of its beginning and its end. What took [`LONG_NS`] is recorded by itself, when it ends. What
-//! is shorter is recorded as a sum, whenever that is [`SUM_NS`] within [`WINDOW_NS`]: what never is takes less than a tenth of the time.
+//! Two programs stand at the tracepoints of its beginning and its end. Work that took [`LONG_NS`] is recorded by itself, when it ends.
+//! Shorter work is recorded as a sum, whenever that is [`SUM_NS`] within [`WINDOW_NS`]. Work that never reaches this sum takes less
+//! than a tenth of the time.
 
 use std::ffi::CStr;
 use std::io;
@@ -29,7 +30,7 @@ const ID: u16 = 0;
 /// Bytes of a record: the number, padding, the kind of the work, how long it took, and of a sum in how long a time.
 const RECORD_SIZE: usize = 24;
 
-/// A CPU's state, in words: when its work began, or 0; when its window began; what work of this window took; whether an interrupt came.
+/// A CPU's state, in words: start of its work, or 0; start of its window; time of the work in this window; mark of an interrupt.
 const WORDS: usize = 4;
 const BEGAN_AT: i16 = 0;
 const WINDOW_AT: i16 = 8;
@@ -219,7 +220,7 @@ fn end(mut program: Assembler) -> Vec<Instruction> {
 pub(super) struct Done {
     /// Its kind; of a sum that of the last.
     pub(super) vector: u32,
-    /// How long it took.
+    /// Its duration.
     pub(super) lasted_ns: u64,
     /// Of a sum the time before, in which its pieces came: where in that nobody knows. Else 0.
     pub(super) within_ns: u64,

@@ -1,4 +1,4 @@
-//! What the recorder tells of: switches, wake-ups and interrupts.
+//! Events of the recorder: switches, wake-ups and interrupts.
 
 /// The tracepoints, as `system/name`. Their order is that of [`super::record::Layouts`].
 pub(super) const NAMES: [&str; 15] = [
@@ -35,7 +35,7 @@ pub struct Task {
     pub thread: u32,
     /// The kernel's priority: below 0 deadline, below 100 real-time, from 100 ordinary.
     pub priority: i32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
@@ -61,7 +61,7 @@ pub enum TaskState {
 pub enum WakingFrom {
     /// The waking thread itself.
     Thread,
-    /// An interrupt, whatever thread it interrupted.
+    /// An interrupt, regardless of the interrupted thread.
     Interrupt,
 }
 
@@ -70,29 +70,29 @@ pub enum WakingFrom {
 pub enum TraceEvent {
     /// A CPU goes on with another thread.
     Switch {
-        /// Who left it.
+        /// The thread that left it.
         previous: Task,
         /// Why.
         state: TaskState,
-        /// Who has it now.
+        /// The thread that has it now.
         next: Task,
     },
     /// A thread is made ready.
     Waking {
-        /// Who ran on the CPU where that happened.
+        /// The thread that ran on the CPU where that happened.
         waker: u32,
-        /// Whether that thread did it.
+        /// Origin of the wake-up: that thread, or an interrupt.
         from: WakingFrom,
-        /// Who is woken.
+        /// The woken thread.
         woken: Task,
         /// The CPU where it last ran.
         target_cpu: u32,
     },
     /// A thread begins its life, ready.
     Birth {
-        /// Who ran on the CPU where that happened: its parent.
+        /// The thread that ran on the CPU where that happened: its parent.
         parent: u32,
-        /// Who begins.
+        /// The new thread.
         born: Task,
     },
     /// A thread that is to run is placed on another CPU.
@@ -108,7 +108,7 @@ pub enum TraceEvent {
     InterruptEntry {
         /// Its number.
         number: u32,
-        /// Whose it is.
+        /// Name of its owner.
         name: String,
     },
     /// It ends.
@@ -133,7 +133,7 @@ pub enum TraceEvent {
         /// Which.
         number: u32,
     },
-    /// A thread begins to look for memory itself: what it asked for is not there.
+    /// A thread begins to look for memory itself, because the memory that it asked for is not there.
     ReclaimEntry {
         /// Who.
         thread: u32,
@@ -149,7 +149,7 @@ pub enum TraceEvent {
     CallEntry {
         /// Who.
         thread: u32,
-        /// Which call, by the number of this processor's kernels ([`super::call_name`]).
+        /// The call, by its number in this processor's kernels ([`super::call_name`]).
         number: u32,
     },
     /// It has its answer.
@@ -164,11 +164,11 @@ pub enum TraceEvent {
 pub struct TracedEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// The event.
     pub event: TraceEvent,
 }
 
-/// What a dump says of one CPU.
+/// Contents of a dump for one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTrace {
     /// Which.

@@ -1,4 +1,4 @@
-//! A recorder of the kernel's tracepoints: who ran where, who woke whom, and which interrupts came in between.
+//! A recorder of the kernel's tracepoints: threads on their CPUs, wake-ups with their wakers, and interrupts in between.
 //!
 //! Each CPU has a ring that overwrites its oldest records, so that recording goes on for any time. A dump pauses the rings,
 //! copies what is younger than asked for, and lets them go on.
@@ -63,8 +63,8 @@ impl TraceRecorder {
         Self::open(ring_size, None)
     }
 
-    /// Starts to record with rings of about so many bytes for each CPU, a power of two of pages, and where this kernel can tell them with the
-    /// system calls of these threads.
+    /// Starts to record with rings of about so many bytes for each CPU, a power of two of pages. Also records the system calls of these
+    /// threads, where this kernel can tell them.
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -77,7 +77,7 @@ impl TraceRecorder {
         Self::open(ring_size, filter.as_deref()).or_else(|_| Self::open(ring_size, None))
     }
 
-    /// Whether it records system calls.
+    /// Returns true if it records system calls.
     pub fn has_calls(&self) -> bool {
         self.has_calls
     }
@@ -161,7 +161,7 @@ impl TraceRecorder {
         Ok(TraceDump { copies, pauses, started_ns, until_ns })
     }
 
-    /// What a dump of this recorder says, a trace for each CPU.
+    /// Contents of a dump of this recorder, as a trace for each CPU.
     pub fn read(&self, dump: &TraceDump) -> Vec<CpuTrace> {
         let read = |(cpu, copy): &(u32, ring::RingCopy)| record::read(*cpu, copy, dump, &self.layouts);
         dump.copies.iter().map(read).collect()
@@ -176,7 +176,7 @@ pub struct TraceDump {
     pauses: Vec<(u64, u64)>,
     /// When recording began, or the last pause ended that is forgotten.
     started_ns: u64,
-    /// Just before the rings were paused; what they hold of later is left out.
+    /// Just before the rings were paused; later records in them are left out.
     until_ns: u64,
 }
 
@@ -212,11 +212,12 @@ fn check_process_ids() -> Result<(), SystemError> {
     Err(SystemError::new("trace", "this host", io::Error::new(io::ErrorKind::Unsupported, text)))
 }
 
-/// What to do about a ring that is not to be had, where those of so many CPUs lock so many bytes.
+/// Advice about a ring that could not be had, where the rings of so many CPUs lock so many bytes.
 fn advise_on(error: RingError, (cpus, size): (usize, usize)) -> io::Error {
     match error {
         RingError::Event(error) => advise(error),
-        // Beyond half a megabyte for each CPU the kernel asks the limit of locked memory, and answers as it does to who may not trace.
+        // Beyond half a megabyte for each CPU the kernel checks the limit of locked memory. It answers as it does to a process that may
+        // not trace.
         RingError::Memory(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let size = size >> 20;
             let text = format!(

@@ -1,4 +1,5 @@
-//! What `perf sched record` wrote: the same tracepoints, in its own file. Pure: any bytes are read, and none are believed unchecked.
+//! A recording of `perf sched record`: the same tracepoints, in its own file. Pure: any bytes are read, and none are believed
+//! unchecked.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ pub struct PerfThread {
     pub parent: Option<u32>,
 }
 
-/// What such a file holds.
+/// Contents of such a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerfData {
     /// A trace for each CPU, by the clock that perf used.
@@ -99,7 +100,7 @@ impl<'a> Bytes<'a> {
 /// Reads such a file.
 ///
 /// # Errors
-/// What it is instead, or what it lacks, and what to do.
+/// The error says what the file is instead, or what it lacks, and what to do.
 pub fn read_perf_data(bytes: &[u8]) -> Result<PerfData, String> {
     let mut header = Bytes(bytes);
     if header.take(8) != Some(b"PERFILE2") {
@@ -171,11 +172,11 @@ fn formats(tracing: &[u8]) -> Option<Result<Layouts, String>> {
 #[derive(Clone, Copy)]
 struct Recorded {
     is_tracepoint: bool,
-    /// What its records have.
+    /// Fields of its records.
     fields: u64,
 }
 
-/// How records are laid out.
+/// Layout of records.
 struct Samples {
     /// Of each event by its number.
     events: BTreeMap<u64, Recorded>,
@@ -325,7 +326,7 @@ struct Sample<'a> {
     raw: &'a [u8],
 }
 
-/// What the file holds of one CPU.
+/// Contents of the file for one CPU.
 #[derive(Default)]
 struct PerfCpu {
     events: Vec<TracedEvent>,
@@ -379,7 +380,7 @@ mod tests {
     /// records were taken out, and all other names.
     const RECORDED: &[u8] = include_bytes!("perf_data/sched.data");
 
-    /// Goal: what perf recorded is read: every event that is known here, in order, with threads and their processes.
+    /// Goal: a recording of perf is read: every event that is known here, in order, with threads and their processes.
     #[test]
     fn a_recording_of_perf_is_read() {
         let found = read_perf_data(RECORDED).expect("a recording");
@@ -455,7 +456,7 @@ mod tests {
             bytes[place + 8..place + 16].copy_from_slice(&(section.len() as u64).to_le_bytes());
             bytes.extend(section);
         }
-        // What describes other sections follows the data.
+        // The table of other sections follows the data.
         let table = data_at + data_size;
         bytes.extend(&RECORDED[table..table + 16 * 8]);
         bytes
@@ -531,7 +532,7 @@ mod tests {
         assert_eq!((event(22), event(23)), (Some(TraceEvent::CallExit { thread: 77 }), None));
     }
 
-    /// Goal: what is no recording, is cut off, or lacks what is needed is refused in words.
+    /// Goal: a file that is no recording, is cut off, or lacks something necessary is refused in words.
     #[test]
     fn what_is_no_recording_is_refused() {
         let reason = |bytes: &[u8]| read_perf_data(bytes).map(|_| ()).expect_err("refused");

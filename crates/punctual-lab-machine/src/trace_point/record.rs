@@ -1,4 +1,4 @@
-//! What the bytes of a ring say. Pure: any bytes are read, and none are believed unchecked.
+//! Decoding of a ring's bytes. Pure: any bytes are read, and none are believed unchecked.
 
 use std::collections::HashMap;
 
@@ -248,7 +248,7 @@ fn understand(record: &[u8], layouts: &Layouts) -> Option<Record> {
     Some(Record::Event(TracedEvent { at_ns, event: layouts.event(data)? }))
 }
 
-/// Reads a copy of a CPU's ring. What cannot be understood ends it: everything older is unknown then.
+/// Reads a copy of a CPU's ring. A record that cannot be understood ends the reading: everything older is unknown then.
 pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layouts) -> CpuTrace {
     let (since_ns, until_ns) = (dump.started_ns, dump.until_ns);
     let mut trace = CpuTrace { cpu, since_ns, until_ns, ..CpuTrace::default() };
@@ -433,7 +433,7 @@ print fmt: \"prev_comm=%s\"
         trace.events.iter().map(|event| event.at_ns).collect()
     }
 
-    /// Goal: what a ring holds of the time when others were paused already is left out.
+    /// Goal: records of a ring from the time when others were paused already are left out.
     #[test]
     fn nothing_is_told_of_later_than_the_dump() {
         let late = [done(1_015, 3, 20), switch(1_012, 8, 1, 0), lost(1_010, 4), soft(1_010, 222, 1)].concat();
@@ -509,7 +509,7 @@ print fmt: \"prev_comm=%s\"
         assert_eq!(states, expected);
     }
 
-    /// Goal: what was lost is a gap from the last event before it to the first one after.
+    /// Goal: lost records are a gap from the last event before them to the first one after.
     #[test]
     fn lost_records_leave_a_gap() {
         let bytes = [switch(90, 1, 0, 2), lost(80, 6), soft(80, 222, 1), soft(50, 223, 1), soft(40, 222, 1)];
@@ -580,7 +580,7 @@ print fmt: \"prev_comm=%s\"
         assert_eq!(read_bytes(Vec::new(), false).since_ns, 5, "nothing happened");
     }
 
-    /// Goal: bytes that are no record end the reading and are never believed; what is younger stays.
+    /// Goal: bytes that are no record end the reading and are never believed; younger records stay.
     #[test]
     fn damage_ends_the_reading() {
         let good = soft(50, 223, 1);

@@ -60,7 +60,7 @@ const PAUSE: libc::c_ulong = 0x4004_2409;
 /// `PERF_EVENT_IOC_SET_FILTER`.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
-/// What a ring could not get.
+/// A resource that a ring could not get.
 #[derive(Debug)]
 pub(super) enum RingError {
     /// An event.
@@ -82,7 +82,7 @@ pub(super) struct Ring {
     events: Vec<OwnedFd>,
     /// So many of the last have a filter.
     filtered: usize,
-    /// What programs of ours write the ring by.
+    /// Descriptor by which programs of ours write the ring.
     output: Option<OwnedFd>,
     start: NonNull<u8>,
     page_size: usize,
@@ -92,7 +92,7 @@ pub(super) struct Ring {
 // SAFETY: it owns its mapping, which is bound to no thread.
 unsafe impl Send for Ring {}
 
-/// What was copied of a ring: records, the newest first.
+/// Copy of a ring's records, the newest first.
 #[derive(Debug, Default)]
 pub(super) struct RingCopy {
     /// The bytes.
@@ -169,7 +169,7 @@ impl Ring {
         copy
     }
 
-    /// What the header at a place says; `None` if that is no size.
+    /// Size in the header at a place; `None` if it is not valid.
     fn record_size(&self, place: usize) -> Option<usize> {
         let mut header = Vec::with_capacity(HEADER_SIZE);
         self.extend(&mut header, place, HEADER_SIZE);

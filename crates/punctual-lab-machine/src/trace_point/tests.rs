@@ -25,7 +25,7 @@ fn recorder_with(ring_size: usize) -> Option<TraceRecorder> {
     }
 }
 
-/// Whether a thread sleeps, as a dump tells.
+/// True if a thread fell asleep, as a dump tells.
 fn fell_asleep(traces: &[CpuTrace], thread: u32, since_ns: u64) -> bool {
     traces.iter().flat_map(|trace| &trace.events).any(|event| {
         let left =
@@ -35,7 +35,7 @@ fn fell_asleep(traces: &[CpuTrace], thread: u32, since_ns: u64) -> bool {
     })
 }
 
-/// Goal: what a thread does is in the next dump, in the order of time, and not in one that is asked for what came later.
+/// Goal: the actions of a thread are in the next dump, in the order of time. They are not in a dump that is asked for later events.
 #[test]
 fn a_sleep_is_recorded() {
     let Some(mut recorder) = recorder() else { return };
@@ -134,7 +134,7 @@ fn calls_of_chosen_threads_are_recorded() {
     assert!(traces.iter().all(|trace| !trace.is_damaged));
 }
 
-/// How long a CPU was in deferred work after an instant, and in how many pieces.
+/// Time of a CPU in deferred work after an instant, and number of its pieces.
 fn deferred_work(traces: &[CpuTrace], cpu: u32, from_ns: u64) -> (u64, usize) {
     let mut begun = from_ns;
     let (mut sum, mut pieces) = (0, 0);
@@ -152,8 +152,8 @@ fn deferred_work(traces: &[CpuTrace], cpu: u32, from_ns: u64) -> (u64, usize) {
     (sum, pieces)
 }
 
-/// Goal: what a thread receives within its own calls is not recorded, what interrupts it is. Method: two recorders of the same time, of
-/// which one has every record; first messages to itself, then packets from another CPU.
+/// Goal: receiving within a thread's own calls is not recorded, and work that interrupts the thread is. Method: two recorders of the
+/// same time, of which one has every record; first messages to itself, then packets from another CPU.
 #[test]
 fn deferred_work_is_recorded_where_it_interrupts() {
     const MESSAGES: usize = 20_000;
@@ -193,7 +193,8 @@ fn deferred_work_is_recorded_where_it_interrupts() {
         Ok(load) => load,
         Err(error) => return punctual_machine::skipped!("{error}"),
     };
-    // Who takes the CPU in the middle of it makes a piece longer than the load, or many short ones: not each time.
+    // A thread that takes the CPU in the middle of it makes a piece longer than the load, or many short ones. That does not happen each
+    // time.
     let tries: Vec<[u64; 3]> = (0..LOADS)
         .map(|_| {
             let until = monotonic_ns() + 30_000_000;
@@ -206,7 +207,7 @@ fn deferred_work_is_recorded_where_it_interrupts() {
     assert!(tries.iter().any(is_right), "recorded, whole, and the time it took: {tries:?}");
 }
 
-/// Goal: who may trace and may not lock the rings is told that, and not to get the right that it has.
+/// Goal: a thread that may trace and may not lock the rings is told that. It is not told to get the right that it has.
 #[test]
 fn a_limit_of_locked_memory_is_named() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

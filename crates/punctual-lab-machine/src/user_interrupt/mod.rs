@@ -1,9 +1,9 @@
 //! User interrupts in hardware: detection of them on this machine, and the ends of a notification by them.
 //!
-//! The processor says so itself (CPUID.(7,0):EDX bit 5). The kernel does not: mainline Linux has no user interrupts, and
-//! the patches for them number their calls as each tree happens to: from 449 in the first series (5.15), from 471 in later
-//! ones (6.0). On other kernels those numbers belong to other calls (449 is `futex_waitv`), so none of them is ever made
-//! unless the kernel lists the patch's own symbols *and* is of a release whose numbers are known.
+//! The processor says so itself (CPUID.(7,0):EDX bit 5). The kernel does not: mainline Linux has no user interrupts, and the patches
+//! for them number their calls as each tree happens to: from 449 in the first series (5.15), from 471 in later ones (6.0). On other
+//! kernels those numbers belong to other calls (449 is `futex_waitv`). So none of them is ever made unless the kernel lists the patch's
+//! own symbols *and* is of a release whose numbers are known.
 //!
 //! The blocked wait of those kernels loses wake-ups (`punctual sim wakeup --variant rfc-v1`, `poc-v2`); a park here ends
 //! after a millisecond at most, and the doorbell's second look finds what was missed.

@@ -72,8 +72,9 @@ impl Floor {
     }
 }
 
-/// The reader's end. It belongs to the thread that opened it. An enum, and no trait behind a pointer: after a system call each call and
-/// return that the processor must predict anew counts, and a floor must have none that a program without any library would not have.
+/// The reader's end. It belongs to the thread that opened it. It is an enum, and no trait behind a pointer. After a system call each
+/// call and return that the processor must predict anew counts. A floor must have none that a program without any library would not
+/// have.
 #[derive(Debug)]
 pub enum BareSleeper {
     /// The word of the page, on which it sleeps.

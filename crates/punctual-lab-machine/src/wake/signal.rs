@@ -1,7 +1,7 @@
 //! Sleeping until a signal: taken from the queue, read from a descriptor, or delivered into a handler.
 //!
-//! A signal is the nearest that a stock kernel has to a user interrupt: it is posted to a thread (`rt_tgsigqueueinfo`), it
-//! waits while the mask (UIF) is closed, and its handler runs in the middle of the thread's code while it is open.
+//! A signal is the nearest that a stock kernel has to a user interrupt. It is posted to a thread (`rt_tgsigqueueinfo`), and waits while
+//! the mask (UIF) is closed. While the mask is open, its handler runs in the middle of the thread's code.
 //!
 //! Rules:
 //! 1. The signals are closed in the thread that opens an end, and stay closed when that end is dropped: a signal that is still on its

@@ -5,8 +5,8 @@
 //! that memory and kicks the kernel once.
 //!
 //! # Who may touch what
-//! 1. A frame belongs to the kernel from when it is put into the fill or the transmit ring until it is taken from the
-//!    receive or the completion ring; in between it is ours.
+//! 1. A frame belongs to the kernel once it is put into the fill or the transmit ring. It stays the kernel's until it is taken from the
+//!    receive or the completion ring; otherwise it is ours.
 //! 2. Of each ring we are producer or consumer. The producer writes an entry, then its position with release ordering;
 //!    the consumer reads that position with acquire ordering, then the entry, then stores its own with release ordering.
 mod damage;

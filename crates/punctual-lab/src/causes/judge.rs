@@ -1,4 +1,4 @@
-//! What each injection was called: the stall that it overlaps most, as the run's own evidence explains it, by each tier.
+//! The verdict on each injection, by each tier: the stall that it overlaps most, as the run's own evidence explains it.
 
 use super::plan::Row;
 use super::scene::{MadeInjection, Played};
@@ -9,10 +9,10 @@ use crate::explain::of_run::{TrialExplained, explain_run, explain_trials};
 use crate::run::RunError;
 use crate::sample::{ABSENT_NS, Load, Samples};
 
-/// What an explanation rests on.
+/// Basis of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// What user space sees.
+    /// Observations of user space.
     Windows,
     /// The kernel's trace too.
     Trace,
@@ -35,18 +35,18 @@ pub(super) struct JudgedPair {
     pub(super) called: Option<PairCalled>,
 }
 
-/// What two were called.
+/// The verdict on two injections at once.
 #[derive(Clone, Debug)]
 pub(super) struct PairCalled {
     /// Both are named, at their side.
     pub(super) both: bool,
     /// The longer is named before the shorter.
     pub(super) is_longer_first: bool,
-    /// What was named in fact.
+    /// The causes that were named in fact.
     pub(super) names: Vec<&'static str>,
 }
 
-/// What a stall was called.
+/// The verdict on a stall.
 #[derive(Clone, Debug)]
 pub(super) struct Called {
     pub(super) cause: Cause,
@@ -60,7 +60,7 @@ pub(super) struct Called {
 pub(super) struct Clean {
     /// By tier.
     pub(super) causes: [Cause; 2],
-    /// What user space named took no tenth of it by the trace, where there is one.
+    /// The cause named by user space took no tenth of it by the trace, where there is one.
     pub(super) is_refuted: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
     let seen = explain_trials(&played.run, 0, &mut Vec::new())?;
     let traced = explain_run(&played.run, 1, &mut Vec::new())?;
     let stalls = stalls_of(&seen, &traced, began_ns);
-    // What was made between two trials, or behind the last, made nothing late.
+    // Injections made between two trials, or behind the last, made nothing late.
     let is_measured = |made: &&MadeInjection| {
         let of = |(from, to): &(u64, u64)| began_ns + from <= made.span.0 && made.span.1 <= began_ns + to;
         measured.iter().any(of)
@@ -128,8 +128,8 @@ pub(super) fn judge(played: &Played) -> Result<JudgedRun, RunError> {
     Ok(judged)
 }
 
-/// The stalls that the trace tells of, each with what user space says of the same. There every stall stands by itself: which of several
-/// tells most, and stands for all, may be another one by each tier.
+/// The stalls that the trace tells of, each with what user space says of the same. There every stall stands by itself: the one that
+/// tells most, and stands for several, may be another one by each tier.
 fn stalls_of<'a>(
     seen: &'a [TrialExplained],
     traced: &'a [TrialExplained],

@@ -1,4 +1,4 @@
-//! The confusion matrix: what was injected against what was named, by each tier, and what was named where nothing was injected.
+//! The confusion matrix: injected causes against named ones, by each tier, and causes named where nothing was injected.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::Skipped;
 use crate::units::{count, percent};
 
-/// What injections of one kind were called.
+/// Verdicts on the injections of one kind.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RowCounts {
-    /// What was injected, and to whom.
+    /// The injection, and its target.
     pub injected: String,
-    /// What it must be called.
+    /// The cause that must be named.
     pub cause: &'static str,
-    /// How often it was made.
+    /// Number of times that it was made.
     pub made: u64,
-    /// How often nothing was late by it.
+    /// Number of times that nothing was late by it.
     pub no_stall: u64,
-    /// By tier 0 and tier 1: how often which name.
+    /// By tier 0 and tier 1: number of times that each name was given.
     pub named: [BTreeMap<&'static str, u64>; 2],
     /// By tier: the right name, at the right side.
     pub right: [u64; 2],
@@ -32,7 +32,7 @@ pub struct RowCounts {
 pub struct CleanCounts {
     /// All.
     pub stalls: u64,
-    /// By tier 0 and tier 1: how often which name.
+    /// By tier 0 and tier 1: number of times that each name was given.
     pub named: [BTreeMap<&'static str, u64>; 2],
     /// Named by tier 0 what by the trace took less than a tenth.
     pub refuted: u64,
@@ -41,15 +41,15 @@ pub struct CleanCounts {
 /// Two injections at once, by the kernel's trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PairCounts {
-    /// How often two were made at once.
+    /// Number of times that two were made at once.
     pub made: u64,
-    /// How often nothing was late by it.
+    /// Number of times that nothing was late by it.
     pub no_stall: u64,
-    /// How often both were named, at their side.
+    /// Number of times that both were named, at their side.
     pub both: u64,
-    /// How often the longer was named before the shorter.
+    /// Number of times that the longer was named before the shorter.
     pub longer_first: u64,
-    /// Those of which one was not named, or the shorter first: what was made, and what was named.
+    /// Those of which one was not named, or the shorter first: the two injections, and the names given.
     pub wrong: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl PairCounts {
 /// All that was counted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Matrix {
-    /// What it was drawn by.
+    /// Seed of the plan.
     pub seed: u64,
     /// Per injection and side.
     pub rows: Vec<RowCounts>,
@@ -82,11 +82,11 @@ pub struct Matrix {
     pub clean: CleanCounts,
     /// Excess of the stalls that injections made, nanoseconds.
     pub excess_ns: u64,
-    /// By tier: what of it was attributed to any cause.
+    /// By tier: the part of it that was attributed to any cause.
     pub attributed_ns: [u64; 2],
     /// Why there is no trace.
     pub without_trace: Option<String>,
-    /// What was not injected, and why.
+    /// Injections that were not made, and why.
     pub skipped: Vec<Skipped>,
     /// Runs that could not be made.
     pub failed: Vec<String>,
@@ -130,7 +130,7 @@ impl Matrix {
         }
     }
 
-    /// How often each of these rows is still to be made.
+    /// Number of times that each of these rows is still to be made.
     pub(super) fn missing(&self, rows: &[Row], each: usize) -> Vec<(Row, usize)> {
         let made =
             |row: &Row| self.rows.iter().find(|one| one.injected == row.name()).map_or(0, |one| one.made);

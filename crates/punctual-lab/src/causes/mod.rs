@@ -1,8 +1,8 @@
 //! Causes made on purpose, and what each is called: injections at random instants into a run of another experiment, among clean
 //! stretches, and a table of what was made against what was named.
 //!
-//! `victim` says in which runs · `plan` draws what is made when, by a seed · `scene` starts the run and makes it · `judge` finds each
-//! in what the run's evidence explains · `matrix` counts and shows.
+//! `victim` says in which runs; `plan` draws what is made when, by a seed; `scene` starts the run and makes it; `judge` finds each in
+//! what the run's evidence explains; `matrix` counts and shows.
 
 mod judge;
 mod matrix;
@@ -26,10 +26,10 @@ use crate::explain::injection::Tools;
 use crate::run::RunError;
 use crate::summary::Skipped;
 
-/// What is made.
+/// Settings of the injections.
 #[derive(Clone, Debug)]
 pub struct CausesSettings {
-    /// What is injected.
+    /// The causes to inject.
     pub rows: Vec<Row>,
     /// Each so often.
     pub injections: usize,
@@ -46,10 +46,10 @@ pub struct CausesSettings {
 /// Injections of one run: its evidence holds no more dumps than twice as many.
 const OF_A_RUN: usize = 24;
 
-/// What a machine with one processor is told.
+/// Message for a machine with one processor.
 const TWO_CPUS: &str = "two processors are needed, so that a side can be late without the other";
 
-/// What falls between two trials of a run, or into one that failed, is made again, so often at most.
+/// An injection between two trials of a run, or in one that failed, is made again, so often at most.
 const ATTEMPTS: usize = 4;
 
 /// Runs that fail one after the other are the machine's, not chance.
@@ -84,7 +84,7 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     bar.set_length((rows.len() * settings.injections + pairs) as u64);
     let stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
     let mut making = Making { stage, matrix, bar, runs: 0, failures: 0 };
-    // What needs another run than most has runs of its own.
+    // Injections that need another run than most have runs of their own.
     for victim in distinct(&rows) {
         let of_it: Vec<Row> = rows.iter().copied().filter(|row| row.victim() == victim).collect();
         for _ in 0..ATTEMPTS {
@@ -126,7 +126,7 @@ impl Making<'_> {
                     self.failures = 0;
                     self.matrix.add(&judged);
                 }
-                // What was made before it stays.
+                // Injections made before it stay.
                 Err(_) if interrupted() => break,
                 Err(error) => {
                     self.failures += 1;

@@ -1,4 +1,4 @@
-//! What is injected when: each row as often as the others, in an order, at instants and for times that follow from a seed.
+//! The plan of injections: each row as often as the others, in an order, at instants and for times that follow from a seed.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::cause::Definition;
 use crate::explain::injection::{How, Injection, Mishap, Needs};
 
-/// One thing that is injected: what, and to whom.
+/// One thing that is injected, and its target.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What must be named.
+    /// The cause that must be named.
     pub cause: &'static Definition,
-    /// How it is made.
+    /// The way to make it.
     pub injection: &'static Injection,
     /// In a run of which experiment.
     pub experiment: InjectedExperiment,
@@ -22,7 +22,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Every injection, to each side, of these experiments. What a thread makes itself is made where threads follow a plan.
+    /// Every injection, to each side, of these experiments. Causes that a thread makes itself are made where threads follow a plan.
     pub fn all(experiments: &[InjectedExperiment]) -> Vec<Self> {
         let sides = |how: &How, experiment: InjectedExperiment| match how {
             How::OutsideBoth(_) => vec![None],
@@ -51,7 +51,7 @@ impl Row {
         Victim { experiment: self.experiment, condition }
     }
 
-    /// How long one lasts, within these bounds.
+    /// Bounds of the duration of one.
     fn lasts_ns(&self) -> (u64, u64) {
         if self.victim().condition == Condition::Urgent { LIMIT_NS } else { LASTS_NS }
     }
@@ -109,7 +109,7 @@ pub(super) struct Timed {
 /// Nothing is injected for so long before each: a stretch of a run in which nothing was made.
 const REST_NS: (u64, u64) = (50_000_000, 130_000_000);
 
-/// How long one lasts: shorter than a scheduler's turn, to several.
+/// Duration of one: from less than a scheduler's turn to several.
 const LASTS_NS: (u64, u64) = (4_000_000, 40_000_000);
 
 /// A second and more: until the kernel's limit has been reached once.
@@ -149,8 +149,8 @@ pub(super) fn draw_pairs(rng: &mut Rng, rows: &[Row], count: usize) -> Vec<Plann
     (0..count).map(|_| one()).collect()
 }
 
-/// Of two causes, to one side: a thread makes one after the other within one message. What is made from outside falls into a time
-/// in which the thread computes, for who sleeps is not kept from sleeping.
+/// Of two causes, to one side: a thread makes one after the other within one message. A cause from outside falls into a time in which
+/// the thread computes, because a sleeping thread is not kept from sleeping.
 fn are_possible_at_once(one: &Row, other: &Row) -> bool {
     let is_inside = |row: &Row| matches!(row.injection.how, How::Inside(_));
     let computes = |row: &Row| ["compute", "first-touch"].contains(&row.injection.name);
@@ -182,7 +182,7 @@ impl Planned {
         };
         let (short_ns, both_ns) = (self.lasts_ns / 3, self.lasts_ns + self.lasts_ns / 3);
         let is_inside = |row: &Row| matches!(row.injection.how, How::Inside(_));
-        // Who makes one goes on to the other: both are due at once, and the one that ends first is made first.
+        // A thread that makes one goes on to the other: both are due at once, and the one that ends first is made first.
         let mishaps = match (is_inside(&self.row), is_inside(with)) {
             (false, _) => {
                 vec![mishap(&self.row, at_ns + short_ns / 2, self.lasts_ns), mishap(with, at_ns, both_ns)]
@@ -250,7 +250,7 @@ mod tests {
             let Timed { mishaps, until_ns, .. } = planned.at(100 * MS);
             assert_eq!(until_ns, 116 * MS);
             assert!(mishaps.iter().all(|mishap| mishap.at_ns >= 100 * MS && mishap.until_ns <= until_ns));
-            // Whoever computes all the while is kept from it for the time of the other.
+            // A thread that computes all the while is kept from it for the time of the other.
             let [longer_ns, shorter_ns] = [0, 1].map(|place| mishaps[place].until_ns - mishaps[place].at_ns);
             let is_one = |ns| [(16, 4), (12, 16)].contains(&(longer_ns / MS, ns));
             assert!(is_one(shorter_ns / MS), "{mishaps:?}");

@@ -50,10 +50,10 @@ const OPENING_NS: u64 = 1_500_000_000;
 /// The first trips are the slowest in any case.
 const WARMING_NS: u64 = 200_000_000;
 
-/// How long a run may take to open its ends, and to end.
+/// Longest time for a run to open its ends, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run that is being made. It is ended when dropped, before whoever insists ends this process.
+/// A run that is being made. It is ended when dropped, before a user who insists ends this process.
 struct Running {
     child: Child,
     _end: PostponedEnd,
@@ -71,7 +71,7 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until something is so; whether it is, before the run ended and within patience.
+    /// Waits until something is so; `None` if it was not before the run or the patience ended.
     fn waits_until<T>(&mut self, mut is_so: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE && !interrupted() {
@@ -114,7 +114,7 @@ impl Drop for Running {
 }
 
 /// Threads that compute on both CPUs when nobody else wants them. An idle CPU sleeps, and under some kernels its idle task is in no
-/// trace: who ran next is then unknown.
+/// trace: the thread that ran next is then unknown.
 fn soakers(cpus: [usize; 2]) -> Job<()> {
     let end = Instant::now() + PATIENCE;
     // Without it CPUs sleep, and less is known.
@@ -124,7 +124,7 @@ fn soakers(cpus: [usize; 2]) -> Job<()> {
             return;
         }
         while !stop.is_raised() && Instant::now() < end {
-            // Who never enters the kernel keeps the CPU until the next tick, where preemption is lazy.
+            // A thread that never enters the kernel keeps the CPU until the next tick, where preemption is lazy.
             std::thread::yield_now();
         }
     })
@@ -201,8 +201,8 @@ fn write_plan(out: &Path, timed: &[Timed]) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Makes what is made from outside, and lets happen what the threads make themselves. What would have been before the run was ready
-/// is left out.
+/// Makes what is made from outside, and lets happen what the threads make themselves. Injections due before the run was ready are left
+/// out.
 fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjection>, String> {
     let mut made = Vec::new();
     for Timed { planned, mishaps, until_ns } in timed {

@@ -1,4 +1,4 @@
-//! The runs that causes are made in: of which experiment, how each is started, and who in it is whom.
+//! The runs that causes are made in: their experiment, their arguments, and their sides.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub enum InjectedExperiment {
     Broadcast,
 }
 
-/// How the threads of a run are.
+/// Condition of the threads of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// They sleep, of the ordinary class.
@@ -82,7 +82,7 @@ const BROADCAST: [&str; 17] = [
     "--pin",
 ];
 
-/// Routes of the survey, one after the other: who sleeps in memory, and who sleeps in the kernel's network.
+/// Routes of the survey, one after the other: a thread that sleeps in memory, and one that sleeps in the kernel's network.
 const ROUTES: [&str; 2] = ["shared/futex", "datagram/epoll"];
 
 impl InjectedExperiment {
@@ -110,7 +110,7 @@ impl InjectedExperiment {
         }
     }
 
-    /// Whether a stall was of a side.
+    /// True if a stall was of a side.
     pub(super) fn is_of(self, side: usize, explained: &Explained) -> bool {
         let whose = match self {
             Self::Response | Self::Survey => explained.role.clone(),
@@ -122,7 +122,7 @@ impl InjectedExperiment {
 }
 
 impl Victim {
-    /// What a run is asked for, the `number`th; but its time and its folder.
+    /// Arguments of the `number`th run, without its time and its folder.
     pub(super) fn arguments(self, number: usize) -> Vec<&'static str> {
         let mut arguments = match self.experiment {
             InjectedExperiment::Response => {

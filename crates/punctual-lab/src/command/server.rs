@@ -77,8 +77,8 @@ pub struct ServerArguments {
     /// Time between reply and next request (closed load) [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     think: Option<Duration>,
-    /// Closed load as the original's: all connections begin at once, a latency ends with the first bytes of the reply, and what is
-    /// open at the end is waited for and counts
+    /// Closed load as the original's: all connections begin at once; a latency ends with the first bytes of the reply; requests open at
+    /// the end are waited for and count
     #[arg(long, conflicts_with_all = ["rho", "poisson"])]
     original: bool,
     /// Open load, as a part of the server's capacity, one trial for each; the capacity is measured first [default: 0.8]

@@ -8,7 +8,7 @@ use super::timeline::{
 };
 use super::trace::{IDLE, Trace};
 
-/// What a thread went through.
+/// State of a thread in a part of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// It ran, interrupts taken off.
@@ -24,17 +24,17 @@ pub enum Part {
     },
     /// It was ready, and this thread had the CPU where it was queued.
     Ready {
-        /// Who ran instead.
+        /// The thread that ran instead.
         instead: u32,
     },
     /// It was taken off its CPU to run on another, and did not run there yet.
     Moving {
-        /// Who asked for that, as far as that was seen: it may have been itself.
+        /// The thread that asked for that, as far as that was seen: it may have been itself.
         by: Option<u32>,
     },
     /// It waited for something until it was woken.
     Blocked {
-        /// Who woke it, as far as that was seen.
+        /// The thread that woke it, as far as that was seen.
         woken_by: Option<u32>,
         /// An interrupt did, while that thread ran.
         is_interrupt: bool,
@@ -47,7 +47,7 @@ pub enum Part {
     Unexplained,
 }
 
-/// How a thread is not there.
+/// Kind of absence of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Absence {
@@ -68,7 +68,7 @@ pub struct Piece {
     pub from_ns: u64,
     /// When the next begins.
     pub to_ns: u64,
-    /// What the thread went through.
+    /// The thread's state.
     pub part: Part,
 }
 
@@ -77,12 +77,12 @@ pub struct Piece {
 pub struct Account {
     /// They tile the interval, in the order of time.
     pub pieces: Vec<Piece>,
-    /// Who held the thread as a debugger does, and let it go on, in all that is known around the interval.
+    /// Threads that held this one as a debugger does and let it go on, in all that is known around the interval.
     pub tracers: Vec<u32>,
 }
 
 impl Account {
-    /// How long each part took, the longest first.
+    /// Time of each part, the longest first.
     pub fn sums(&self) -> Vec<(Part, u64)> {
         let mut sums: Vec<(Part, u64)> = Vec::new();
         for piece in &self.pieces {
@@ -102,7 +102,7 @@ impl Account {
         of.map(|piece| (piece.from_ns, piece.to_ns))
     }
 
-    /// How long one part took.
+    /// Time of one part.
     pub fn time_of(&self, part: Part) -> u64 {
         self.spans(part).map(|(from, to)| to - from).sum()
     }
@@ -115,7 +115,7 @@ impl Account {
         untold.map(|piece| piece.to_ns - piece.from_ns).sum()
     }
 
-    /// How often it waited where no signal would have woken it.
+    /// Number of its waits that no signal would have ended.
     pub fn uninterruptible_waits(&self) -> usize {
         let is_one =
             |piece: &&Piece| matches!(piece.part, Part::Blocked { is_uninterruptible: Some(true), .. });
@@ -128,7 +128,7 @@ impl Account {
     }
 }
 
-/// Puts pieces beside each other that come in the order of time; what none covers is unexplained.
+/// Puts pieces beside each other that come in the order of time; time that none covers is unexplained.
 struct Tiling {
     pieces: Vec<Piece>,
     at_ns: u64,
@@ -209,7 +209,7 @@ fn wait(state: State) -> Option<Part> {
     Some(Part::Blocked { woken_by, is_interrupt, is_uninterruptible })
 }
 
-/// What a thread did besides its work.
+/// Activities of a thread besides its work.
 struct Own {
     /// While it ran.
     running: Vec<Stretch<Part>>,
@@ -260,7 +260,7 @@ impl Own {
     }
 }
 
-/// One state of the thread: who had its CPU divides it further.
+/// One state of the thread, divided further by the threads that had its CPU.
 fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, tiling: &mut Tiling) {
     let (from_ns, to_ns) = (state.from_ns, state.to_ns);
     match state.what {
@@ -291,7 +291,7 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
     }
 }
 
-/// What is put between two instants.
+/// Puts something between two instants.
 type Put<'a> = &'a mut dyn FnMut(u64, u64, &mut Tiling);
 
 /// A stretch of time on a CPU: the interrupts there, and what is put between them.
@@ -307,7 +307,7 @@ fn interrupted(
     tiling.over(there.map(|one| one.map(Part::Interrupted)), span, between);
 }
 
-/// A stretch in which the thread was ready: who had the CPU where it was queued.
+/// A stretch in which the thread was ready, divided by the threads that had the CPU where it was queued.
 fn ready(trace: &Trace, known: (u64, u64), queue: Stretch<Queue>, was_woken: bool, tiling: &mut Tiling) {
     let Stretch { from_ns, to_ns, what: Queue { cpu, is_guessed } } = queue;
     let Some(cpu) = trace.cpus.iter().find(|one| one.cpu == cpu) else { return };
@@ -321,7 +321,7 @@ fn ready(trace: &Trace, known: (u64, u64), queue: Stretch<Queue>, was_woken: boo
             Some(instead) => Part::Ready { instead },
             None => continue,
         };
-        // What interrupts another thread keeps this one from its CPU as well, and is not that thread's doing.
+        // An interrupt of another thread keeps this one from its CPU as well, and is not that thread's doing.
         let mut rest = |from, to, tiling: &mut Tiling| tiling.put(from, to, part);
         interrupted(trace, known, cpu.cpu, (begin, end), &mut rest, tiling);
     }

@@ -1,4 +1,4 @@
-//! Who traces a thread, as the kernel tells that thread: `TracerPid` of its status. What a tracer took is not in it.
+//! The tracer of a thread, as the kernel tells that thread: `TracerPid` of its status. The time that a tracer took is not in it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct Attached {
     /// From the look before the first that found the tracer until the last that did.
     pub span: (u64, u64),
-    /// What traced it, with its number: `strace (812)`.
+    /// The tracer, with its number: `strace (812)`.
     pub tracer: String,
 }
 
 impl Attached {
-    /// Who traced a thread in an interval.
+    /// The tracer of a thread in an interval.
     pub fn over(all: &[Self], (from, to): (u64, u64)) -> Option<&str> {
         all.iter().find(|one| one.span.0 < to && one.span.1 > from).map(|one| one.tracer.as_str())
     }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(spans, [(0, 20), (30, 40)]);
     }
 
-    /// Goal: who is traced by nobody notes nobody, and a time touches only what overlaps it.
+    /// Goal: a thread that nobody traces notes nobody, and an interval finds only spans that overlap it.
     #[test]
     fn nobody_traces_this_test() {
         let mut look = TracerLook::of_this_thread();

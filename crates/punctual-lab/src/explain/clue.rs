@@ -1,4 +1,4 @@
-//! What a cause is recognised by: a part of a thread's account (tier 1), or what its own windows are sure of (tier 0).
+//! Signs of a cause: a part of a thread's account (tier 1), or facts that its own windows are sure of (tier 0).
 //!
 //! Signatures exclude one another by themselves, never by their order: where one cause is not known, its time is unexplained and no
 //! other's.
@@ -12,7 +12,7 @@ use super::waker::Chain;
 use crate::sample::RESPONDER;
 use crate::scheduling::Urgency;
 
-/// What is to be explained.
+/// The excess to be explained.
 #[derive(Clone, Copy, Debug)]
 pub struct Excess<'a> {
     /// Of the whole message.
@@ -23,20 +23,20 @@ pub struct Excess<'a> {
     pub usual_ns: u64,
     /// The stage.
     pub stage: &'a str,
-    /// Whose it is.
+    /// Its side.
     pub side: Side,
-    /// How urgent its thread is.
+    /// Urgency of its thread.
     pub urgency: Urgency,
     /// Its thread runs code of a program, which may sleep. The laboratory's own does not.
     pub runs_handlers: bool,
     /// A thread beside it on its CPU said how late it was itself.
     pub has_control: bool,
-    /// Who traced the thread meanwhile, by name, as the kernel says of it (`TracerPid`).
+    /// The tracer of the thread meanwhile, by name, as the kernel tells it (`TracerPid`).
     pub tracer: Option<&'a str>,
 }
 
 impl Excess<'_> {
-    /// Whose work in the stage is not what is waited for: while the message is under way, or while it goes to sleep.
+    /// True if its thread's work in the stage is not awaited: while the message is under way, or while the thread goes to sleep.
     fn is_of_another(&self) -> bool {
         self.is_on_wire() || self.is_before_listener()
     }
@@ -69,7 +69,7 @@ impl<'a> Excess<'a> {
     }
 }
 
-/// What some time of a thread was.
+/// Kind of some time of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A part of its account.
@@ -80,7 +80,7 @@ pub enum Kind {
     Stolen,
 }
 
-/// What holds a thread back and is counted apart, for its group or its process.
+/// Holder that keeps a thread back and is counted apart, for its group or its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBy {
     /// The group's quota had run out.
@@ -95,7 +95,7 @@ impl HeldBy {
     /// All of them. A wait that a stop explains is not the freezer's, too.
     pub const ALL: [Self; 3] = [Self::Quota, Self::Stop, Self::Freezer];
 
-    /// How long, at most, by the counter.
+    /// Longest time that it may have held the thread, by the counter.
     pub(super) fn ns(self, seen: &Seen) -> u64 {
         let us = match self {
             Self::Quota => seen.throttled_us_most,
@@ -109,9 +109,9 @@ impl HeldBy {
 /// Some time of a thread, with all that is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Clue<'a> {
-    /// What it was.
+    /// Its kind.
     pub kind: Kind,
-    /// How long, all of its kind together.
+    /// Time of all of its kind together.
     pub ns: u64,
     /// If no signal would have ended its wait: so many such waits were there in all.
     pub waits: usize,
@@ -119,25 +119,25 @@ pub struct Clue<'a> {
     pub end: WaitEnd,
     /// In all it was so long ready while ordinary threads ran, or while nobody did.
     pub passed_over_ns: u64,
-    /// What held it back meanwhile, by that one's counter.
+    /// The holder that kept it back meanwhile, by the holder's own counter.
     pub held_by: Option<HeldBy>,
     /// If it waited, whom for.
     pub chain: &'a Chain,
-    /// Who let the thread go on that was held as by a debugger.
+    /// Threads that let this one go on when it was held as by a debugger.
     pub tracers: &'a [u32],
-    /// What the kernel did.
+    /// The kernel's trace.
     pub trace: &'a Trace,
-    /// What is to be explained.
+    /// The excess to be explained.
     pub excess: &'a Excess<'a>,
-    /// What the thread saw of itself.
+    /// The thread's observations of itself.
     pub seen: Option<&'a Seen>,
 }
 
-/// What an ordinary thread has at least, of a kernel priority.
+/// Lowest number of an ordinary thread's kernel priority.
 const ORDINARY: i32 = 100;
 
-/// A real-time thread that was woken has the CPU of an ordinary one after a tick at the latest, which is no longer than 10 ms (HZ = 100).
-/// Whoever runs beyond that was let in by the limit. Several may share what it gives.
+/// A real-time thread that was woken has the CPU of an ordinary one after a tick at the latest. A tick is no longer than 10 ms (HZ =
+/// 100). A thread that runs beyond that was let in by the limit. Several may share what it gives.
 const LIMIT_NS_MIN: u64 = 11_000_000;
 
 impl Clue<'_> {
@@ -156,7 +156,7 @@ impl Clue<'_> {
         self.kind == Kind::Stolen
     }
 
-    /// Who ran while it was ready: an ordinary thread, and not because real-time threads are limited.
+    /// The ordinary thread that ran while it was ready, and not because real-time threads are limited.
     pub fn ordinary_neighbour(&self) -> Option<u32> {
         let is_own =
             |thread| self.is_ordinary(thread) && !self.is_deferred(thread) && !self.is_tracer(thread);
@@ -174,7 +174,8 @@ impl Clue<'_> {
         self.neighbour().filter(|&thread| !self.is_ordinary(thread) && !self.is_tracer(thread))
     }
 
-    /// The time is its tracer's: it was held, or who traces it ended its wait or had its CPU. Who that was, as far as it is known.
+    /// The time is its tracer's: the thread was held, or its tracer ended its wait or had its CPU. The tracer's name, as far as it is
+    /// known.
     pub fn tracers(&self) -> Option<String> {
         let is_passed_over = !self.is_limited() && !self.is_throttled();
         let is_neighbour = self.neighbour().is_some_and(|thread| self.is_tracer(thread)) && is_passed_over;
@@ -197,19 +198,20 @@ impl Clue<'_> {
         self.is_limited() && (is_withheld || is_left)
     }
 
-    /// How it was not there, if its quota does not say why.
+    /// Kind of its absence, if its quota does not say why.
     pub fn absence_without_quota(&self) -> Option<Absence> {
         self.absence().filter(|_| !self.is_throttled())
     }
 
-    /// The group's own counter says that its quota had run out for half of this time: who has no quota is not run, whoever else is.
+    /// The group's own counter says that its quota had run out for half of this time. A thread without quota is not run, regardless of
+    /// the threads that are.
     pub fn is_throttled(&self) -> bool {
         self.held_by == Some(HeldBy::Quota)
     }
 
-    /// Whether it may have been held back by that. A quota shows as a thread that is not there, or passed over for an ordinary one.
-    /// A freezer shows as a wait that another thread ended. A thread that slept then left its CPU long before. A stop shows so where
-    /// its beginning is not in the trace: there the thread leaves its CPU stopped.
+    /// True if that holder may have held it back. A quota shows as a thread that is not there, or passed over for an ordinary one. A
+    /// freezer shows as a wait that another thread ended. A thread that slept then left its CPU long before. A stop shows so where its
+    /// beginning is not in the trace: there the thread leaves its CPU stopped.
     pub(super) fn may_be(&self, holder: HeldBy) -> bool {
         let is_held = |absence| [Absence::Stopped, Absence::Traced].contains(&absence);
         match holder {
@@ -249,7 +251,7 @@ impl Clue<'_> {
         })
     }
 
-    /// The same where no signal would have ended it. What nothing tells of is neither a lock nor a disk.
+    /// The same where no signal would have ended it. A wait that nothing tells of is neither a lock nor a disk.
     fn awaited_deaf(&self) -> Option<Awaited> {
         match self.end {
             WaitEnd::Lock => Some(Awaited::KernelLock),
@@ -266,13 +268,13 @@ impl Clue<'_> {
             .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.waits && seen.faults_major > 0)
     }
 
-    /// Whom it waited for, in words.
+    /// The threads that it waited for, in words.
     pub fn wakers(&self) -> String {
         self.chain.words(self.trace)
     }
 
-    /// How readily this time is taken for the hypervisor's, if it may be: what nothing explains first, then a CPU that seems to
-    /// sleep, then one that seems to compute, at last one on which another thread seems to.
+    /// Order in which this time is taken for the hypervisor's, if it may be. Unexplained time comes first, then a CPU that seems to
+    /// sleep, then one that seems to compute. Last comes one on which another thread seems to compute.
     pub(super) fn may_be_stolen(&self) -> Option<u8> {
         match self.kind {
             Kind::Part(Part::Unexplained) => Some(0),
@@ -288,7 +290,7 @@ impl Clue<'_> {
         }
     }
 
-    /// Who ran while it was ready.
+    /// The thread that ran while it was ready.
     pub(super) fn neighbour(&self) -> Option<u32> {
         if let Kind::Part(Part::Ready { instead }) = self.kind { Some(instead) } else { None }
     }
@@ -297,7 +299,7 @@ impl Clue<'_> {
         if let Kind::Part(Part::NotThere(absence)) = self.kind { Some(absence) } else { None }
     }
 
-    /// Who ran while it was ready, if anybody did.
+    /// Name of the thread that ran while it was ready, if any did.
     pub fn who_ran(&self) -> String {
         self.neighbour().map_or_else(String::new, |thread| self.trace.name(thread))
     }
@@ -319,7 +321,7 @@ fn is_ordinary(trace: &Trace, thread: u32) -> bool {
     trace.tasks.get(&thread).is_none_or(|task| task.priority >= ORDINARY)
 }
 
-/// How long a thread was ready while ordinary ones ran, or while nobody did.
+/// Time for which a thread was ready while ordinary ones ran, or while nobody did.
 pub(super) fn passed_over_ns(parts: &[(Part, u64)], trace: &Trace) -> u64 {
     let is_one = |part: Part| match part {
         Part::Ready { instead } => is_ordinary(trace, instead),
@@ -329,7 +331,7 @@ pub(super) fn passed_over_ns(parts: &[(Part, u64)], trace: &Trace) -> u64 {
     parts.iter().filter(|(part, _)| is_one(*part)).map(|(_, ns)| ns).sum()
 }
 
-/// What a thread waited for.
+/// Object of a thread's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// Another thread, who did something else meanwhile.
@@ -344,7 +346,7 @@ pub enum Awaited {
     Continuation,
     /// Its control group was frozen, and was thawed.
     Thaw,
-    /// Who traces it, who ended its wait.
+    /// Its tracer, which ended its wait.
     Tracer,
     /// A lock of the kernel: another program's thread ended a wait that no signal ends.
     KernelLock,
@@ -354,12 +356,12 @@ pub enum Awaited {
     Page,
 }
 
-/// What a thread's own windows say of the stage.
+/// Evidence of a thread's own windows about the stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance<'a> {
-    /// What was seen of it.
+    /// Observations of it.
     pub seen: &'a Seen,
-    /// What is to be explained.
+    /// The excess to be explained.
     pub excess: &'a Excess<'a>,
 }
 
@@ -370,7 +372,7 @@ const CONTROL_PERIOD_US: u32 = crate::scheduling::CONTROL_PERIOD.as_micros() as 
 const CONTROL_NOTICES_US: u32 = 500;
 
 impl Glance<'_> {
-    /// Ready while another thread ran, at least: what a quota or the hypervisor took may be counted as ready too.
+    /// Ready while another thread ran, at least: time taken by a quota or the hypervisor may be counted as ready too.
     pub fn ready_us(&self) -> u32 {
         let Seen { throttled_us_most, frozen_us_most, stolen_us, wait_us, .. } = *self.seen;
         let ready_us =
@@ -385,12 +387,12 @@ impl Glance<'_> {
         u32::try_from(usual_ns.div_ceil(1000)).unwrap_or(u32::MAX)
     }
 
-    /// What the thread did itself, beyond the usual. Nobody knows what it usually does: it may be all of that.
+    /// Time of the thread's own activity, beyond the usual. Nobody knows what it usually does: it may be all of that.
     fn own_beyond_usual(&self, us: u32) -> u32 {
         us.saturating_sub(self.usual_us())
     }
 
-    /// What was done to the thread, beyond the usual. The usual time is what it does itself, as far as it ran or slept so long.
+    /// Time that was taken from the thread, beyond the usual. The usual time is what it does itself, as far as it ran or slept so long.
     pub fn beyond_usual(&self, us: u32) -> u32 {
         let seen = self.seen;
         let others = [seen.cpu_us_most, seen.wait_us_most, seen.throttled_us_most, seen.frozen_us_most];
@@ -403,7 +405,7 @@ impl Glance<'_> {
     /// a thread may have slept before: then its control thread was not late for as long, or it left its CPU more than once.
     pub fn stopped_us(&self) -> u32 {
         let Seen { stopped_us, stolen_us, control_late_us, switches_voluntary, .. } = *self.seen;
-        // Who left its CPU once did so for the stop, and the control thread may have slept through the first of it.
+        // A thread that left its CPU once did so for the stop, and the control thread may have slept through the first of it.
         let unnoticed_us = if switches_voluntary <= 1 { CONTROL_PERIOD_US } else { 0 };
         let most_us = match (self.is_in_own_code(), self.excess.has_control) {
             (false, _) => u32::MAX,
@@ -432,9 +434,9 @@ impl Glance<'_> {
         if is_at_work && self.excess.tracer.is_some() { self.absent_us() } else { 0 }
     }
 
-    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen.
-    /// Where its CPU was taken away by what nobody tells it, such as a quota of a group that it cannot see, it was not there
-    /// either: then the control thread was late too, or, where there is none, it did not give the CPU up by itself alone.
+    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen. Nor was it there where its CPU
+    /// was taken away unseen, for instance by the quota of a group that it cannot see. In that case the control thread was late too.
+    /// Where there is no control thread, the thread did not give the CPU up by itself alone.
     fn absent_us(&self) -> u32 {
         let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us, .. } =
             *self.seen;
@@ -459,8 +461,7 @@ impl Glance<'_> {
         ["sent", "sealed", "posted"].iter().any(|stage| self.excess.stage.ends_with(stage))
     }
 
-    /// It ran for its own work, at least. What it computed before it was woken, or while the message was on the wire, is not what was
-    /// waited for.
+    /// It ran for its own work, at least. Its computing before the wake-up, or while the message was on the wire, was not awaited.
     pub fn work_us(&self) -> u32 {
         if self.excess.is_of_another() {
             0

@@ -1,4 +1,4 @@
-//! What is stored of a trial to explain it: its threads, whose each stage is, and what was seen around late messages.
+//! Stored evidence of a trial: its threads, the owner of each stage, and the observations around late messages.
 
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 use punctual_machine::window::Window;
@@ -12,15 +12,15 @@ use crate::scheduling::Urgency;
 /// The evidence of one trial. All instants are those of its samples: nanoseconds since the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialEvidence {
-    /// Who measured.
+    /// The threads that measured.
     pub threads: Vec<EvidenceThread>,
-    /// Whose time each stage is.
+    /// The owner of each stage's time.
     pub stages: Vec<StageOwner>,
-    /// Whether the kernel's trace was recorded.
+    /// State of the recording of the kernel's trace.
     pub recording: Recording,
     /// Around late messages, the latest of them first taken.
     pub dumps: Vec<EvidenceDump>,
-    /// What a page fault takes on this host, nanoseconds.
+    /// Time of a page fault on this host, nanoseconds.
     #[serde(default = "fault_ns_min")]
     pub fault_ns: u64,
     /// When the run began, nanoseconds of `CLOCK_MONOTONIC`: its instants count from there. 0 in evidence of before it was kept.
@@ -41,9 +41,9 @@ fn fault_ns_min() -> u64 {
 /// A thread of the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceThread {
-    /// What it does: `client`, `responder`, `sender`, `receiver`.
+    /// Its role: `client`, `responder`, `sender`, `receiver`.
     pub role: String,
-    /// Whose it is, where several have that role.
+    /// Its owner, where several threads have that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The sender whose messages it sends, as the samples number them; `None`: every message.
@@ -53,7 +53,7 @@ pub struct EvidenceThread {
     pub thread: Option<u32>,
     /// The CPU that it is bound to.
     pub cpu: Option<usize>,
-    /// How urgent it is.
+    /// Its urgency.
     pub urgency: Urgency,
     /// A thread beside it on its CPU said how late it was itself.
     #[serde(default = "yes")]
@@ -64,12 +64,12 @@ pub struct EvidenceThread {
     /// Messages for it that arrived in part, because fragments were missing, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<u64>,
-    /// What it saw of itself (tier 0), around late messages.
+    /// Its observations of itself (tier 0), around late messages.
     pub windows: Vec<Window>,
     /// Windows for which there was no room any more.
     #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub windows_left_out: u64,
-    /// Who traced it, when.
+    /// Its tracers, and when they traced it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<Attached>,
 }
@@ -79,7 +79,7 @@ fn yes() -> bool {
     true
 }
 
-/// Whether the kernel's trace was recorded.
+/// State of the recording of the kernel's trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recording {
@@ -103,7 +103,7 @@ pub enum Recording {
 pub struct EvidenceDump {
     /// When the message began, and when it had arrived.
     pub span: (u64, u64),
-    /// What the kernel did from a little before until a little after.
+    /// The kernel's trace from a little before until a little after.
     pub trace: Trace,
 }
 
@@ -116,7 +116,7 @@ impl TrialEvidence {
         self.threads.iter().find(is_it)
     }
 
-    /// Whose time a stage is.
+    /// The owner of a stage's time.
     pub fn owner(&self, stage: &str) -> Option<&StageOwner> {
         self.stages.iter().find(|owner| owner.stage == stage)
     }
@@ -127,8 +127,8 @@ impl TrialEvidence {
     }
 }
 
-/// Of what has a trace, what knows most of an interval; of those that know as much, what knows more of the time before: what a thread
-/// did last tells what it did then.
+/// Of all with a trace, the one that knows most of an interval. Of those that know as much, the one that knows more of the time before:
+/// a thread's last action tells what it did then.
 pub fn most_of<T>(all: &[T], trace: impl Fn(&T) -> &Trace, (from, to): (u64, u64)) -> Option<&T> {
     let covered = |one: &&T| {
         let known = trace(one).known();
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::explain::trace::CpuEvents;
 
-    /// Goal: of traces that know all of an interval the one that begins earliest is taken, wherever it stands: what a thread did before
-    /// tells how it waits. One that knows less of it is not, and one that knows nothing never.
+    /// Goal: of traces that know all of an interval the one that begins earliest is taken, wherever it stands: the earlier actions of a
+    /// thread tell how it waits. One that knows less of it is not, and one that knows nothing never.
     #[test]
     fn the_trace_that_knows_most_is_taken() {
         let trace = |since_ns, until_ns| {

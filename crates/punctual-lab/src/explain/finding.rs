@@ -29,17 +29,17 @@ pub struct Explained {
     pub stage: Option<String>,
     /// Time in that stage beyond what is usual.
     pub stage_excess_ns: u64,
-    /// Whose it is, as the evidence says.
+    /// Its side, as the evidence says.
     pub side: Option<Side>,
     /// The role of the thread whose time it is.
     pub role: Option<String>,
-    /// Whose thread it is, where several have that role.
+    /// The owner of the thread, where several threads have that role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// When that stage was, since the start of the run, nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub during: Option<(u64, u64)>,
-    /// What that thread went through in the stage, the longest first; empty without a trace.
+    /// The parts of that thread's time in the stage, the longest first; empty without a trace.
     pub parts: Vec<PartTime>,
     /// Stages of other threads of that side that were late too, and by how much: their causes count as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +48,7 @@ pub struct Explained {
     pub causes: Vec<NamedCause>,
     /// Excess that no cause accounts for.
     pub unexplained_ns: u64,
-    /// What that thread saw of itself in the stage, if it kept windows.
+    /// That thread's observations of itself in the stage, if it kept windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
     /// It waited its turn behind the stall of this message, whose causes are its causes.
@@ -56,7 +56,7 @@ pub struct Explained {
     /// Late messages of other places that waited for the same.
     #[serde(default, skip_serializing_if = "crate::units::is_zero")]
     pub elsewhere: u64,
-    /// What would make it more certain.
+    /// Evidence that would make it more certain.
     pub would_help: Option<String>,
     /// It is counted with another stall, which tells more of the same.
     #[serde(skip)]
@@ -66,9 +66,9 @@ pub struct Explained {
 /// A part of an account, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartTime {
-    /// What it is.
+    /// Its description.
     pub part: String,
-    /// How long it took in all.
+    /// Its time in all.
     pub ns: u64,
 }
 
@@ -120,7 +120,7 @@ impl Explained {
         self.causes.sort_by_key(|cause| (std::cmp::Reverse(cause.ns), cause.name));
     }
 
-    /// What stages took one after the other, each charged by itself: equal causes together, as shares of the whole message.
+    /// Charges stages that came one after the other, each by itself: equal causes together, as shares of the whole message.
     fn charge_stages(&mut self, stages: Vec<Self>) {
         let mut all: Vec<NamedCause> = Vec::new();
         for cause in stages.into_iter().flat_map(|stage| stage.causes) {
@@ -141,7 +141,7 @@ impl Explained {
         self.sum_up();
     }
 
-    /// What no cause accounts for.
+    /// Computes the excess that no cause accounts for.
     pub(super) fn sum_up(&mut self) {
         let named: u64 = self.causes.iter().map(|cause| cause.ns).sum();
         self.unexplained_ns = self.excess_ns.saturating_sub(named);
@@ -164,7 +164,7 @@ pub struct LateStage<'a> {
     pub usual_ns: u64,
     /// When it was.
     pub interval: (u64, u64),
-    /// Whose it is.
+    /// Its thread.
     pub thread: Option<&'a EvidenceThread>,
     /// The trace over it, and the account of it.
     pub traced: Option<(&'a EvidenceDump, Account)>,
@@ -203,7 +203,7 @@ impl<'a> Place<'a> {
             thread(role).map(|thread| self.stage_of(row, place, excess_ns, Some(thread)))
         };
         let first = owner.and_then(|owner| known(&owner.role));
-        // Who looked all the while did not hold up what it looked for: then it was the other.
+        // A thread that looked for a message all the while did not hold it up: then it was the other.
         let was_there = first.as_ref().is_some_and(|late| ran_ns(late) >= excess_ns / 2);
         let other = owner.filter(|_| was_there).and_then(|owner| known(&owner.or_role));
         Some(other.or(first).unwrap_or_else(|| self.stage_of(row, place, excess_ns, None)))
@@ -227,7 +227,7 @@ impl<'a> Place<'a> {
         self.evidence?.owner(&self.samples.stages[place].name)
     }
 
-    /// What the thread of a stage went through, and why.
+    /// Adds the parts of the time of a stage's thread, and their causes.
     fn charge(&self, explained: &mut Explained, owner: &StageOwner, late: &LateStage<'_>) {
         let excess = Excess {
             message_ns: explained.excess_ns,
@@ -246,7 +246,7 @@ impl<'a> Place<'a> {
         explained.charge(traced, &excess, seen.as_ref());
     }
 
-    /// What a page fault takes on the host of the trial.
+    /// Time of a page fault on the host of the trial.
     fn fault_ns(&self) -> u64 {
         self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns)
     }
@@ -271,7 +271,7 @@ impl<'a> Place<'a> {
         Some(explained)
     }
 
-    /// Stages of a message that were late too, of other threads of the same side: whoever keeps one from running keeps them all.
+    /// Stages of a message that were late too, of other threads of the same side: a cause that keeps one from running keeps them all.
     fn others(
         &self,
         row: usize,
@@ -297,7 +297,7 @@ impl<'a> Place<'a> {
         (ns != ABSENT_NS).then(|| ns.saturating_sub(self.usual[place]))
     }
 
-    /// What the thread of the slowest stage went through, and why; and why other stages of its side were late.
+    /// Adds the parts of the time of the slowest stage's thread, their causes, and the causes of other late stages of its side.
     fn charge_all(&self, explained: &mut Explained, row: usize, owner: &StageOwner, late: &LateStage<'a>) {
         let others = self.others(row, owner, late);
         self.charge(explained, owner, late);
@@ -337,7 +337,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// How long the thread of a stage ran in it, for certain.
+/// Time that the thread of a stage ran in it, for certain.
 fn ran_ns(late: &LateStage<'_>) -> u64 {
     match (&late.traced, late.thread) {
         (Some((_, account)), _) => account.time_of(Part::Running),
@@ -368,7 +368,7 @@ pub fn explain(samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) 
     found
 }
 
-/// What was not there to look at.
+/// Evidence that was not there to look at.
 fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) -> Option<String> {
     let Some(late) = late else {
         return Some("its messages carry no stamps, so no stage is known".to_owned());
@@ -399,9 +399,9 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
     }
 }
 
-/// Whoever moves again after a stall takes its backlog message by message, each a stall by the rule. A message that was on its
-/// way before the first release belongs to the first stall, unless its own evidence names something else, or most of its time came
-/// after that release.
+/// A thread that moves again after a stall takes its backlog message by message, each a stall by the rule. A message that was on its
+/// way before the first release belongs to the first stall. It does not if its own evidence names something else, or if most of its
+/// time came after that release.
 pub(super) fn charge_backlog(found: &mut [Explained]) {
     found.sort_by_key(|one| one.stall.release_ns);
     for place in 1..found.len() {

@@ -1,8 +1,8 @@
-//! Causes made on purpose: how each is made, beside the cause itself, and what that needs.
+//! Causes made on purpose: the way to make each, beside the cause itself, and its requirements.
 //!
-//! What is made inside of the late thread follows a plan of instants that it is given before; what is made from outside is made by
-//! whoever has the plan. Every one ends by the clock, and none lasts longer than [`LASTS_MAX`]: but one that waits for
-//! another thread ends when that has had a CPU again.
+//! A cause made inside of the late thread follows a plan of instants that the thread is given before. A cause from outside is made by
+//! the holder of the plan. Every one ends by the clock, and none lasts longer than [`LASTS_MAX`]: but one that waits for another thread
+//! ends when that has had a CPU again.
 
 mod scene;
 mod scratch;
@@ -30,11 +30,11 @@ pub struct Injection {
     pub name: &'static str,
     /// How.
     pub how: How,
-    /// What it is not possible without.
+    /// Its requirement.
     pub needs: Needs,
 }
 
-/// What an injection is not possible without.
+/// Requirement of an injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// It is possible everywhere.
@@ -102,7 +102,7 @@ pub type MakeInside = fn(&mut Scratch, u64);
 /// From when to when it was made, instants of `CLOCK_MONOTONIC`; or why it cannot be here.
 pub type Made = Result<(u64, u64), String>;
 
-/// Who makes it.
+/// The maker of an injection.
 #[derive(Debug)]
 pub enum How {
     /// The late thread itself.
@@ -172,7 +172,7 @@ impl Mishaps {
         Self { ahead, scratch }
     }
 
-    /// Makes what is due. What could not be made until it had to end is left out.
+    /// Makes what is due. An injection that could not be made until it had to end is left out.
     #[inline]
     pub fn make(&mut self) {
         if !self.ahead.is_empty() {

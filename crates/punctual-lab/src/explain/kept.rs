@@ -1,4 +1,4 @@
-//! What a trial keeps to be explained: its threads' windows, closed between messages, and the kernel's trace.
+//! Evidence that a trial keeps to be explained: its threads' windows, closed between messages, and the kernel's trace.
 
 use punctual::{Clock, Ticks};
 use punctual_machine::fault_cost::fault_ns;
@@ -62,7 +62,7 @@ impl WindowLog {
         self.sampler.since()
     }
 
-    /// Whether the window has lasted long enough.
+    /// Returns true if the window has lasted long enough.
     #[inline]
     pub fn is_due(&self, now: Ticks) -> bool {
         self.sampler.is_due(now)
@@ -88,7 +88,7 @@ impl WindowLog {
         }
     }
 
-    /// Begins the next window; what the thread did until now is in none.
+    /// Begins the next window; the thread's time until now is in none.
     pub fn pass_over(&mut self, control_late_us: u32) {
         self.sampler.close(control_late_us, false);
     }
@@ -111,13 +111,13 @@ pub struct ThreadWindows {
     /// Windows for which there was no room any more.
     #[serde(default)]
     pub left_out: u64,
-    /// Who traced it, the same.
+    /// Its tracers, with spans in ticks too.
     #[serde(default)]
     pub attached: Vec<Attached>,
 }
 
 impl ThreadWindows {
-    /// What is kept of the thread, which has that role and is bound to that CPU: an ordinary one.
+    /// Evidence of the thread, which has that role and is bound to that CPU: an ordinary one.
     pub fn evidence(&self, role: &str, cpu: Option<usize>) -> EvidenceThread {
         EvidenceThread {
             role: role.to_owned(),
@@ -130,7 +130,7 @@ impl ThreadWindows {
         }
     }
 
-    /// Who traced it, with spans in nanoseconds of this process's clock.
+    /// Its tracers, with spans in nanoseconds of this process's clock.
     pub fn attached_nanos(&self) -> Vec<Attached> {
         let clock = Clock::get();
         Attached::at(&self.attached, |ticks| clock.nanos(Ticks(ticks)))
@@ -147,7 +147,7 @@ impl ThreadWindows {
     }
 }
 
-/// What a trial brings to be kept.
+/// Evidence that a trial brings to be kept.
 #[derive(Debug)]
 pub struct Kept {
     /// Its threads, with all their windows, which are spans of this process's clock, nanoseconds.

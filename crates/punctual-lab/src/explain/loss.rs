@@ -1,4 +1,4 @@
-//! Messages that never came: how many found no room where they were to be received, how many came in part, and to whom.
+//! Messages that never came: numbers of those that found no room at their receiver and of those that came in part, with the receivers.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Outcome, Samples};
 use crate::units::count;
 
-/// What a trial lost.
+/// Losses of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// Messages sent.
@@ -27,8 +27,8 @@ pub struct Loss {
 impl Loss {
     /// Of a trial; `None` if it lost nothing.
     ///
-    /// A request and its answer are never both without room, so no message is counted twice. What a buffer refuses may be no message
-    /// of the trial: of more than are missing only so many count.
+    /// A request and its answer are never both without room, so no message is counted twice. A message that a buffer refuses may be
+    /// none of the trial's: at most as many count as are missing.
     pub fn of(samples: &Samples, evidence: Option<&TrialEvidence>) -> Option<Self> {
         let lost = samples.count_of(Outcome::Lost);
         let mut unexplained = lost;
@@ -49,7 +49,7 @@ impl Loss {
         (lost > 0).then_some(Self { sent, lost, without_room, incomplete, unexplained })
     }
 
-    /// Why messages were lost, with whom and how many each time.
+    /// Causes of lost messages, with the roles concerned and how many each time.
     pub fn causes(&self) -> [(Cause, &[(String, u64)]); 2] {
         [
             (Cause::named("receive_buffer"), &self.without_room[..]),
@@ -58,7 +58,7 @@ impl Loss {
     }
 }
 
-/// What was lost, trial by trial; `None` if nothing was.
+/// Losses, trial by trial; `None` if there were none.
 pub fn section(trials: &[TrialExplained]) -> Option<Section> {
     let mut columns = vec![Column::name("where")];
     columns.extend(numbers(["sent", "lost"]));

@@ -1,7 +1,7 @@
-//! What was late, where, and why: an account of the time of whoever was late.
+//! Late messages, where they were late, and why: an account of the time of the late thread.
 //!
-//! A recorder notes who ran on each CPU. Of a late message the account divides the interval of its slowest stage into what that
-//! stage's thread went through, and the parts sum to the interval. What no evidence covers is unexplained.
+//! A recorder notes who ran on each CPU. Of a late message the account divides the interval of its slowest stage into the states of
+//! that stage's thread. The parts sum to the interval. Time that no evidence covers is unexplained.
 
 pub mod account;
 pub mod attached;

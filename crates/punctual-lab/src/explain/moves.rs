@@ -3,11 +3,11 @@
 use super::timeline::{State, Stretch};
 use super::trace::{CpuEvents, Event, TaskInfo, Trace, What};
 
-/// Turns the time that a thread was ready after a move into the move's. What it waits for on the other CPU it would not have waited
-/// for on the one that it had.
+/// Turns the time that a thread was ready after a move into the move's. Its waits on the other CPU would not have occurred on the one
+/// that it had.
 ///
-/// Who is moved while it runs is taken off its CPU by that CPU's migration thread. Who asks to be moved itself may have to wait for
-/// that thread. A waiting thread that another CPU takes over is not moved in this sense: it did not run.
+/// A thread that is moved while it runs is taken off its CPU by that CPU's migration thread. A thread that asks to be moved itself may
+/// have to wait for that thread. A waiting thread that another CPU takes over is not moved in this sense: it did not run.
 pub(super) fn note_moves(trace: &Trace, known: (u64, u64), states: &mut [Stretch<State>]) {
     for ready in 1..states.len() {
         let State::Ready { cpu: Some(next), was_woken } = states[ready].what else { continue };
@@ -33,14 +33,14 @@ fn is_mover(trace: &Trace, thread: u32) -> bool {
     trace.tasks.get(&thread).is_some_and(is_one)
 }
 
-/// Who has a CPU from an instant on at which that changed hands.
+/// The thread that has a CPU from an instant on at which that changed hands.
 fn runs_from(trace: &Trace, cpu: u32, at_ns: u64) -> Option<u32> {
     let cpu = trace.cpus.iter().find(|one| one.cpu == cpu)?;
     let next = |event: &Event| if let What::Switch { runs, .. } = event.1 { Some(runs) } else { None };
     cpu.within((at_ns, at_ns)).iter().find_map(next)
 }
 
-/// Who woke a thread last in a stretch, unless an interrupt did.
+/// The last waker of a thread in a stretch, unless it was an interrupt.
 fn last_waker(trace: &Trace, thread: u32, known: (u64, u64)) -> Option<u32> {
     let of = |cpu: &CpuEvents| {
         let mut events = cpu.within(known).iter().rev();
@@ -66,7 +66,7 @@ mod tests {
     const MOVER: u32 = 18;
     const ASKED: u32 = 30;
 
-    /// What happens on two CPUs until 1000, on which the mover has this name.
+    /// Account of the events on two CPUs until 1000, on which the mover has this name.
     fn account_of(mover: &str, cpus: [Vec<Event>; 2]) -> Account {
         let cpus = (0..).zip(cpus).map(|(cpu, events)| CpuEvents {
             cpu,
@@ -94,8 +94,8 @@ mod tests {
         [there, here]
     }
 
-    /// Goal: who is taken off its CPU by the thread that moves others was moved until it runs again, and the last who woke that
-    /// thread asked for it. Taken off by anybody else it was ready.
+    /// Goal: a thread that is taken off its CPU by the thread that moves others was moved until it runs again. The last waker of the
+    /// moving thread asked for it. Taken off by anybody else it was ready.
     #[test]
     fn who_is_pushed_to_another_cpu_was_moved() {
         let moved = account_of("migration/0", pushed());
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(taken.time_of(Part::Ready { instead: HOG }), 380);
     }
 
-    /// Goal: who is taken off its CPU by that thread and runs there again was not moved.
+    /// Goal: a thread that is taken off its CPU by that thread and runs there again was not moved.
     #[test]
     fn who_stays_is_not_moved() {
         let there = vec![switch(300, LATE, Leaving::Ready, MOVER), switch(340, MOVER, Leaving::Asleep, LATE)];
@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(stayed.time_of(Part::Ready { instead: MOVER }), 40);
     }
 
-    /// Goal: who asks to be moved may wait for it where no signal wakes, and is ready on the other CPU then: both are the move's. Who
-    /// waits for that thread and comes back to its CPU had another moved.
+    /// Goal: a thread that asks to be moved may wait for it where no signal wakes, and is ready on the other CPU then: both are the
+    /// move's. A thread that waits for that thread and comes back to its CPU had another moved.
     #[test]
     fn who_asks_to_be_moved_waits() {
         let waits = |runs_on: usize| {

@@ -1,4 +1,4 @@
-//! Which cause took how much of a late stage. A cause is named for the time that it took, never for having been there.
+//! The causes of a late stage, and the time that each took. A cause is named for the time that it took, never for having been there.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,11 @@ pub struct NamedCause {
     pub ns: u64,
     /// Of the message's excess, 0 to 1.
     pub share: f64,
-    /// Who or what it was, as far as that is known, with the time of each.
+    /// The culprits, as far as they are known, with the time of each.
     pub evidence: String,
-    /// What to try.
+    /// A remedy to try.
     pub fix: String,
-    /// How to see whether that helped.
+    /// A way to see whether that helped.
     pub verify: String,
 }
 
@@ -44,7 +44,7 @@ impl NamedCause {
     }
 }
 
-/// Time of a part, and who had it.
+/// Cause and time of a part, and its culprit.
 type Taken = (Cause, u64, String);
 
 /// The causes by an account of the stage, those that took most first. Of its usual time nothing is charged.
@@ -91,12 +91,12 @@ pub fn from_account(
     named(taken.collect(), excess)
 }
 
-/// Whom it waited for, if some of that time is beyond the usual.
+/// The threads that it waited for, if some of that time is beyond the usual.
 fn chain(account: &Account, trace: &Trace, (part, ns): (Part, u64)) -> Chain {
     if ns == 0 { Chain::default() } else { Chain::behind(trace, account, part) }
 }
 
-/// What each part took beyond the usual time of the stage.
+/// Time of each part beyond the usual time of the stage.
 fn beyond_usual(account: &Account, excess: &Excess<'_>) -> Vec<(Part, u64)> {
     // A stage may exceed its usual time by more than the message does: other stages were faster than usual then.
     let mut usual_ns = excess.usual_ns + excess.stage_ns.saturating_sub(excess.message_ns);
@@ -136,7 +136,7 @@ pub(super) fn mark_held(clues: &mut [Clue<'_>], holder: HeldBy, seen: &Seen) {
     }
 }
 
-/// Of the time that the thread ran, what its page faults took for certain. What they may have taken beyond that is nobody's.
+/// Of the time that the thread ran, what its page faults took for certain. The time that they may have taken beyond that is nobody's.
 fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
     let [least_ns, most_ns] = [seen.faults_us, seen.faults_us_most].map(|us| u64::from(us) * 1000);
     let mut sum_ns = 0;
@@ -148,8 +148,9 @@ fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
     sum_ns
 }
 
-/// A CPU that the hypervisor took looks like one that computes, for this thread or for another, or that sleeps. The thread's own clock stood still meanwhile: what
-/// it cannot have computed is the hypervisor's as far as that is known to have taken, and else unexplained.
+/// A CPU that the hypervisor took looks like one that computes, for this thread or for another, or that sleeps. The thread's own clock
+/// stood still meanwhile. Time that it cannot have computed is the hypervisor's as far as the hypervisor is known to have taken it, and
+/// else unexplained.
 fn charge_steal(clues: &mut Vec<Clue<'_>>, seen: &Seen) -> u64 {
     let mut over: Vec<Clue<'_>> = Vec::new();
     for clue in clues.iter_mut().filter(|clue| clue.is_own_work()) {
@@ -199,7 +200,7 @@ fn named(mut taken: Vec<Taken>, excess: &Excess<'_>) -> Vec<NamedCause> {
     named
 }
 
-/// Who took most, of many the first three.
+/// The culprits that took most, of many the first three.
 fn listed(taken: &[Taken]) -> String {
     let who: Vec<String> = taken
         .iter()
@@ -216,7 +217,7 @@ fn listed(taken: &[Taken]) -> String {
 const DEFERRED: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// What interrupted, in words.
+/// The interruption, in words.
 pub fn interruption(what: Interruption, trace: &Trace) -> String {
     match what {
         Interruption::Device(number) => match trace.interrupts.get(&number) {

@@ -12,25 +12,25 @@ use crate::sample::{CellId, Kind};
 use crate::store::{Run, StoreError, StoredTrial};
 use crate::summary::Summary;
 
-/// What a member of a group is called, before its place. Behind the cell of all members it is the cell of that one.
+/// Name of a member of a group, before its place. Behind the cell of all members it is the cell of that one.
 pub const MEMBER: &str = "member-";
 
 /// A trial with its stalls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrialExplained {
-    /// What was measured.
+    /// The measured cell.
     pub cell: CellId,
-    /// Which time.
+    /// Its number.
     pub trial: u32,
     /// The stalls, and where they were, in words.
     pub told: PlaceExplained,
-    /// What never came, if anything did not.
+    /// Losses, if there were any.
     pub lost: Option<Loss>,
     /// When the run began, nanoseconds of `CLOCK_MONOTONIC`, if that was stored.
     pub began_ns: Option<u64>,
 }
 
-/// The evidence of a trial, without the kernel's trace at tier 0. What is damaged is noted, and does without.
+/// The evidence of a trial, without the kernel's trace at tier 0. Damaged evidence is noted, and left out.
 ///
 /// # Errors
 /// It cannot be read.
@@ -60,9 +60,9 @@ fn at_tier(mut evidence: TrialEvidence, tier: u8) -> TrialEvidence {
     evidence
 }
 
-/// Whether the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be
-/// read, the other trials of its cell say so; else it is one way of the round trips that are stored beside it, or what the members of a
-/// group tell one by one.
+/// True if the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be read,
+/// the other trials of its cell say so; else it is one way of the round trips that are stored beside it, or what the members of a group
+/// tell one by one.
 pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> bool {
     if let Some(evidence) = evidence {
         return evidence.is_part;
@@ -76,7 +76,7 @@ pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>)
     is_damaged && known().map_or_else(is_beside_whole, |other| other.is_part)
 }
 
-/// Whether what each member of a group had in this trial is stored by itself.
+/// True if the messages of each member of a group in this trial are stored by themselves.
 fn has_members(run: &Run, trial: &StoredTrial) -> bool {
     let members = format!("{}/{MEMBER}", trial.cell.wake);
     let is_of_member = |other: &StoredTrial| {
@@ -94,7 +94,7 @@ pub fn place(trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> String {
     }
 }
 
-/// Every stall of a run once. What cannot be read of its evidence is noted.
+/// Every stall of a run once. Evidence that cannot be read is noted.
 ///
 /// # Errors
 /// Its samples cannot be read.
@@ -104,7 +104,7 @@ pub fn explain_run(run: &Run, tier: u8, notes: &mut Vec<String>) -> Result<Vec<T
     Ok(trials)
 }
 
-/// Every stall of every trial by itself, also where several are one: which these are depends on the tier.
+/// Every stall of every trial by itself, also where several are one. The tier decides which stalls are one.
 ///
 /// # Errors
 /// Its samples cannot be read.
@@ -129,7 +129,7 @@ pub fn explain_trials(
     Ok(trials)
 }
 
-/// Whoever does not run keeps messages of several places waiting: those to him, and those that he should have sent. Of stalls of one
+/// A thread that does not run delays messages of several places: those to it, and those that it should have sent. Of stalls of one
 /// owner at one time the one stays that tells most, and the others are counted with it.
 fn each_once(trials: &mut [TrialExplained]) {
     let mut all: Vec<&mut Explained> = trials.iter_mut().flat_map(|one| &mut one.told.found).collect();
@@ -148,8 +148,8 @@ fn are_together(one: (u64, u64), other: (u64, u64)) -> bool {
     common_ns > 0 && common_ns >= lasts(one).min(lasts(other)).div_ceil(2)
 }
 
-/// Counts stalls of one owner, in the order of time, with the one that tells most of those together with it. What is together with
-/// one that is counted so, and not with that one itself, is another stall.
+/// Counts stalls of one owner, in the order of time, with the one that tells most of those together with it. A stall that is together
+/// with a counted one, but not with the one that stays, is another stall.
 fn merge(of_owner: &mut [&mut Explained]) {
     let tells = |one: &Explained| {
         let is_own = one.side == Some(Side::Receiver);

@@ -11,7 +11,7 @@ pub const PERF_SIZE_MAX: u64 = 1 << 30;
 /// Reads a file of perf; instants are those of its clock.
 ///
 /// # Errors
-/// What it is instead, or what it lacks, and what to do.
+/// Says that it is another kind of file, or that something is missing, and gives the remedy.
 pub fn read(bytes: &[u8]) -> Result<Trace, String> {
     let data = read_perf_data(bytes)?;
     let is_kernel = |task: &Task| {

@@ -1,4 +1,5 @@
-//! Late messages as a drawing for Perfetto's viewer: what was late, what the threads of the run went through, who had each processor.
+//! Late messages as a drawing for Perfetto's viewer: the late spans, the states of the run's threads, and the occupants of each
+//! processor.
 //!
 //! The format is that of Chrome's traces, which Perfetto reads: an object whose `traceEvents` are slices (`"ph":"X"`) with a
 //! begin and a length in microseconds, and names of tracks (`"ph":"M"`)
@@ -25,13 +26,13 @@ pub struct DrawnTrial {
     pub samples: Samples,
     /// When they were sent.
     pub load: Load,
-    /// What was seen around late ones.
+    /// Evidence around late messages.
     pub evidence: Option<TrialEvidence>,
     /// The late ones.
     pub found: Vec<Explained>,
 }
 
-/// Around a late message so much is drawn: who ran when it began, and what came of it.
+/// Time drawn around a late message: the threads that ran when it began, and the consequences.
 const MARGIN_NS: u64 = 2_000_000;
 
 /// All of it, one group of tracks for each kind and trial.
@@ -148,7 +149,7 @@ fn threads(group: &mut Group<'_>, evidence: &TrialEvidence, drawn: &[Drawn<'_>])
     }
 }
 
-/// Who had each, with interrupts below. An idle one has no slice.
+/// Occupants of each processor, with interrupts below. An idle one has no slice.
 fn processors(group: &mut Group<'_>, drawn: &[Drawn<'_>]) {
     let mut cpus: Vec<u32> =
         drawn.iter().flat_map(|(dump, _)| dump.trace.cpus.iter().map(|one| one.cpu)).collect();

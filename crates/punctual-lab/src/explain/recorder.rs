@@ -11,8 +11,8 @@ use punctual_machine::clock::monotonic_ns;
 use super::evidence::{EvidenceDump, Recording};
 use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
 
-/// Time before a late message that is dumped too: what a thread did last tells what it did then. Who was stopped while it waited for
-/// the message was so before the message was sent.
+/// Time before a late message that is dumped too: the last event of a thread tells its state then. A thread that was stopped while it
+/// waited for the message was stopped before the message was sent.
 pub(super) const BEFORE_NS: u64 = 50_000_000;
 
 /// Dumps of one trial: as many as its slowest messages that anybody reads.
@@ -31,7 +31,7 @@ pub struct LateRecorder {
     /// Instants of `CLOCK_MONOTONIC` between which each message was under way.
     dumps: Vec<((u64, u64), TraceDump)>,
     pending: Option<(u64, u64)>,
-    /// What the longest dump took.
+    /// Time of the longest dump.
     dump_ns: u64,
     skipped: u64,
 }
@@ -55,7 +55,7 @@ impl LateRecorder {
         });
     }
 
-    /// Dumps what was noted, if something was and there is so much time that it is done then; whether it did.
+    /// Dumps a noted message, if there is one and enough time to finish in. Returns true if it dumped.
     pub fn dump_within(&mut self, free: Option<Duration>) -> bool {
         let has_time = free.is_none_or(|free| free.as_nanos() >= u128::from(2 * self.dump_ns));
         let noted = self.pending.take_if(|_| has_time);
@@ -82,7 +82,7 @@ impl LateRecorder {
         self.dump_ns = self.dump_ns.max(monotonic_ns().saturating_sub(begin));
     }
 
-    /// The trial is over: what was dumped, at instants of the run.
+    /// Ends the trial, and returns its dumps, at instants of the run.
     pub fn finish(mut self, to_run: impl Fn(u64) -> u64) -> (Recording, Vec<EvidenceDump>) {
         self.dump_within(None);
         self.dumps.sort_by_key(|(span, _)| *span);
@@ -98,7 +98,7 @@ impl LateRecorder {
 /// The parent of all of them.
 pub(super) const KERNEL_THREADS: u32 = 2;
 
-/// Whether it is one of the kernel's own. Of those that have gone only workers were: the others stay.
+/// True if it is one of the kernel's own threads. Of those that have gone only workers were: the others stay.
 fn is_kernel_thread(task: &Task) -> Option<bool> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", task.thread));
     let parent =
@@ -148,8 +148,8 @@ pub(super) fn trace_of(
 struct LastSeen(HashMap<u32, u64>);
 
 impl LastSeen {
-    /// What a thread is called and how urgent it is, as it was last seen. It begins with the name and the urgency of whoever started
-    /// it; and who holds a lock that an urgent thread waits for is as urgent as that one until it lets go.
+    /// Name and urgency of a thread, as it was last seen. It begins with the name and the urgency of its parent. A holder of a lock
+    /// that an urgent thread waits for is as urgent as that one until it lets go.
     fn note(
         &mut self,
         task: &Task,
@@ -217,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who was urgent for a moment, as it held a lock that an urgent thread waited for, is no real-time thread; who became one
-    /// is. Method: two CPUs, read one after the other; what came last is on the first.
+    /// Goal: a thread that was urgent for a moment, as it held a lock that an urgent thread waited for, is no real-time thread. A
+    /// thread that became one is. Method: two CPUs, read one after the other. The last event is on the first CPU.
     #[test]
     fn a_priority_that_was_lent_is_given_back() {
         let task = |thread, priority: i32, name: &str| Task { thread, priority, name: name.to_owned() };

@@ -79,7 +79,8 @@ fn dumping(mut recorder: LateRecorder, (start_ns, period_ns): (u64, u64), over: 
     recorder
 }
 
-/// Time behind each that is kept too; before it a period more: who was stopped while it slept was so before the message was due.
+/// Time behind each late message that is kept too. Before it a period more is kept: a thread stopped in its sleep was stopped before
+/// the message was due.
 const AROUND_NS: u64 = 20_000_000;
 
 impl RunTrace {
@@ -97,7 +98,7 @@ impl RunTrace {
         TrialEvidence { recording, dumps, ..evidence }
     }
 
-    /// What of it was around late messages, the longest of them, whose period is so long; and how many late ones no dump covers.
+    /// Trace around the longest of the late messages, whose period is so long, and the number of late ones that no dump covers.
     fn around(&self, late: &[(u64, u64)], period_ns: u64, most: usize) -> (Recording, Vec<EvidenceDump>) {
         if !matches!(self.recording, Recording::On { .. }) {
             return (self.recording.clone(), Vec::new());

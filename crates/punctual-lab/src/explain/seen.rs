@@ -1,7 +1,7 @@
-//! Tier 0: the time that a thread's own evidence is sure of, and the name of whatever took half of it.
+//! Tier 0: the time that a thread's own evidence is sure of, and the name of any cause that took half of it.
 //!
-//! A window of evidence is wider than the trip, so a counter bounds what happened in the trip: at most all of it did, at
-//! least what finds no room beside the trip. A cause is named by its least. What no evidence is sure of is unexplained.
+//! A window of evidence is wider than the trip, so a counter bounds what happened in the trip: at most all of it did, at least what
+//! finds no room beside the trip. A cause is named by its least. Time that no evidence is sure of is unexplained.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use super::clue::{Excess, Glance};
 use crate::units::count;
 use punctual_machine::window::{Evidence, Window};
 
-/// What a thread went through in a span of time, in bounds: its windows are wider. The least of all that excludes one another
-/// fits into the span together.
+/// The states of a thread in a span of time, in bounds: its windows are wider. The least of all that excludes one another fits into the
+/// span together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Seen {
-    /// How long the span was, as far as windows cover it.
+    /// Length of the span, as far as windows cover it.
     pub wall_us: u32,
     /// CPU time of the thread, at least.
     pub cpu_us: u32,
@@ -39,7 +39,7 @@ pub struct Seen {
     pub frozen_us_most: u32,
     /// Time that the hypervisor took, at least.
     pub stolen_us: u32,
-    /// How late the control thread on its CPU was, at most.
+    /// Lateness of the control thread on its CPU, at most.
     pub control_late_us: u32,
     /// Time that page faults without the disk took, at least.
     pub faults_us: u32,
@@ -90,10 +90,10 @@ impl fmt::Display for Between {
     }
 }
 
-/// How long after a span the end of a stop in it may be noticed: another thread may take the signal.
+/// Longest time from the end of a span until the end of a stop in it is noticed: another thread may take the signal.
 const NOTICED_NS: u64 = 2_000_000;
 
-/// What is known of this span from windows in the order of time, on a host where a page fault takes so long.
+/// Evidence of this span from windows in the order of time, on a host where a page fault takes so long.
 pub fn over(windows: &[Window], span: (u64, u64), fault_ns: u64) -> Option<Seen> {
     let (from, to) = span;
     let mut sum: Option<Seen> = None;
@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(ready.0, Cause::named("run_queue"));
     }
 
-    /// Goal: who waited in code of its own is told from who waited for a message, and from whose CPU was taken away unseen.
+    /// Goal: a thread that waited in code of its own is told from one that waited for a message. It is also told from one that lost its
+    /// CPU unseen.
     #[test]
     fn a_handler_that_waits_is_no_idle_thread() {
         let waited = Evidence { cpu_us: 100, switches_voluntary: 1, ..Evidence::default() };
@@ -247,7 +248,8 @@ mod tests {
         }
     }
 
-    /// Goal: who is traced and not there was held by its tracer, as far as it should have worked; of who waits for a message nobody knows.
+    /// Goal: a traced thread that is absent was held by its tracer, as far as it should have worked. For one that waits for a message
+    /// the cause is unknown.
     #[test]
     fn who_is_traced_and_not_there_was_held() {
         let away = Evidence { cpu_us: 100, switches_voluntary: 40, ..Evidence::default() };
@@ -267,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Goal: of what a thread usually does nothing is charged, whatever else it did besides; what is beyond that is.
+    /// Goal: a thread's usual time is not charged to a cause, regardless of its other activity. Time beyond the usual is.
     #[test]
     fn the_usual_time_is_no_cause() {
         let cause = |wall_us: u32, evidence: Evidence| {
@@ -278,12 +280,12 @@ mod tests {
             cause_of(seen.as_ref(), &excess).0.name()
         };
         let ran = |cpu_us| Evidence { cpu_us, switches_voluntary: 1, ..Evidence::default() };
-        // Who computed as ever, and slept: it may as well be that it always sleeps, and computed more.
+        // A thread that computed as ever, and slept: perhaps it always sleeps, and computed more.
         assert_eq!(cause(8_000, ran(4_000)), "unexplained");
         assert_eq!(cause(8_000, Evidence { faults_minor: 14_000, ..ran(4_000) }), "unexplained");
         assert_eq!(cause(8_000, ran(8_000)), "busy");
         assert_eq!(cause(20_000, ran(4_000)), "handler_blocked");
-        // What is done to a thread is not what it usually does.
+        // Time that others take from a thread is not part of its usual time.
         assert_eq!(cause(8_000, Evidence { wait_us: 4_000, ..ran(4_000) }), "run_queue");
         assert_eq!(cause(8_000, Evidence { stolen_us: 4_000, ..ran(4_000) }), "steal");
         assert_eq!(cause(8_000, Evidence { wait_us: 4_000, ..ran(0) }), "run_queue");
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(cause(40_000, Evidence { wait_us: 40_000, ..ran(0) }), "run_queue");
     }
 
-    /// Goal: who spins while its packet is on the wire, or on its way to a sleeper, is not why that takes long.
+    /// Goal: a thread that spins while its packet is on the wire, or on its way to a sleeper, is not the cause of that delay.
     #[test]
     fn who_looks_for_a_message_is_not_why_it_is_late() {
         let windows = [window(0, Evidence { wall_us: 5000, cpu_us: 5000, ..Evidence::default() })];
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(in_a_trip(asleep, RESPONDER), Cause::UNEXPLAINED);
     }
 
-    /// Goal: who neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.
+    /// Goal: a thread that neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.
     #[test]
     fn without_evidence_it_is_unexplained() {
         let asleep = Evidence { control_late_us: 3900, cpu_us: 50, wait_us: 20, ..Evidence::default() };
@@ -381,8 +383,8 @@ mod tests {
         }
     }
 
-    /// Goal: who slept in code of its own and was continued then is not said to have been stopped all the while. The control thread
-    /// tells for how long, or in a program's own log that it left its CPU once.
+    /// Goal: a thread that slept in code of its own and was then continued is not said to have been stopped all the while. The control
+    /// thread tells for how long, or in a program's own log that it left its CPU once.
     #[test]
     fn a_continuation_is_no_long_stop() {
         let cause = |stage, has_control: bool, evidence: Evidence| {
@@ -409,7 +411,7 @@ mod tests {
             // It left its CPU once: had it slept before, it would have left it once more to be stopped.
             (RESPONDER, false, 1, 0, "stopped"),
             (RESPONDER, false, 2, 0, "unexplained"),
-            // Who is due to send, or waits for a message that is there, had nothing else to sleep for.
+            // A thread that is due to send, or waits for a message that is there, had nothing else to sleep for.
             ("sent", false, 2, 0, "stopped"),
             ("request.woken", true, 2, 0, "stopped"),
             ("request.woken", false, 2, 0, "stopped"),
@@ -444,7 +446,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: what is said never exceeds the time there was, whatever the counters say.
+        /// Goal: the times reported never exceed the span, regardless of the counters.
         #[test]
         fn ran_and_ready_never_exceed_the_span(
             counters in proptest::collection::vec((1..20_000_u32, any::<[u16; 7]>()), 1..6),

@@ -1,4 +1,4 @@
-//! Stages of late messages: what is usual, which is the worst, whose it is, and when it was.
+//! Stages of late messages: the usual time, the worst stage, its owner, and its instants.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::{ABSENT_NS, Load, Outcome, Samples, WIRE, WIRE_AND_RESPONDER};
 use crate::stall::StallRule;
 
-/// Whose time it was.
+/// Owner of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -19,20 +19,20 @@ pub enum Side {
     Responder,
     /// No stamp tells the wire from the responder.
     WireOrResponder,
-    /// Who serves requests, of `run server`.
+    /// The server, of `run server`.
     Server,
-    /// Who sent the message, of a program of its own.
+    /// The sender of the message, a program of its own.
     Sender,
     /// Between sender and receiver.
     Medium,
-    /// Who received it.
+    /// The receiver of the message.
     Receiver,
-    /// A thread that is looked at from outside: whose time it was is who it is.
+    /// A thread that is looked at from outside, and that owns the time.
     Thread,
 }
 
 impl Side {
-    /// That of a role.
+    /// Side of a role.
     pub fn of_role(role: &str) -> Option<Self> {
         [Self::Client, Self::Responder, Self::Sender, Self::Receiver]
             .into_iter()
@@ -56,12 +56,12 @@ impl fmt::Display for Side {
     }
 }
 
-/// Whose time a stage is, as its experiment says.
+/// Owner of the time of a stage, named by its experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOwner {
     /// The stage.
     pub stage: String,
-    /// Whose time it is.
+    /// Owner of the time.
     pub side: Side,
     /// The role of the thread whose time it is, if it is one's.
     pub role: Option<String>,
@@ -76,13 +76,13 @@ impl StageOwner {
         Self { stage: stage.to_owned(), side, role: Some(role.to_owned()), or_role: None }
     }
 
-    /// A stage between two threads: whoever its evidence names, or nobody.
+    /// A stage between two threads: the one that its evidence names owns it, or nobody.
     pub fn between(stage: &str, [role, or_role]: [&str; 2]) -> Self {
         Self { or_role: Some(or_role.to_owned()), ..Self::of(stage, Side::Medium, role) }
     }
 }
 
-/// What is usual: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
+/// The usual time: a tenth of the trips is faster. Not the median, which may itself lie in a stall.
 pub fn typical(ns: &[u64]) -> u64 {
     let mut known: Vec<u64> = ns.iter().copied().filter(|&ns| ns != ABSENT_NS).collect();
     if known.is_empty() {
@@ -92,7 +92,7 @@ pub fn typical(ns: &[u64]) -> u64 {
     *known.select_nth_unstable(place).1
 }
 
-/// Which trips are late enough to be explained: by the rule of stalls, from what is usual.
+/// The rule for trips late enough to be explained: that of stalls, from the usual time.
 pub fn rule_for(samples: &Samples) -> StallRule {
     let answered = (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered);
     let ns: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();

@@ -1,6 +1,6 @@
 //! Steps of a process's start, and of its first message's way: causes say whose time each is.
 
-/// What some time of a start was spent on.
+/// Step of a start that took some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStep {
     /// The clock was made ready.

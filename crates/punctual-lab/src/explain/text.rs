@@ -1,4 +1,4 @@
-//! What an explanation says, as sections: each stall once, and one message in full.
+//! Text of an explanation, as sections: each stall once, and one message in full.
 
 use super::account::Account;
 use super::evidence::TrialEvidence;
@@ -43,13 +43,13 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     vec![causes(&all), list]
 }
 
-/// What is not known, if there is something.
+/// The unknown facts, if there are any.
 pub fn not_known(notes: &[String]) -> Option<Section> {
     let section = Section::new("What is not known");
     (!notes.is_empty()).then(|| notes.iter().fold(section, |section, note| section.note(note.as_str())))
 }
 
-/// How much each cause took.
+/// Time that each cause took.
 fn causes(all: &[(&str, &Explained)]) -> Section {
     let mut sums: Vec<(String, u64, u64)> = Vec::new();
     let mut add = |words: String, ns: u64| match sums.iter_mut().find(|(other, ..)| *other == words) {
@@ -124,13 +124,13 @@ fn item(place: &str, one: &Explained) -> Item {
     item
 }
 
-/// What to try against its largest cause.
+/// Remedy to try against its largest cause.
 pub(super) fn fix_of(one: &Explained) -> Option<String> {
     let largest = one.causes.first().filter(|cause| one.behind.is_none() && cause.share >= SHARE_MIN);
     largest.map(|cause| format!("try: {}", cause.fix))
 }
 
-/// What a thread went through, without what is negligible.
+/// Parts of a thread's time, without the negligible ones.
 pub(super) fn parts_words(parts: &[PartTime]) -> String {
     let whole: u64 = parts.iter().map(|part| part.ns).sum();
     let is_shown = |part: &&PartTime| part.ns as f64 >= SHARE_MIN * whole as f64;

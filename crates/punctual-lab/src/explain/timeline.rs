@@ -1,4 +1,4 @@
-//! What a thread went through, and who had a CPU, as far as one stretch of a whole trace tells.
+//! States of a thread, and occupants of a CPU, as far as one stretch of a whole trace tells.
 
 use super::moves::note_moves;
 use super::trace::{CpuEvents, Event, Leaving, Trace, What};
@@ -18,23 +18,25 @@ impl<T> Stretch<T> {
     }
 }
 
-/// Who woke a thread.
+/// The waker of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waker {
     pub(super) thread: u32,
     pub(super) is_interrupt: bool,
 }
 
-/// What a thread is doing.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It runs on this CPU.
     Running(u32),
     /// It is ready, and will run on this CPU next, or ran there last.
     Ready { cpu: Option<u32>, was_woken: bool },
-    /// It was taken off its CPU to run on another, and does not run there yet. Who asked for that, as far as it was seen.
+    /// It was taken off its CPU to run on another, and does not run there yet. `by` is the thread that asked for that, as far as it was
+    /// seen.
     Moving { by: Option<u32> },
-    /// It waits for something, and who ends that. Whether a signal would end it, too, is known where its beginning is.
+    /// It waits for something; `waker` is the thread or interrupt that ends the wait. If the trace has its beginning, it is known
+    /// whether a signal would end the wait, too.
     Blocked { waker: Option<Waker>, is_uninterruptible: Option<bool> },
     /// It is stopped: by a debugger, or by a signal.
     Stopped { is_traced: bool },
@@ -42,7 +44,7 @@ pub(super) enum State {
     Unknown,
 }
 
-/// What happened to one thread.
+/// Event of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Runs(u32),
@@ -73,7 +75,7 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
         } else {
             next_state(state, turn, &turns[place + 1..])
         };
-        // Who does not run cannot leave: the switch to it is missing.
+        // A thread that does not run cannot leave: the switch to it is missing.
         let is_missing = matches!(turn, Turn::Leaves(..)) && !matches!(state, State::Running(_));
         if next == state && !is_missing {
             continue;
@@ -82,7 +84,7 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
             (State::Blocked { is_uninterruptible, .. }, Turn::Woken(waker)) => {
                 State::Blocked { waker: Some(waker), is_uninterruptible }
             }
-            // Who was asleep runs, and nobody woke him: an event is missing.
+            // A sleeping thread runs without a wake-up: an event is missing.
             (State::Blocked { .. }, Turn::Runs(_)) => State::Unknown,
             _ if is_missing => State::Unknown,
             (state, _) => state,
@@ -103,7 +105,7 @@ pub(super) fn states(trace: &Trace, thread: u32, (from, to): (u64, u64)) -> Vec<
     states
 }
 
-/// Who let a thread go on that was held: its tracers.
+/// Tracers of a thread: the threads that let it go on while it was held.
 pub(super) fn tracers(trace: &Trace, thread: u32, known: (u64, u64)) -> Vec<u32> {
     let mut held = false;
     let mut tracers = Vec::new();
@@ -152,7 +154,7 @@ fn turn(cpu: u32, thread: u32, &Event(at, what): &Event) -> Option<(u64, Turn)> 
     Some((at, turn))
 }
 
-/// It waits, and who ends that is not known yet.
+/// It waits, and its waker is not known yet.
 fn asleep(is_uninterruptible: Option<bool>) -> State {
     State::Blocked { waker: None, is_uninterruptible }
 }
@@ -168,7 +170,7 @@ fn before_first(turns: &[(u64, Turn)]) -> State {
             match rest.iter().find(|(_, turn)| !matches!(turn, Turn::Woken(_))) {
                 // It was woken while it still ran, on its way to sleep.
                 Some((_, Turn::Leaves(cpu, _))) => State::Running(*cpu),
-                // It waited, or was stopped: how that began is not in the trace.
+                // It waited, or was stopped. The beginning is not in the trace.
                 Some((_, Turn::Runs(_))) => asleep(None),
                 _ => State::Unknown,
             }
@@ -207,13 +209,13 @@ fn next_state(state: State, turn: Turn, later: &[(u64, Turn)]) -> State {
     }
 }
 
-/// Who has a CPU over a stretch in which no event is missing. `None` where no switch tells.
+/// Occupants of a CPU over a stretch in which no event is missing. `None` where no switch tells.
 pub(super) fn occupants(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Option<u32>>> {
     let mut stretches = Vec::new();
     let (mut begin, mut thread) = (from, None);
     for &Event(at, what) in cpu.within((from, to)) {
         let What::Switch { left, runs, .. } = what else { continue };
-        // Who leaves is not who was there: a switch in between is missing, and nobody knows when it was.
+        // The thread that leaves is not the one that was there: a switch in between is missing, at an unknown instant.
         let what = thread.or(Some(left)).filter(|&thread| thread == left);
         stretches.push(Stretch { from_ns: begin, to_ns: at, what });
         (begin, thread) = (at, Some(runs));
@@ -222,7 +224,7 @@ pub(super) fn occupants(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<
     stretches
 }
 
-/// What interrupts a CPU.
+/// Source of an interruption of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interruption {
     /// A device, by the number of its interrupt.
@@ -280,7 +282,7 @@ fn in_order<T>(trace: &Trace, span: (u64, u64), of: impl Fn(What) -> Option<T>) 
     all
 }
 
-/// When a thread was placed on another CPU than it was on, from which and on which, over a stretch in which no event is missing.
+/// Placements of a thread on another CPU, with instant, old and new CPU, over a stretch in which no event is missing.
 pub(super) fn placings(trace: &Trace, thread: u32, span: (u64, u64)) -> Vec<(u64, (u32, u32))> {
     in_order(trace, span, |what| match what {
         What::Placed { thread: of, from, to } if of == thread => Some((from, to)),

@@ -1,4 +1,5 @@
-//! A part of the kernel's trace: who ran on each CPU, who woke whom, which interrupts came. Instants are those of the run.
+//! A part of the kernel's trace: the threads that ran on each CPU, the wake-ups with their wakers, and the interrupts. Instants are
+//! those of the run.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ pub const IDLE: u32 = 0;
 /// A system call that is known by its number alone is called this, and the number.
 pub const UNKNOWN_CALL: &str = "system call ";
 
-/// What the recorder tells of some time.
+/// Trace of some time by the recorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// The threads by their numbers.
@@ -30,7 +31,7 @@ pub struct Trace {
 /// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// What it is called.
+    /// Name of the thread.
     pub name: String,
     /// The kernel's priority when it was last seen: below 0 deadline, below 100 real-time, from 100 ordinary.
     pub priority: i32,
@@ -60,24 +61,24 @@ pub struct CpuEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event(pub u64, pub What);
 
-/// What happened on a CPU.
+/// Event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// One thread left it, and why; another runs on it.
     Switch {
-        /// Who left.
+        /// The thread that left.
         left: u32,
         /// Why.
         why: Leaving,
-        /// Who runs.
+        /// The thread that runs.
         runs: u32,
     },
     /// A thread was made ready.
     Wake {
         /// Whom.
         woken: u32,
-        /// Who ran where that happened.
+        /// The thread that ran where that happened.
         waker: u32,
         /// An interrupt did it, not that thread.
         by_interrupt: bool,
@@ -86,7 +87,7 @@ pub enum What {
     Birth {
         /// Who.
         born: u32,
-        /// Who ran where that happened, and had it begin.
+        /// The thread that ran where that happened, and had it begin.
         parent: u32,
     },
     /// A thread that is to run was placed on another CPU.
@@ -152,7 +153,7 @@ pub enum Leaving {
 }
 
 impl What {
-    /// Who it is about.
+    /// Threads that it is about.
     pub fn threads(self) -> impl Iterator<Item = u32> {
         let (one, other) = match self {
             Self::Switch { left, runs, .. } => (Some(left), Some(runs)),
@@ -194,7 +195,7 @@ impl Trace {
         known
     }
 
-    /// What it tells of an interval, with the threads that come in it.
+    /// Part of the trace in an interval, with the threads that occur in it.
     #[must_use]
     pub fn within(&self, (from, to): (u64, u64)) -> Self {
         let mut tasks = BTreeMap::new();
@@ -230,7 +231,7 @@ impl Trace {
         self.cpus.iter().map(|cpu| cpu.lost).sum()
     }
 
-    /// What a thread is called, with its number.
+    /// Name of a thread, with its number.
     pub fn name(&self, thread: u32) -> String {
         match self.tasks.get(&thread) {
             Some(task) => format!("{} ({thread})", task.name),

@@ -19,7 +19,7 @@ pub const SIZE_MAX: u64 = 256 << 20;
 /// Files of one folder that are read: more than a watcher leaves there.
 const FILES_MAX: usize = 10_000;
 
-/// How the file of a trace ends.
+/// Ending of the name of a trace's file.
 pub const ENDING: &str = "trace.json";
 
 /// The file.
@@ -29,10 +29,10 @@ pub struct TraceFile {
     pub program: String,
     /// The log of late messages that it belongs to.
     pub log: Option<LogIdentity>,
-    /// What it was taken for; the trace itself knows what it covers. Nanoseconds of `CLOCK_MONOTONIC`, of a trace of another tool
-    /// of whatever clock that used.
+    /// The span that it was taken for; the trace itself knows the time that it covers. Nanoseconds of `CLOCK_MONOTONIC`, or of the
+    /// clock of another tool in a trace of that tool.
     pub span: (u64, u64),
-    /// What the kernel did.
+    /// Trace of the kernel.
     pub trace: Trace,
 }
 
@@ -72,7 +72,7 @@ impl TraceFile {
         file.check().map(|()| file).map_err(str::to_owned)
     }
 
-    /// Whether it can be a trace: what comes from outside was not necessarily recorded.
+    /// Checks that it can be a trace: a file from outside was not necessarily recorded.
     fn check(&self) -> Result<(), &'static str> {
         let is_ordered = |(from, to): (u64, u64)| from <= to;
         if !is_ordered(self.span) {
@@ -95,7 +95,7 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Whether a file begins as one does.
+    /// True if a file begins as one does.
     pub fn is_at(path: &Path) -> bool {
         let begins = format!(r#"{{"schema":"{SCHEMA}""#);
         let mut first = vec![0; begins.len()];
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(left_out_note(place.path(), 0), None);
     }
 
-    /// Goal: what no recorder writes is refused, even where its check value is right.
+    /// Goal: a file that no recorder writes is refused, even where its check value is right.
     #[test]
     fn what_cannot_be_a_trace_is_refused() {
         let refused = |change: fn(&mut TraceFile)| {
@@ -227,7 +227,7 @@ mod tests {
         assert!(TraceFile::parse("{}\n{}\n").is_err() && TraceFile::parse("").is_err());
     }
 
-    /// Goal: what is cut out of a trace says of that interval what the whole says.
+    /// Goal: a part cut out of a trace says of its interval the same as the whole.
     #[test]
     fn a_part_says_what_the_whole_says() {
         let whole = file().trace;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: bytes from outside are refused, or read; what is read can be accounted for.
+        /// Goal: bytes from outside are refused, or read. A trace that is read can be accounted for.
         #[test]
         fn no_bytes_make_it_panic(place in 0..2000_usize, with in any::<u8>(), numbers in any::<[u64; 6]>()) {
             let [a, b, c, d, e, f] = numbers;

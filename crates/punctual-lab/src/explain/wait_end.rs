@@ -1,5 +1,5 @@
-//! Waits that no signal ends: what a trace tells of why they ended. Such a wait may be for a disk, for a lock of the kernel, or for much
-//! else: a child begun by vfork, a grace period (RCU), a time, the thread that moves others.
+//! Waits that no signal ends, and the reasons for their end in a trace. Such a wait may be for a disk, for a lock of the kernel, or for
+//! much else: a child begun by vfork, a grace period (RCU), a time, the thread that moves others.
 
 use super::account::{Account, Part};
 use super::trace::{Event, Leaving, TaskInfo, Trace, What};
@@ -35,7 +35,7 @@ const OF_STORAGE: [&str; 13] = [
     "md",
 ];
 
-/// What a device's interrupt leads to comes within this: deferred work, another CPU, or a worker is told first.
+/// Longest time until the consequence of a device's interrupt: deferred work, another CPU, or a worker is told first.
 const AFTER_DEVICE_NS: u64 = 200_000;
 
 /// Why the waits that are this part of an account ended, if no signal would have ended them.
@@ -124,7 +124,7 @@ mod tests {
     const WAKER: u32 = 8;
     const US: u64 = 1000;
 
-    /// How a wait ended from 100 to 900 µs, which this thread, or an interrupt during it, ended; with these events more.
+    /// End of a wait from 100 to 900 µs. This thread, or an interrupt during it, ended the wait; `more` has further events.
     fn end(name: &str, is_kernel: Option<bool>, by_interrupt: bool, more: &[Event]) -> WaitEnd {
         let mut events = vec![
             switch(100 * US, LATE, Leaving::Uninterruptible, IDLE),

@@ -1,10 +1,10 @@
-//! Whom a thread waited for, and what that one went through meanwhile: followed from waker to waker.
+//! The thread that another one waited for, and its own states meanwhile: followed from waker to waker.
 
 use super::account::{Account, Part, account};
 use super::naming::part_words;
 use super::trace::Trace;
 
-/// Who keeps whom waiting, no further than this.
+/// Largest number of wakers that are followed.
 const LINKS_MAX: usize = 4;
 
 /// Of many short waits the longest are looked at.
@@ -15,15 +15,15 @@ const SPANS_MAX: usize = 32;
 pub struct Link {
     /// Who.
     pub thread: u32,
-    /// What it went through for most of the time that it was waited for.
+    /// Its state for most of the time that it was waited for.
     pub part: Part,
-    /// How long.
+    /// Time in that state.
     pub ns: u64,
-    /// How long it was waited for.
+    /// Time that it was waited for.
     pub of_ns: u64,
 }
 
-/// Whoever was waited for, first the one who woke the late thread, then the one who woke him.
+/// The threads that were waited for: first the waker of the late thread, then the waker of that one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain(Vec<Link>);
 
@@ -45,7 +45,8 @@ impl Chain {
         Self(links)
     }
 
-    /// Each was waited for because of the next for half of the time or more, and the last was ready and another thread had its CPU: who.
+    /// The thread that had the last link's CPU while that one was ready. Each link was waited for because of the next for half of the
+    /// time or more.
     pub fn is_preempted_by(&self) -> Option<u32> {
         let last = self.0.last().filter(|_| self.0.iter().all(|link| link.ns * 2 >= link.of_ns))?;
         if let Part::Ready { instead } = last.part { Some(instead) } else { None }
@@ -67,7 +68,8 @@ impl Chain {
     }
 }
 
-/// What took most of the time. To be ready is one thing, whoever had the CPU: then who had it longest.
+/// Part that took most of the time. All ready time is one part, regardless of the threads that had the CPU; the one that had it longest
+/// is named.
 fn most_of(account: &Account) -> Option<(Part, u64)> {
     let sums = account.sums();
     let is_ready = |&&(part, _): &&(Part, u64)| matches!(part, Part::Ready { .. });
@@ -79,7 +81,7 @@ fn most_of(account: &Account) -> Option<(Part, u64)> {
     }
 }
 
-/// What somebody was doing.
+/// Activity of a thread.
 fn doing(part: Part, trace: &Trace) -> String {
     if part == Part::Running { "running".to_owned() } else { part_words(part, trace) }
 }

@@ -16,7 +16,7 @@ use super::trace::Trace;
 use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
 use crate::units::{count, micros};
 
-/// How often it looks for new logs: each look opens every page of the host.
+/// Time between two looks for new logs: each look opens every page of the host.
 const LOGS_EVERY: Duration = Duration::from_millis(100);
 
 /// Time between two dumps: each stops the rings for a moment, and what comes meanwhile goes into the next.
@@ -44,7 +44,7 @@ pub struct Watcher {
     account: WatchAccount,
 }
 
-/// What became of late messages.
+/// Counts of late messages and of their dumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchAccount {
     /// Logs that were watched.
@@ -85,7 +85,7 @@ impl Watched {
     }
 }
 
-/// What a program says goes to a terminal: nothing in it may move the cursor.
+/// Text from a program goes to a terminal: nothing in it may move the cursor.
 fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }
@@ -108,12 +108,12 @@ impl Watcher {
         })
     }
 
-    /// What became of late messages until now.
+    /// Counts of late messages and of their dumps until now.
     pub fn account(&self) -> WatchAccount {
         self.account
     }
 
-    /// Looks once, and dumps if something was late; what there is to say of that.
+    /// Looks once, dumps if a message was late, and returns messages about that.
     pub fn turn(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         if self.looked_at.is_none_or(|at| at.elapsed() >= LOGS_EVERY) {
@@ -126,7 +126,7 @@ impl Watcher {
         said
     }
 
-    /// What was late and is not dumped yet.
+    /// Dumps the late messages that are not dumped yet.
     pub fn finish(&mut self) -> Vec<String> {
         (self.looked_at, self.dumped_at) = (Some(Instant::now()), None);
         self.turn()
@@ -135,7 +135,7 @@ impl Watcher {
     fn poll(&mut self, said: &mut Vec<String>) {
         for watched in &mut self.logs {
             let (mut spans, missed) = watched.log.poll();
-            // What was over before the recorder began is nobody's failure.
+            // A lateness that was over before the recorder began is nobody's failure.
             spans.retain(|span| span.to_ns >= self.since_ns);
             watched.late.append(&mut spans);
             self.account.missed += missed;
@@ -150,7 +150,7 @@ impl Watcher {
     }
 
     fn look_for_logs(&mut self, said: &mut Vec<String>) {
-        // Whoever ends tells of nothing more once its page is gone: what it told before is polled after that.
+        // A program that ends reports nothing more once its page is gone. Its earlier reports are polled after that.
         let ended: Vec<PathBuf> =
             self.logs.iter().map(|watched| watched.log.page.clone()).filter(|page| !page.exists()).collect();
         self.poll(said);
@@ -286,7 +286,8 @@ mod tests {
     use super::*;
     use punctual::LateLog;
 
-    /// Goal: what the recorder could not copy is in no trace: late messages of that time are counted as failed, and nothing is written.
+    /// Goal: events that the recorder could not copy are in no trace. Late messages of that time are counted as failed, and nothing is
+    /// written.
     #[test]
     fn a_dump_that_fails_covers_nothing() {
         let place = tempfile::tempdir().expect("room");

@@ -2,8 +2,8 @@
 //!
 //! It stands in a network namespace of its own. Both ends take its stations for each other's, so it needs no bridge and no address: a
 //! frame that comes in at one side goes out at the other with new stations in its header. The seed alone decides what it does to a
-//! packet, so a run is repeated by repeating its seed. A changed packet is changed either with its checksum made right again, so that
-//! only the comparison of the whole buffer finds it, or without, so that the receiving kernel drops it.
+//! packet, so a run is repeated by repeating its seed. A changed packet has its checksum made right again, so that only the comparison
+//! of the whole buffer finds the change. Or the checksum stays, and the receiving kernel drops the packet.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

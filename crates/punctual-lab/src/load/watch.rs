@@ -194,8 +194,8 @@ impl ClientWatch {
 mod tests {
     use super::*;
 
-    /// Goal: a look that another program interrupted for long, or the very first, does not keep a thread from looking that has a
-    /// tenth of a millisecond between messages: a few messages later it looks again.
+    /// Goal: a thread with a tenth of a millisecond between messages goes on looking although another program interrupted a look for
+    /// long. The same holds after the very first look. A few messages later it looks again.
     #[test]
     fn one_long_look_is_not_the_last() {
         let clock = Clock::get();

@@ -340,7 +340,7 @@ pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl 
 }
 
 /// Of all times in which a mistake may show, the one that grew by most, if any did for certain. The largest of many lies above zero by
-/// chance more often than one alone does, so each is held to its part of the error (Bonferroni); [`GROWN_MIN`] pairs can be certain.
+/// chance more often than one alone does. So each is held to its part of the error (Bonferroni); [`GROWN_MIN`] pairs can be certain.
 pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<Growth> {
     let is_certain = |figure: &&Figure| {
         let differences = differences(figure, without, with);

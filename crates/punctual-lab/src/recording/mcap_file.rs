@@ -1,7 +1,7 @@
 //! Recordings as MCAP ([mcap.dev](https://mcap.dev)), by its crate: the format that tools of robotics open.
 //!
-//! A channel for each pair of source and target, whose metadata say both. The time of publication is when a message was
-//! sent, where that is known, else when it was seen, which is the time of the log. Chunks are whole records on the disk: of a
+//! A channel for each pair of source and target, whose metadata say both. The time of publication is when a message was sent, where
+//! that is known. Otherwise it is when the message was seen, which is the time of the log. Chunks are whole records on the disk: of a
 //! recorder that is killed all of them can be read.
 
 use std::collections::{BTreeMap, HashMap};

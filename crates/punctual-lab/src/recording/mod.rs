@@ -1,7 +1,8 @@
 //! Recording of the messages of a bus into a file, and playback from there.
 //!
-//! A bus → `recorder` (a thread that only reads) → `queue` (bounded) → `written` (a thread that only writes) → a file →
-//! `reading` (with `whole`, which puts fragments together) → `player` → a bus. The formats are `pcapng_file` and `mcap_file`.
+//! The way out of a bus: `recorder` (a thread that only reads) → `queue` (bounded) → `written` (a thread that only writes) → a file.
+//! The way back: `reading` (with `whole`, which puts fragments together) → `player` → a bus. The formats are `pcapng_file` and
+//! `mcap_file`.
 
 use std::fmt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The measuring client: closed loop as in the original, and open loop by absolute instants.
 //!
-//! Under closed load a trip lasts from before the send until its bytes are in the buffer, and the next leaves after it, and after the
-//! idle gap. Under open load trip *k* is due at *t₀ + k·T* regardless of outstanding trips, and lasts from then. The whole buffer is
+//! Under closed load a trip lasts from before the send until its bytes are in the buffer. The next leaves after it, and after the idle
+//! gap. Under open load trip *k* is due at *t₀ + k·T* regardless of outstanding trips, and lasts from then. The whole buffer is
 //! compared, after the trip's last instant was taken.
 
 use std::time::Duration;

@@ -37,8 +37,9 @@ pub(super) fn owners(samples: &Samples) -> Vec<StageOwner> {
     STAGES.iter().filter(|stage| has(stage.name)).map(owner).collect()
 }
 
-/// The responder's windows by our clock. Where it reads another, the fastest trip of each of its seconds tells how far apart the
-/// clocks are, to half of what that trip took on the way. Where all trips of a second were late, those of another one tell it better.
+/// The responder's windows by our clock. Where it reads another clock, the fastest trip of each of its seconds tells how far apart the
+/// clocks are. The error is at most half of that trip's time on the way. Where all trips of a second were late, those of another one
+/// tell it better.
 pub(super) fn by_our_clock(windows: &[Window], trips: &RoundTrips) -> Vec<Window> {
     let clock = Clock::get();
     let mut apart: BTreeMap<u64, Apart> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A worker: another process of this program. It is asked by JSON lines, which rest while a trial runs, and answers each by
-//! what was asked for or by why not, in words for people.
+//! A worker: another process of this program. It is asked by JSON lines, which rest while a trial runs. Each answer is the result, or
+//! the reason for its absence, in words for people.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

@@ -5,9 +5,9 @@ use super::{CellId, Load, Outcome, Samples};
 /// The line that comes before its samples.
 const HEADING: &str = "packet, txTime(sec), rxTime(sec), latency(usec)";
 
-/// Reads a full log (`--full-log`): a prologue, a heading, then per packet its number, the times of sending and
-/// receiving in seconds, and what sockperf calls latency, which is half of a round trip unless `--full-rtt` was given
-/// and is not used here. A packet without an answer has no line: the prologue counts them, and each counts as lost here.
+/// Reads a full log (`--full-log`): a prologue, a heading, then a line per packet. A line has the packet's number, the times of sending
+/// and receiving in seconds, and sockperf's latency. That latency is half of a round trip unless `--full-rtt` was given, and is not
+/// used here. A packet without an answer has no line: the prologue counts them, and each counts as lost here.
 ///
 /// # Errors
 /// No heading, no sample, or a line that is none.

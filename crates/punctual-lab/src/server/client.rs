@@ -31,8 +31,8 @@ pub enum Arrivals {
         /// So long.
         think_ns: u64,
     },
-    /// The same as the original's load had it: all begin at once, a latency ends with the first bytes of the reply, and what is open
-    /// when the time is over is waited for, and counts.
+    /// The same as in the original's load: all begin at once, and a latency ends with the first bytes of the reply. Requests that are
+    /// open when the time is over are waited for, and count.
     Original {
         /// So long.
         think_ns: u64,

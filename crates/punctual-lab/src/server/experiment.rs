@@ -173,8 +173,8 @@ fn slow(calibration: &WorkTimes, matrix: usize) -> Duration {
     SLOW.max(Duration::from_nanos(rule.threshold_ns))
 }
 
-/// With more connections their threads keep no windows. Each of the three would look at itself once a request, for some 12 µs, and
-/// where many wait for one processor that makes all of them later.
+/// With more connections their threads keep no windows. Each of the three would look at itself once a request, for some 12 µs. Where
+/// many wait for one processor, that makes all of them later.
 const WATCHED_MAX: usize = 8;
 
 /// Windows of all threads of the server together.

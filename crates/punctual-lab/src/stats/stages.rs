@@ -1,4 +1,4 @@
-//! How the time of a cell divides into stages.
+//! Division of the time of a cell into stages.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@
 //! ```
 //! A component that has sent and received all goes on to listen, so that every frame of the others ends in a counter.
 //!
-//! In async mode, where there are no plain sockets to listen at, a listener is a node whose observer (`Communicator::on_message`) is
-//! called back with every value, asleep until the doorbell, epoll or a signal wakes it.
+//! In async mode there are no plain sockets to listen at. There a listener is a node whose observer (`Communicator::on_message`) is
+//! called back with every value. It sleeps until the doorbell, epoll or a signal wakes it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

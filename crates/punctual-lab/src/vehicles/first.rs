@@ -1,8 +1,8 @@
 //! First messages: the part of their time that was the receiver's opening, step by step, and the part that was a wait for a processor.
 //!
-//! A receiver's thread looks at itself when it begins to listen, and once more after the first message of each sender. So
-//! every first message lies in windows of which it is known how long they are, and for how long the thread was ready and
-//! did not run in them. Of a window that is a message's in part only, the wait is a bound.
+//! A receiver's thread looks at itself when it begins to listen, and once more after the first message of each sender. So every first
+//! message lies in windows of known length. It is also known for how long the thread was ready and did not run in them. Of a window
+//! that is a message's in part only, the wait is a bound.
 
 use punctual::{Clock, Ticks};
 use punctual_machine::scheduling::SchedStat;

@@ -222,9 +222,9 @@ impl VehiclesSettings {
         if self.asked.spread { self.asked.period.as_nanos() as u64 / self.asked.vehicles as u64 } else { 0 }
     }
 
-    /// Room for the frames of half a second, that long a vehicle may stand still and lose nothing, and for what all tell each
-    /// other before the barrier opens: an interest and a first value of each for each. A power of two; not more than it
-    /// takes, because a large ring is never in the cache when its next frame comes; at most 32 MiB of it.
+    /// Room for the frames of half a second, because a vehicle may stand still that long and lose nothing. Also for all frames before
+    /// the barrier opens: an interest and a first value of each for each. A power of two; not more than it takes, because a large ring
+    /// is never in the cache when its next frame comes; at most 32 MiB of it.
     pub(super) fn ring_frames(&self) -> usize {
         let frames =
             (self.asked.vehicles * self.asked.components) as f64 * 0.5 / self.asked.period.as_secs_f64();

@@ -327,8 +327,8 @@ mod tests {
         (events, (longest * 1e6) as u64)
     }
 
-    /// Of so many verdicts, those with something new among five causes, and those in which it is the first of them, which is so many times as
-    /// frequent with the fix.
+    /// Of so many verdicts, those with something new among five causes, and those in which it is the first of them. That cause is so
+    /// many times as frequent with the fix.
     fn verdicts(seeds: u64, mean: f64, times: f64) -> [usize; 2] {
         let mut found = [0; 2];
         for seed in 0..seeds {

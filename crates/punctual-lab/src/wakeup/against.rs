@@ -85,8 +85,8 @@ pub struct AgainstBare {
     pub p50_ns: u64,
     /// The bare mechanism's, nanoseconds.
     pub bare_ns: u64,
-    /// The one by the other: the median of the ratios of trials made one after the other, so that what the machine does for
-    /// longer than a turn is in both.
+    /// The one by the other: the median of the ratios of trials made one after the other. So an effect of the machine that lasts longer
+    /// than a turn is in both.
     pub ratio: f64,
     /// The quartiles of these ratios: half of them lie between. None of fewer than five.
     #[serde(default)]

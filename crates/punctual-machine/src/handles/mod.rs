@@ -6,7 +6,8 @@
 //!
 //! Rules:
 //! 1. A slot's word says in which life the slot is, and whose it is. A word that names a thread is changed by that thread alone.
-//! 2. The value of a slot is touched by the thread that its word names, or by the one that is filling it, which the word says, too.
+//! 2. The value of a slot is touched by the thread that its word names, or by the one that is filling it. The word says the latter,
+//!    too.
 //! 3. The thread that gives a slot up releases what it wrote (A); the thread that takes it acquires that (B).
 //! 4. Within its thread a slot is entered once at a time: a signal handler that enters it again is refused.
 //! 5. A thread's number is never given twice. After a fork the child's thread has another: things that its parent's threads held are

@@ -29,8 +29,8 @@ impl Interface {
         let index = query(fd, name, libc::SIOCGIFINDEX).map_err(failed("find interface"))?;
         let mtu = query(fd, name, libc::SIOCGIFMTU).map_err(failed("read mtu of"))?;
         let hardware = query(fd, name, libc::SIOCGIFHWADDR).map_err(failed("read mac of"))?;
-        // SAFETY: the kernel filled the union member that belongs to the request, and every byte of the
-        // union was zeroed before, so each of these plain members is initialised.
+        // SAFETY: the kernel filled the union member that belongs to the request. Every byte of the union was zeroed before, so each of
+        // these plain members is initialised.
         let (index, mtu, address) =
             unsafe { (index.ifr_ifru.ifru_ifindex, mtu.ifr_ifru.ifru_mtu, hardware.ifr_ifru.ifru_hwaddr) };
         let mut mac = [0; 6];

@@ -1,18 +1,17 @@
 //! Raw Ethernet through an `AF_PACKET` socket: one EtherType on one interface.
 //!
-//! A received frame is read where the kernel wrote it, in a mapped ring: polling costs no system call.
-//! The ring is TPACKET_V2: V3 hands frames over only when a block is retired, which takes a millisecond.
-//! Sending copies, with one system call per [`PacketSender::flush`]: a mapped sending ring was measured
-//! and is slower, for one frame and for many, because the kernel must copy its pages before a veth or
-//! a bridge may keep them.
+//! A received frame is read where the kernel wrote it, in a mapped ring: polling costs no system call. The ring is TPACKET_V2: V3 hands
+//! frames over only when a block is retired, which takes a millisecond. Sending copies, with one system call per
+//! [`PacketSender::flush`]. A mapped sending ring was measured and is slower, for one frame and for many. That is because the kernel
+//! must copy its pages before a veth or a bridge may keep them.
 //!
 //! # Who may touch what
 //! 1. A frame of the ring belongs to the side that its status word names: `TP_STATUS_USER` is us, anything else the kernel.
 //! 2. The status word is read with acquire ordering before anything else in the frame, and written with
 //!    release ordering after the last read of it: taking a frame sees what the kernel wrote, and the kernel
 //!    overwrites it only after we are done. Other words are plain, because of rule 1.
-//! 3. The ring owns the mapping, so that it does not outlive it, and masks every position into it, so that
-//!    every pointer it forms lies inside.
+//! 3. The ring owns the mapping, so that it does not outlive it. It masks every position into the mapping, so that every pointer it
+//!    forms lies inside.
 mod interface;
 mod mapping;
 mod receive;
@@ -109,8 +108,8 @@ pub struct PacketDrops {
 impl PacketSocket {
     /// Opens `interface` for frames of `ethertype`, and for no others. Needs CAP_NET_RAW.
     ///
-    /// Frames that pass by for another station (a bridge floods them), this host's own and those of interfaces
-    /// upon this one (of a VLAN) are filtered out in the kernel.
+    /// Some frames are filtered out in the kernel: those for another station (a bridge floods them), this host's own, and those of
+    /// interfaces upon this one (of a VLAN).
     pub fn open(interface: &str, ethertype: u16, options: &PacketOptions) -> Result<Self, SystemError> {
         let fd = open_raw().map_err(|e| missing_privilege(interface, e))?;
         let named = |operation| move |e: io::Error| SystemError::new(operation, interface, e);

@@ -153,9 +153,9 @@ fn old_payload_that_looks_like_a_commit_is_not_one() {
     }
 }
 
-/// Goal: however records follow each other behind what was set to zero ahead, a reader finds each, nothing older behind it, and
-/// what it has not read yet is not touched. Method: every word of every frame looks like a commit word, also of claims that
-/// are given up; a reader that holds the writer back lags by as much as the ring has room for.
+/// Goal: records follow each other in any way behind a stretch set to zero ahead. A reader finds each of them, and nothing older behind
+/// it. Records that it has not read yet are not touched. Method: every word of every frame looks like a commit word, also of claims
+/// that are given up; a reader that holds the writer back lags by as much as the ring has room for.
 #[test]
 fn behind_what_was_cleared_ahead_stands_nothing_older() {
     let mut random = random_numbers();

@@ -86,9 +86,9 @@ impl<'a> SharedBytes<'a> {
     pub fn copy_to(&self, target: &mut [u8]) -> usize {
         let size = self.size.min(target.len());
         if COPIES_BLOCKS && size >= BLOCK_SIZE {
-            // SAFETY: both sides have `size` bytes, at least a block, and do not overlap, as one is borrowed mutably. The source
-            // may change under the copy: that is why the copy is made by the processor outside of the compiler's sight, like
-            // an atomic access of every byte (rule 2 of `memory`).
+            // SAFETY: both sides have `size` bytes, at least a block, and do not overlap, as one is borrowed mutably. The source may
+            // change under the copy. So the processor makes the copy outside of the compiler's sight, like an atomic access of every
+            // byte (rule 2 of `memory`).
             unsafe { copy_block(self.start.as_ptr().cast(), target.as_mut_ptr(), size) };
         } else {
             copy_words_out(self.words(), &mut target[..size]);

@@ -162,7 +162,8 @@ impl RingWriter {
         self.held_at = self.held_at.min(self.limit);
     }
 
-    /// Makes room for a record that needs more than there is, at the beginning of the next lap if it does not fit into this one.
+    /// Makes room for a record that needs more than there is. The record goes to the beginning of the next lap if it does not fit into
+    /// this one.
     #[cold]
     fn make_room(
         &mut self,
@@ -246,10 +247,10 @@ impl RingWriter {
     pub fn claimed_bytes(&mut self) -> &mut [u8] {
         let words = self.memory.words_behind(self.position);
         assert!(self.claimed <= words.len() * 8);
-        // SAFETY: the bytes lie in the ring (asserted) and between `position` and `limit`, where only this writer
-        // stores (rule 1) and `&mut self` makes it the only borrow. Readers of this process do not look at them: they
-        // stop at the commit word, which is not part of them, and are held back or find `limit` raised (rule 4);
-        // readers of other processes are outside of this program. Atomics may be written through while not shared.
+        // SAFETY: the bytes lie in the ring (asserted) and between `position` and `limit`. Only this writer stores there (rule 1), and
+        // `&mut self` makes it the only borrow. Readers of this process do not look at them: they stop at the commit word, which is not
+        // part of them, and are held back or find `limit` raised (rule 4); readers of other processes are outside of this program.
+        // Atomics may be written through while not shared.
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 

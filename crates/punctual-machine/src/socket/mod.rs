@@ -58,8 +58,8 @@ pub struct UdpOptions {
     /// first of a run waits until the last is copied, and a failure of the path below the socket may meet a
     /// whole run. Excludes transmit stamps, which would count runs.
     pub segmentation: bool,
-    /// Have the kernel hand over a run of equal-sized datagrams of one source as it came, as one datagram (UDP_GRO), where it has it as
-    /// one: cut by a sender of this host, or merged by an interface. The places to cut it again must follow from its bytes. Datagrams
+    /// Have the kernel hand over a run of equal-sized datagrams of one source as one datagram (UDP_GRO), where it has the run as one. A
+    /// sender of this host cut such a run, or an interface merged it. The places to cut it again must follow from its bytes. Datagrams
     /// of a run that the kernel drops count as one. A kernel that cannot hands over each by itself.
     pub merged: bool,
     /// Poll the device for so long in a receive that finds nothing. Needs CAP_NET_ADMIN.

@@ -63,8 +63,8 @@ struct Claimed {
     size: usize,
 }
 
-// SAFETY: the pointers in `headers` and `vectors` are written from the batch's own boxes before each
-// system call and never read after it, so moving the batch to another thread moves nothing they rely on.
+// SAFETY: the pointers in `headers` and `vectors` are written from the batch's own boxes before each system call, and never read after
+// it. So moving the batch to another thread moves nothing they rely on.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {

@@ -20,9 +20,9 @@ impl UdpSocket {
         set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
     }
 
-    /// Has the kernel stamp every datagram as it goes to the device. The stamps are numbered from 0 by
-    /// datagram sent on this socket since this call, and wait in the error queue, where they count against
-    /// the receive buffer and make epoll report an error: read them, or they crowd out messages.
+    /// Has the kernel stamp every datagram as it goes to the device. The stamps are numbered from 0 by datagram sent on this socket
+    /// since this call. They wait in the error queue, where they count against the receive buffer and make epoll report an error. Read
+    /// them, or they crowd out messages.
     ///
     /// `InvalidInput` on a socket with `UdpOptions::segmentation`.
     pub fn enable_transmit_timestamps(&self) -> io::Result<()> {

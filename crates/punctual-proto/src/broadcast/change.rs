@@ -2,9 +2,9 @@
 //!
 //! Any member may lead a ballot. Its epoch has the leader's place in the low bits, so no two ballots share one. A member that has
 //! promised an epoch takes part in nothing older, and is *frozen*: it neither orders nor delivers until the next view. A proposal names
-//! the members of the next view and the end of the old one: how much of the order counts, and how many frames of each origin. A member
-//! that accepts it holds all of that, so a decided end is held by a majority (the flush of virtual synchrony; Birman, Joseph 1987).
-//! Nothing here knows of messages or time.
+//! the members of the next view and the end of the old one. The end tells how much of the order counts, and how many frames of each
+//! origin. A member that accepts it holds all of that, so a decided end is held by a majority (the flush of virtual synchrony; Birman,
+//! Joseph 1987). Nothing here knows of messages or time.
 
 use alloc::vec;
 use alloc::vec::Vec;

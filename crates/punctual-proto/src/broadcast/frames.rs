@@ -121,7 +121,7 @@ impl Frames {
         true
     }
 
-    /// All before `end` exist, regardless of who says so.
+    /// All before `end` exist, regardless of the source of that.
     pub(super) fn note_end(&mut self, end: u64, limit: u64) {
         self.end = self.end.max(end.min(limit));
     }

@@ -55,8 +55,8 @@ pub enum OptionsError {
     Size,
     /// No window, or one that is too large.
     Window,
-    /// A heartbeat, a suspicion or a round trip takes no time, suspicion is faster than heartbeats, or slow members are expelled sooner
-    /// than after two of them.
+    /// A heartbeat, a suspicion or a round trip takes no time. Or suspicion is faster than heartbeats, or slow members are expelled
+    /// sooner than after two of them.
     Times,
     /// All windows together need more memory than a group may have.
     Memory,

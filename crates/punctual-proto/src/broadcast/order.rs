@@ -112,7 +112,7 @@ impl OrderLog {
         self.end = self.end.max(self.mark);
     }
 
-    /// All before `end` exist, regardless of who says so.
+    /// All before `end` exist, regardless of the source of that.
     pub(super) fn note_end(&mut self, end: u64, taken: u64) {
         self.end = self.end.max(end.min(taken + self.room));
     }

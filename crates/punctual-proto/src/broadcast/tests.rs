@@ -557,8 +557,8 @@ fn all_may_be_slow_at_once() {
     assert!(room.is_whole());
 }
 
-/// Goal: a member whose user does not take the end of a view is expelled from the next one, though it is heard, and though nothing
-/// can be ordered there without it.
+/// Goal: a member whose user does not take the end of a view is expelled from the next one. That holds though it is heard, and though
+/// nothing can be ordered there without it.
 #[test]
 fn who_stays_in_the_view_before_is_expelled() {
     let after = Some(Nanos::from_millis(50));
@@ -951,7 +951,7 @@ fn with_an_old_wish() -> (Room, Vec<u8>) {
     (room, old)
 }
 
-/// Goal: a wish to join of a life that is over does not put out the life that came after it, regardless of who promises first.
+/// Goal: a wish to join of a life that is over does not put out the life after it, whichever member promises first.
 #[test]
 fn a_late_wish_to_join_does_not_hurry_a_ballot() {
     let (mut room, old) = with_an_old_wish();
@@ -1094,8 +1094,8 @@ fn a_late_wish_to_join_is_none() {
     assert_eq!(room.expelled(), 0);
 }
 
-/// Goal: a message that waits for a majority does not hold one up that does not, and of each kind a sender's come as it sent them,
-/// each once, however large they are; and the credit comes back. Method: two receivers lose every third frame of the first copy.
+/// Goal: a message that waits for a majority does not hold up one that does not. Messages of each kind come once, in their sender's
+/// order, in any size. The credit comes back. Method: two receivers lose every third frame of the first copy.
 #[test]
 fn each_kind_keeps_its_senders_order() {
     let mut room = Room::new(|options| options);
@@ -1202,8 +1202,8 @@ fn frames_of_the_sequencer_say_their_places() {
     }
 }
 
-/// Goal: while a stream of the sequencer's own is under way, the others say to it alone what they hold, and it says to all what a
-/// majority does.
+/// Goal: while a stream of the sequencer's own is under way, the others report the frames they hold to it alone. It reports to all the
+/// frames that a majority holds.
 #[test]
 fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
     let mut room = Room::new(|options| options);

@@ -53,8 +53,8 @@ enum Slot {
 /// A message on its way to one receiver.
 ///
 /// A fragment that was sent before a question and is missing from the receipt that answers it is lost, and is sent again. Questions and
-/// receipts may be lost too: then the next one says the same. Fragments that are under way, which no answered question followed, are as
-/// many as the receiver said that it has room for, and fewer after losses.
+/// receipts may be lost too: then the next one says the same. Fragments are under way if no answered question followed them. They are
+/// as many as the receiver said that it has room for, and fewer after losses.
 #[derive(Debug)]
 pub struct Courier {
     /// Of the first fragment.

@@ -12,9 +12,9 @@
 //!
 //! Little-endian. A fragment of which one of these cannot be is refused.
 //!
-//! Where a message is for one receiver, its sender asks what has come ([`Question`]), the receiver answers ([`Receipt`]), and what is
-//! missing is sent again ([`Courier`]). Both are frames of the same kind: a question is a head without bytes behind it, a receipt one
-//! of a message of no bytes.
+//! Where a message is for one receiver, its sender asks for the state of the message ([`Question`]), and the receiver answers
+//! ([`Receipt`]). Missing fragments are sent again ([`Courier`]). Both are frames of the same kind: a question is a head without bytes
+//! behind it, a receipt one of a message of no bytes.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! How late things were against their deadlines, as a histogram of bounded size.
+//! Lateness against deadlines, as a histogram of bounded size.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ impl Lateness {
         self.buckets[bucket_of(late_by.0)] += 1;
     }
 
-    /// How many were counted.
+    /// Number of entries counted.
     pub fn count(&self) -> u64 {
         self.count
     }

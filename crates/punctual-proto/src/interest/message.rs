@@ -1,4 +1,4 @@
-//! What publishers and subscribers say to each other, as the payload of a message.
+//! Messages between publishers and subscribers, as the payload of a message.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -15,7 +15,7 @@
 //! | 32 | 8 | response: instant for which the value is due, µs since the schedule began; otherwise 0 |
 //! | 40 | | response: the value |
 //!
-//! Little-endian. What is not known is refused.
+//! Little-endian. Unknown values are refused.
 
 use core::fmt;
 
@@ -28,12 +28,12 @@ const MAGIC: u8 = 0x1E;
 const VERSION: u8 = 2;
 const AT_ONCE: u8 = 1;
 
-/// What is published: a topic, and what its values are made of. Both must be equal at both ends.
+/// Key of a publication: a topic, and the type of its values. Both must be equal at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicKey {
     /// Tells topics of one type apart, such as the speeds of two axles.
     pub topic: u32,
-    /// What its values are made of.
+    /// Type of its values.
     pub data: DataType,
 }
 
@@ -97,33 +97,33 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What is said.
+/// Statement of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saying<'a> {
     /// *I want a value every period.* Holds for its lifetime, and is repeated before that has passed.
     Interest {
-        /// How often, µs.
+        /// Period, µs.
         period_us: u32,
-        /// How long this holds unless repeated, ms.
+        /// Time that this holds unless repeated, ms.
         lifetime_ms: u32,
-        /// Which life of the subscriber: with another one it lacks what the one before was told.
+        /// Life of the subscriber: with another one it lacks the values sent to the life before.
         life: u32,
     },
     /// *I want them no more.*
     Withdrawal {
         /// Of which period, µs.
         period_us: u32,
-        /// Which life of the subscriber: a later one may have asked since. 0 of earlier builds: whichever it is.
+        /// Life of the subscriber: a later one may have asked since. 0 of earlier builds: any life.
         life: u32,
     },
     /// *I publish this: who wants it?*
     Advertisement {
-        /// Which schedule.
+        /// Life of the schedule.
         life: u32,
     },
     /// A value.
     Response {
-        /// Which schedule.
+        /// Life of the schedule.
         life: u32,
         /// The instant for which it is due, µs since the schedule began.
         offset_us: u64,
@@ -174,9 +174,9 @@ impl core::error::Error for MessageError {}
 /// A message of interest and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is about.
+    /// Topic and type that it is about.
     pub key: TopicKey,
-    /// What it says.
+    /// Its statement.
     pub saying: Saying<'a>,
 }
 
@@ -343,7 +343,7 @@ mod tests {
             prop_assert_eq!(Message::parse(&bytes).is_ok(), is_whole);
         }
 
-        /// Goal: what parses writes back to itself, so that no two byte strings mean the same.
+        /// Goal: bytes that parse are written back as they were, so that no two byte strings mean the same.
         #[test]
         fn no_bit_is_ignored((saying, _) in sayings(), at in 0_usize..MESSAGE_SIZE, flip in 1_u8..) {
             let mut bytes = written(&Message { key: KEY, saying });

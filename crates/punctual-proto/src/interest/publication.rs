@@ -1,4 +1,4 @@
-//! The publisher's side: who wants values how often, when the next is due, and for whom it is.
+//! The publisher's side: the subscribers and their periods, the next due instant, and its receivers.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use super::schedule::{Instant, Schedule};
 use crate::address::{Address, NodeId, Port, Target};
 use crate::time::Nanos;
 
-/// What a publisher takes on. What is beyond it is refused in words and counted.
+/// Limits of a publisher. Interests beyond them are refused in words and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicationLimits {
     /// Interests in all: each is an entry of a table.
@@ -24,7 +24,7 @@ pub struct PublicationLimits {
     pub rate_max: u64,
     /// Responses per second for all periods of one node, as if it were alone.
     pub rate_of_node_max: u64,
-    /// Longest that an interest holds without being repeated, ms, whatever it asks for.
+    /// Longest that an interest holds without being repeated, ms, even if it asks for more.
     pub lifetime_max_ms: u32,
 }
 
@@ -43,18 +43,18 @@ impl Default for PublicationLimits {
     }
 }
 
-/// Answers that wait to be sent: newcomers to be served at once, refusals. What finds no place is not said; who asked will
-/// ask again.
+/// Answers that wait to be sent: newcomers to be served at once, refusals. An answer that finds no place is not sent; the subscriber
+/// will ask again.
 const WAITING_MAX: usize = 256;
 
-/// What became of the messages that a publication was shown.
+/// Counts of the messages that a publication was shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublicationCounts {
     /// Interests that were new.
     pub accepted: u64,
     /// Interests that were known.
     pub renewed: u64,
-    /// Interests that were withdrawn by who had them.
+    /// Interests that their subscribers withdrew.
     pub withdrawn: u64,
     /// Interests that were not repeated in time.
     pub expired: u64,
@@ -71,9 +71,9 @@ pub struct Due {
     pub instant: Instant,
     /// It is for one newcomer, between the instants of the schedule.
     pub at_once: bool,
-    /// Whom to send it to; `None` if nobody on the bus wants it, but the publisher itself does.
+    /// Receiver of the value; `None` if nobody on the bus wants it, but the publisher itself does.
     pub target: Option<Target>,
-    /// Whether the publisher's own communicator wants it: no medium brings it back.
+    /// True if the publisher's own communicator wants it: no medium brings it back.
     pub own: bool,
 }
 
@@ -136,12 +136,12 @@ impl Publication {
         }
     }
 
-    /// What is published.
+    /// Topic and type of the published values.
     pub fn key(&self) -> TopicKey {
         self.key
     }
 
-    /// Which schedule this is: another one after each change of group.
+    /// Life of this schedule: another one after each change of group.
     pub fn life(&self) -> u32 {
         self.life
     }
@@ -151,7 +151,7 @@ impl Publication {
         &self.schedule
     }
 
-    /// What became of the messages.
+    /// Counts of the messages.
     pub fn counts(&self) -> PublicationCounts {
         self.counts
     }
@@ -181,7 +181,7 @@ impl Publication {
 
     fn handle_withdrawal(&mut self, source: Address, period_us: u32, life: u32) {
         let interest = (source, period_us);
-        // What is late of an earlier life says nothing about the interest of the next.
+        // A late message of an earlier life says nothing about the interest of the next.
         let is_its_own = |known: &Interested| life == 0 || life == known.life;
         if self.interests.get(&interest).is_some_and(is_its_own) {
             self.interests.remove(&interest);
@@ -205,7 +205,7 @@ impl Publication {
             if known.life == interested.life {
                 return;
             }
-            // Who began anew has no value yet. Without room for the answer it is told when it asks again.
+            // A subscriber that began anew has no value yet. Without room for the answer it is told when it asks again.
             if self.answers.len() >= WAITING_MAX {
                 self.counts.unanswered += 1;
             } else {
@@ -215,7 +215,7 @@ impl Publication {
             return;
         }
         match self.judge(source, key, period_us) {
-            // It is not taken on before there is room for its first value: who asked asks again.
+            // It is not taken on before there is room for its first value: the subscriber asks again.
             Ok(()) if self.answers.len() >= WAITING_MAX => self.counts.unanswered += 1,
             Ok(()) => {
                 self.counts.accepted += 1;
@@ -250,8 +250,8 @@ impl Publication {
         if is_new && full { Err(Refusal::TooMuch) } else { Ok(()) }
     }
 
-    /// Whether one more interest of a node leaves others what is theirs. Its periods count whether others want them too or not:
-    /// these may go.
+    /// True if one more interest of a node leaves others their share. Its periods count whether others want them too or not: these may
+    /// go.
     fn is_fair(&self, node: NodeId, period_us: u32) -> bool {
         let first = Address { node, port: Port::from(0) };
         let all = self.interests.range((first, 0)..).take_while(|((address, _), _)| address.node == node);
@@ -279,7 +279,7 @@ impl Publication {
         }
     }
 
-    /// This communicator is among others now. Who was interested where it was before is forgotten; who is here is asked. It is
+    /// This communicator is among others now. Subscribers of the group before are forgotten; those of this group are asked. It is
     /// another life: instants that passed meanwhile were missed by nobody.
     pub fn handle_group_changed(&mut self) {
         self.handle_group_left();
@@ -287,8 +287,8 @@ impl Publication {
         (self.away, self.to_advertise) = (false, true);
     }
 
-    /// This communicator leaves the others, and is with nobody until [`Self::handle_group_changed`]: who was interested is
-    /// forgotten, and nobody is served.
+    /// This communicator leaves the others, and is with nobody until [`Self::handle_group_changed`]. All subscribers are forgotten, and
+    /// nobody is served.
     pub fn handle_group_left(&mut self) {
         for (_, period_us) in core::mem::take(&mut self.interests).into_keys() {
             self.schedule.remove(period_us);
@@ -316,7 +316,7 @@ impl Publication {
         });
     }
 
-    /// The next message other than a value, and whom it is for; `None` is everybody within reach.
+    /// The next message other than a value, and its receiver; `None` is everybody within reach.
     pub fn poll_transmit(&mut self) -> Option<(Option<Address>, Message<'static>)> {
         if core::mem::take(&mut self.to_advertise) {
             return Some((

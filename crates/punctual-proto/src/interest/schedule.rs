@@ -12,7 +12,7 @@ use crate::time::Nanos;
 #[derive(Clone, Debug)]
 pub struct Period {
     period_us: u32,
-    /// Which multiple is due next.
+    /// Number of the multiple that is due next.
     next: u64,
     /// Interests that want it.
     pub(super) users: u32,
@@ -36,7 +36,7 @@ impl Period {
         self.missed
     }
 
-    /// How late the others were served, against the instant for which they were due.
+    /// Lateness of the others, against the instant for which they were due.
     pub fn lateness(&self) -> &Lateness {
         &self.lateness
     }
@@ -64,14 +64,14 @@ impl Period {
 /// An instant at which something is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instant {
-    /// Which one, µs since the schedule began.
+    /// Offset of the instant, µs since the schedule began.
     pub offset_us: u64,
     /// On the caller's clock.
     pub due: Nanos,
 }
 
 impl Instant {
-    /// Whether a period is due at it.
+    /// True if a period is due at it.
     pub fn is_multiple_of(&self, period_us: u32) -> bool {
         period_us != 0 && self.offset_us.is_multiple_of(u64::from(period_us))
     }
@@ -105,8 +105,8 @@ impl Schedule {
         self.in_use().map(|period| 1_000_000_u64.div_ceil(period.period_us.into())).sum()
     }
 
-    /// What is due repeats after this time: the least common multiple of all periods in use, µs. `None` if it does not fit,
-    /// or there are none.
+    /// The schedule repeats after this time: the least common multiple of all periods in use, µs. `None` if it does not fit, or there
+    /// are none.
     pub fn cycle_us(&self) -> Option<u64> {
         let mut periods = self.in_use().map(|period| u64::from(period.period_us));
         let first = periods.next()?;
@@ -117,7 +117,7 @@ impl Schedule {
         self.periods.iter().filter(|period| period.users > 0)
     }
 
-    /// Whether one more user of a period needs no room.
+    /// True if one more user of a period needs no room.
     pub(super) fn has(&self, period_us: u32) -> bool {
         self.in_use().any(|period| period.period_us == period_us)
     }

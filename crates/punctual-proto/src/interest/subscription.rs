@@ -1,4 +1,4 @@
-//! The subscriber's side: an interest that is repeated until it is withdrawn, and what came of it from whom.
+//! The subscriber's side: an interest that is repeated until it is withdrawn, and the values from each publisher.
 
 use alloc::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::address::{Address, NodeId};
 use crate::limits::NODES_MAX;
 use crate::time::Nanos;
 
-/// How an interest is kept alive.
+/// Times at which an interest is repeated and expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// How often it is repeated: every millisecond at most.
+    /// Time between repetitions: every millisecond at most.
     pub every: Nanos,
-    /// How long a publisher believes it: several times as long, so that a lost message ends nothing.
+    /// Time that a publisher believes it: several times as long, so that a lost message ends nothing.
     pub lifetime: Nanos,
     /// Two are never nearer to each other than this, however many publishers ask.
     pub gap_min: Nanos,
@@ -35,7 +35,7 @@ const EVERY_MIN: Nanos = Nanos::from_millis(1);
 /// Publishers of one topic that a subscriber keeps an account of: as many as nodes on a bus.
 pub const PUBLISHERS_MAX: usize = NODES_MAX;
 
-/// What became of the responses that a subscription was shown.
+/// Counts of the responses that a subscription was shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionCounts {
     /// Values that were taken.
@@ -55,7 +55,7 @@ pub struct SubscriptionCounts {
     pub displaced: u64,
     /// Refusals by publishers, by [`Refusal::place`].
     pub refused: [u64; Refusal::ALL.len()],
-    /// How often the interest was announced.
+    /// Number of times that the interest was announced.
     pub announced: u64,
 }
 
@@ -76,7 +76,7 @@ const FORMER_LIVES_MAX: usize = 3;
 #[derive(Clone, Copy, Debug)]
 struct Source {
     life: u32,
-    /// Those before, the latest first: what is still under way of them is late.
+    /// Those before, the latest first: values of theirs that are still under way are late.
     former: [Option<u32>; FORMER_LIVES_MAX],
     /// A life of which values came since the last one of the present life: for which instant the first was, µs, and when it came.
     doubted: Option<(u32, u64, Nanos)>,
@@ -90,9 +90,9 @@ struct Source {
 }
 
 impl Source {
-    /// Whether a value of another life is late. What is late of a life that was never heard looks like the next one, and the present
-    /// life then like a former one. That one goes on: after a lifetime it is believed. Its own instants must say so, too, as who
-    /// stands still finds what came meanwhile; and so must our time, as that may be old.
+    /// True if a value of another life is late. A late value of a life that was never heard looks like the next life, and the present
+    /// life then like a former one. The present life goes on: after a lifetime it is believed. Its own instants must say so, too, as a
+    /// subscriber that stood still finds values that came meanwhile. Our time must say so as well, as the instants may be old.
     fn finds_late(&mut self, life: u32, offset_us: u64, now: Nanos, lifetime: Nanos) -> bool {
         let (since_us, since) = match self.doubted {
             Some((doubted, since_us, since)) if doubted == life => (since_us, since),
@@ -150,12 +150,12 @@ impl Subscription {
         }
     }
 
-    /// What it is interested in.
+    /// Topic and type that it is interested in.
     pub fn key(&self) -> TopicKey {
         self.key
     }
 
-    /// How often, µs.
+    /// Period, µs.
     pub fn period_us(&self) -> u32 {
         self.period_us
     }
@@ -166,7 +166,7 @@ impl Subscription {
         &self.jitter
     }
 
-    /// What became of the responses.
+    /// Counts of the responses.
     pub fn counts(&self) -> SubscriptionCounts {
         self.counts
     }
@@ -274,7 +274,7 @@ impl Subscription {
         true
     }
 
-    /// How many accounts the node has that has most, and of these the one that was silent for longest.
+    /// Number of accounts of the node that has most, and of these the one that was silent for longest.
     fn most_of_a_node(&self) -> (usize, Option<Address>) {
         let (mut most, mut found) = (0, None);
         let mut run: Option<(NodeId, usize, Address, Nanos)> = None;

@@ -21,7 +21,7 @@ const NETWORK: Network = Network {
 struct World {
     inner: sim::World<InterestNode>,
     rng: Rng,
-    /// By component: from whom, for which instant, whether at once.
+    /// By component: the source, the instant, and true if it was sent at once.
     taken: Vec<Vec<(Address, u64, bool)>>,
 }
 
@@ -140,7 +140,7 @@ fn every_subscriber_gets_each_of_its_instants() {
     }
 }
 
-/// Goal: whoever comes late, subscriber or publisher, is served at once: within a few trips of a message, not a period.
+/// Goal: a late subscriber or publisher is served at once: within a few trips of a message, not a period.
 #[test]
 fn late_joiners_are_served_at_once() {
     for seed in 0..50 {
@@ -246,8 +246,8 @@ fn a_publisher_that_stalls_misses_instants_and_goes_on() {
     assert_eq!((counts.missed, counts.stale), (missed, 0));
 }
 
-/// Goal: who leaves takes his interests along: those whom he left serve him no more, a trip of a message later, and between two
-/// groups he neither asks nor takes. Method: seeded worlds that lose nothing, in which a subscriber goes and comes back.
+/// Goal: a leaving subscriber takes its interests along. The publishers it left serve it no more, a trip of a message later. Between
+/// two groups it neither asks nor takes. Method: seeded worlds that lose nothing, in which a subscriber goes and comes back.
 #[test]
 fn who_goes_takes_interests_along() {
     for seed in 0..40 {
@@ -282,8 +282,8 @@ fn who_goes_takes_interests_along() {
     }
 }
 
-/// Goal: time away from a publisher's group is no miss, whoever went, and whatever is lost at the return: it stands in a counter of
-/// its own. What is lost before and after is missed as ever.
+/// Goal: time away from a publisher's group is no miss, on either side, and with any losses at the return. It stands in a counter of
+/// its own. Values lost before and after are missed as ever.
 #[test]
 fn time_away_is_not_missed() {
     let period = 5_000_u64;
@@ -311,7 +311,7 @@ fn time_away_is_not_missed() {
         assert!(counts.missed <= most, "seed {seed}: {counts:?}");
         assert!(counts.away + 5 >= away_ms * 1_000 / period, "seed {seed}: {counts:?}");
         assert_eq!(counts.away + counts.missed, between, "seed {seed}: each instant stands once");
-        // What is lost from now on is missed.
+        // Values lost from now on are missed.
         world.weather(&[Weather::Cut]);
         world.run(50 * MS);
         world.weather(&[]);
@@ -345,8 +345,8 @@ fn a_publisher_that_was_away_was_not_missed() {
     assert_eq!(world.subscription(subscriber).0.counts().missed, 0);
 }
 
-/// Goal: whatever is still under way of earlier lives of a publisher, its values of now are taken: at once where the earlier life
-/// is known, and otherwise when they have gone on for an interest's lifetime.
+/// Goal: a publisher's values of now are taken, though values of its earlier lives are still under way. That is at once where the
+/// earlier life is known. Otherwise it is when they have gone on for an interest's lifetime.
 #[test]
 fn what_is_late_of_an_earlier_life_makes_nobody_deaf() {
     for (lives, deaf) in
@@ -400,7 +400,7 @@ fn one_node_leaves_others_what_is_theirs() {
     assert!((0..16).all(|period| ask(&mut publication, address(2, 1), 2_000_000 + period)));
 }
 
-/// Goal: one node uses up no subscriber's accounts, and loses them to others one by one; what is displaced is counted.
+/// Goal: one node uses up no subscriber's accounts, and loses them to others one by one; displaced accounts are counted.
 #[test]
 fn one_node_does_not_fill_the_accounts() {
     let mut subscription = Subscription::new(KEY, 1, 1_000, Repetition::default(), Nanos(0));
@@ -524,7 +524,7 @@ fn advertisements_do_not_multiply() {
     assert_eq!((announced, subscription.counts().announced), (10, 10));
 }
 
-/// Goal: who comes back to its address is served at once, as a newcomer is, and who only repeats its interest is not.
+/// Goal: a subscriber that comes back to its address is served at once, as a newcomer is. One that only repeats its interest is not.
 #[test]
 fn another_life_of_a_subscriber_is_served_at_once() {
     let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
@@ -589,7 +589,7 @@ fn responses_go_as_far_as_they_are_wanted() {
 }
 
 proptest! {
-    /// Goal: whatever peers say, both sides stay within their limits and their sums.
+    /// Goal: both sides stay within their limits and their sums, with any messages from peers.
     #[test]
     fn anything_may_be_said(
         sayings in proptest::collection::vec((1_u64..40, 0_u16..8, 0_u32..6, any::<u32>(), any::<u64>(), 0_u64..5_000), 1..400),

@@ -16,7 +16,7 @@ pub const fn topic_number(name: &str) -> u32 {
     hash
 }
 
-/// What is published: a number, and the type of its values.
+/// Topic of a publication: a number, and the type of its values.
 ///
 /// ```
 /// use punctual_proto::interest::Topic;
@@ -41,7 +41,7 @@ impl<T: Data> Topic<T> {
         Self::new(topic_number(name))
     }
 
-    /// What of it travels.
+    /// The part of it that travels.
     pub const fn key(self) -> TopicKey {
         TopicKey { topic: self.number, data: T::TYPE }
     }

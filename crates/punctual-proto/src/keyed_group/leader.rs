@@ -13,11 +13,11 @@ use crate::NodeId;
 use crate::limits::NODES_MAX;
 use crate::seal::{GroupKey, KEY_SIZE, Key, KeyId};
 
-/// Nodes that have asked and not yet confirmed: several times as many as a bus has, so that who plays back what many once asked
+/// Nodes that have asked and not yet confirmed: several times as many as a bus has. So a node that plays back old requests of many
 /// pushes out nobody within the few trips of a message that this takes.
 pub(super) const ASKING_MAX: usize = 4 * NODES_MAX;
 
-/// What happened in a group.
+/// Event in a group.
 #[derive(Clone, Debug)]
 pub enum LeaderEvent {
     /// A node has shown that it is there, and is a member.
@@ -28,7 +28,7 @@ pub enum LeaderEvent {
     Renewed(GroupKey),
 }
 
-/// What a leader knows of one member.
+/// State of one member at its leader.
 #[derive(Debug)]
 pub(super) struct Peer {
     node: NodeId,
@@ -82,7 +82,7 @@ fn new_key(id: KeyId, from_ns: u64, entropy: &mut dyn Entropy) -> GroupKey {
     }
 }
 
-/// Which life of a leader this is: 0 is that of keys that have no leader.
+/// New life of a leader: 0 is that of keys that have no leader.
 fn new_life(entropy: &mut dyn Entropy) -> u64 {
     loop {
         let mut bytes = [0; 8];
@@ -129,7 +129,7 @@ impl Leader {
         &self.key
     }
 
-    /// Who is in.
+    /// The members.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.members.iter().map(|member| member.node)
     }
@@ -164,8 +164,8 @@ impl Leader {
         }
     }
 
-    /// Somebody asks, or somebody plays back that he once did: an offer harms nobody, and changes nothing for who is a member, or
-    /// about to become one.
+    /// A node asks, or somebody plays back an old request of a node. An offer harms nobody, and changes nothing for a node that is a
+    /// member, or about to become one.
     fn handle_ask(&mut self, clear: &Clear, message: &[u8], now_ns: u64, entropy: &mut dyn Entropy) {
         let node = clear.source;
         let secret = self.master.of_member(node);
@@ -182,7 +182,7 @@ impl Leader {
         self.outbox.push_back((node, lock(&secret, &answer, &asked, &challenge, entropy)));
     }
 
-    /// What a node must confirm to become a member.
+    /// Challenge that a node must confirm to become a member.
     fn challenge_for(
         &mut self,
         node: NodeId,
@@ -216,8 +216,8 @@ impl Leader {
         if let Some(index) = self.index_of(node)
             && let Some((said, session)) = opens(self.members[index].session.leader)
         {
-            // Said again: it has not got its key. What it said in a session that came to nothing, under the same challenge of
-            // ours, has numbers of its own: played back, they would make those of this session old.
+            // Said again: it has not got its key. Messages of a session that came to nothing, under the same challenge of ours, have
+            // numbers of their own. Played back, they would make those of this session old.
             let peer = &mut self.members[index];
             if session.member == peer.session.member && peer.hears(said, now_ns) {
                 self.grant(index, now_ns, entropy);
@@ -275,8 +275,8 @@ impl Leader {
         self.grant(index, now_ns, entropy);
     }
 
-    /// Hands a member the first key that it has not acknowledged, of those that seal now or later; again later, until it has
-    /// the newest. Who comes while the newest waits for its time must speak and hear until then.
+    /// Hands a member the first key that it has not acknowledged, of those that seal now or later; again later, until it has the
+    /// newest. A node that comes while the newest waits for its time must speak and hear until then.
     fn grant(&mut self, index: usize, now_ns: u64, entropy: &mut dyn Entropy) {
         self.forget_earlier(now_ns);
         let peer = &mut self.members[index];
@@ -353,19 +353,19 @@ impl Leader {
         }
     }
 
-    /// The next message, and for whom.
+    /// The next message, and its receiver.
     pub fn poll_transmit(&mut self) -> Option<(NodeId, Vec<u8>)> {
         self.outbox.pop_front()
     }
 
-    /// What happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<LeaderEvent> {
         self.events.pop_front()
     }
 }
 
 impl Peer {
-    /// Whether a message is newer than all before it in this session.
+    /// True if a message is newer than all before it in this session.
     fn hears(&mut self, said: Said, now_ns: u64) -> bool {
         let is_new = said.number > self.heard;
         if is_new {

@@ -13,7 +13,7 @@ use crate::seal::GroupKey;
 /// Times that a leaving member says so: nobody answers.
 const FAREWELLS: u32 = 3;
 
-/// How far a member is.
+/// State of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It asks to be let in.
@@ -82,7 +82,7 @@ impl Member {
         member
     }
 
-    /// How far it is.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -92,7 +92,7 @@ impl Member {
         self.group
     }
 
-    /// Who leads it.
+    /// Its leader.
     pub fn leader(&self) -> NodeId {
         self.leader
     }
@@ -139,7 +139,7 @@ impl Member {
             return None;
         }
         match (clear.kind, self.state) {
-            // One that is confirmed is no news: what comes again would only put off the end of a session that leads nowhere.
+            // An offer that is confirmed is no news: a repeated one would only put off the end of a session that leads nowhere.
             (Kind::Offer, State::Asking) => {
                 self.handle_offer(&clear, message, now_ns, entropy);
                 None
@@ -175,12 +175,12 @@ impl Member {
         }
         let was_in = self.state == State::Joined;
         (self.heard, self.heard_ns, self.state) = (number, now_ns, State::Joined);
-        // The session is fresh at both ends: of a leader that has started again, this is the newest key whatever its number.
+        // The session is fresh at both ends: from a leader that has started again, this is the newest key, regardless of its number.
         let is_new = key.id.life != self.life || key.id.generation > self.generation;
         if is_new {
             (self.life, self.generation) = (key.id.life, key.id.generation);
         }
-        // What the leader answered to the last one needs none; what it repeats does, as that one may be lost.
+        // The leader's answer to the last one needs none; a repetition by the leader does, as that one may be lost.
         if is_new || !was_in || now_ns.saturating_sub(self.alive_ns) >= self.timing.retry_ns {
             self.send(Kind::Alive, now_ns, entropy);
         }
@@ -191,7 +191,7 @@ impl Member {
     pub fn leave(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
         if self.state != State::Left {
             self.state = State::Left;
-            // What it would have said next is as far off as the lease is long; this is due now, and so is what repeats it.
+            // Its next message is as far off as the lease is long; this is due now, and so is its repetition.
             self.next_ns = now_ns;
             self.handle_timeout(now_ns, entropy);
         }

@@ -1,9 +1,9 @@
 //! Groups that nodes join and leave while they run, each with a key of its own that only members ever hold.
 //!
-//! A *leader*, who is configured, hands the group's key to each member under a secret that only the two of them share, after
-//! each has shown the other that it is there now. When somebody leaves, or is no longer heard, the others get a new key.
-//! No clock, no socket, no source of randomness: time and random bytes are arguments. Time is any clock that never goes back, and
-//! need not be that of others: what crosses the wire is how long something takes.
+//! A *leader*, who is configured, hands the group's key to each member under a secret that only the two of them share. Before that,
+//! each has shown the other that it is there now. When somebody leaves, or is no longer heard, the others get a new key. No clock, no
+//! socket, no source of randomness: time and random bytes are arguments. Time is any clock that never goes back, and need not be that
+//! of others: only durations cross the wire.
 //!
 //! ```text
 //! member                                leader
@@ -26,9 +26,9 @@
 //! | 54 | | contents, encrypted |
 //! | … | 16 | tag |
 //!
-//! Encrypted with AEGIS-256 (RFC 10032) under the member's secret. The tag covers the fields in clear, and the challenges: the
-//! member's in the Offer, the leader's in the Confirm, from then on both. What belongs to another session, however genuine, does
-//! not open. `docs/groups.md` says what follows.
+//! Encrypted with AEGIS-256 (RFC 10032) under the member's secret. The tag covers the fields in clear, and the challenges: the member's
+//! in the Offer, the leader's in the Confirm, from then on both. A message of another session, however genuine, does not open.
+//! `docs/groups.md` says what follows.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -65,7 +65,7 @@ const _: () = assert!(CONFIRM_SIZE <= GRANT_SIZE);
 /// Largest message of the exchange, bytes.
 pub const MESSAGE_SIZE_MAX: usize = CLEAR_SIZE + NONCE_SIZE + GRANT_SIZE + TAG_SIZE;
 
-/// Random bytes, from whoever has them.
+/// Random bytes, from any source.
 pub trait Entropy {
     /// Fills `bytes` with what nobody can guess.
     fn fill(&mut self, bytes: &mut [u8]);
@@ -77,7 +77,8 @@ impl<F: FnMut(&mut [u8])> Entropy for F {
     }
 }
 
-/// What a member and its leader share. It stays in one place, however often it is moved; wiped when dropped; nothing prints it.
+/// The secret shared by a member and its leader. It stays in one place, however often it is moved; wiped when dropped; nothing prints
+/// it.
 #[derive(Clone)]
 pub struct Secret(Box<[u8; SECRET_SIZE]>);
 
@@ -116,13 +117,13 @@ impl Secret {
         secret
     }
 
-    /// The secret itself, for whoever stores it.
+    /// The secret itself, for storing it.
     pub fn expose(&self) -> &[u8; SECRET_SIZE] {
         &self.0
     }
 }
 
-/// What the machines wait for, nanoseconds.
+/// Times of the machines, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupTiming {
     /// Until a message that was not answered is sent again.
@@ -214,7 +215,7 @@ struct Session {
     leader: [u8; CHALLENGE_SIZE],
 }
 
-/// What the tag covers besides the contents.
+/// Data that the tag covers besides the contents.
 fn covered(clear: &Clear, session: &Session) -> [u8; CLEAR_SIZE + 2 * CHALLENGE_SIZE] {
     let mut bytes = [0; CLEAR_SIZE + 2 * CHALLENGE_SIZE];
     bytes[..CLEAR_SIZE].copy_from_slice(&clear.write());
@@ -258,8 +259,7 @@ fn unlock(secret: &Secret, clear: &Clear, session: &Session, message: &[u8]) -> 
     Some(contents)
 }
 
-/// What a member says in every message but its first: the number of the message in its session, and the newest generation that
-/// it holds.
+/// Part of every message of a member but its first: the number of the message in its session, and the newest generation that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Said {
     number: u64,

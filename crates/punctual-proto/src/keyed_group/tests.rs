@@ -85,7 +85,7 @@ impl GroupScene {
         self.run(Nanos(ms * MS)).unwrap_or_else(|violation| panic!("since {at:?}: {violation}"));
     }
 
-    /// The same, while somebody plays back whatever was said.
+    /// The same, while somebody plays back all messages.
     fn run_replayed(&mut self, ms: u64) {
         let since = self.world.now();
         let until = since.plus(Nanos(ms * MS));
@@ -103,7 +103,7 @@ impl GroupScene {
         self.world.sent().iter().map(|sent| sent.bytes.to_vec()).collect()
     }
 
-    /// What was asked, by one node or by all.
+    /// Requests of one node or of all.
     fn questions(&self, source: Option<NodeId>) -> Vec<Vec<u8>> {
         let asks =
             |clear: Clear| clear.kind == Kind::Ask && source.is_none_or(|source| clear.source == source);
@@ -123,8 +123,8 @@ impl GroupScene {
     }
 }
 
-/// Goal: whatever the network does, those who are in come to hold the newest key; those who left never get a later one; an
-/// older key never replaces a newer; and no key is ever on the wire in clear.
+/// Goal: with any faults of the network, members come to hold the newest key; those who left never get a later one. An older key never
+/// replaces a newer one, and no key is ever on the wire in clear.
 #[test]
 fn members_hold_the_newest_key_and_others_do_not() {
     for seed in 0..8 {
@@ -237,8 +237,8 @@ fn recordings_and_wrong_secrets_get_nothing() {
     assert!(scene.generation() > generation, "who left does not have the new key");
 }
 
-/// Goal: who joins while the newest key waits for its time gets the one that seals now first, and each that seals in between:
-/// otherwise it could neither speak nor hear until then.
+/// Goal: a member that joins while the newest key waits for its time first gets the key that seals now, then each that seals in
+/// between. Otherwise it could neither speak nor hear until then.
 #[test]
 fn who_joins_during_the_notice_gets_the_key_that_seals_now() {
     for leaving in 1..4 {
@@ -263,8 +263,8 @@ fn who_joins_during_the_notice_gets_the_key_that_seals_now() {
     }
 }
 
-/// Goal: a leader that starts again has its members back after a lease, and they seal with its key, however often the key was
-/// renewed in its earlier life and whatever any clock says.
+/// Goal: a leader that starts again has its members back after a lease, and they seal with its key. This holds for any number of
+/// renewals in its earlier life, and for any reading of the clocks.
 #[test]
 fn members_come_back_to_a_leader_that_starts_again() {
     for (seed, renewals) in [(1, 0), (2, 1), (3, 40)] {
@@ -287,8 +287,8 @@ fn members_come_back_to_a_leader_that_starts_again() {
     }
 }
 
-/// Goal: what anybody plays back takes no session away, neither one that is pending nor one that holds. Method: a member asks and
-/// leaves some times; then each of its questions is played back between any two messages of a session.
+/// Goal: messages that anybody plays back take no session away, neither one that is pending nor one that holds. Method: a member asks
+/// and leaves some times; then each of its questions is played back between any two messages of a session.
 #[test]
 fn a_question_played_back_takes_no_session_away() {
     let mut scene = calm(6);
@@ -352,7 +352,7 @@ fn a_confirmation_played_back_takes_no_session_away() {
     }
 }
 
-/// Goal: who plays back what many nodes once asked fills no table, and does not keep out who asks now.
+/// Goal: a node that plays back old questions of many nodes fills no table, and does not keep out a node that asks now.
 #[test]
 fn many_questions_played_back_keep_nobody_out() {
     let mut scene = rough(8, 0);
@@ -396,7 +396,7 @@ fn sixty_departures_fill_no_ring() {
     assert_eq!(scene.ring(1).accepted().count(), 1, "the others are over");
 }
 
-/// Goal: a key begins to seal everywhere when the leader says, but for a message's trip, whatever the clocks say.
+/// Goal: a key begins to seal everywhere when the leader says, but for a message's trip, regardless of the clocks.
 #[test]
 fn a_key_begins_at_one_time_on_all_clocks() {
     let mut scene = calm(2);
@@ -437,7 +437,7 @@ fn who_is_barred_while_he_asks_again_is_out() {
         scene.run_ms(500);
         let ask = scene.questions(Some(node(2))).remove(0);
         scene.say(&ask);
-        // Who goes leaves a place before the member's, or after it, to the question.
+        // The node that goes leaves a place before the member's, or after it, to the question.
         scene.leave(leaving);
         scene.run_ms(50);
         let before = scene.generation();

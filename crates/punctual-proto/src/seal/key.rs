@@ -462,8 +462,8 @@ mod tests {
         assert_eq!(sealing(&ring, at(0)), Some((2, 0, 9)));
     }
 
-    /// Goal: a calendar that is set by an hour, either way, neither ends an overlap nor makes it longer, and takes no key back
-    /// that seals already; and it has no part at all in the keys of groups.
+    /// Goal: a calendar that is set by an hour, either way, neither ends nor lengthens an overlap, and takes back no key that seals
+    /// already. It has no part at all in the keys of groups.
     #[test]
     fn a_calendar_that_is_set_ends_no_key_and_keeps_none() {
         const HOUR: u64 = 3_600_000;
@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// Goal: a group whose key changes faster than the overlap fills no ring, takes no other group's keys, and keeps the one that
+    /// Goal: a group whose key changes faster than the overlap fills no ring and takes no other group's keys. It keeps the key that
     /// seals and those to come.
     #[test]
     fn a_group_that_changes_fast_makes_its_own_room() {

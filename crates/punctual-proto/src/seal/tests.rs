@@ -228,7 +228,7 @@ fn keys_with_one_mark_are_told_apart() {
     assert_eq!(open(&mut opener, &frame), Err(Refusal::BadTag), "a name is part of what is sealed");
 }
 
-/// Goal: a recording from before the opener began is refused, regardless of who sealed it, and so is one from the future.
+/// Goal: a recording from before the opener began is refused, regardless of the node that sealed it, and so is one from the future.
 #[test]
 fn what_was_sealed_before_we_opened_is_stale() {
     let key = ring_key(1, 1);

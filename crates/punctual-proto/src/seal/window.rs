@@ -1,8 +1,8 @@
 //! Record of the numbers of a stream that were taken already: a sliding bitmap, after RFC 6479 (Zhang, Tsou 2012).
 //!
-//! The numbers have 32 bits and come round again, and a later life of a node may begin with them anew; the time at which a frame
-//! was sealed tells those apart. It never falls from one number of a stream to the next, so what is newer than everything taken
-//! was never taken, and each part of the bitmap knows how old its numbers can be at most.
+//! The numbers have 32 bits and come round again, and a later life of a node may begin with them anew; the time at which a frame was
+//! sealed tells those apart. It never falls from one number of a stream to the next, so a frame newer than everything taken was never
+//! taken. Each part of the bitmap knows how old its numbers can be at most.
 
 /// Parts of the bitmap.
 const PARTS: u32 = 32;

@@ -1,10 +1,10 @@
-//! What exchanges say about the offset of a clock from the reference, as intervals that hold for certain.
+//! Results of exchanges: intervals that certainly contain the offset of a clock from the reference.
 //!
-//! θ = reference − own clock. The reference read *t₁* before its sync left, and we read *t₂* after it came, so at *t₂* θ is at
-//! least *t₁ − t₂*. We read *t₃* before our request left, and the reference *t₄* after it came, so at *t₃* θ is at most
-//! *t₄ − t₃*. From there on θ moves by the drift, the difference of both rates, which itself is bounded by what the exchanges
-//! of a window say: the steepest and the flattest line that none of them contradicts. (That lines through such bounds limit
-//! offset and skew together: Zhang, Liu, Xia, *Clock synchronization algorithms for network measurements*, INFOCOM 2002.)
+//! θ = reference − own clock. The reference read *t₁* before its sync left, and we read *t₂* after it came, so at *t₂* θ is at least
+//! *t₁ − t₂*. We read *t₃* before our request left, and the reference *t₄* after it came, so at *t₃* θ is at most *t₄ − t₃*. From there
+//! on θ moves by the drift, the difference of both rates, which itself is bounded by what the exchanges of a window say: the steepest
+//! and the flattest line that none of them contradicts. (Lines through such bounds limit offset and skew together: Zhang, Liu, Xia,
+//! *Clock synchronization algorithms for network measurements*, INFOCOM 2002.)
 
 use alloc::collections::VecDeque;
 
@@ -15,23 +15,24 @@ const WINDOW: usize = 32;
 
 const BILLION: i128 = 1_000_000_000;
 
-/// Farther than any offset can be, nanoseconds: what a peer says may be anything, and its sums must have room.
+/// Farther than any offset can be, nanoseconds. A peer may say anything, and the sums of its values must have room.
 const FAR: i128 = 1 << 100;
 
-/// How clocks behave; the bound is as good as this is true.
+/// Behaviour of clocks; the bound is as good as this is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockModel {
     /// By how much the rates of two clocks differ at the most, parts in 10⁹.
     pub drift_max_ppb: i64,
-    /// How fast that difference changes at the most, parts in 10⁹ per second.
+    /// Fastest change of that difference, parts in 10⁹ per second.
     pub wander_max_ppb_per_s: i64,
 }
 
 impl ClockModel {
-    /// Of clocks that nodes calibrate by themselves. Until exchanges have told the drift, which takes a few, it may be any that
-    /// calibrations leave: 1 in 1,000 that a stated rate may be off, 167 in a million by which the check of it errs, 500 by which the
-    /// kernel may have mistaken the clock that it is checked against, and 100 that IEEE 1588 and 802.3 allow to every clock, for each of two. A
-    /// quartz drifts by some parts in 10⁷ per kelvin, and the temperature of a machine changes by less than a kelvin a second.
+    /// Of clocks that nodes calibrate by themselves. The drift may be any that calibrations leave until exchanges have told it, which
+    /// takes a few. For each of two clocks these are: 1 in 1,000, by which a stated rate may be off; 167 in a million, by which the
+    /// check of it errs; 500 in a million, by which the kernel may have mistaken the clock used in that check; and 100 in a million,
+    /// which IEEE 1588 and 802.3 allow to every clock. A quartz drifts by some parts in 10⁷ per kelvin, and the temperature of a
+    /// machine changes by less than a kelvin a second.
     pub const CALIBRATED: Self = Self { drift_max_ppb: 3_600_000, wander_max_ppb_per_s: 300 };
 
     /// Where the kernel slews one of two clocks or both, as `CLOCK_MONOTONIC`: its rate may be another one at any instant, so that
@@ -103,8 +104,8 @@ impl ClockModel {
         ceil(bend, 2 * BILLION * BILLION).min(FAR)
     }
 
-    /// How far the offset moves within a time, before or after: not less, and not more. The drift lies between these bounds at one end
-    /// of it. However it wanders, it never exceeds its limit.
+    /// Least and greatest movement of the offset within a time, before or after. The drift lies between these bounds at one end of it.
+    /// However it wanders, it never exceeds its limit.
     fn movement(&self, time: i128, (drift_low, drift_high): (i128, i128)) -> (i128, i128) {
         let (by_low, by_high) = (drift_low.saturating_mul(time), drift_high.saturating_mul(time));
         let bend = self.bend(time);
@@ -266,8 +267,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: what a peer says of its clock may be as far away as numbers go: the bound is then wide, and nothing overflows.
-        /// Found by the fuzz target `time`: the square of eight thousand million seconds.
+        /// Goal: the values that a peer states for its clock may be as far away as numbers go. The bound is then wide, and nothing
+        /// overflows. Found by the fuzz target `time`: the square of eight thousand million seconds.
         #[test]
         fn far_away_the_bound_is_wide(at: u64, when: u64, a: i64, b: i64, c: i32, d: i32) {
             let track = Track {

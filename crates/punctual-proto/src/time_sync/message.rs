@@ -1,4 +1,4 @@
-//! What nodes say to each other about time, as the payload of a message.
+//! Statements about time that nodes exchange, as the payload of a message.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -19,7 +19,7 @@
 //! | 64 | 4 | drift: not above |
 //! | 68 | 4 | 0 |
 //!
-//! Little-endian. What is not known is refused.
+//! Little-endian. Unknown content is refused.
 
 use core::fmt;
 
@@ -37,18 +37,18 @@ const MAGIC: u8 = 0x1F;
 /// Of the layout of messages. In version 1 a status did not say whether its clock is slewed.
 const VERSION: u8 = 2;
 
-/// Flags of a status: what is known.
+/// Flags of a status: the known facts.
 const FOLLOWING: u8 = 1;
 const SLEWED: u8 = 2;
 
 /// The clock of a node, by which it stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampClock {
-    /// Which clock its stamps count by.
+    /// The clock by which its stamps count.
     pub domain: u32,
     /// Nanoseconds per tick of its stamps, with 32 fraction bits.
     pub scale: u64,
-    /// Its rate may be another one at any instant, as that of `CLOCK_MONOTONIC`: who has to do with it presumes
+    /// Its rate may be another one at any instant, as that of `CLOCK_MONOTONIC`: a node that deals with it presumes
     /// [`super::ClockModel::SLEWED`].
     pub is_slewed: bool,
 }
@@ -70,7 +70,7 @@ impl StampClock {
     }
 }
 
-/// What a node says of itself.
+/// A node's statement about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The lower, the rather it is master.
@@ -79,7 +79,7 @@ pub struct Status {
     pub clock: StampClock,
     /// Its clock when it said so.
     pub now: Nanos,
-    /// Which clock it follows, of which life, and where its own is against that.
+    /// The clock that it follows, the life of that clock, and the position of its own clock against that.
     pub following: Option<(NodeId, u32, Track)>,
 }
 
@@ -88,33 +88,33 @@ pub struct Status {
 pub struct TimeMessage {
     /// Drawn at random when the sender's clock begins: two lives have nothing in common.
     pub life: u32,
-    /// What it says.
+    /// Its statement.
     pub saying: Saying,
 }
 
-/// What is said.
+/// A statement about time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saying {
     /// *Note when this comes.*
     Sync {
-        /// Which exchange.
+        /// Number of the exchange.
         number: u32,
     },
     /// *My clock read this before I sent it.*
     FollowUp {
-        /// Which exchange.
+        /// Number of the exchange.
         number: u32,
         /// The master's clock.
         sent: Nanos,
     },
     /// *When does this come?*
     DelayRequest {
-        /// Which exchange.
+        /// Number of the exchange.
         number: u32,
     },
     /// *My clock read this after it came.*
     DelayResponse {
-        /// Which exchange.
+        /// Number of the exchange.
         number: u32,
         /// Of whose clock's life.
         asker: u32,
@@ -203,7 +203,7 @@ impl TimeMessage {
     }
 }
 
-/// What does not fit is bounded by the clock model long before.
+/// A value that does not fit is bounded by the clock model long before.
 fn drift(ppb: i64) -> i32 {
     ppb.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
@@ -304,7 +304,7 @@ mod tests {
             prop_assert_eq!(TimeMessage::parse(&bytes[..size]), Ok(message));
             prop_assert!(TimeMessage::parse(&bytes[..size - 1]).is_err());
 
-            // No bit is ignored: what parses writes back to itself.
+            // No bit is ignored: every message that parses writes back to itself.
             let at = at % size;
             bytes[at] ^= flip;
             if let Ok(message) = TimeMessage::parse(&bytes[..size]) {

@@ -5,9 +5,9 @@
 //! which the offset must lie, because no message arrives before it was sent. The middle is the estimate, and half the
 //! interval, which is half the round trip, is its bound.
 //!
-//! Between exchanges the bound grows by what clocks may drift ([`ClockModel`]); what several exchanges say together about the
-//! drift keeps that small ([`Track`]). The master is the candidate with the best priority, then the smallest node id, of
-//! those that are heard; when it falls silent the next one is.
+//! Between exchanges the bound grows by the possible drift of clocks ([`ClockModel`]). The joint evidence of several exchanges about
+//! the drift keeps that small ([`Track`]). The master is the candidate with the best priority, then the smallest node id, of those that
+//! are heard; when it falls silent the next one is.
 //!
 //! Sans-IO: messages come in by `handle_*`, go out by `poll_*`, and time is an argument, a reading of the node's own clock.
 

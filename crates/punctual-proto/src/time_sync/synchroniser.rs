@@ -1,4 +1,4 @@
-//! One node's part: who is master, when what is said, and what follows for its clock and those of others.
+//! One node's part: the choice of the master, the times of messages, and the consequences for its clock and those of others.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -20,16 +20,16 @@ const REQUESTS_MAX: usize = 8;
 /// The least time between two exchanges or statuses: with none at all there would always be one more to send.
 const EVERY_MIN: Nanos = Nanos::from_millis(1);
 
-/// How a node takes part.
+/// Options of a node's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncOptions {
     /// The lower, the rather it is master; [`PRIORITY_NEVER`] never. Of equals, the smaller node id is.
     pub priority: u8,
-    /// How often the master begins an exchange, and how often everybody says where its clock is. Less than a millisecond is one.
+    /// Interval at which the master begins exchanges, and at which every node says where its clock is. Less than a millisecond is one.
     pub every: Nanos,
-    /// How long a node must be silent to be no candidate any more: several times `every`.
+    /// Silence after which a node is no candidate any more: several times `every`.
     pub silence: Nanos,
-    /// How clocks behave that are not slewed. Which are, nodes know and say.
+    /// Behaviour of clocks that are not slewed. Nodes know and say which are.
     pub model: ClockModel,
 }
 
@@ -44,7 +44,7 @@ impl Default for SyncOptions {
     }
 }
 
-/// What a node is at the moment.
+/// Role of a node at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It waits whether there is a master, or nobody can be.
@@ -55,7 +55,7 @@ pub enum Role {
     Follower(NodeId),
 }
 
-/// What became of exchanges.
+/// Outcomes of exchanges, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCounts {
     /// Exchanges completed with a master.
@@ -81,7 +81,7 @@ pub struct Transmit {
     pub message: TimeMessage,
 }
 
-/// How long a message took from one node to another, by the reference's clock.
+/// Time that a message took from one node to another, by the reference's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneWay {
     /// The estimate, nanoseconds. Below zero it may be, within its bound.
@@ -93,7 +93,7 @@ pub struct OneWay {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     life: u32,
-    /// When it first spoke of this life, by its clock. What it read before may be another one's.
+    /// When it first spoke of this life, by its clock. Earlier readings may be another clock's.
     since: Nanos,
     heard: Nanos,
     status: Status,
@@ -130,7 +130,7 @@ pub struct Synchroniser {
     life: u32,
     clock: StampClock,
     options: SyncOptions,
-    /// When this life of the clock began. What it read before is another clock's.
+    /// When this life of the clock began. Earlier readings are another clock's.
     began: Nanos,
     pub(super) peers: BTreeMap<NodeId, Peer>,
     master: Option<NodeId>,
@@ -177,7 +177,7 @@ impl Synchroniser {
         }
     }
 
-    /// What it is.
+    /// Its role.
     pub fn role(&self) -> Role {
         match self.master {
             None => Role::Listening,
@@ -186,7 +186,7 @@ impl Synchroniser {
         }
     }
 
-    /// What became of exchanges.
+    /// Outcomes of exchanges, counted.
     pub fn counts(&self) -> SyncCounts {
         self.counts
     }
@@ -196,17 +196,17 @@ impl Synchroniser {
         self.track
     }
 
-    /// What must be added to a reading of the own clock for one of the reference's.
+    /// Amount to add to a reading of the own clock for one of the reference's.
     pub fn offset(&self, at: Nanos) -> Option<Estimate> {
         self.track.map(|track| track.at(at, &self.model()))
     }
 
-    /// What a node last said of itself, if it was heard lately.
+    /// A node's last statement about itself, if it was heard lately.
     pub fn peer(&self, node: NodeId) -> Option<&Status> {
         self.peers.get(&node).map(|peer| &peer.status)
     }
 
-    /// How long a message took that `source` sent at an instant of its clock and that was here at one of ours. `None` until
+    /// Travel time of a message that `source` sent at an instant of its clock, and that was here at an instant of ours. `None` until
     /// both clocks follow one reference, and know how far they are from it; and for instants before one of the clocks began, or was
     /// first heard of.
     pub fn one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
@@ -230,12 +230,12 @@ impl Synchroniser {
         })
     }
 
-    /// How the own clock and the reference behave.
+    /// Behaviour of the own clock and the reference.
     fn model(&self) -> ClockModel {
         self.model_of(self.clock)
     }
 
-    /// How this clock and the reference behave.
+    /// Behaviour of this clock and the reference.
     fn model_of(&self, clock: StampClock) -> ClockModel {
         let is_slewed = clock.is_slewed || self.reference_clock().is_slewed;
         if is_slewed { self.options.model.or(ClockModel::SLEWED) } else { self.options.model }
@@ -247,7 +247,7 @@ impl Synchroniser {
         master.and_then(|master| self.peer(master)).map_or(self.clock, |status| status.clock)
     }
 
-    /// Which clock it follows, and how.
+    /// The clock that it follows, with its life and its track.
     fn following(&self) -> Option<(NodeId, u32, Track)> {
         let master = self.master?;
         let life = if master == self.own { self.life } else { self.master_life };
@@ -308,7 +308,7 @@ impl Synchroniser {
         self.elect(now);
     }
 
-    /// Whether no request had this number, nor a later one: two under one number could not be told apart by their answers.
+    /// True if no request had this number, nor a later one: two requests under one number could not be told apart by their answers.
     fn is_new(&self, number: u32) -> bool {
         self.requested.is_none_or(|last| number.wrapping_sub(last).cast_signed() > 0)
     }
@@ -336,7 +336,7 @@ impl Synchroniser {
             return;
         };
         let Request { sync_sent, sync_received, sent: request_sent, .. } = self.requests[place];
-        // Exchanges count in their order: what is older is not waited for any more.
+        // Exchanges count in their order: older answers are not waited for any more.
         self.requests.drain(..=place);
         self.counts.exchanges += 1;
         let exchange = Exchange {

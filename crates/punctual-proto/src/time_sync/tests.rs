@@ -39,8 +39,8 @@ impl TimeScene {
     }
 }
 
-/// Goal: whatever the clocks' skew, drift and wander, the network's delays, asymmetry and losses, the true offset is always
-/// within the bound, and the bound is worth something: not much more than half the shortest round trips.
+/// Goal: the true offset is always within the bound for any skew, drift and wander of clocks, and any network delays, asymmetry and
+/// losses. The bound is worth something: not much more than half the shortest round trips.
 #[test]
 fn the_true_offset_is_always_within_the_bound() {
     for seed in 0..8 {
@@ -87,8 +87,8 @@ fn calibration_may_err_by_all_it_may() {
     }
 }
 
-/// Goal: clocks whose rates change at any instant, by all that daemons slew, stay within a bound that says so, and so do the ways of
-/// their messages; wherever neither of two is slewed, the bound is as narrow as ever. Who is slewed only the node itself is told.
+/// Goal: clocks whose rates change at any instant, by all that daemons slew, stay within a bound that says so. So do the ways of their
+/// messages. The bound is as narrow as ever wherever neither of two is slewed. Only the node itself is told that it is slewed.
 #[test]
 fn slewed_clocks_stay_within_the_bound() {
     for seed in 0..14 {
@@ -132,8 +132,8 @@ fn a_round_trip_may_take_longer_than_syncs_are_apart() {
     }
 }
 
-/// Goal: whatever is said twice, an answer counts for the request that it answers. Method: what is doubled comes between a request
-/// and its answer, or behind the answer.
+/// Goal: an answer counts for the request that it answers, even if any message is said twice. Method: the doubled message comes between
+/// a request and its answer, or behind the answer.
 #[test]
 fn what_is_said_twice_is_no_second_exchange() {
     let (own, master) = (NodeId::new(2).unwrap(), NodeId::new(1).unwrap());
@@ -164,8 +164,8 @@ fn what_is_said_twice_is_no_second_exchange() {
     }
 }
 
-/// Goal: clocks that grow in steps, the own one or the reference's, are within the bound of each other all the same, and so are the
-/// ways of messages. Method: both are one clock that is read in steps, and messages take no time.
+/// Goal: clocks that grow in steps, the own one or the reference's, are within the bound of each other all the same. So are the ways of
+/// messages. Method: both are one clock that is read in steps, and messages take no time.
 #[test]
 fn clocks_of_long_ticks_stay_within_the_bound() {
     let (own, master) = (NodeId::new(2).unwrap(), NodeId::new(1).unwrap());
@@ -258,7 +258,7 @@ fn a_clock_that_is_set_is_found_out() {
         let noticed_before = noticed(&scene);
         scene.run_for(8 * S);
         assert!(scene.world.record.checks > 60_000, "seed {seed}: {}", scene.world.record.checks);
-        // Who is set ahead by more than a silence finds everybody silent, and begins anew by that.
+        // A node that is set ahead by more than a silence finds everybody silent, and begins anew by that.
         let times = noticed(&scene) - noticed_before;
         assert!(!large || times >= 1, "seed {seed}: nobody noticed a step of {step} ns");
     }
@@ -342,8 +342,8 @@ fn a_clock_that_begins_anew_stops_nothing() {
     assert!(said.iter().all(|(_, message)| message.life == 2), "of the former life nothing is left");
 }
 
-/// Goal: who follows a master that slept compares its clock with nobody's who does not know of that yet. Method: the other
-/// follower's statuses do not come, so that the last one is of before.
+/// Goal: a follower of a master that slept does not compare its clock with that of a node that does not know of this yet. Method: the
+/// other follower's statuses do not come, so that the last one is of before.
 #[test]
 fn a_master_that_slept_is_another_clock() {
     for seed in 0..20 {
@@ -366,8 +366,8 @@ fn a_master_that_slept_is_another_clock() {
     }
 }
 
-/// Goal: what was read before a clock began is not judged by what is known of it since, though it is the same node's and its domain
-/// is the same; what it reads from then on is.
+/// Goal: readings from before a clock began are not judged by later knowledge of it, though its node and its domain are the same. Its
+/// readings from then on are.
 #[test]
 fn a_former_life_of_a_clock_is_not_judged_by_the_next() {
     let options = SyncOptions::default();
@@ -406,7 +406,7 @@ fn what_is_sent_at_an_instant_ends() {
     assert!(node.next_timeout() > now);
 }
 
-/// Goal: what is late, doubled or of a former master changes nothing.
+/// Goal: a message that is late, doubled or of a former master changes nothing.
 #[test]
 fn what_belongs_to_no_exchange_is_counted() {
     let mut scene = calm(1);

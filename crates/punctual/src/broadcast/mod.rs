@@ -36,11 +36,11 @@
 //! ```
 //!
 //! **Driving.** A member does the group's work in its user's calls, above all in [`Group::deliver`]: no thread lies between the medium
-//! and it. Calls that wait for nothing do it at least once in an eighth of a heartbeat. A member whose user does something else for a
-//! quarter of a heartbeat is driven by its *caretaker*, a thread of its own, until the user comes back. So it answers, repairs, and is
-//! suspected by nobody. But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it
-//! does, or is expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member without its user, who is told of it later,
-//! in order; it waits for the user only where there is no room left for what the user has not taken.
+//! and it. Calls that wait for nothing do it at least once in an eighth of a heartbeat. Its own *caretaker* thread drives a member
+//! whose user does something else for a quarter of a heartbeat, until the user comes back. So it answers, repairs, and is suspected by
+//! nobody. But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it does, or is
+//! expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member without its user, who is told of it later, in order;
+//! it waits for the user only where there is no room left for what the user has not taken.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -194,8 +194,8 @@ impl Group {
     /// The same, and waits for credit, a view or a majority for at most `timeout`.
     ///
     /// # Errors
-    /// See [`BroadcastError`]: at once [`BroadcastError::Undelivered`] where waiting might never end, because what this member
-    /// has not taken may be what holds it up, or [`BroadcastError::NoMember`] where it has left.
+    /// See [`BroadcastError`]. Two come at once: [`BroadcastError::Undelivered`] where waiting might never end, because messages that
+    /// this member has not taken may hold it up; and [`BroadcastError::NoMember`] where it has left.
     pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
         let (size_max, guarantee) = (self.message_size_max, self.guarantee);
         self.drive_until(timeout, |driver, is_late| {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     /// Goal: looks at a group that is armed leave its caretaker at work: the descriptor tells of what comes afterwards. Method: the
-    /// caretaker finds the lock taken, and the heartbeat is so long that one that rests for a part of it is not there in time.
+    /// caretaker finds the lock taken. The heartbeat is so long that a caretaker that rests for a part of it is not there in time.
     #[test]
     fn looks_leave_the_caretaker_at_work() {
         let _alive = watchdog();

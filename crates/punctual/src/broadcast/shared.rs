@@ -1,10 +1,10 @@
-//! What the user and the caretaker of a member share: who may drive, and how one asks the other for it.
+//! State that the user and the caretaker of a member share: the right to drive, and the way to ask the other for it.
 //!
-//! 1. Who holds the lock drives.
-//! 2. Who finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields ends that
-//!    when it has a processor again.
-//! 3. A driver that waits looks for visitors right before each wait: what it did since the last one may have taken a nudge. If there
-//!    is one it lets go of the lock until that one has had it.
+//! 1. The holder of the lock drives.
+//! 2. A thread that finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields
+//!    ends that when it has a processor again.
+//! 3. A driver that waits looks for visitors right before each wait: its work since the last one may have taken a nudge. If there is
+//!    one it lets go of the lock until that one has had it.
 //! 4. The caretaker begins to drive only if the lock is free, and the user was away for a while or waits for the descriptor. It goes on
 //!    behind visitors until the user was among them, but for one that waits for the descriptor and only looks.
 
@@ -21,7 +21,7 @@ use super::options::nanos;
 use crate::communicator::Sender;
 use crate::wake::make_way;
 
-/// How long the caretaker waits without looking at the clock of the node's housekeeping.
+/// Longest time that the caretaker waits without looking at the clock of the node's housekeeping.
 const WAIT_MAX: Nanos = Nanos::from_millis(100);
 
 #[derive(Debug)]
@@ -32,10 +32,10 @@ pub(super) struct Shared {
     came: Counter,
     served: Counter,
     stop: Flag,
-    /// Whether the caretaker is to look at once.
+    /// True if the caretaker is to look at once.
     called: Mutex<bool>,
     call: Condvar,
-    /// What the user's event loop waits for.
+    /// The event that the user's event loop waits for.
     pub(super) event: EventFd,
     /// After so long without its user the caretaker drives.
     idle_max: Duration,
@@ -88,7 +88,7 @@ impl Shared {
         Driving(unpoisoned(self.driver.lock()))
     }
 
-    /// The right to drive, from whoever has it. For the group itself, and while it lives.
+    /// The right to drive, from its present holder. For the group itself, and while it lives.
     pub(super) fn visit(&self, sender: &mut Sender) -> Driving<'_> {
         if let Some(driver) = self.try_lock() {
             return driver;
@@ -105,17 +105,17 @@ impl Shared {
         Some(self.visit(sender)).filter(|driver| driver.0.is_some())
     }
 
-    /// The group is dropped: its port, its page and its windows are given back, whoever may still hold this.
+    /// The group is dropped: its port, its page and its windows are given back, even if this is still held elsewhere.
     pub(super) fn end(&self) {
         drop(self.lock().0.take());
     }
 
-    /// Whether somebody waits for the right to drive.
+    /// True if somebody waits for the right to drive.
     pub(super) fn has_visitors(&self) -> bool {
         self.came.get() != self.served.get()
     }
 
-    /// Lets visitors drive first, for whoever wants to drive on: the lock alone would go to who is awake.
+    /// Lets visitors drive first, for a thread that wants to drive on: the lock alone would go to the thread that is awake.
     pub(super) fn let_visitors_in(&self) {
         make_way(|| self.has_visitors());
     }
@@ -123,7 +123,7 @@ impl Shared {
     /// Wakes the caretaker.
     pub(super) fn call(&self) {
         let was_called = std::mem::replace(&mut *unpoisoned(self.called.lock()), true);
-        // Who looks again and again pays for a call of the kernel once.
+        // A user that looks again and again pays for a call of the kernel once.
         if !was_called {
             self.call.notify_one();
         }
@@ -141,7 +141,7 @@ impl Shared {
     /// The thread of the caretaker: drives while the user does not.
     pub(super) fn take_care(&self) {
         while !self.stop.is_raised() {
-            // Who waits for a delivery is likely to do so for longer.
+            // A user that waits for a delivery is likely to do so for longer.
             let rest = if self.drive_while_idle() { self.idle_max } else { 4 * self.idle_max };
             let called = unpoisoned(self.called.lock());
             let rested = self.call.wait_timeout_while(called, rest, |called| !*called);
@@ -149,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Whether the lock was free.
+    /// Returns true if the lock was free.
     fn drive_while_idle(&self) -> bool {
         let Some(mut driver) = self.try_lock() else { return false };
         if !driver.is_armed && driver.now().since(driver.driven_at) < nanos(self.idle_max) {

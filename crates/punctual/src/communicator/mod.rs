@@ -76,8 +76,9 @@ pub struct Message<'a> {
 
 /// Room for a message, written in place: in memory the payload is written once.
 ///
-/// Dropped without [`Claim::commit`], nothing was sent. On the kernel's media other senders of the node wait while it lives, and so does
-/// who binds or drops a communicator of the node, or asks it about others. The thread that has the claim does none of that meanwhile.
+/// Dropped without [`Claim::commit`], nothing was sent. On the kernel's media other senders of the node wait while it lives. So does a
+/// thread that binds or drops a communicator of the node, or asks it about others. The thread that has the claim does none of that
+/// meanwhile.
 #[derive(Debug)]
 pub struct Claim<'a>(Claimed<'a>);
 
@@ -266,10 +267,10 @@ impl Communicator {
     /// Longest time that [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`], and while a socket's buffer
-    /// is full, so that the message does not stay behind. A message that is cut waits as long at each fragment, for readers that would
-    /// otherwise be written over. Over a kernel's medium it also waits until its one receiver has it or tells nothing new for so long.
-    /// Lost fragments are sent again (`docs/large.md`).
+    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]. Waits also while a socket's
+    /// buffer is full, so that the message does not stay behind. A message that is cut waits as long at each fragment, for readers that
+    /// would otherwise be written over. Over a kernel's medium it also waits until its one receiver has it or tells nothing new for so
+    /// long. Lost fragments are sent again (`docs/large.md`).
     ///
     /// ```
     /// use punctual::{Bus, Node, SendError, Target};

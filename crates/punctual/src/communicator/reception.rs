@@ -1,4 +1,4 @@
-//! How a component comes by its messages: from its inbox, by driving the node's engine, or by waiting for who does.
+//! Reception of messages by a component: from its inbox, by driving the node's engine, or by waiting for the component that drives it.
 //!
 //! Leader and followers: whichever component of a node waits first drives the engine and hands frames to the others
 //! through their inboxes; when it leaves, a follower takes over.
@@ -58,7 +58,7 @@ pub(super) struct Reception {
     last_look: LastLook,
 }
 
-/// Whose turn it is after waiting for another component that drives the engine.
+/// The turn after waiting for another component that drives the engine.
 enum Turn<'c> {
     /// Ours to drive it.
     Lead(MutexGuard<'c, Receiving>),
@@ -68,7 +68,7 @@ enum Turn<'c> {
     Late,
 }
 
-/// What a turn at the engine or at the inbox came to.
+/// Result of a turn at the engine or at the inbox.
 #[derive(Debug)]
 enum Step {
     Found,
@@ -107,7 +107,7 @@ impl Reception {
         })
     }
 
-    /// Whether something is in the inbox.
+    /// True if something is in the inbox.
     pub(super) fn has_news(&self) -> bool {
         self.reader.has_news()
     }
@@ -144,7 +144,7 @@ impl Reception {
         if self.take_from_inbox(core) {
             return true;
         }
-        // Another component drives the engine just now: what is for us comes to the inbox.
+        // Another component drives the engine just now: messages for us come to the inbox.
         let Some(mut receiving) = core.try_receiving() else { return false };
         let found = match reader {
             None => self.take_turns(core, &mut receiving, None),
@@ -176,7 +176,7 @@ impl Reception {
         false
     }
 
-    /// Whether the last look found that nothing more is there.
+    /// True if the last look found that nothing more is there.
     pub(super) fn has_seen_all(&self) -> bool {
         self.seen == 0
     }
@@ -200,7 +200,7 @@ impl Reception {
         loop {
             let mut receiving = match core.try_receiving() {
                 Some(receiving) => receiving,
-                // What is for us comes to the inbox.
+                // Messages for us come to the inbox.
                 None if self.take_from_inbox(core) => return true,
                 None => match self.follow(core, deadline) {
                     Turn::Lead(receiving) => receiving,
@@ -243,7 +243,7 @@ impl Reception {
                 break Step::Late;
             }
             if !waits {
-                // Before the first sleep: who puts something into the inbox from now on rings the engine's bell too.
+                // Before the first sleep: from now on a thread that puts something into the inbox rings the engine's bell too.
                 waits = true;
                 self.inbox.leads.set(true);
             }
@@ -323,7 +323,7 @@ impl Reception {
         taken
     }
 
-    /// Whether the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
+    /// Returns true if the deadline has passed; does the housekeeping by the way. Looks at the clock now and then.
     #[inline]
     fn is_late(&mut self, core: &Core, receiving: Option<&mut Receiving>, deadline: Option<Ticks>) -> bool {
         self.polls = self.polls.wrapping_add(1);
@@ -349,7 +349,7 @@ impl Reception {
         receiving: &mut Receiving,
         mut reader: Option<&mut Reader<'_>>,
     ) -> bool {
-        // What is in the inbox is older than what the engine has: its last driver put it there.
+        // Messages in the inbox are older than those in the engine: its last driver put them there.
         if self.take_from_inbox(core) {
             return true;
         }
@@ -359,7 +359,7 @@ impl Reception {
         }
         self.landing.has_landed = false;
         self.seen = receiving.turn(core, &self.inbox, &mut self.landing, reader.as_deref_mut());
-        // Who has enough leaves in the inbox what is there.
+        // A reader that has enough leaves the inbox as it is.
         let has_enough = || reader.is_some_and(|reader| !reader.wants_more());
         self.landing.has_landed || !has_enough() && self.take_from_inbox(core)
     }
@@ -393,7 +393,7 @@ impl Reception {
     }
 }
 
-/// What a component waits for while another drives the engine: its inbox, or its turn.
+/// The condition that a component waits for while another drives the engine: its inbox, or its turn.
 struct InboxCondition<'a, 'c> {
     core: &'c Core,
     inbox: &'a Inbox,
@@ -424,7 +424,7 @@ impl Condition for InboxCondition<'_, '_> {
 }
 
 impl InboxCondition<'_, '_> {
-    /// Whoever was taken off the list must not sleep: nobody would ring again.
+    /// A component that was taken off the list must not sleep: nobody would ring again.
     fn is_rung_for(&self) -> bool {
         self.reader.has_news() || !self.inbox.is_listed()
     }
@@ -495,7 +495,7 @@ mod tests {
     }
 
     /// Goal: a thread that spins for messages sleeps while a visitor cannot come by itself, as one that is less urgent on the same
-    /// processor; then it goes on. Method: the visitor is pretended, and whoever only yields never sleeps.
+    /// processor; then it goes on. Method: the visitor is pretended, and a thread that only yields never sleeps.
     #[test]
     fn a_driver_sleeps_until_its_visitor_has_come() {
         let local = "127.0.0.1:0".parse().expect("an address");

@@ -39,7 +39,7 @@ const BATCH: usize = 32;
 /// to 0.58 µs where it was measured).
 const POLLS_PER_COLD_LOOK: u32 = 8;
 
-/// How a node reaches everybody.
+/// Way in which a node reaches everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// By a multicast group. Several nodes of one host may share it.
@@ -60,7 +60,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// What all nodes of the bus say of it alike, whichever host they are on; none if there is nothing of the kind.
+    /// Name that all nodes of the bus, on any host, have for it alike; none if there is nothing of the kind.
     pub(crate) fn common_name(&self) -> Option<String> {
         match self {
             Self::Multicast { group, .. } => Some(format!("group {}", plain(group))),
@@ -90,10 +90,10 @@ impl fmt::Display for Reach {
 /// A bus over UDP.
 #[derive(Clone, Debug)]
 pub struct DatagramOptions {
-    /// How a node reaches everybody.
+    /// Way in which a node reaches everybody.
     pub reach: Reach,
-    /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for who has no CAP_NET_ADMIN, and counts
-    /// its own overhead in; `punctual host` says whether it gives what [`DatagramOptions::new`] asks for.
+    /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for a process without CAP_NET_ADMIN, and
+    /// counts its own overhead in. `punctual host` says whether it gives what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
     /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
@@ -123,7 +123,7 @@ pub(crate) fn open(
     let socket_options = UdpOptions {
         receive_buffer: Some(options.receive_buffer),
         timestamps: options.timestamps,
-        // What is queued for one flush goes as few calls, and through the kernel as one: 2.5 to 3 times as fast.
+        // Frames queued for one flush go in few calls, and through the kernel as one: 2.5 to 3 times as fast.
         segmentation: true,
         // And out of it as one; a run has one stamp.
         merged: !options.timestamps,
@@ -246,9 +246,9 @@ struct DatagramTransmit {
     everybody: Vec<RawAddress>,
     /// The socket is connected to the one peer.
     connected: bool,
-    /// Whom the claimed frame is for, if not everybody.
+    /// Target of the claimed frame, if it is not for everybody.
     target: Option<RawAddress>,
-    /// What was sent to a group, a run as one where its socket has it so: each comes back and is filtered out.
+    /// Frames sent to a group, a run as one where its socket has it so: each comes back and is filtered out.
     echoed: Option<Arc<Counter>>,
 }
 
@@ -300,7 +300,8 @@ impl MediumTransmit for DatagramTransmit {
 
     fn flush(&mut self) -> bool {
         if let Some(echoed) = &self.echoed {
-            // Before it is sent: who reads that the kernel dropped it knows why. Afterwards it shows how much of it went as one.
+            // Before it is sent: a thread that reads that the kernel dropped it knows why. Afterwards it shows how much of it went as
+            // one.
             echoed.publish(self.batch.counted() + self.batch.len() as u64);
         }
         // Frames without room stay in the batch for the next flush. It counts those that are refused for good.
@@ -362,7 +363,7 @@ enum Place {
 struct DatagramReceive {
     own: Inlet,
     group: Option<Inlet>,
-    /// Which had something last.
+    /// The socket that had something last.
     hot: Place,
     polls: u32,
     /// The next poll looks at both.
@@ -382,7 +383,7 @@ impl DatagramReceive {
         self.own.gate.as_mut().filter(|gate| gate.is_shut())
     }
 
-    /// Which sockets are read now, and in which order: first the one that had something last.
+    /// The sockets to read now, in order: first the one that had something last.
     #[inline]
     fn turns(&mut self) -> [Option<Place>; 2] {
         let Some(group) = &self.group else { return [Some(Place::Own), None] };
@@ -392,7 +393,7 @@ impl DatagramReceive {
             Place::Group => [group, own],
         };
         let both = std::mem::take(&mut self.everywhere) || cold_inlet.has_rest();
-        // What was taken from the kernel already needs no call of it.
+        // Datagrams taken from the kernel already need no call of it.
         let calls = !hot_inlet.has_rest();
         self.polls = self.polls.wrapping_add(u32::from(calls));
         // A socket that always has something must not keep us from the other for good.
@@ -438,7 +439,7 @@ impl MediumReceive for DatagramReceive {
     #[inline]
     fn poll(&mut self, limit: usize, visit: &mut impl FnMut(RawFrame<'_, RawAddress>) -> Flow) -> usize {
         loop {
-            // What the group has is shown first, for as long as somebody waits for that.
+            // Frames of the group are shown first, for as long as somebody waits for that.
             let (waits, hot) = (self.shut_gate().is_some(), self.hot);
             let places = if waits { [Some(Place::Group), None] } else { self.turns() };
             let shown = self.poll_in_turn(places, limit, visit);

@@ -1,4 +1,4 @@
-//! What publishers, subscribers and participants have in common: a driver.
+//! The common part of publishers, subscribers and participants: a driver.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -13,9 +13,9 @@ macro_rules! driven {
     ($what:ty $(, $value:ident)?) => {
         impl$(<$value>)? $what {
             /// From now on everything is for the group that `membership` is in, and follows it
-            /// ([`crate::keyed_group::GroupMember::membership`]). When it leaves, interests are withdrawn there, and nobody is served. When it is
-            /// in another, interests are repeated and asked for there at once. Messages that are not sealed in its group are passed
-            /// over, but for those of its own node. It is done by whoever drives this, and needs no more than this call.
+            /// ([`crate::keyed_group::GroupMember::membership`]). When it leaves, interests are withdrawn there, and nobody is served.
+            /// When it is in another, interests are repeated and asked for there at once. Messages that are not sealed in its group are
+            /// passed over, but for those of its own node. It is done by the thread that drives this, and needs no more than this call.
             pub fn follow(&mut self, membership: &Membership) {
                 self.driver.follow(membership);
             }
@@ -32,12 +32,12 @@ macro_rules! driven {
                 self.driver.time_left()
             }
 
-            /// Whether looks see all that comes, without a call of the kernel.
+            /// True if looks see everything that comes, without a call of the kernel.
             pub(crate) fn shows_all(&self) -> bool {
                 self.driver.shows_all()
             }
 
-            /// Whether a look sees something to do.
+            /// True if a look sees something to do.
             pub(crate) fn is_ready(&self) -> bool {
                 self.driver.is_ready()
             }
@@ -47,7 +47,7 @@ macro_rules! driven {
                 self.driver.address()
             }
 
-            /// What became of its messages.
+            /// Outcomes of its messages, counted.
             pub fn traffic(&self) -> Traffic {
                 self.driver.traffic()
             }

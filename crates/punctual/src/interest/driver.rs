@@ -24,11 +24,11 @@ use crate::trace::Stages;
 /// Publications, and subscriptions, of one communicator: each is looked at for every message.
 const TOPICS_MAX: usize = 64;
 
-/// Messages that are here already and are taken before something that is due, or by who does not wait: each costs a fraction of what
-/// sending does.
+/// Messages that are here already and are taken before something that is due, or by a caller that does not wait. Each costs a fraction
+/// of the cost of sending.
 const TAKEN_FIRST_MAX: u32 = 64;
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// A value of this publication is wanted.
@@ -39,7 +39,7 @@ pub(super) enum Step {
     Late,
 }
 
-/// What is known of the value that came last.
+/// Known facts about the value that came last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) source: Address,
@@ -55,7 +55,7 @@ pub(super) struct Driver {
     communicator: Carrier,
     clock: &'static Clock,
     reach: Target,
-    /// Of all its subscriptions, drawn at random: whoever had the address before has another.
+    /// Of all its subscriptions, drawn at random: an earlier owner of the address has another.
     life: u32,
     pub(super) publications: Vec<Publication>,
     pub(super) subscriptions: Vec<Subscription>,
@@ -66,7 +66,7 @@ pub(super) struct Driver {
     origin: Option<Origin>,
     matches: VecDeque<(usize, Taken)>,
     traffic: Traffic,
-    /// How often it was told to stop.
+    /// Number of times that it was told to stop.
     stops: Arc<Counter>,
     stops_seen: u64,
     membership: Option<Followed>,
@@ -225,9 +225,9 @@ impl Driver {
         self.handle_group_changed();
     }
 
-    /// What is to be done next; waits for it until the deadline.
+    /// The next step; waits for it until the deadline.
     pub(super) fn step(&mut self, deadline: Nanos) -> Step {
-        // Who does not want to wait gets what is here, whatever is before it.
+        // A caller that does not want to wait gets the messages that are here, regardless of anything before them.
         let mut looks_left = TAKEN_FIRST_MAX;
         loop {
             if let Some((index, taken)) = self.next_match() {
@@ -258,7 +258,7 @@ impl Driver {
         }
     }
 
-    /// Whether somebody has asked to stop since the last look. Each request ends one run: what is given back can run again.
+    /// True if somebody has asked to stop since the last look. Each request ends one run: a driver that is given back can run again.
     fn take_stop(&mut self) -> bool {
         let stops = self.stops.get_published();
         let has_come = stops != self.stops_seen;
@@ -266,12 +266,12 @@ impl Driver {
         has_come
     }
 
-    /// Whether a look sees all that comes.
+    /// True if a look sees everything that comes.
     pub(super) fn shows_all(&self) -> bool {
         self.communicator.is_ready().is_some()
     }
 
-    /// Whether a look sees something to do.
+    /// True if a look sees something to do.
     pub(super) fn is_ready(&self) -> bool {
         self.has_match()
             || self.time_left() == Some(Duration::ZERO)
@@ -390,7 +390,7 @@ impl Driver {
         (&self.value, self.origin.expect("asked for only after a step that had one"))
     }
 
-    /// One message: if one comes until then, or if one is here. Whether there was one.
+    /// One message: if one comes until then, or if one is here. Returns true if there was one.
     fn receive(&mut self, until: Option<Nanos>) -> bool {
         let own = self.communicator.address();
         let received = match until {

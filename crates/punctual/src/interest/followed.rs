@@ -1,4 +1,4 @@
-//! Whose messages are taken by who follows a membership.
+//! The messages that a follower of a membership takes.
 
 use punctual_proto::interest::{Message, Saying};
 
@@ -21,12 +21,12 @@ impl Followed {
         Self { membership, _watch: watch, version_seen: u64::MAX, group: None }
     }
 
-    /// Whether it is in no group.
+    /// True if it is in no group.
     pub(super) fn is_away(&self) -> bool {
         self.group.is_none()
     }
 
-    /// Whether the group may have changed since the last look.
+    /// Returns true if the group may have changed since the last look.
     pub(super) fn look(&mut self) -> bool {
         let version = self.membership.version();
         let has_changed = version != self.version_seen;
@@ -36,8 +36,9 @@ impl Followed {
         has_changed
     }
 
-    /// Whether a message is for us: sealed in our group, or of our own node without a seal. Such a message has not left this process:
-    /// a node that seals refuses whatever comes from its medium without one. A member that leaves withdraws from outside the group.
+    /// True if a message is for us: sealed in our group, or of our own node without a seal. Such a message has not left this process: a
+    /// node that seals refuses everything that comes from its medium without a seal. A member that leaves withdraws from outside the
+    /// group.
     pub(super) fn takes(&self, sealed_in: Option<u32>, is_own: bool, message: &Message<'_>) -> bool {
         let withdraws = matches!(message.saying, Saying::Withdrawal { .. });
         let is_local = is_own && sealed_in.is_none();

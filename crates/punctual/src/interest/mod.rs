@@ -1,4 +1,4 @@
-//! Interest and response: who wants a value says how often, who has it serves all.
+//! Interest and response: a subscriber says how often it wants a value, and the publisher serves all subscribers.
 //!
 //! A [`Publisher`] has values of one topic, a [`Subscriber`] wants them every so often; a [`Participant`] does any number
 //! of both on one communicator, in callbacks. Each drives the protocol (`docs/interest.md`) while it waits, on the
@@ -115,7 +115,7 @@ impl fmt::Display for InterestError {
 
 impl std::error::Error for InterestError {}
 
-/// What became of the messages of one publisher, subscriber or participant, besides what its topics count.
+/// Outcomes of the messages of one publisher, subscriber or participant, besides the counts of its topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages that the node took.
@@ -135,7 +135,7 @@ pub struct Traffic {
 pub struct Response<T> {
     /// The value.
     pub value: T,
-    /// Who published it.
+    /// Its publisher.
     pub source: Address,
     /// The instant for which it is, µs since its publisher's schedule began.
     pub offset_us: u64,
@@ -152,7 +152,7 @@ pub struct Response<T> {
 }
 
 impl<T> Response<T> {
-    /// How long after its instant it was here, where that is known; of one that did not come over the bus, until now.
+    /// Time from its instant until it was here, where that is known; for a value that did not come over the bus, until now.
     pub fn late_by(&self) -> Option<Nanos> {
         let (due, clock) = (self.due.filter(|_| !self.at_once)?, Clock::get());
         let here = self.stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);

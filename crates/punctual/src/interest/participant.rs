@@ -14,15 +14,15 @@ use super::subscriber::response;
 use super::{InterestError, Response, Running};
 use crate::communicator::Communicator;
 
-/// How a publisher, subscriber or participant behaves.
+/// Options of a publisher, subscriber or participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParticipantOptions {
     /// To whom interests and advertisements go. By default to every port of every node: name a port here if others on
     /// the bus do not know this protocol.
     pub reach: Target,
-    /// What its publications take on.
+    /// Limits of its publications.
     pub limits: PublicationLimits,
-    /// How its interests are kept alive.
+    /// Repetition that keeps its interests alive.
     pub repetition: Repetition,
     /// Since when the periods of its publications count, on `CLOCK_MONOTONIC`: each is due at its multiples since then, so
     /// that publishers that agree on an instant serve together, or one after the other. By default since the publication
@@ -51,7 +51,7 @@ impl ParticipantOptions {
 }
 
 type Source = Box<dyn FnMut(&Due, &mut [u8]) + Send>;
-/// Whether the bytes were a value.
+/// Returns true if the bytes were a value.
 type Sink = Box<dyn FnMut(&[u8], Origin, Taken) -> bool + Send>;
 
 /// Publishes and subscribes, in callbacks on the thread that drives it. A value that it publishes and wants itself is

@@ -48,7 +48,7 @@ impl<T: Data> Publisher<T> {
         Ok(Self::of(driver))
     }
 
-    /// Sends a value for an instant that [`Self::next_due`] gave. What could not be sent is counted ([`Self::traffic`]).
+    /// Sends a value for an instant that [`Self::next_due`] gave. Values that could not be sent are counted ([`Self::traffic`]).
     pub fn publish(&mut self, due: &Due, value: &T) {
         self.driver.stage_value(0, due, |bytes| value.write(bytes));
         self.driver.send_staged(0, due);
@@ -109,17 +109,17 @@ impl<T> Publisher<T> {
         &self.driver.publications[0]
     }
 
-    /// The periods that are or were served: how late each was against its deadlines, and what it missed.
+    /// The periods that are or were served, each with its lateness against its deadlines and its misses.
     pub fn periods(&self) -> &[Period] {
         self.publication().schedule().periods()
     }
 
-    /// Who is interested now, and how often, µs.
+    /// Addresses that are interested now, each with its period, µs.
     pub fn interests(&self) -> impl Iterator<Item = (Address, u32)> + '_ {
         self.publication().interests()
     }
 
-    /// What became of interests.
+    /// Outcomes of interests, counted.
     pub fn counts(&self) -> PublicationCounts {
         self.publication().counts()
     }

@@ -8,11 +8,11 @@ use punctual_machine::counter::Counter;
 
 use crate::communicator::Sender;
 
-/// What runs on a thread of its own until it is told to stop. Dropped, it stops too.
+/// A publisher, subscriber or participant that runs on a thread of its own until it is told to stop. Dropped, it stops too.
 #[derive(Debug)]
 pub struct Running<P> {
     thread: Option<JoinHandle<P>>,
-    /// How often it was told to stop.
+    /// Number of times that it was told to stop.
     stops: Arc<Counter>,
     sender: Sender,
 }
@@ -42,7 +42,7 @@ impl<P: Send + 'static> Running<P> {
 }
 
 impl<P> Running<P> {
-    /// Whether its thread has ended, which it does by itself only if the callback panics.
+    /// True if its thread has ended, which it does by itself only if the callback panics.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -51,8 +51,8 @@ impl<T: Data> Subscriber<T> {
         Ok(Self::of(driver))
     }
 
-    /// The next value; waits for it. The interest is repeated meanwhile, and between the calls it is not: who stays away
-    /// for longer than its lifetime is forgotten until the next call.
+    /// The next value; waits for it. The interest is repeated meanwhile, but not between the calls: a subscriber that stays away for
+    /// longer than the interest's lifetime is forgotten until the next call.
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] if it runs on a thread of its own and is told to stop.
@@ -126,8 +126,8 @@ impl<T> Subscriber<T> {
         &self.driver.subscriptions[0]
     }
 
-    /// How long after its deadline each value was here, where publisher and subscriber read one clock and the publisher's
-    /// communicator has stamps.
+    /// Lateness of each value after its deadline, where publisher and subscriber read one clock and the publisher's communicator has
+    /// stamps.
     pub fn lateness(&self) -> &Lateness {
         &self.lateness
     }
@@ -138,7 +138,7 @@ impl<T> Subscriber<T> {
         self.subscription().jitter()
     }
 
-    /// What became of responses.
+    /// Outcomes of responses, counted.
     pub fn counts(&self) -> SubscriptionCounts {
         self.subscription().counts()
     }

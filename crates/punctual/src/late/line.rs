@@ -67,13 +67,13 @@ impl Instants {
     }
 }
 
-/// What is written of one late message.
+/// Data written of one late message.
 pub(super) struct LateMessage<'a> {
     /// Name and port.
     pub(super) receiver: &'a str,
     pub(super) record: &'a Record,
     pub(super) thread: u32,
-    /// Who traced that thread when it looked.
+    /// Tracer of that thread when it looked.
     pub(super) tracer: Option<&'a str>,
     /// Stages of messages that were in time.
     pub(super) usual: &'a [Stages],
@@ -96,7 +96,7 @@ pub(super) fn span_ns(stages: &Stages) -> (u64, u64) {
     (instants.ns(began(stages).0), instants.ns(stages.receiver.delivered))
 }
 
-/// How long it took at least, as far as this clock knows.
+/// Least time that it took, as far as this clock knows.
 #[inline]
 pub(super) fn took(stages: &Stages) -> Ticks {
     let delivered = stages.receiver.delivered;
@@ -106,7 +106,7 @@ pub(super) fn took(stages: &Stages) -> Ticks {
     })
 }
 
-/// What a tenth of these took less than.
+/// Time that a tenth of these stayed below.
 fn usual_ns(clock: &Clock, ticks: impl Iterator<Item = Ticks>) -> u64 {
     let mut all: Vec<u64> = ticks.map(|ticks| clock.nanos(ticks)).collect();
     all.sort_unstable();
@@ -114,7 +114,7 @@ fn usual_ns(clock: &Clock, ticks: impl Iterator<Item = Ticks>) -> u64 {
 }
 
 pub(super) fn write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) {
-    // A string takes whatever is written to it.
+    // A string takes everything that is written to it.
     let _always = try_write(text, late, account);
 }
 
@@ -165,9 +165,9 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
     writeln!(text, "],\"skipped\":{},\"unwritten\":{}}}", account.skipped, account.unwritten)
 }
 
-/// What is not 0.
+/// Writes the counters that are not 0.
 fn write_counters(text: &mut String, evidence: &Evidence) -> fmt::Result {
-    // Every field: what is added to windows is asked for here.
+    // Every field: a field that is added to windows is asked for here.
     let Evidence {
         number,
         wall_us,

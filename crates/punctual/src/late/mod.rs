@@ -1,4 +1,4 @@
-//! Late messages on file: what `punctual explain FILE` reads ([docs/explain.md](../../../../docs/explain.md)).
+//! Late messages on file, for `punctual explain FILE` ([docs/explain.md](../../../../docs/explain.md)).
 //!
 //! A communicator that keeps such a log asks the kernel about its thread between messages: when it finds none, at least every
 //! millisecond. A message later than the threshold leaves one line: its stages, and what the thread went through around it.
@@ -58,7 +58,7 @@ struct Shared {
     file: Mutex<LateFile>,
 }
 
-/// What became of late messages.
+/// Outcomes of late messages, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LateAccount {
     /// They stand in the file.
@@ -70,8 +70,8 @@ pub struct LateAccount {
 }
 
 impl LateLog {
-    /// Makes the file, empty, in place of what was there. Messages that take longer than `threshold` are late. It takes a
-    /// millisecond: what a page fault costs here is measured. From then on the process counts SIGCONT, unless it has a handler.
+    /// Makes the file, empty, in place of what was there. Messages that take longer than `threshold` are late. It takes a millisecond:
+    /// the cost of a page fault here is measured. From then on the process counts SIGCONT, unless it has a handler.
     ///
     /// # Errors
     /// The folder is not there, or may not be written to; or another log is writing the file.
@@ -96,7 +96,7 @@ impl LateLog {
         Ok(Self(Arc::new(Shared { threshold: Clock::get().ticks(threshold), file: Mutex::new(file) })))
     }
 
-    /// What became of late messages until now.
+    /// Outcomes of late messages until now, counted.
     pub fn account(&self) -> LateAccount {
         self.lock().account
     }
@@ -127,7 +127,7 @@ struct LateFile {
     /// The first line, until it is written.
     head: String,
     text: String,
-    /// What is written, bytes.
+    /// Bytes written.
     size: u64,
     account: LateAccount,
     /// Seconds of `CLOCK_MONOTONIC`, and messages written in this one.
@@ -147,7 +147,7 @@ impl LateFile {
             return;
         }
         self.in_second += 1;
-        // First of all: what is recorded elsewhere is soon overwritten.
+        // First of all: records elsewhere are soon overwritten.
         self.page.note(span);
         self.text.clear();
         if self.size == 0 {
@@ -161,7 +161,7 @@ impl LateFile {
             }
             Err(_) => {
                 self.account.unwritten += 1;
-                // No half of a line: what was written before stays readable.
+                // No half of a line: earlier lines stay readable.
                 let _still_full = self.file.set_len(self.size);
                 let _still_there = std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.size));
             }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(full.account(), LateAccount { unwritten: 1, ..LateAccount::default() });
     }
 
-    /// Goal: a file has one log at a time. What the first wrote stays, and when it has gone another may have the file.
+    /// Goal: a file has one log at a time. The lines of the first stay, and when it has gone another may have the file.
     #[test]
     fn a_file_has_one_log() {
         let file = tempfile::NamedTempFile::new().expect("room");
@@ -268,7 +268,7 @@ mod tests {
                 set_nice(7).expect("less urgent is always allowed");
                 port.try_receive().expect("it was sent");
                 gives.send((port, thread_id(), cpu)).expect("somebody waits");
-                // Who writes of it finds it alive.
+                // The thread that writes of this one finds it alive.
                 let _ended = may_end.recv();
             });
             let (mut port, receiver, cpu) = given.recv().expect("it was received");
@@ -284,7 +284,8 @@ mod tests {
         assert!(of_this.contains("\"windows\":[{") && line.contains("\"windows\":[]"), "{text}");
     }
 
-    /// Goal: who never finds its port empty still learns what was late; what it cannot remember until then is counted.
+    /// Goal: a thread that never finds its port empty still learns of late messages; those that it cannot remember until then are
+    /// counted.
     #[test]
     fn a_port_that_is_never_empty_is_looked_away_from() {
         let (mut port, log, _file) = port("never-empty");

@@ -1,4 +1,4 @@
-//! The page of a log: spans of late messages, for who records the kernel's trace on the same host.
+//! The page of a log: spans of late messages, for a recorder of the kernel's trace on the same host.
 //!
 //! The log writes it by plain stores, under its lock. A watcher only reads it, from a process of its own.
 
@@ -12,7 +12,7 @@ use punctual_machine::process::{ProcessIdentity, random};
 
 use crate::pages::{self, Counters, PageKind, read_whole, write_whole};
 
-/// Spans that stay readable: who looks every few milliseconds finds all of a burst.
+/// Spans that stay readable: a watcher that looks every few milliseconds finds all of a burst.
 const SPANS: u64 = 64;
 
 /// Words of each: their version, then [`LateSpan`].
@@ -20,7 +20,7 @@ const SPAN_WORDS: usize = 8;
 
 /// When the log was made, which tells logs of one process from each other.
 const MADE_AT: usize = 6;
-/// How many spans were written.
+/// Number of spans written.
 const COUNT_AT: usize = 7;
 /// The path of the log, bytes up to the first zero.
 const PATH_AT: usize = 16;
@@ -85,7 +85,7 @@ pub struct WatchedLog {
     pub page: PathBuf,
     /// Its process.
     pub process: ProcessIdentity,
-    /// Whose process it is: the kernel's number of the user.
+    /// Owner of the process: the kernel's number of the user.
     pub user: u32,
     /// The number of that user's group.
     pub group: u32,
@@ -118,15 +118,15 @@ impl WatchedLog {
         })
     }
 
-    /// What was late before this is not told any more.
+    /// Messages that were late before this are not told any more.
     pub fn skip(&mut self) {
         self.next = self.words[COUNT_AT].get_published();
     }
 
-    /// What was late since the call before, and how many came so fast that their spans are gone.
+    /// Spans of messages that were late since the call before, and the number of those that came so fast that their spans are gone.
     pub fn poll(&mut self) -> (Vec<LateSpan>, u64) {
         let count = self.words[COUNT_AT].get_published();
-        // Another process writes it: what it says bounds nothing.
+        // Another process writes it: its value bounds nothing.
         if count.wrapping_sub(self.next) > count {
             self.next = count;
         }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever another process writes into its page is read within bounds and makes nobody panic.
+        /// Goal: any content that another process writes into its page is read within bounds and makes nobody panic.
         #[test]
         fn any_page_is_read_within_bounds(
             values in proptest::collection::vec(any::<u64>(), WORDS), count in prop_oneof![0..200_u64, any::<u64>()],

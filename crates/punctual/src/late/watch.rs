@@ -11,7 +11,7 @@ use super::line::{self, LateMessage, took};
 use super::{LateLog, LateSpan};
 use crate::trace::{Record, Stages};
 
-/// Windows kept: what happened longer ago belongs to no message that comes now, for windows end while messages are waited for.
+/// Windows kept: older windows belong to no message that comes now, for windows end while messages are waited for.
 const WINDOWS: usize = 32;
 
 /// Late messages between two looks that are kept; those that come later waited behind them.
@@ -88,7 +88,7 @@ impl Watch {
         clock.now() >= self.due_at.plus(clock.ticks(OVERDUE))
     }
 
-    /// Nothing was there: whether it is time to look.
+    /// Nothing was there. Returns true if it is time to look.
     #[inline]
     pub(crate) fn handle_empty(&mut self) -> bool {
         self.tries = self.tries.wrapping_add(1);
@@ -121,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// Who slept for this message had nothing to do before it was there.
+    /// A thread that slept for this message had nothing to do before it was there.
     fn note_idle(&mut self, stages: &Stages) {
         if let Some(sampler) = &mut self.sampler {
             sampler.note_idle(stages.slept_before(sampler.since()));
@@ -160,7 +160,7 @@ impl Watch {
         let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
         let tracer = if self.pending.is_empty() { None } else { tracer_of_this_thread() };
         for &(ref record, thread) in &self.pending {
-            // What this thread saw of itself says nothing of another.
+            // This thread's evidence about itself says nothing of another.
             let is_this = looked_at == Some(thread);
             let windows = if is_this { &self.windows[..] } else { &[] };
             let tracer = tracer.as_deref().filter(|_| is_this);
@@ -176,7 +176,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// What is still to be written.
+    /// Writes the pending messages.
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             self.look();

@@ -1,4 +1,4 @@
-//! Each peer's account: which of its frames arrived, and why the others did not.
+//! Each peer's account: its frames that arrived, and the reasons why the others did not.
 
 use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
@@ -11,12 +11,12 @@ use super::opening::count_of;
 use crate::engine::{Drops, Progress, Trouble};
 use crate::ledger::{Count, Page};
 
-/// What this node knows of the frames that one life of one peer sent to it and to everybody.
+/// This node's knowledge of the frames that one life of one peer sent to it and to everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAccount {
     /// The peer.
     pub node: NodeId,
-    /// Which life of it.
+    /// Number of its life.
     pub incarnation: u16,
     /// Frames that arrived, each once.
     pub arrived: u64,
@@ -24,7 +24,7 @@ pub struct PeerAccount {
     pub lost: u64,
     /// Frames that did not arrive but still may.
     pub missing: u64,
-    /// Whether it is still there.
+    /// True if it is still there.
     pub present: bool,
 }
 
@@ -59,14 +59,14 @@ impl Account {
 enum Blame {
     /// Their sender died.
     Death,
-    /// What arrived and was no good, or the medium.
+    /// Frames that arrived and were no good, or the medium.
     Unknown,
 }
 
 /// While frames are lost all the time the kernel is asked so often what it dropped: it takes a system call for each socket.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
-/// Who was heard more lately is there: a peer says hello every second.
+/// A peer heard more lately is there: a peer says hello every second.
 const SILENCE_NS: u64 = 2_000_000_000;
 
 /// The accounts of all peers of a node.
@@ -79,15 +79,15 @@ pub(crate) struct Accounts {
     recency: Recency,
     /// When this turn's first event was looked at, once it was.
     moment: Option<Moment>,
-    /// Who knows what the kernel had no room for.
+    /// Source of the number of frames that the kernel had no room for.
     drops: Option<Box<dyn Drops>>,
-    /// What explains gaps, and no gap has been charged with yet.
+    /// Possible causes of gaps that no gap has been charged to yet.
     credit: Credit,
     /// Losses that are under no cause yet: the kernel is asked once for all of them what it dropped.
     uncharged: u64,
     /// When it was.
     asked_ns: u64,
-    /// Who came and went since it was last asked for, while somebody wants to know.
+    /// Nodes that came and went since this was last asked for, while somebody wants to know.
     changes: Option<Vec<Change>>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Change {
     pub(super) incarnation: u16,
 }
 
-/// What became of a frame's number.
+/// Verdict on a frame's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     pub(crate) deliver: bool,
@@ -133,7 +133,7 @@ impl Accounts {
         self.changes = None;
     }
 
-    /// What was noted; `None` while there is nothing.
+    /// The noted changes; `None` while there are none.
     #[inline]
     pub(super) fn take_changes(&mut self) -> Option<Vec<Change>> {
         self.changes.as_mut().filter(|changes| !changes.is_empty()).map(std::mem::take)
@@ -146,12 +146,12 @@ impl Accounts {
         }
     }
 
-    /// Whether a look everywhere that finds nothing is worth to be told of ([`Self::handle_turn`]).
+    /// True if a look everywhere that finds nothing is worth reporting ([`Self::handle_turn`]).
     pub(crate) fn is_behind(&self) -> bool {
         self.recency.is_behind()
     }
 
-    /// A look at the medium has ended, and found so many events. Whether there are losses under no cause yet.
+    /// A look at the medium has ended, and found so many events. Returns true if there are losses under no cause yet.
     #[inline]
     pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) -> bool {
         self.moment = None;
@@ -234,8 +234,8 @@ impl Accounts {
         page: &Page,
     ) {
         let known = self.accounts.iter().position(|account| account.is_of(node, life));
-        // Of 65,536 lives of a node two have one number: what the first sent would make the second's numbers duplicates. A medium
-        // may not have told that the first is over. But a hello may also come twice, and late, of one that goes on.
+        // Of 65,536 lives of a node two have one number: frames of the first would make the second's numbers duplicates. A medium may
+        // not have told that the first is over. But a hello may also come twice, and late, of one that goes on.
         let opens = exact && progress.broadcast == 0;
         let now_ns = self.moment().now_ns;
         let is_over = known.filter(|&index| {
@@ -306,7 +306,7 @@ impl Accounts {
         });
     }
 
-    /// A node left: what has not arrived of it is lost.
+    /// A node left: its frames that have not arrived are lost.
     pub(crate) fn handle_left(
         &mut self,
         node: NodeId,
@@ -376,7 +376,7 @@ impl Accounts {
     ) {
         let lost: u64 = work(&mut self.accounts[index]).iter().sum();
         if otherwise == Blame::Death {
-            // What was lost before was not lost by this death.
+            // Earlier losses were not caused by this death.
             self.charge(Count::LostMedium, page);
             self.lose(index, lost);
             self.charge(Count::LostPeerDied, page);
@@ -412,7 +412,7 @@ impl Accounts {
         }
     }
 
-    /// Puts all losses under their causes, for who reads the account now or says it at times.
+    /// Puts all losses under their causes, for a thread that reads the account now or reports it at times.
     pub(crate) fn charge_all(&mut self, page: &Page) {
         self.charge(Count::LostMedium, page);
     }
@@ -495,7 +495,7 @@ mod tests {
         Progress { unicast: Some(0), broadcast, in_order: true }
     }
 
-    /// How often the kernel is asked, and what it says that it dropped.
+    /// Number of times that the kernel is asked, and the drops that it reports.
     #[derive(Debug)]
     struct CountedDrops(Arc<[Counter; 2]>);
 
@@ -510,7 +510,7 @@ mod tests {
     }
 
     /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. Those of turns that follow
-    /// at once are, when somebody reads the account. What was lost before a death was not lost by it.
+    /// at once are, when somebody reads the account. Losses before a death were not caused by it.
     #[test]
     fn losses_are_charged_at_the_end_of_a_turn() {
         let counters = Arc::new(std::array::from_fn(|_| Counter::default()));
@@ -546,7 +546,8 @@ mod tests {
         assert_eq!(page.ledger().lost(), 9);
     }
 
-    /// Goal: what arrived and was no good explains a gap of that time, once; not one that shows long after, and none if it had no number.
+    /// Goal: a frame that arrived and was no good explains a gap of that time, once. It explains no gap that shows long after, and none
+    /// if it had no number.
     #[test]
     fn trouble_explains_losses_of_its_time() {
         let page = page();
@@ -578,7 +579,8 @@ mod tests {
         }
     }
 
-    /// Goal: who is there is who joined and has not left, also where nobody said that a life is over, and where somebody says it twice.
+    /// Goal: the nodes that are there are those that joined and have not left. This holds also where nobody said that a life is over,
+    /// and where somebody says it twice.
     #[test]
     fn each_life_ends_once() {
         let node = NodeId::named("phoenix");

@@ -1,4 +1,4 @@
-//! What all communicators of a node on a kernel's medium share, and who of them drives its engine.
+//! State that all communicators of a node on a kernel's medium share, and the choice of the one that drives its engine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,7 +20,7 @@ use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
 use crate::wake::{Gate, Manners};
 
-/// What all communicators of a node on a kernel's medium share.
+/// State that all communicators of a node on a kernel's medium share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) about: About,
@@ -34,9 +34,9 @@ pub(crate) struct Core {
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
     pub(crate) gate: Gate,
-    /// Who reads where messages lie, with the receiving half held.
+    /// The thread that reads where messages lie, with the receiving half held.
     pub(crate) reading: HoldingThread,
-    /// Who has a claim, with the sending half held.
+    /// The thread that has a claim, with the sending half held.
     pub(crate) claiming: HoldingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
@@ -89,7 +89,7 @@ impl Core {
         done
     }
 
-    /// Whether the driver must make way.
+    /// True if the driver must make way.
     #[inline]
     pub(crate) fn has_visitors(&self) -> bool {
         self.visitors.get() != 0
@@ -101,21 +101,21 @@ impl Core {
         self.visitors.add(if comes { 1 } else { 1_u64.wrapping_neg() });
     }
 
-    /// The engine's receiving half, if no other component of this node drives it. Who gives it back calls
+    /// The engine's receiving half, if no other component of this node drives it. The thread that gives it back calls
     /// [`Self::hand_over`]: others may have gone to sleep because it was taken.
     #[inline]
     pub(crate) fn try_receiving(&self) -> Option<MutexGuard<'_, Receiving>> {
         try_lock(&self.receiving)
     }
 
-    /// Puts losses under their causes, for who reads the account. Who has the engine now does so with its next look.
+    /// Puts losses under their causes, for a reader of the account. A thread that has the engine now does so with its next look.
     pub(crate) fn settle(&self) {
         if self.unsettled.get() == 1
             && let Some(mut receiving) = self.try_receiving()
         {
             receiving.settle(self);
             drop(receiving);
-            // Whoever found the half taken meanwhile has gone to sleep, shared or not.
+            // A thread that found the half taken meanwhile has gone to sleep, shared or not.
             self.hand_over_to_next();
         }
     }
@@ -137,8 +137,8 @@ impl Core {
 
     /// `false` if nobody drives the engine and it has something already.
     fn hand_over_locked(&self, waiting: &mut Waiting) -> bool {
-        // Whoever goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we
-        // find him, or he finds the engine free. If it is taken again, who has it hands it over.
+        // A thread that goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we find it,
+        // or it finds the engine free. If it is taken again, who has it hands it over.
         let Some(receiving) = self.try_receiving() else { return true };
         match waiting.followers.pop() {
             Some(next) => {
@@ -165,7 +165,7 @@ impl Core {
     pub(crate) fn arm(&self) -> bool {
         if !self.registry.has_event_loops.is_raised() {
             self.registry.has_event_loops.raise();
-            // Who took the engine before it was raised would not look for us.
+            // A thread that took the engine before it was raised would not look for us.
             self.visit(|_| ());
         }
         let mut waiting = self.registry.waiting();
@@ -178,7 +178,7 @@ impl Core {
         self.registry.waiting().armed -= 1;
         if let Some(mut receiving) = self.try_receiving() {
             self.bell.doorbell().disarm();
-            // Once more readable it is news, also to who is told of changes only.
+            // A descriptor that is readable once more is news, also to an event loop that is told of changes only.
             self.gate.wake_at(None);
             receiving.handle_awake();
         }
@@ -198,7 +198,7 @@ impl Core {
         receiving.handle_awake();
     }
 
-    /// What has to be done from time to time, in both halves.
+    /// Does the work that is due from time to time, in both halves.
     pub(crate) fn housekeep(&self, receiving: &mut Receiving, now: Ticks) {
         receiving.housekeep(self, now);
         if let Some(seals) = &self.about.seals {
@@ -209,7 +209,7 @@ impl Core {
         }
     }
 
-    /// The same, if nobody drives the engine just now: who does keeps house.
+    /// The same, if nobody drives the engine just now: a driver keeps house itself.
     pub(crate) fn keep_house(&self) {
         if let Some(mut receiving) = self.try_receiving() {
             self.housekeep(&mut receiving, self.about.clock.now());
@@ -219,13 +219,13 @@ impl Core {
         }
     }
 
-    /// Whether the medium had no room yet for something that was sent.
+    /// True if the medium had no room yet for something that was sent.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.get() != 0
     }
 
-    /// When whoever sleeps must look although nothing rings: the medium may have room again, or a layer have something to show.
+    /// Time at which a sleeper must look although nothing rings: the medium may have room again, or a layer have something to show.
     fn next_look(&self, layer_due: Option<Ticks>) -> Option<Ticks> {
         let clock = self.about.clock;
         let catch_up = || clock.now().plus(clock.ticks(CATCH_UP_EVERY));
@@ -293,7 +293,7 @@ impl Core {
         self.registry.note_change();
         drop(inboxes);
         if self.registry.is_shared() {
-            // Who took the engine while there was one communicator would not look for another.
+            // A thread that took the engine while there was one communicator would not look for another.
             self.visit(|_| ());
         }
         Ok(inbox)

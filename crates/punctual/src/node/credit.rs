@@ -1,4 +1,4 @@
-//! What explains losses that have not shown yet: each is charged with one loss, and is forgotten when it is old.
+//! Causes of losses that have not shown yet: each is charged with one loss, and is forgotten when it is old.
 
 /// After so long what arrived last stands behind what arrives next, and after as long again it is forgotten. A gap shows by the sender's
 /// next frame or hello, of which there is one a second: one hello may be lost. A loss that shows later has another cause.
@@ -41,7 +41,7 @@ impl Explained {
     }
 }
 
-/// What came within one age.
+/// Causes that came within one age.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     bad: u64,
@@ -61,7 +61,7 @@ impl Open {
     }
 }
 
-/// What no loss has been charged to yet.
+/// Causes that no loss has been charged to yet.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
     older: Open,

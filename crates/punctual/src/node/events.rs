@@ -123,14 +123,15 @@ impl NodeEvent {
 /// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
 /// *died* once. The node itself is not among them.
 ///
-/// Where an adapter's medium says who can be reached, *died* means that a node cannot, and it joins again, in the same life, when it can.
+/// On an adapter's medium that reports which nodes can be reached, *died* means that a node cannot. It joins again, in the same life,
+/// when it can.
 ///
 /// A change is seen by the thread that drives the node: a component that receives, or a thread that waits here. Messages for components
 /// then wait in their inboxes. In memory who waits asks eight others each quarter of a second whether they live, and tells all of a
 /// death. On UDP and Ethernet nobody notices a death before another life of the node is there.
 ///
-/// At most some three hundred events wait; of more the newest are lost, counted by [`Self::missed`] and as *inbox full* in the
-/// node's ledger, where each event is a message from the node to itself.
+/// At most some three hundred events wait; of more the newest are lost. Those are counted by [`Self::missed`] and as *inbox full* in
+/// the node's ledger, where each event is a message from the node to itself.
 #[derive(Debug)]
 pub struct NodeEvents(Watcher);
 

@@ -158,7 +158,7 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// Joins a bus under a name that no other live node on it has.
     ///
-    /// When this returns, all memory of its own is mapped and touched, the clock is calibrated, and every message that a node of a
+    /// When this returns, all memory of its own is mapped and touched, and the clock is calibrated. Every message that a node of a
     /// shared-memory bus sends from now on will arrive or be counted.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ pub(super) struct Taken {
     pub(super) stages: Option<Stages>,
     /// When the receive began, if the message before had stages: then this one may.
     pub(super) listened: Ticks,
-    /// When the subscription last woke: what was there by then, be it one message or many, came while it slept.
+    /// Time at which the subscription last woke: everything that was there by then, be it one message or many, came while it slept.
     pub(super) woken: Ticks,
     clock: &'static Clock,
 }

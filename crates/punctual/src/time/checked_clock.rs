@@ -9,14 +9,15 @@ use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
 
-/// What the two clocks may differ by whatever the time between two readings, nanoseconds: processors' counters differ a little.
+/// Most that the two clocks may differ by over any time between two readings, nanoseconds: processors' counters differ a little.
 const ERROR_NS: i128 = 1_000_000;
 
 /// The kernel's clock is read when so much has passed by the own one, or that is so far behind. It takes the kernel longer to stop all
 /// threads before a sleep, and to let them run again.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A reading of the kernel's clock between two of the node's, nanoseconds. Whoever loses the processor meanwhile has them far apart.
+/// A reading of the kernel's clock between two of the node's, nanoseconds. A thread that loses the processor meanwhile has them far
+/// apart.
 #[derive(Clone, Copy, Debug)]
 struct Sandwich {
     before: u64,
@@ -31,7 +32,7 @@ impl Sandwich {
         Self { before, kernel, after }
     }
 
-    /// Whether the node's clock went on from there to here as the kernel's did.
+    /// True if the node's clock went on from there to here as the kernel's did.
     fn follows(&self, earlier: &Self) -> bool {
         let between = |from: u64, to: u64| i128::from(to) - i128::from(from);
         let passed = between(earlier.kernel, self.kernel);
@@ -77,7 +78,7 @@ impl CheckedClock {
         (now, goes_on)
     }
 
-    /// Whether it went on between two of its readings, as far as is known.
+    /// True if it went on between two of its readings, as far as is known.
     pub(super) fn went_on(&self, earlier: Nanos, later: Nanos) -> bool {
         let (began, ended) = self.former;
         self.began <= earlier || began <= earlier && later <= ended

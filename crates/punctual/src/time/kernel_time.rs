@@ -11,7 +11,7 @@ use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
 
-/// What two readings in a row may lie apart, nanoseconds.
+/// Most that two readings in a row may lie apart, nanoseconds.
 const LOOK_ERROR_NS: u64 = 2_000;
 
 /// A clock that moved by more than this between two looks was set, nanoseconds.
@@ -75,7 +75,7 @@ impl KernelTime {
         let age = real.checked_sub(kernel_ns).filter(|&age| age <= AGE_MAX_NS)?;
         // A clock that was set forwards between the stamp and the look before would put it before that look.
         let arrived = here.0.checked_sub(age).filter(|&arrived| arrived >= self.before.at.0)?;
-        // Whatever the clock was set by since may lie between the stamp and now.
+        // Any step by which the clock was set since may lie between the stamp and now.
         let moved = u64::try_from((after - self.before.difference).unsigned_abs()).unwrap_or(u64::MAX);
         let error = moved.saturating_add(LOOK_ERROR_NS);
         // Slewing moves `CLOCK_MONOTONIC` as well, and shows in no look.

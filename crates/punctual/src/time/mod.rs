@@ -56,16 +56,16 @@ const SLEW_DIVISOR: u64 = 8;
 // The drift that the protocol starts from is what two calibrations leave.
 const _: () = assert!(2 * RATE_ERROR_MAX_PPB <= ClockModel::CALIBRATED.drift_max_ppb.cast_unsigned());
 
-/// How a node keeps time.
+/// Options of a node's time keeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeOptions {
     /// Its part in the protocol. A node whose clock is `CLOCK_MONOTONIC` knows that it is [slewed](ClockModel::SLEWED), and says so to
     /// the others.
     pub sync: SyncOptions,
-    /// How its thread waits. The sooner it notices a message, the tighter the bound, unless the kernel stamps messages itself.
+    /// Way in which its thread waits. The sooner it notices a message, the tighter the bound, unless the kernel stamps messages itself.
     pub wake: Wake,
-    /// Whether nodes of one host are known to read one clock. If not, they find out how far they are apart as those of
-    /// different hosts do: for checking the bound where the truth is known.
+    /// True if nodes of one host are known to read one clock. If not, they find out how far they are apart as those of different hosts
+    /// do: for checking the bound where the truth is known.
     pub trust_domain: bool,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for TimeError {
 
 impl std::error::Error for TimeError {}
 
-/// What the thread and those who ask share.
+/// State that the thread and its callers share.
 #[derive(Debug)]
 struct Shared {
     node: Mutex<Checked>,
@@ -125,8 +125,8 @@ impl Shared {
         ask(&mut checked.node, now)
     }
 
-    /// Protocol and clock, and the time now. Whoever is the first to ask after the machine slept finds the protocol begun anew: no answer
-    /// is that of before.
+    /// Protocol and clock, and the time now. The first caller after the machine slept finds the protocol begun anew: no answer is that
+    /// of before.
     fn check(&self) -> (MutexGuard<'_, Checked>, Nanos) {
         let mut checked = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         let (now, goes_on) = checked.clock.read();
@@ -195,23 +195,23 @@ impl TimeKeeper {
         Ok(Self { shared, trust_domain: options.trust_domain, sender, thread: Some(thread) })
     }
 
-    /// Whether this node is master, follows one, or waits for one.
+    /// Role of this node: it is master, follows one, or waits for one.
     pub fn role(&self) -> Role {
         self.shared.with(|node, _| node.role())
     }
 
-    /// What became of exchanges.
+    /// Outcomes of exchanges, counted.
     pub fn counts(&self) -> SyncCounts {
         self.shared.with(|node, _| node.counts())
     }
 
-    /// What must be added to this node's time, now, for the reference's; `None` before the first exchange.
+    /// Amount to add to this node's time, now, for the reference's; `None` before the first exchange.
     pub fn offset(&self) -> Option<Estimate> {
         self.shared.with(|node, now| node.offset(now))
     }
 
-    /// How long a message took from its sender's call to the receiver's hands. `None` without stamps, and while it is not
-    /// known how far both clocks are apart.
+    /// Time that a message took from its sender's call to the receiver's hands. `None` without stamps, and while it is not known how
+    /// far both clocks are apart.
     pub fn one_way_of(&self, message: &Message<'_>) -> Option<OneWay> {
         self.one_way(message.source.node, &message.stages?)
     }
@@ -263,7 +263,7 @@ impl Drop for TimeKeeper {
 mod tests {
     use super::*;
 
-    /// Goal: whoever asks first after the machine slept has no answer of before, and the protocol begins anew.
+    /// Goal: the first caller after the machine slept has no answer of before, and the protocol begins anew.
     #[test]
     fn a_sleep_is_told_to_the_protocol() {
         let clock = Clock::get();

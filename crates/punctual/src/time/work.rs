@@ -48,7 +48,7 @@ fn transmit(shared: &Shared, communicator: &mut Communicator) {
     loop {
         let Some(Transmit { to, message }) = shared.with(Synchroniser::poll_transmit) else { return };
         let size = message.write(&mut bytes);
-        // What cannot be sent is lost, as it might be on its way: the next exchange is due soon.
+        // A message that cannot be sent is lost, as it might be on its way: the next exchange is due soon.
         let _sent = communicator.try_send(keepers(to), &bytes[..size]);
     }
 }

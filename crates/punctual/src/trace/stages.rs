@@ -11,7 +11,7 @@ use std::time::Duration;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::Stamps;
 
-/// Who waits may spin for so long before sleeping: that time is not known to be idle.
+/// Longest time that a waiting thread may spin before sleeping: that time is not known to be idle.
 const SPIN_MAX: Duration = Duration::from_micros(100);
 
 /// A stage; most are named by the instant at which they end.
@@ -75,7 +75,7 @@ pub struct ReceiverStamps {
     pub kernel: Ticks,
     /// The receive began that found it. Not known of the first message: then it is taken to have listened all the while.
     pub listened: Ticks,
-    /// The receiving thread last woke. What was there by then came while it slept.
+    /// The receiving thread last woke. Messages that were there by then came while it slept.
     pub woken: Ticks,
     /// The engine gave the frame.
     pub read: Ticks,
@@ -83,7 +83,7 @@ pub struct ReceiverStamps {
     pub opened: Ticks,
     /// The application has it.
     pub delivered: Ticks,
-    /// Another thread read it and handed it on: who had to listen for that is who it was handed to.
+    /// Another thread read it and handed it on: the thread that it was handed to is the one that had to listen for it.
     pub handed_on: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Stages {
     pub sender: Stamps,
     /// The receiver's half.
     pub receiver: ReceiverStamps,
-    /// Whether both halves are of one clock, so that the way between them is known.
+    /// True if both halves are of one clock, so that the way between them is known.
     pub one_clock: bool,
 }
 
@@ -150,7 +150,7 @@ impl Stages {
         let slept = woken > there;
         let heard = there.max(listened);
         if kernel.0 == 0 && !slept {
-            // No kernel says when it came; who was awake and listened took it as it came.
+            // No kernel says when it came; a thread that was awake and listened took it as it came.
             let (medium, elsewhere) = (read.since(heard), heard.since(posted));
             return Way { medium, elsewhere, woken: Ticks(0), read: Ticks(0) };
         }
@@ -192,8 +192,8 @@ impl Stages {
         self.one_clock.then(|| self.receiver.delivered.since(due))
     }
 
-    /// What the stages do not add up to, ticks: 0 unless an interval did not fit into its field. Negative where instants
-    /// contradict each other, as two processors' clocks that are not one.
+    /// Part of the total that the stages do not explain, ticks: 0 unless an interval did not fit into its field. Negative where
+    /// instants contradict each other, as two processors' clocks that are not one.
     pub fn unexplained(&self) -> Option<i64> {
         let explained: u64 = Stage::ALL.iter().map(|&stage| self.time_in(stage).unwrap_or_default().0).sum();
         self.total().map(|total| total.0.wrapping_sub(explained).cast_signed())
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(way(&with(0, 1_500, 1_000)), [20, 485, 0, 0], "it slept before this came");
     }
 
-    /// Goal: all that came during one sleep waited for that waking. What the thread did with those before is no sleep.
+    /// Goal: all that came during one sleep waited for that waking. The thread's work with those before is no sleep.
     #[test]
     fn all_that_came_during_a_sleep_were_woken_for() {
         assert_eq!(way(&with(0, 1_500, 1_400)), [0, 100, 385, 20]);
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(with(0, 1_500, 1_400).slept_before(Ticks(0)), Ticks(0));
     }
 
-    /// Goal: who hands a message on listened; who it was handed to may have been elsewhere.
+    /// Goal: a thread that hands a message on listened; the thread that it was handed to may have been elsewhere.
     #[test]
     fn a_message_that_was_handed_on_waits_for_its_owner() {
         let example = with(0, 1_532, 0);
@@ -302,8 +302,8 @@ mod tests {
         assert_eq!((elsewhere, woken), (Some(Ticks(100)), Some(Ticks(315))), "the kernel's clock is ours");
     }
 
-    /// Goal: what did not fit into the sender's stamps is not taken for an instant: neither the total nor the way is known, unless the
-    /// receiver's kernel says when the message came.
+    /// Goal: an interval that did not fit into the sender's stamps is not taken for an instant. Neither the total nor the way is known,
+    /// unless the receiver's kernel says when the message came.
     #[test]
     fn an_interval_that_did_not_fit_tells_no_way() {
         let full = |kernel, sender| Stages { sender, ..with(kernel, 900, 1_515) };
@@ -324,8 +324,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever the instants, the stages of one clock add up to the total; a read before the post is a
-        /// contradiction, and shows.
+        /// Goal: the stages of one clock add up to the total for any instants; a read before the post is a contradiction, and shows.
         #[test]
         fn stages_add_up(instants in proptest::collection::vec(0..3_000_u64, 3), read in 0..3_000_u64, handed_on: bool) {
             let receiver = ReceiverStamps {

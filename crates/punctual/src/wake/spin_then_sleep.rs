@@ -12,8 +12,8 @@ const LOOKS: u32 = 32;
 /// Polls that are calls of the kernel between two looks at the clock: a look costs a twentieth of such a poll.
 const POLLS_PER_CLOCK: u32 = 8;
 
-/// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt or a thread that has little to
-/// do takes less, and a thread that has used up its share of the processor waits for milliseconds.
+/// So much time between two looks at the clock, nanoseconds: the thread did not run. An interrupt or a thread that has little to do
+/// takes less. A thread that has used up its share of the processor waits for milliseconds.
 const AWAY_NS: u64 = 1_000_000;
 
 /// A wait that ended before the first look at the clock, nanoseconds: about what the looks take. Polls that are calls of the

@@ -1,8 +1,8 @@
 //! Large messages as fast as they go, between two processes: ours, Aeron's and Zenoh's, in turn.
 //!
 //! `punctual-zenoh-large [--rounds N] [--sizes 1,16,64] [--mebibytes N] [--kinds KIND,KIND]`. Aeron needs Java 17 and Maven, and is
-//! left out, loudly, without them. A turn is so many mebibytes in messages of one size, from the first `send` until the receiver has
-//! looked at the last message, whole, in one piece of memory.
+//! left out, loudly, without them. A turn is so many mebibytes in messages of one size. It lasts from the first `send` until the
+//! receiver has looked at all of the last message, in one piece of memory.
 
 mod aeron;
 mod end;

@@ -91,8 +91,8 @@ mod tests {
         Put { value, invoked_ns, answered_ns: Some(answered_ns) }
     }
 
-    /// Goal: a get is stale if its value was overwritten by a put that began after its own was answered and was answered before the
-    /// get began; it is impossible if nobody had begun to put its value.
+    /// Goal: a get is stale if a later put overwrote its value. That put began after the value's own put was answered, and was answered
+    /// before the get began. A get is impossible if nobody had begun to put its value.
     #[test]
     fn stale_gets_are_told_from_possible_ones() {
         let puts = [
@@ -113,8 +113,8 @@ mod tests {
             [Answer::Impossible, Answer::Possible, Answer::Impossible]
         );
     }
-    /// Goal: a copy that shows a value again that it had overwritten, or one that is older for certain, has gone back, until it shows
-    /// what it had. Concurrent values may come in any order, but each once.
+    /// Goal: a copy has gone back if it shows a value again that it had overwritten, or one that is older for certain. It stays so
+    /// until it shows its former value again. Concurrent values may come in any order, but each once.
     #[test]
     fn a_copy_only_goes_forwards() {
         let unanswered = Put { value: 4, invoked_ns: 50, answered_ns: None };

@@ -1,5 +1,5 @@
-//! A process that serves a store to clients of its own, until it is killed or all is over, and writes down what they asked and were
-//! answered. Clients live on the thread that drives the group, so that no way lies between them and their member.
+//! A process that serves a store to clients of its own, until it is killed or all is over. It writes down their requests and the
+//! answers. Clients live on the thread that drives the group, so that no way lies between them and their member.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;

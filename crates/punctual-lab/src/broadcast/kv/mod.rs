@@ -1,9 +1,9 @@
 //! A key-value store of which every member has a copy, under load from clients: operations a second, and linearizability of their whole
 //! history.
 //!
-//! `option` says what is asked for · `store` is the state, and what changes it · `member` serves its clients, and writes all of it to
-//! its `log` · `history` puts the logs together and checks them, `linear` those of one key, `local` gets that no order answers ·
-//! `trial` raises the clients · `overview` shows it.
+//! `option` says what is asked for; `store` is the state, with its changes; `member` serves its clients, and writes all of it to its
+//! `log`; `history` puts the logs together and checks them, `linear` those of one key; `local` checks gets that no order answers;
+//! `trial` raises the clients; `overview` shows it.
 
 mod history;
 mod linear;

@@ -1,7 +1,7 @@
 //! Members that are killed or stopped under load, come back as new lives, and must be told one sequence.
 //!
-//! `log` is what each process writes down · `member` broadcasts, delivers and writes · `history` checks all logs · `figures` says how
-//! long nothing was delivered and how long a return took · `overview` shows it.
+//! `log` is the record of each process; `member` broadcasts, delivers and writes; `history` checks all logs; `figures` says how long
+//! nothing was delivered and how long a return took; `overview` shows it.
 
 mod figures;
 mod history;

@@ -1,7 +1,7 @@
 //! Where packets go out and come in: one file per mechanism, one trait.
 //!
-//! A port serves one end of all flows of a trial. It waits in its own way, and says of every packet when the kernel saw
-//! it, when its thread ran, and when the bytes lay in the caller's buffer.
+//! A port serves one end of all flows of a trial. It waits in its own way. Of every packet it says when the kernel saw it, when its
+//! thread ran, and when the bytes lay in the caller's buffer.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -185,8 +185,8 @@ fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
     if was_awake { kernel.max(listened).min(ran) } else { ran }
 }
 
-/// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is
-/// converted, and neither drift nor a calibration's error has time to grow.
+/// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is converted. Neither
+/// drift nor a calibration's error has time to grow.
 #[inline]
 fn instant_of(kernel_ns: Option<u64>) -> Ticks {
     let clock = Clock::get();

@@ -33,7 +33,7 @@ fn divided(trace: &Trace, expected: &[(u64, Part)]) {
     assert_eq!(account.total_ns(), 800);
 }
 
-/// Goal: who slept was woken by somebody, waited for who ran instead, and ran.
+/// Goal: a sleeping thread was woken by somebody, waited for the threads that ran instead, and ran.
 #[test]
 fn a_neighbour_ran_instead() {
     let ours = vec![
@@ -300,8 +300,9 @@ fn a_storm_of_signals_is_no_work() {
     assert_eq!(account.time_of(Part::Running), us(960));
 }
 
-/// Goal: to take memory back is told from work and from waiting, and is its own whoever woke it. Method: one reclaim within another, a
-/// wait for the disk in the middle, an end whose beginning is unknown, a beginning whose end is, and another thread's.
+/// Goal: taking memory back is told from work and from waiting, and is a part of its own regardless of the waker. Method: one reclaim
+/// within another; a wait for the disk in the middle; an end whose beginning is unknown, and a beginning whose end is; another thread's
+/// reclaim.
 #[test]
 fn a_reclaim_is_no_work() {
     let reclaim = |at, thread, is_limited| Event(at, What::Reclaim { thread, is_limited });
@@ -356,7 +357,7 @@ fn lost_events_are_unexplained() {
     divided(&Trace::default(), &[(800, Part::Unexplained)]);
 }
 
-/// Goal: who sleeps and runs without having been woken was woken unseen: that is not called anything.
+/// Goal: a thread that sleeps and runs without having been woken was woken unseen: that is not called anything.
 #[test]
 fn a_wake_up_that_is_missing_is_unexplained() {
     let events = vec![switch(50, LATE, Leaving::Asleep, HOG), switch(500, HOG, Leaving::Ready, LATE)];
@@ -408,7 +409,7 @@ fn any_cpu(number: u32) -> impl Strategy<Value = CpuEvents> {
 }
 
 proptest! {
-    /// Goal: whatever a trace says, the parts tile the interval: they sum to it, and none overlaps another.
+    /// Goal: the parts tile the interval with any trace: they sum to it, and none overlaps another.
     #[test]
     fn parts_tile_the_interval(
         one in any_cpu(0), other in any_cpu(1), from in 0..1200_u64, lasts in 0..1200_u64,

@@ -1,4 +1,4 @@
-//! CPU asleep: the thread was woken, and its CPU idled on. Not made on purpose: what deep sleep costs is the processor's business.
+//! CPU asleep: the thread was woken, and its CPU idled on. Not made on purpose: the cost of deep sleep is the processor's business.
 
 use super::{BLANK, Definition};
 use crate::explain::account::Absence;

@@ -72,24 +72,24 @@ pub static KNOWN: [&Definition; 27] = [
     &waited::DEFINITION,
 ];
 
-/// What is known of a cause.
+/// Definition of a cause.
 #[derive(Debug)]
 pub struct Definition {
     /// As files and summaries have it.
     pub name: &'static str,
     /// As a person reads it.
     pub words: &'static str,
-    /// What to try.
+    /// A remedy to try.
     pub fix: &'static str,
-    /// How to see whether that helped.
+    /// A way to see whether that helped.
     pub verify: &'static str,
     /// Tier 1: if it took this time, who it was, as far as that is known.
     pub in_trace: fn(&Clue<'_>) -> Option<String>,
     /// Tier 0: the time that it took for certain, microseconds.
     pub in_windows: fn(&Glance<'_>) -> u32,
-    /// What it is called where only user space sees it, if that is another's name, or unexplained.
+    /// Its name where only user space sees it, if that is another's name, or unexplained.
     pub without_trace: Option<&'static str>,
-    /// What it is to a backlog, and to a class of scheduling.
+    /// Its relation to a backlog, and to a class of scheduling.
     pub traits: Traits,
     /// Steps of a start whose time is its.
     pub in_start: &'static [StartStep],
@@ -97,7 +97,7 @@ pub struct Definition {
     pub injections: &'static [Injection],
 }
 
-/// What a definition has where it says nothing: it is seen nowhere, relates to no other, and is not made on purpose.
+/// Defaults of a definition: the cause is seen nowhere, relates to no other, and is not made on purpose.
 const BLANK: Definition = Definition {
     name: "",
     words: "",
@@ -111,7 +111,7 @@ const BLANK: Definition = Definition {
     injections: &[],
 };
 
-/// How a cause relates to others.
+/// Relation of a cause to others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traits {
     /// A backlog is worked off like this: it is then no cause of its own.
@@ -136,7 +136,7 @@ impl Cause {
         Self(KNOWN.iter().copied().find(|known| known.name == name))
     }
 
-    /// What is known of it; nothing of what is unexplained.
+    /// Its definition; `None` if it is unexplained.
     pub fn definition(self) -> Option<&'static Definition> {
         self.0
     }
@@ -146,13 +146,13 @@ impl Cause {
         self.0.map_or(UNEXPLAINED, |known| known.name)
     }
 
-    /// What to try.
+    /// A remedy to try.
     pub fn fix(self) -> &'static str {
         let trace = "look with tracepoints: --trace, as root, and punctual explain RUN";
         self.0.map_or(trace, |known| known.fix)
     }
 
-    /// How to see whether that helped.
+    /// A way to see whether that helped.
     pub fn verify(self) -> &'static str {
         self.0.map_or("", |known| known.verify)
     }
@@ -167,18 +167,18 @@ impl Cause {
         self.0.is_some_and(|known| known.traits.is_of_class)
     }
 
-    /// What took this time, and who it was, as far as that is known.
+    /// The cause that took this time, and the culprit, as far as that is known.
     pub(super) fn of(clue: &Clue<'_>) -> (Self, String) {
         let found = KNOWN.iter().find_map(|known| Some((Self(Some(known)), (known.in_trace)(clue)?)));
         found.unwrap_or((Self::UNEXPLAINED, String::new()))
     }
 
-    /// Whose time a step of a start is.
+    /// The cause that the time of a step of a start belongs to.
     pub fn of_step(step: StartStep) -> Self {
         Self(KNOWN.iter().copied().find(|known| known.in_start.contains(&step)))
     }
 
-    /// What is made by the injection of this name.
+    /// The cause that the injection of this name makes.
     pub fn made_by(injection: &str) -> Self {
         let is_made = |known: &&Definition| known.injections.iter().any(|one| one.name == injection);
         Self(KNOWN.iter().copied().find(is_made))

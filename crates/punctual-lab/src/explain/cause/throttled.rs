@@ -9,8 +9,8 @@ pub(super) static DEFINITION: Definition = Definition {
     fix: "raise the quota of the control group (cpu.max, cpu.cfs_quota_us), or sleep where it spins",
     verify: "punctual verify RUN --fix quota",
     in_trace: |clue| clue.is_throttled().then(String::new),
-    // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and who is frozen wants none. Who was held by it
-    // was taken off its CPU or was ready; who slept while it held others was not.
+    // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and a frozen thread wants none. A thread held by it
+    // was taken off its CPU or was ready; a thread that slept while it held others was not held.
     in_windows: |glance| {
         let seen = glance.seen;
         let is_held = seen.switches_involuntary > 0 || seen.wait_us_most >= seen.throttled_us / 2;

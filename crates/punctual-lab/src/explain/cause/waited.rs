@@ -1,4 +1,4 @@
-//! Waited: the thread slept until another woke it, as who holds a lock does.
+//! Waited: the thread slept until another woke it, as the holder of a lock does.
 
 use super::{BLANK, Definition};
 use crate::explain::clue::Awaited;

@@ -100,7 +100,7 @@ fn windows_tell_what_the_trace_does_not() {
     assert_eq!(told.cause(), Cause::named("run_queue"), "{told:#?}");
 }
 
-/// Goal: what windows know is added to what the trace tells, and replaces none of that; the same time is not told twice.
+/// Goal: the knowledge of windows is added to that of the trace, and replaces none of it; the same time is not told twice.
 #[test]
 fn windows_complete_what_the_trace_tells() {
     let mut dump = dump();

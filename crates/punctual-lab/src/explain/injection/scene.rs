@@ -1,4 +1,4 @@
-//! What injections from outside work on, and how each is made.
+//! Targets and tools of injections from outside, and the way to make each.
 
 use punctual_lab_machine::tracer::HeldProcess;
 use punctual_machine::clock::monotonic_ns;
@@ -9,14 +9,14 @@ use punctual_machine::signal::{resume, stop};
 use super::{LASTS_MAX, Made, Tools};
 use crate::scheduling::{ControlGroup, Urgency};
 
-/// What injections from outside work on.
+/// Targets and tools of injections from outside.
 #[derive(Debug)]
 pub struct Scene {
     /// The processes of client and responder.
     pub processes: [u32; 2],
     /// Their CPUs.
     pub cpus: [usize; 2],
-    /// What was made before, among it the control group of both, where they are in one.
+    /// Tools made before, among them the control group of both, where they are in one.
     pub tools: Tools,
 }
 
@@ -77,8 +77,8 @@ impl Scene {
         self.tools.load(self.cpus[side])?.keep_until(until_ns).map_err(|error| error.to_string())
     }
 
-    /// An ordinary thread wants the CPU of a responder that spins in a real-time class, until the kernel has given it that for as long
-    /// as it gives it in a second, or until this is over.
+    /// An ordinary thread wants the CPU of a responder that spins in a real-time class. It computes until the kernel has given it as
+    /// much time as it gives in a second, or until this is over.
     ///
     /// # Errors
     /// No thread can be started on that CPU.

@@ -1,4 +1,4 @@
-//! What a thread keeps that makes injections inside of itself.
+//! State of a thread that makes injections inside of itself.
 
 use std::fs::File;
 use std::sync::mpsc;
@@ -18,7 +18,7 @@ use punctual_machine::scheduling::sleep_until;
 
 use crate::scheduling::MemoryLimit;
 
-/// What a thread that makes injections inside of itself keeps from one to the next.
+/// State that a thread that makes injections inside of itself keeps from one to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
     memory: Vec<Vec<u8>>,
@@ -32,7 +32,8 @@ pub struct Scratch {
 /// Files whose pages are read cold, in turn.
 const COLD_FILES: usize = 64;
 
-/// What a process may have beyond what it has: less than its crowded pages, and enough for what its other threads ask for meanwhile.
+/// Memory that a process may have beyond its present memory: less than its crowded pages, and enough for the requests of its other
+/// threads meanwhile.
 const MEMORY_LEFT: u64 = 4 << 20;
 
 /// The kernel fills this in some milliseconds: the lock of the memory map is held no longer than that.

@@ -3,7 +3,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Goal: each is made once, of its own side, until its end; what is over when its turn comes is left out.
+/// Goal: each is made once, of its own side, until its end; an injection that is over when its turn comes is left out.
 #[test]
 fn mishaps_are_made_once_and_until_their_end() {
     let now_ns = monotonic_ns();
@@ -43,7 +43,7 @@ fn injections_last_until_their_end() {
     assert!(Injection::named("no such").is_none());
 }
 
-/// Goal: what is not possible here is said in words before it is tried, and a group of both kinds is made and removed.
+/// Goal: a missing requirement is said in words before an injection is tried, and a group of both kinds is made and removed.
 #[test]
 fn what_is_missing_is_said() {
     let none = Tools::default();

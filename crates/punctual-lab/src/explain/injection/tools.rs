@@ -1,4 +1,4 @@
-//! What injections from outside need that takes time to make: it is made once, before the first run.
+//! Tools of injections from outside that take time to make: they are made once, before the first run.
 
 use std::cell::OnceCell;
 

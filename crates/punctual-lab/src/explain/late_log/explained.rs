@@ -30,7 +30,7 @@ impl LateRecord {
         self.stages.iter().max_by_key(|stage| stage.excess_ns())
     }
 
-    /// Whose a stage is, and whether the receiver's thread can tell of it. In memory no kernel holds a message: a receiver that
+    /// The side of a stage, and true if the receiver's thread can tell of it. In memory no kernel holds a message: a receiver that
     /// listened and did not take it was kept from that.
     pub(super) fn owner(&self, stage: &str) -> (Side, bool) {
         match stage {
@@ -108,7 +108,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     let traced = record.account(traces, stage);
     explained.charge(traced.as_ref().map(|(trace, account)| (*trace, account)), &excess, seen.as_ref());
     if !head.counts_continuations {
-        // Whether it was stopped nobody noticed; of what a trace lost neither.
+        // Nobody noticed whether it was stopped; of the time that a trace lost that is unknown too.
         explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
         explained.sum_up();
     }
@@ -143,7 +143,7 @@ impl LateRecord {
         self.windows.iter().map(window).collect()
     }
 
-    /// What its thread went through in a stage, by the trace that covers most of that.
+    /// Account of its thread in a stage, by the trace that covers most of that.
     pub(super) fn account<'a>(
         &self,
         traces: &'a [TraceFile],

@@ -21,17 +21,17 @@ const SCHEMA: &str = "punctual.late.v1";
 pub struct LogHead {
     /// The version of the format.
     pub schema: String,
-    /// What ran.
+    /// Name of the program.
     pub program: String,
     /// Its process.
     pub pid: u32,
     /// When the log was made, nanoseconds of `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
-    /// What a page fault takes there.
+    /// Time of a page fault there.
     pub fault_ns: u64,
-    /// Whether ends of stops were noticed.
+    /// True if ends of stops were noticed.
     pub counts_continuations: bool,
-    /// Whether the kernel counts how long its control group was frozen; logs of before do not say.
+    /// True if the kernel counts how long its control group was frozen; logs of before do not say.
     #[serde(default)]
     pub counts_frozen: Option<bool>,
 }
@@ -41,15 +41,15 @@ pub struct LogHead {
 pub struct LateRecord {
     /// Its place in the log, from 0.
     pub number: u64,
-    /// Who received it.
+    /// The receiver.
     pub receiver: String,
-    /// Who sent it.
+    /// The sender.
     pub source: String,
     /// Its number among those of its sender.
     pub sequence: u32,
-    /// How long it took.
+    /// Its latency.
     pub total_ns: u64,
-    /// How long those in time took.
+    /// Latency of those in time.
     pub usual_ns: u64,
     /// The kernel said when it had it.
     pub kernel_stamp: bool,
@@ -57,12 +57,12 @@ pub struct LateRecord {
     pub stages: Vec<LateStageRecord>,
     /// The receiver's thread; 0 where it was not known.
     pub thread: u32,
-    /// How urgent it was.
+    /// Urgency of that thread.
     pub urgency: String,
-    /// Who traced that thread when it looked, if anybody did.
+    /// The tracer of that thread when it looked, if there was one.
     #[serde(default)]
     pub tracer: Option<String>,
-    /// What that thread went through, in the order of time.
+    /// That thread's windows, in the order of time.
     pub windows: Vec<LateWindow>,
     /// Late messages that were left out until then.
     pub skipped: u64,
@@ -79,7 +79,7 @@ pub struct LateStageRecord {
     pub from_ns: u64,
     /// When it ended.
     pub to_ns: u64,
-    /// What it takes usually.
+    /// Its usual time.
     pub usual_ns: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct LateWindow {
     pub from_ns: u64,
     /// When it ended.
     pub to_ns: u64,
-    /// What happened in it.
+    /// The evidence in it.
     #[serde(flatten)]
     pub evidence: Evidence,
 }
@@ -113,7 +113,7 @@ impl fmt::Display for BadLine {
 /// A log, as far as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
-    /// What it says of the process.
+    /// The head, about the process.
     pub head: LogHead,
     /// In the order in which they were written.
     pub records: Vec<LateRecord>,

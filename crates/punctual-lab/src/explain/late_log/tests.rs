@@ -45,7 +45,7 @@ fn named(stage: &str, evidence: &Value) -> (Cause, Option<Side>) {
     (found[0].cause(), found[0].side)
 }
 
-/// Goal: what the receiver's thread went through names the cause, in the stage that waited for it.
+/// Goal: the windows of the receiver's thread name the cause, in the stage that waited for it.
 #[test]
 fn windows_name_the_cause() {
     let receiver = Some(Side::Receiver);
@@ -57,7 +57,8 @@ fn windows_name_the_cause() {
     assert_eq!(named("elsewhere", &slept), (Cause::named("handler_blocked"), receiver));
     let stopped = json!({ "cpu_us": 100, "continued_age_us": 1_050 });
     assert_eq!(named("woken", &stopped), (Cause::named("stopped"), receiver));
-    // Who looked for messages all the time computed, and is not why none came; who slept for one did not block elsewhere.
+    // A thread that looked for messages all the time computed, and is not why none came; a thread that slept for one did not block
+    // elsewhere.
     assert_eq!(named("medium", &computed), (Cause::UNEXPLAINED, Some(Side::Medium)));
     assert_eq!(named("woken", &slept), (Cause::UNEXPLAINED, receiver));
     // Taken off its CPU, and nobody says why: a quota that it cannot see, for instance.
@@ -82,8 +83,8 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     assert_eq!(found[0].cause(), Cause::UNEXPLAINED, "{found:#?}");
 }
 
-/// Goal: who slept in its own code while a tracer was attached is not said to have blocked. Where nobody counts how long a group was
-/// frozen, that is said.
+/// Goal: a thread that slept in its own code while a tracer was attached is not said to have blocked. Where nobody counts how long a
+/// group was frozen, that is said.
 #[test]
 fn tracers_and_freezers_that_are_not_counted_are_said() {
     let slept = json!({ "cpu_us": 100, "switches_voluntary": 1 });
@@ -137,7 +138,7 @@ fn a_cut_log_is_read_as_far_as_it_goes() {
     assert_eq!(parse(b""), Ok(None));
 }
 
-/// Goal: what was left out behind the last record stands nowhere, so it is said where something may have been.
+/// Goal: messages left out behind the last record stand nowhere, so it is said where some may have been.
 #[test]
 fn what_may_be_left_out_at_the_end_is_said() {
     let at = |number: u64, ms: u64| {

@@ -1,4 +1,4 @@
-//! What a log of late messages says, as sections.
+//! A log of late messages, as sections.
 
 use super::{LateRecord, LateStageRecord, Log};
 use crate::explain::finding::Explained;
@@ -25,7 +25,7 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
     sections
 }
 
-/// What was left out is counted in the record after it: behind the last none tells.
+/// Messages left out are counted in the record after them: behind the last none tells.
 fn ends_in_a_flood(log: &Log) -> bool {
     let last = log.records.iter().rev().map(|record| record.span().1);
     let of_second: Vec<u64> = last.take(RECORDS_PER_SECOND_MAX as usize).collect();
@@ -33,7 +33,7 @@ fn ends_in_a_flood(log: &Log) -> bool {
     of_second.len() == RECORDS_PER_SECOND_MAX as usize && span_ns.is_some_and(|ns| ns < 1_000_000_000)
 }
 
-/// What is missing, in words.
+/// The missing messages, in words.
 pub fn left_out(log: &Log) -> Vec<String> {
     let (skipped, unwritten) = log.records.last().map_or((0, 0), |last| (last.skipped, last.unwritten));
     let mut notes = Vec::new();

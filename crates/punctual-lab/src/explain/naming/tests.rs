@@ -149,7 +149,7 @@ fn short_stops_are_summed() {
     let expected = [("traced", 60), ("busy", 34), ("run_queue", 5)];
     assert_eq!(named, expected.map(|(name, ms)| (Cause::named(name), ms)), "{found:#?}");
     assert!(found[0].evidence.contains("strace (12)"), "{found:#?}");
-    // Who lets nobody go on is no tracer.
+    // A thread that lets nobody go on is no tracer.
     let nobody = Account { tracers: Vec::new(), ..account };
     let found = from_account(&nobody, &trace, &excess("responder", Side::Responder), None);
     assert_eq!(found[0].name, Cause::named("run_queue"), "{found:#?}");
@@ -180,7 +180,7 @@ fn a_quota_needs_its_counter() {
     is_named(withheld, &here, Some(&throttled(9_000)), &[]);
 }
 
-/// Goal: page faults are charged with what they took in the stage for certain; what they may have taken beyond is nobody's work.
+/// Goal: page faults are charged with their certain time in the stage; the time that they may have taken beyond is nobody's work.
 #[test]
 fn faults_are_charged_by_their_least() {
     let seen = |faults_us, faults_us_most| Seen {
@@ -195,7 +195,7 @@ fn faults_are_charged_by_their_least() {
     is_named(Part::Running, &here, Some(&seen(0, 60_000)), &[(busy, 39)]);
 }
 
-/// Goal: what the thread's own clock did not count is not its work; the hypervisor gets what it is known to have taken.
+/// Goal: time that the thread's own clock did not count is not its work; the hypervisor gets what it is known to have taken.
 #[test]
 fn stolen_time_is_not_work() {
     let here = excess("responder", Side::Responder);
@@ -213,7 +213,7 @@ fn stolen_time_is_not_work() {
         Some(&seen(0, 99_000)),
         &[(Cause::named("steal"), 99)],
     );
-    // Who is ready waits for the hypervisor, not for the thread that was on its CPU when that was taken.
+    // A ready thread waits for the hypervisor, not for the thread that was on its CPU when that was taken.
     is_named(
         Part::Ready { instead: OTHER },
         &here,
@@ -250,7 +250,7 @@ fn a_limit_needs_a_real_time_thread() {
     assert_eq!(names(3 * MS), [(Cause::named("run_queue"), 8)]);
 }
 
-/// Goal: of two causes both are named, the larger first, with who it was.
+/// Goal: of two causes both are named, the larger first, with the culprits.
 #[test]
 fn two_causes_are_both_named() {
     let ms = |at: u64| at * MS;
@@ -274,7 +274,7 @@ fn two_causes_are_both_named() {
     assert!(found.iter().map(|cause| cause.share).sum::<f64>() <= 1.0);
 }
 
-/// Goal: a wait that no signal ends is told by who ended it, and by page faults as often as waits; a frozen group by its counter.
+/// Goal: a wait that no signal ends is told by its waker, and by page faults as often as waits; a frozen group by its counter.
 #[test]
 fn waits_are_told_apart() {
     let here = excess("responder", Side::Responder);
@@ -297,13 +297,13 @@ fn waits_are_told_apart() {
     ] {
         is_named(part, &here, seen, &[(Cause::named(cause), 99)]);
     }
-    // Whoever ended it: how a wait began that is older than the trace nobody knows.
+    // Regardless of the waker, nobody knows how a wait began that is older than the trace.
     for is_interrupt in [false, true] {
         let untold = Part::Blocked { woken_by: Some(OTHER), is_interrupt, is_uninterruptible: None };
         is_named(untold, &here, None, &[]);
     }
     is_named(wait(OTHER, true, true), &here, None, &[]);
-    // What kind of thread it was is not known of a run that an older version stored.
+    // The kind of the thread is not known of a run that an older version stored.
     let mut old = trace(120);
     old.tasks.values_mut().for_each(|task| task.is_kernel = None);
     assert_eq!(from_account(&of_part(wait(OTHER, false, true)), &old, &here, None), []);

@@ -88,8 +88,8 @@ fn stalls_that_touch_are_not_one() {
     );
 }
 
-/// Goal: what the last member of a group had is told by its members, also where the only round's evidence is damaged. What a member
-/// tells counts whatever is damaged. The damage is noted.
+/// Goal: the messages of the last member of a group are told by its members, also where the only round's evidence is damaged. Messages
+/// that a member tells of count regardless of any damage. The damage is noted.
 #[test]
 fn a_group_is_told_by_its_members() {
     let place = tempfile::tempdir().expect("room");

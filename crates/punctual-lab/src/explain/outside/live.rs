@@ -15,7 +15,7 @@ use crate::explain::recorder::trace_here;
 use crate::explain::seen::Seen;
 use crate::explain::trace::Trace;
 
-/// How often new threads are looked for, and counters of control groups read.
+/// Time between two looks for new threads and at the counters of control groups.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
 /// Bytes of the rings of all CPUs together, and of one at most: ten seconds of a busy CPU.
@@ -23,14 +23,14 @@ const RINGS_SIZE_MAX: usize = 512 << 20;
 const RING_SIZE_MAX: usize = 32 << 20;
 const RING_SIZE_MIN: usize = 1 << 20;
 
-/// What was recorded.
+/// A recording of the system.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What the kernel did, with the threads of the processes.
+    /// Trace of the kernel, with the threads of the processes.
     pub trace: Trace,
-    /// What control groups withheld from each process.
+    /// Time that control groups withheld from each process.
     pub withheld: BTreeMap<u32, Withheld>,
-    /// Whether system calls were recorded.
+    /// True if system calls were recorded.
     pub has_calls: bool,
 }
 
@@ -65,7 +65,7 @@ impl Withheld {
         }
     }
 
-    /// What the counters say of an interval: they are read seldom, so at most.
+    /// Counters of an interval: upper bounds, because they are read seldom.
     pub fn over(&self, (from, to): (u64, u64)) -> Option<Seen> {
         let first = self.looks.partition_point(|look| look.0 <= from).saturating_sub(1);
         let last = self.looks.partition_point(|look| look.0 < to).min(self.looks.len().checked_sub(1)?);
@@ -123,10 +123,10 @@ pub fn threads_of(processes: &[u32]) -> BTreeMap<u32, u32> {
     processes.iter().flat_map(of_one).collect()
 }
 
-/// What a thread says of itself without the trace: its name, how long it ran and was ready, nanoseconds.
+/// Counters of a thread, known without the trace: its name, and how long it ran and was ready, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// What it is called.
+    /// Name of the thread.
     pub name: String,
     /// CPU time.
     pub ran_ns: u64,

@@ -1,7 +1,8 @@
-//! Any threads, from outside: how long each was kept from running or waited, and why.
+//! Any threads, seen from outside: the time that each waited or was kept from running, and why.
 //!
-//! Nobody says when a message was due. What is known is when a thread was ready and did not run, and when it waited. Whoever waits for
-//! events or for a time has nothing to do: that is not late. Of a wait in a futex the kernel does not tell a lock from an empty queue.
+//! Nobody says when a message was due. The trace tells when a thread was ready and did not run, and when it waited. A thread that waits
+//! for events or for a time has nothing to do. It is not late. Of a wait in a futex the kernel does not tell a lock from an empty
+//! queue.
 
 pub mod live;
 pub mod text;
@@ -22,7 +23,7 @@ use crate::scheduling::Urgency;
 use crate::stall::Stall;
 use wait::{Calls, Wait};
 
-/// What one of them was late in.
+/// The kinds of lateness.
 const WAKE_UP: &str = "wake-up";
 const OFF_CPU: &str = "off the CPU";
 const WAITING: &str = "waiting";
@@ -30,13 +31,13 @@ const WAITING: &str = "waiting";
 /// Latenesses that are explained one by one, the longest; of more the rest is counted.
 const EXPLAINED_MAX: usize = 2_000;
 
-/// What is asked.
+/// A question about threads.
 pub struct Question<'a> {
-    /// Whose time.
+    /// The threads asked about.
     pub threads: &'a [u32],
-    /// What is shorter is not late.
+    /// Shortest time that counts as late.
     pub threshold_ns: u64,
-    /// What the counters of a thread's control groups say of an interval.
+    /// Counters of a thread's control groups in an interval.
     pub withheld: &'a dyn Fn(u32, (u64, u64)) -> Option<Seen>,
 }
 
@@ -61,7 +62,7 @@ pub struct Lateness {
 pub struct ThreadTime {
     /// The thread.
     pub thread: u32,
-    /// What it is called.
+    /// Name of the thread.
     pub name: String,
     /// Its process, where that is known.
     pub process: Option<u32>,
@@ -77,27 +78,27 @@ pub struct ThreadTime {
     pub waited_ns: u64,
     /// The trace does not tell.
     pub unknown_ns: u64,
-    /// How often it was late, idle waits left out.
+    /// Number of times that it was late, idle waits left out.
     pub late: u64,
-    /// What that took, by cause, the largest first.
+    /// Time of these latenesses, by cause, the largest first.
     pub causes: Vec<CauseTime>,
 }
 
-/// What one cause took of a thread's time, in what was late.
+/// Time that one cause took in a thread's latenesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CauseTime {
     /// Which; unexplained for the rest.
     pub cause: Cause,
     /// In how many latenesses.
     pub times: u64,
-    /// How long in all.
+    /// Total time.
     pub ns: u64,
 }
 
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// What was late, the longest first.
+    /// Latenesses, the longest first.
     pub late: Vec<Lateness>,
     /// Latenesses that were too many to be explained one by one.
     pub left_out: u64,
@@ -174,8 +175,8 @@ impl ThreadTime {
     }
 }
 
-/// Stretches of a thread that are longer than the threshold. What was under way when the trace begins, or still is when it ends,
-/// is left out: how long that is nobody knows.
+/// Stretches of a thread that are longer than the threshold. A stretch under way at the beginning or the end of the trace is left out,
+/// as its length is unknown.
 fn candidates_of(
     thread: u32,
     states: &[Stretch<State>],
@@ -233,7 +234,7 @@ fn explain_one(trace: &Trace, one: &Candidate, question: &Question<'_>, began_ns
         usual_ns: 0,
         stage,
         side: Side::Thread,
-        // Which of the real-time classes it is, and how urgent, makes no difference to any cause.
+        // The exact real-time class and its priority make no difference to any cause.
         urgency: if is_urgent { Urgency::Fifo(1) } else { Urgency::Other },
         runs_handlers: true,
         has_control: false,

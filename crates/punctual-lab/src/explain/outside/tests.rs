@@ -1,4 +1,4 @@
-//! Threads of traces made by hand: what is late, what is idle, and what nobody can tell.
+//! Threads of traces made by hand: late times, idle times, and times that cannot be told apart.
 use proptest::prelude::*;
 
 use super::*;
@@ -56,7 +56,7 @@ fn said(answer: &Answer) -> Vec<(&str, u64, &str, bool)> {
     with_stage.collect()
 }
 
-/// It runs, waits in a call from 100 ms on, is woken at 200 ms by the holder, or by an interrupt, and runs `late` later.
+/// It runs, and waits in a call from 100 ms on. The holder or an interrupt wakes it at 200 ms, and it runs `late` later.
 fn waits(call: Option<u32>, why: Leaving, by_interrupt: bool, late: u64) -> Trace {
     let mut ours = vec![
         switch(50 * MS, HOG, Leaving::Ready, OURS),
@@ -77,8 +77,8 @@ fn waits(call: Option<u32>, why: Leaving, by_interrupt: bool, late: u64) -> Trac
     trace(vec![ours, theirs])
 }
 
-/// Goal: who waits for events or for a time is idle; a lock and an empty queue are one and the same from outside; other calls are
-/// late. A wake-up that another thread delays is late, whatever was waited for.
+/// Goal: a thread that waits for events or for a time is idle. A lock and an empty queue look the same from outside. Other calls are
+/// late. A wake-up that another thread delays is late, regardless of the reason for the wait.
 #[test]
 fn idle_waits_are_told_from_others_as_far_as_can_be() {
     let asleep = Leaving::Asleep;
@@ -119,7 +119,7 @@ fn a_call_is_not_known_across_lost_events() {
     assert_eq!((found.late[0].call.as_deref(), found.threads[0].perhaps_idle_ns), (None, 100 * MS));
 }
 
-/// Goal: who waits for one that is kept from running is late, even in a futex.
+/// Goal: a thread that waits for one that is kept from running is late, even in a futex.
 #[test]
 fn whoever_waits_for_one_that_is_kept_is_late() {
     let mut trace = waits(Some(1), Leaving::Asleep, false, 0);
@@ -194,7 +194,7 @@ fn sums_are_of_what_is_listed() {
 }
 
 proptest! {
-    /// Goal: whatever a trace says, nothing is longer than the trace, and causes never take more than there was.
+    /// Goal: in any trace, nothing is longer than the trace, and causes never take more time than there was.
     #[test]
     fn causes_never_exceed_what_was_late(
         events in proptest::collection::vec((0..1000_u64, 0..8_u8, 0..4_u32, 0..4_u32), 0..60), threshold in 0..5_u64,

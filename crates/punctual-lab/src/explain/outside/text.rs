@@ -1,4 +1,4 @@
-//! What is said of threads from outside, as sections.
+//! Text about threads seen from outside, as sections.
 
 use super::{Answer, Lateness, ThreadTime};
 use crate::explain::text::{cause_words, fix_of, not_known, parts_words};

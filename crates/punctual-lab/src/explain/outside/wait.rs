@@ -1,11 +1,11 @@
-//! Waits: which of them are idle, which may be, and which are not, by the system call and by who ended them.
+//! Waits: idle, perhaps idle or late, by the system call and by the thread or interrupt that ended them.
 
 use std::collections::BTreeMap;
 
 use crate::explain::timeline::{State, Stretch};
 use crate::explain::trace::{Event, Trace, UNKNOWN_CALL, What};
 
-/// Whether who waits has something to do.
+/// Kind of a wait, by the work of the waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// It waits for events or for a time.
@@ -80,7 +80,7 @@ impl<'a> Calls<'a> {
         last.1.filter(|_| last.0 >= since_ns)
     }
 
-    /// What a state in which a thread is blocked is, and in which call; no event is missing since an instant.
+    /// Kind of the wait of a blocked thread, and the call in which it waits. No event is missing since an instant.
     pub(super) fn wait(&self, thread: u32, state: &Stretch<State>, since_ns: u64) -> (Wait, Option<u32>) {
         let State::Blocked { waker, is_uninterruptible } = state.what else { return (Wait::Late, None) };
         let call = self.at(thread, state.from_ns, since_ns);

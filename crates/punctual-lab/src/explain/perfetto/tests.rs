@@ -1,4 +1,4 @@
-//! The drawing of a trial made by hand: what is on which track, and when.
+//! The drawing of a trial made by hand: the contents of each track, and when.
 use super::*;
 use crate::explain::finding::explain;
 use crate::explain::finding::tests::{dump, evidence, samples};
@@ -47,7 +47,7 @@ fn a_late_message_is_drawn() {
     }
 }
 
-/// Goal: a drawing is of the late messages: what is far from them is left out, and where two are near each other no time is drawn
+/// Goal: a drawing is of the late messages. Events far from them are left out, and where two are near each other no time is drawn
 /// twice.
 #[test]
 fn only_what_is_near_is_drawn_and_once() {

@@ -1,4 +1,4 @@
-//! Who kept whom waiting, on traces made by hand.
+//! Waits of threads for each other, on traces made by hand.
 use super::*;
 use crate::explain::account::tests::{switch, wake};
 use crate::explain::trace::{CpuEvents, Event, Leaving, TaskInfo};
@@ -19,7 +19,7 @@ fn trace(events: Vec<Event>) -> Trace {
     }
 }
 
-/// What is said of the wait of the late thread between 100 and 900.
+/// The chain behind the wait of the late thread between 100 and 900.
 fn behind(trace: &Trace) -> Chain {
     let late = account(trace, LATE, (100, 900));
     let part = late.sums()[0].0;
@@ -27,7 +27,7 @@ fn behind(trace: &Trace) -> Chain {
     Chain::behind(trace, &late, part)
 }
 
-/// Goal: who was woken by a thread that had no CPU is said to have waited for that, and for whom.
+/// Goal: a thread that was woken by one without a CPU is said to have waited for that, and for that thread.
 #[test]
 fn a_holder_without_a_cpu_is_preempted() {
     let trace = trace(vec![
@@ -57,7 +57,7 @@ fn a_holder_that_runs_is_not_preempted() {
     assert_eq!(chain.words(&trace), "woken by holder (8), mostly running");
 }
 
-/// Goal: a waker that waited itself is followed to whom it waited for; a circle and an interrupt end it.
+/// Goal: a waker that waited itself is followed to its own waker; a circle and an interrupt end the chain.
 #[test]
 fn wakers_are_followed() {
     let through = |last: bool| {

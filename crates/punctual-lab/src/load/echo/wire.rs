@@ -345,7 +345,7 @@ mod tests {
         })
     }
 
-    /// Goal: on a host that has been up for long, what the responder stamped by the same clock is not moved by the rate that it says.
+    /// Goal: on a host that has been up for long, the responder's stamps by the same clock are not moved by the rate that it says.
     #[test]
     fn one_clock_has_one_rate() {
         let clock = Clock::get();

@@ -103,8 +103,8 @@ impl SendBatch {
         let count = libc::c_uint::try_from(headers).unwrap_or(libc::c_uint::MAX);
         loop {
             calls::note();
-            // SAFETY: `write_headers` has just pointed the first `headers` headers at live slots, vectors,
-            // control messages and addresses of this batch, which is borrowed mutably for the whole call.
+            // SAFETY: `write_headers` has just pointed the first `headers` headers at live slots, vectors, control messages and
+            // addresses of this batch. The batch is borrowed mutably for the whole call.
             let answer = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
             if let Some(result) = settled(answer as isize) {
                 return result.map(|sent| self.taken(sent));

@@ -34,8 +34,8 @@
 //! so many of the last ones no majority holds; 0 without that flag. Flags of a status: 1 answer this; 2 it is said to the receiver
 //! alone; 4 unheld.
 //!
-//! A proposal is the number of the next view (8), how much of the order counts (8), places (8), and of each place its life in
-//! the next view (8, 0 if none) and how many of its frames belong to the old view (8).
+//! A proposal is the number of the next view (8), the end of the order that counts (8) and places (8). Two numbers follow for each
+//! place: its life in the next view (8, 0 if none) and the number of its frames in the old view (8).
 
 use alloc::vec::Vec;
 

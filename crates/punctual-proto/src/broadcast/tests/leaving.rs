@@ -51,7 +51,8 @@ fn all_leave_though_one_hears_of_it_late() {
     }
 }
 
-/// Goal: where most leave for a restart, who stays goes on and lets them in, though it does not hear the first that is said of it.
+/// Goal: where most members leave for a restart, a member that stays goes on and lets them in. It does so though it misses the first
+/// message about that.
 #[test]
 fn most_leave_and_come_back() {
     for stays in 0..3 {

@@ -194,8 +194,8 @@ mod tests {
         frame.map(Ok).or(noticed.map(Err))
     }
 
-    /// Goal: order is kept, what finds no room is counted or given back, who came and went is kept in any case, and a look sees
-    /// what can be taken.
+    /// Goal: order is kept, and an entry that finds no room is counted or given back. Arrivals and departures of nodes are kept in any
+    /// case, and a look sees the entries that can be taken.
     #[test]
     fn a_queue_is_a_queue_with_a_limit() {
         let (inlet, mut outlet) = queue(&ringer(), 3);

@@ -9,7 +9,7 @@ use punctual_proto::limits::CHECK_SIZE;
 
 use crate::engine::wire::is_whole;
 
-/// How far a datagram was cut.
+/// Progress of cutting a datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cut {
     /// Where the next frame begins; 0 before the first.
@@ -50,7 +50,7 @@ impl Cut {
 /// Size of a datagram's first frame with its check value; of all of it where it is no run.
 #[inline]
 fn first_size(datagram: &[u8]) -> usize {
-    // Nearly always it is one frame; whether it is a good one, others find out.
+    // Nearly always it is one frame; others find out whether it is a good one.
     let is_alone = |head| claimed_size(head) + CHECK_SIZE == datagram.len();
     if datagram.first_chunk().is_some_and(is_alone) { datagram.len() } else { run_size(datagram) }
 }
@@ -65,8 +65,8 @@ fn header_at(datagram: &[u8], at: usize) -> Option<Header> {
     Header::read(datagram.get(at..)?.first_chunk()?).ok()
 }
 
-/// Whether that size is to be believed, or damage to the header of a lone frame: another frame begins where one must, or the first
-/// is whole.
+/// True if that size is to be believed, and is not damage to the header of a lone frame: another frame begins where one must, or the
+/// first is whole.
 fn is_run(datagram: &[u8], size: usize) -> bool {
     let mut others = (size..datagram.len()).step_by(size);
     others.any(|at| header_at(datagram, at).is_some()) || is_whole(&datagram[..size])
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: damage inside a run costs the frame that it hit; what begins with no frame is one piece.
+    /// Goal: damage inside a run costs the frame that it hit; a datagram that begins with no frame is one piece.
     #[test]
     fn damage_costs_one_frame() {
         let mut cut = Cut::default();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Goal: whatever arrives is shown once, in order, in pieces none of which is empty unless all is.
+        /// Goal: any datagram that arrives is shown once, in order, in pieces none of which is empty unless all is.
         #[test]
         fn every_byte_is_in_one_piece(mut datagram: Vec<u8>, likely: bool, size in 0_u8..40) {
             if likely && datagram.len() >= 32 {

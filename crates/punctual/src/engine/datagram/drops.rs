@@ -1,4 +1,4 @@
-//! What the kernel dropped, less what it was asked to drop.
+//! Drops of the kernel, less those that it was asked for.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use punctual_machine::socket::UdpSocket;
 
 use crate::engine::Drops;
 
-/// What the kernel dropped at a node's sockets.
+/// Drops of the kernel at a node's sockets.
 #[derive(Debug)]
 pub(super) struct DatagramDrops {
     /// Each socket, and its count when it was last asked.

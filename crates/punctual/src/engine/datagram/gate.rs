@@ -28,7 +28,7 @@ impl Gate {
         Self { known, oldest: 0, last: RawAddress::NONE, waiting: None, room, left: 0 }
     }
 
-    /// Whether this sender may be heard. If not, it waits at the gate.
+    /// True if this sender may be heard. If not, it waits at the gate.
     #[inline]
     pub(super) fn admits(&mut self, source: &RawAddress) -> bool {
         self.last == *source || self.admits_another(source)
@@ -43,7 +43,7 @@ impl Gate {
         false
     }
 
-    /// Whether a sender waits: the group is read first.
+    /// True if a sender waits: the group is read first.
     #[inline]
     pub(super) fn is_shut(&self) -> bool {
         self.waiting.is_some()

@@ -36,14 +36,14 @@ pub(super) struct Inlet {
     pub(super) gate: Option<Gate>,
 }
 
-/// What was shown of a socket.
+/// Amount shown of a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
     pub(super) frames: usize,
     pub(super) bytes: usize,
 }
 
-/// Whether two are one; the kernel adds what only this host calls it.
+/// True if two addresses are one; the kernel adds parts that only this host uses.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip() == other.ip()
 }
@@ -74,7 +74,7 @@ impl Inlet {
             let piece = self.cut.next(datagram.bytes);
             if let Some(frames) = piece.ended {
                 self.next += 1;
-                // Whoever sent it is not known yet: none of ours sends longer ones.
+                // The sender is not known yet: none of ours sends longer runs.
                 let frames = frames.min(RUN_LEN_MAX as u64);
                 if frames > self.longest_run.get() {
                     self.longest_run.set(frames);
@@ -100,10 +100,10 @@ impl Inlet {
         (shown, flow)
     }
 
-    /// Receives what the kernel has; how much that is.
+    /// Receives the datagrams that the kernel has; returns their number.
     fn receive(&mut self, limit: usize) -> usize {
-        // An error belongs to an earlier datagram of ours (its port was closed), and datagrams may wait behind it. Who was told of
-        // both by one edge is not told again.
+        // An error belongs to an earlier datagram of ours (its port was closed), and datagrams may wait behind it. A thread that was
+        // told of both by one edge is not told again.
         for _ in 0..ERRORS_MAX {
             if let Ok(count) = self.socket.recv_batch(&mut self.batch, limit) {
                 return count;

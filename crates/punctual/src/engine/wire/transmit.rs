@@ -338,8 +338,8 @@ mod tests {
         transmit
     }
 
-    /// Goal: peers that died without a goodbye do not keep a node from sending to others, and peers that talk keep their streams, also
-    /// one that is the only one that talks, of which the book is told once.
+    /// Goal: peers that died without a goodbye do not keep a node from sending to others. Peers that talk keep their streams; so does a
+    /// peer that alone talks, of which the book is told once.
     #[test]
     fn a_new_target_has_the_place_of_who_is_long_silent() {
         let mut transmit = full();

@@ -358,7 +358,7 @@ impl Images {
     }
 
     /// Follows what is new. A ring that cannot be read is looked for again at the next look. A ring whose writer will not see its
-    /// reader is read all the same: the subscription was there first, and nobody is left to whom it could be refused.
+    /// reader is read all the same. The subscription was there first, and nobody is left to whom it could be refused.
     #[cold]
     fn look_for_rings(&mut self) {
         let _said_when_it_began = self.find_rings();

@@ -72,8 +72,8 @@ impl Reports {
         Ok(Self { readable, alarm, spin, waits: None })
     }
 
-    /// Looks for what comes soon, once a wait, for as long as that costs less than to let the thread do something else and to be woken.
-    /// Returns true if it came.
+    /// Looks for something that comes soon, once a wait. The look lasts for as long as it costs less than to let the thread do
+    /// something else and to be woken. Returns true if it came.
     pub(super) fn has_news_soon<T: Awaitable>(&mut self, it: &mut T) -> bool {
         if self.waits.is_some() || !it.shows_all() {
             return false;
