@@ -6,6 +6,7 @@ mod locks;
 mod manifests;
 mod map;
 mod rules;
+mod sentences;
 pub(crate) mod source;
 mod walls;
 
@@ -76,9 +77,16 @@ fn check(path: &Path, text: &str, exports: &walls::Exports) -> Vec<Violation> {
         Some("rs") => {
             let source = Source::of(path, text);
             rules::check(&source, &mut findings);
+            sentences::check(&source, &mut findings);
             walls::check(&source, exports, &mut findings);
         }
-        Some("md") => documents::check(path, text, &mut findings),
+        Some("md") => {
+            documents::check(path, text, &mut findings);
+            // Pages of runs are what was printed then.
+            if !path.starts_with("results") {
+                sentences::check_document(text, &mut findings);
+            }
+        }
         Some("toml") if path.ends_with("Cargo.toml") => manifests::check(path, text, &mut findings),
         _ => {}
     }
