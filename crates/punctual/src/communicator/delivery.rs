@@ -21,7 +21,8 @@ pub struct Delivery {
     pub sequence: u32,
     /// Messages of the same stream that were found lost by this one's arrival.
     pub lost_before: u64,
-    /// From the instant at which it was due until it was delivered, if it carried stamps of this clock.
+    /// From the instant at which it was due until it was delivered, if it carried stamps of this clock. At least so long where it was
+    /// sent later than stamps can tell, 2³² ticks after it was due.
     pub latency: Option<Ticks>,
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
     pub kernel_ns: Option<u64>,
@@ -38,7 +39,7 @@ impl Delivery {
             target: message.target,
             sequence: message.sequence,
             lost_before: message.lost_before,
-            latency: message.stages.as_ref().and_then(Stages::total),
+            latency: message.stages.as_ref().and_then(Stages::total_at_least),
             kernel_ns: message.kernel_ns,
             sealed_in: message.sealed_in,
             size: message.payload.len(),
@@ -115,7 +116,7 @@ impl Communicator {
         if let Some(stages) = stages {
             let Delivery { source, sequence, .. } = delivery;
             self.recorder.record(Record { source, sequence, stages });
-            delivery.latency = stages.total();
+            delivery.latency = stages.total_at_least();
         }
         delivery
     }

@@ -152,9 +152,15 @@ pub struct Response<T> {
 }
 
 impl<T> Response<T> {
-    /// Time from its instant until it was here, where that is known; for a value that did not come over the bus, until now.
+    /// Time from its instant until it was here, where that is known; for a value that did not come over the bus, until now. At least so
+    /// much where it was sent later than stamps can tell, 2³² ticks after its instant.
     pub fn late_by(&self) -> Option<Nanos> {
-        let (due, clock) = (self.due.filter(|_| !self.at_once)?, Clock::get());
+        let at_latest = || {
+            let stages = self.stages.as_ref().filter(|stages| stages.one_clock)?;
+            Some(Ticks(stages.sender.due_at_latest()))
+        };
+        let due = self.due.or_else(at_latest).filter(|_| !self.at_once)?;
+        let clock = Clock::get();
         let here = self.stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
         Some(Nanos(clock.nanos(here.since(due))))
     }

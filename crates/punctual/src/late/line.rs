@@ -136,8 +136,12 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
     )?;
     let (began, known) = began(stages);
     let mut at_ns = instants.ns(began);
+    // Stages behind a sender's interval that did not fit are known from the end only. The medium has what the others leave.
+    let told: u64 = known.iter().filter_map(|&stage| stages.time_in(stage)).map(|ticks| ticks.0).sum();
+    let left = Ticks(stages.receiver.delivered.since(began).0.saturating_sub(told));
     for (place, &stage) in known.iter().enumerate() {
-        let ns = clock.nanos(stages.time_in(stage).unwrap_or_default());
+        let in_stage = stages.time_in(stage);
+        let ns = clock.nanos(in_stage.unwrap_or(if stage == Stage::Medium { left } else { Ticks(0) }));
         let usual = usual_ns(clock, late.usual.iter().filter_map(|stages| stages.time_in(stage)));
         let comma = if place == 0 { "" } else { "," };
         write!(text, "{comma}{{\"stage\":\"{}\",\"from_ns\":{at_ns},", stage.name())?;
@@ -232,6 +236,48 @@ mod tests {
             assert_eq!(text.contains("\"at_least\":true,"), is_least, "{text}");
             let took = Clock::get().nanos(Ticks(due_to_sent.into()));
             assert!(text.contains(&format!("\"total_ns\":{took},")), "{text}");
+        }
+    }
+
+    /// Goal: stages end when the message was delivered, even if its sender took longer than its stamps can tell.
+    #[test]
+    fn stages_end_with_the_delivery() {
+        let (clock, delivered) = (Clock::get(), Clock::get().now());
+        let long = Ticks(u64::from(u32::MAX) * 2);
+        let sent = delivered.0 - long.0;
+        let receiver = crate::trace::ReceiverStamps {
+            read: delivered,
+            opened: delivered,
+            delivered,
+            ..Default::default()
+        };
+        for sender in [
+            Stamps { sent, sealed_to_posted: 1_000, ..Stamps::default() },
+            Stamps { sent, sealed_to_posted: u32::MAX, ..Stamps::default() },
+            Stamps { sent, sent_to_sealed: u32::MAX, ..Stamps::default() },
+        ] {
+            let source = Address { node: NodeId::named("here"), port: Port::from(1) };
+            let record = Record { source, sequence: 0, stages: Stages { sender, receiver, one_clock: true } };
+            let late = LateMessage {
+                receiver: "r",
+                record: &record,
+                thread: 1,
+                tracer: None,
+                usual: &[],
+                windows: &[],
+            };
+            let mut text = String::new();
+            write(&mut text, &late, LateAccount::default());
+            let stages = text.split_once("],\"thread\"").expect("stages end there").0;
+            let numbers = |name: &str| -> Vec<u64> {
+                let behind = stages.split(name).skip(1);
+                behind
+                    .map(|rest| rest.split([',', '}']).next().and_then(|word| word.parse().ok()).expect(name))
+                    .collect()
+            };
+            let (from, to) = (numbers("\"from_ns\":")[0], *numbers("\"to_ns\":").last().expect("stages"));
+            // Each stage is rounded down to nanoseconds.
+            assert!((to - from).abs_diff(clock.nanos(long)) < 10, "{text}");
         }
     }
 

@@ -147,7 +147,8 @@ impl Stages {
         let listened = if handed_on { Ticks(0) } else { listened.min(read) };
         let posted = self.posted().map_or(Ticks(0), |posted| posted.min(read));
         let there = if kernel.0 == 0 { posted } else { kernel.max(posted).min(read) };
-        let slept = woken > there;
+        // Where nobody says when it was there, a thread that woke since it listened was woken for it.
+        let slept = woken > if there.0 == 0 { listened } else { there };
         let heard = there.max(listened);
         if kernel.0 == 0 && !slept {
             // No kernel says when it came; a thread that was awake and listened took it as it came.
@@ -297,6 +298,12 @@ mod tests {
         );
         assert_eq!(stages.total(), None);
         assert_eq!(stages.time_in(Stage::Read), Some(Ticks(5)), "each side's own intervals are still exact");
+        let listening = Stages { one_clock: false, ..with(0, 900, 800) };
+        assert_eq!(
+            listening.time_in(Stage::Read),
+            Some(Ticks(0)),
+            "a thread that only listened read nothing"
+        );
         let stamped = Stages { one_clock: false, ..with(1_100, 1_200, 1_515) };
         let [elsewhere, woken] = [Stage::Elsewhere, Stage::Woken].map(|stage| stamped.time_in(stage));
         assert_eq!((elsewhere, woken), (Some(Ticks(100)), Some(Ticks(315))), "the kernel's clock is ours");
