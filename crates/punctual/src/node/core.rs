@@ -61,6 +61,23 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
+/// A thread that wants the receiving half for a moment, or has it. A driver makes way until it is done: it may need the processor on
+/// which a driver in real time looks for the half.
+struct Visit<'a>(&'a Counter);
+
+impl<'a> Visit<'a> {
+    fn of(core: &'a Core) -> Self {
+        core.visitors.add(1);
+        Self(&core.visitors)
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.add(1_u64.wrapping_neg());
+    }
+}
+
 impl Core {
     /// The sending half, for a component that sends.
     #[inline]
@@ -78,18 +95,26 @@ impl Core {
     /// If the driver is this thread.
     pub(crate) fn visit<T>(&self, work: impl FnOnce(&mut Receiving) -> T) -> T {
         self.reading.refuse_this();
-        self.visitors.add(1);
-        ring(&*self.bell);
-        let mut receiving = lock(&self.receiving);
-        self.visitors.add(1_u64.wrapping_neg());
-        let done = work(&mut receiving);
-        drop(receiving);
+        let done = {
+            let _visit = Visit::of(self);
+            ring(&*self.bell);
+            work(&mut lock(&self.receiving))
+        };
         // As in [`Self::settle`].
         self.hand_over_to_next();
         done
     }
 
-    /// True if the driver must make way.
+    /// The same if nobody drives the engine just now; returns true if so.
+    fn try_visit(&self, work: impl FnOnce(&mut Receiving)) -> bool {
+        let _visit = Visit::of(self);
+        self.try_receiving().is_some_and(|mut receiving| {
+            work(&mut receiving);
+            true
+        })
+    }
+
+    /// True if the driver must make way: a visitor wants the receiving half, or has it.
     #[inline]
     pub(crate) fn has_visitors(&self) -> bool {
         self.visitors.get() != 0
@@ -110,11 +135,7 @@ impl Core {
 
     /// Puts losses under their causes, for a reader of the account. A thread that has the engine now does so with its next look.
     pub(crate) fn settle(&self) {
-        if self.unsettled.get() == 1
-            && let Some(mut receiving) = self.try_receiving()
-        {
-            receiving.settle(self);
-            drop(receiving);
+        if self.unsettled.get() == 1 && self.try_visit(|receiving| receiving.settle(self)) {
             // A thread that found the half taken meanwhile has gone to sleep, shared or not.
             self.hand_over_to_next();
         }
@@ -211,9 +232,7 @@ impl Core {
 
     /// The same, if nobody drives the engine just now: a driver keeps house itself.
     pub(crate) fn keep_house(&self) {
-        if let Some(mut receiving) = self.try_receiving() {
-            self.housekeep(&mut receiving, self.about.clock.now());
-            drop(receiving);
+        if self.try_visit(|receiving| self.housekeep(receiving, self.about.clock.now())) {
             // As in [`Self::settle`].
             self.hand_over_to_next();
         }

@@ -32,7 +32,7 @@ pub(crate) use gate::Gate;
 use signal::SleepOnSignal;
 use spin::Spin;
 use spin_then_sleep::SpinThenSleep;
-pub(crate) use way::make_way;
+pub(crate) use way::Way;
 
 /// A way of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
