@@ -152,7 +152,7 @@ fn vehicles_are_made_again_without_their_tracer() {
     assert_eq!(sides, [5, 0], "{text}");
     fs::rename(place.path("pairs/b/001"), place.path("clean")).expect("it is there");
     let error = place.punctual("verify clean --fix untrace").with(2).err;
-    assert!(error.contains("nobody who traced it"), "{error}");
+    assert!(error.contains("names no tracer"), "{error}");
 }
 
 /// Goal: a survey of one route is made again with another way to wait, and rows are compared only with those that are alike: one way has
@@ -199,7 +199,7 @@ fn what_cannot_be_tried_is_said() {
     let error = place.punctual("verify run --fix prime").with(2).err;
     assert!(error.contains("before any counts"), "{error}");
     let error = place.punctual("verify run --fix untrace").with(2).err;
-    assert!(error.contains("nobody who traced it"), "{error}");
+    assert!(error.contains("names no tracer"), "{error}");
     let ended = place.punctual("verify run --fix bind-now --duration 100ms");
     // A program that binds later is started so that it does not.
     let is_bound =
