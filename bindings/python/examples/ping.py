@@ -1,4 +1,4 @@
-"""Asks `pong` once a second, in whatever language that is, and says how long each answer took: ping.py [NAME [COUNT]]."""
+"""Asks `pong` once a second, in any language, and prints how long each answer took: ping.py [NAME [COUNT]]."""
 
 import itertools
 import sys

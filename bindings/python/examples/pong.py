@@ -1,4 +1,4 @@
-"""Answers whatever arrives at port 7400 with the same bytes: pong.py [NAME [COUNT]]."""
+"""Answers each message at port 7400 with the same bytes: pong.py [NAME [COUNT]]."""
 
 import itertools
 import sys

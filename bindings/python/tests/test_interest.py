@@ -1,4 +1,4 @@
-"""Interest and response: values go to who wants them when they are due; wrong use is an exception."""
+"""Interest and response: subscribers get values when they are due; wrong use is an exception."""
 
 import array
 import gc

@@ -312,7 +312,7 @@ def test_a_child_uses_nothing_of_its_parents(pair):
 
 
 def test_an_interrupt_ends_a_wait():
-    # Who was started where interrupts are ignored, as a shell's background job is, begins with ignoring them.
+    # A process that was started with interrupts ignored, such as a shell's background job, ignores them at first.
     text = """
 import signal
 import punctual

@@ -1,4 +1,4 @@
-/* Answers whatever arrives at port 7400 with the same bytes: pong [NAME [COUNT]], or over UDP pong LOCAL PEER [COUNT]. */
+/* Answers each message at port 7400 with the same bytes: pong [NAME [COUNT]], or over UDP pong LOCAL PEER [COUNT]. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
  * Handles are numbers that the library looks up. One that is closed, was never given, or is all zeros is PUNCTUAL_CLOSED. The number
  * of one that was closed is never given again. At most 4,096 of each kind are open at once.
  *
- * Threads. Buses and nodes may be used by any thread. Whatever else is opened belongs to the thread that first
+ * Threads. Buses and nodes may be used by any thread. Every other handle belongs to the thread that first
  * uses it: others get PUNCTUAL_WRONG_THREAD until that thread calls ..._detach() or ends; then the next thread that uses it has it.
  * So one thread can open what another is to use. A signal handler that may interrupt the library calls none of its functions;
  * PUNCTUAL_BUSY is the answer for the handle whose function it interrupted, if that is no bus and no node. No
@@ -71,7 +71,7 @@ enum punctual_error_code {
 const char *punctual_error_name(punctual_error error);
 const char *punctual_error_text(punctual_error error);
 
-/* What went wrong last in this thread, with the name of what it was and what to do. The text stays until the thread's next error. */
+/* The last error of this thread, with the name of its object and the remedy. The text stays until the thread's next error. */
 const char *punctual_last_error(void);
 
 /* The version of the library, such as "0.1.0". Stays for ever. Any thread. */
@@ -120,10 +120,10 @@ typedef struct punctual_address {
     uint32_t reserved; /* 0 */
 } punctual_address;
 
-/* What is known of a message that was received. */
+/* Facts about a received message. */
 typedef struct punctual_message {
-    punctual_address source; /* who sent it: the target of an answer */
-    punctual_address target; /* whom it was for */
+    punctual_address source; /* its sender: the target of an answer */
+    punctual_address target; /* its target */
     uint64_t sequence; /* its number in its stream: from its node to this one or to everybody; in memory from its sender */
     uint64_t lost_before; /* messages of the same stream that were lost just before it */
     uint64_t latency_ns; /* from the instant at which it was due or sent until it was delivered; 0 = not known */
@@ -144,7 +144,7 @@ enum punctual_wake {
     PUNCTUAL_WAKE_SIGNAL = 6, /* sleeps until SIGIO, which it takes; UDP and Ethernet only */
 };
 
-/* What happens in memory when a reader is slower than a writer. */
+/* Behaviour in memory when a reader is slower than a writer. */
 enum punctual_when_full {
     PUNCTUAL_AS_THE_BUS = 0, /* of publications: as their bus says */
     PUNCTUAL_OVERRUN = 1, /* the writer waits for nobody; the reader is told how many messages it lost */
@@ -211,7 +211,7 @@ punctual_error punctual_node_id(punctual_node node, uint64_t *id);
  * more. A buffer of that size is always large enough. */
 punctual_error punctual_node_message_size_max(punctual_node node, size_t *size_max);
 
-/* What became of every message, as of now. The sums that hold whenever nothing is on its way:
+/* Outcome of every message, as of now. The sums that hold whenever nothing is on its way:
  * copies = delivered + waiting + no_such_port + inbox_full + unread; and of each peer, what it sent to this node and to everybody
  * = arrived + lost (punctual_node_peers). What each counter is: docs/shared-memory.md. */
 typedef struct punctual_ledger {
@@ -256,7 +256,7 @@ typedef struct punctual_ledger {
 /* `struct_size` is sizeof *ledger, so that a program and a library of different versions notice. */
 punctual_error punctual_node_ledger(punctual_node node, punctual_ledger *ledger, size_t struct_size);
 
-/* What a node knows of the frames that one life of one peer sent to it and to everybody. */
+/* A node's account of the frames that one life of one peer sent to it and to everybody. */
 typedef struct punctual_peer {
     uint64_t node; /* the peer's id */
     uint64_t arrived; /* frames that arrived, each once */
@@ -298,7 +298,7 @@ typedef struct punctual_communicator_options {
 punctual_error punctual_communicator_bind(punctual_node node, uint32_t port,
     const punctual_communicator_options *options, punctual_communicator *communicator);
 
-/* Its own address: the target of those who answer. */
+/* Its own address: the target of answers. */
 punctual_error punctual_communicator_address(punctual_communicator communicator, punctual_address *address);
 
 /* Takes the message, or says why not; never waits. What was taken is delivered or counted. Of 0 bytes `data` may be null. What is
@@ -342,7 +342,7 @@ punctual_error punctual_communicator_detach(punctual_communicator communicator);
 /* Closes it; what is there and was not received is counted as unread. */
 punctual_error punctual_communicator_close(punctual_communicator communicator);
 
-/* ---- Publications and subscriptions: in memory, a ring for one target, and who reads it. One thread at a time. ----------- */
+/* ---- Publications and subscriptions: in memory, a ring for one target, and its readers. One thread at a time. ----------- */
 
 typedef struct punctual_publication_options {
     size_t struct_size; /* sizeof(punctual_publication_options) */
@@ -362,7 +362,7 @@ typedef struct punctual_publication_options {
 punctual_error punctual_publication_open(punctual_node node, punctual_address target,
     const punctual_publication_options *options, punctual_publication *publication);
 
-/* Sends a copy of the message; waits for room, and for somebody who reads, for at most `timeout_ns`. Of 0 bytes `data` may be null.
+/* Sends a copy of the message; waits for room, and for a reader, for at most `timeout_ns`. Of 0 bytes `data` may be null.
  * PUNCTUAL_FULL, PUNCTUAL_UNREACHABLE (nobody reads), PUNCTUAL_TOO_LONG, PUNCTUAL_NO_KEY: it was not sent. */
 punctual_error punctual_publication_offer(
     punctual_publication publication, const void *data, size_t size, uint64_t timeout_ns);
@@ -393,9 +393,9 @@ punctual_error punctual_subscription_detach(punctual_subscription subscription);
 /* Closes it. */
 punctual_error punctual_subscription_close(punctual_subscription subscription);
 
-/* ---- Interest: who wants values says how often, who has them serves all (docs/interest.md). One thread at a time. -------- */
+/* ---- Interest: subscribers say how often they want values, publishers serve all (docs/interest.md). One thread at a time. - */
 
-/* How the numbers of a value are represented: little-endian, one after the other, as arrays of C have them here. */
+/* Representation of the numbers of a value: little-endian, one after the other, as arrays of C have them here. */
 enum punctual_format {
     PUNCTUAL_FORMAT_BYTES = 0, /* bytes that are no numbers */
     PUNCTUAL_FORMAT_I32 = 1,
@@ -404,7 +404,7 @@ enum punctual_format {
     PUNCTUAL_FORMAT_F64 = 4,
 };
 
-/* What is published. Both ends must say the same; a subscriber with another type of the same topic is refused. */
+/* A topic. Both ends must say the same; a subscriber with another type of the same topic is refused. */
 typedef struct punctual_topic {
     size_t struct_size; /* sizeof(punctual_topic) */
     const char *name; /* such as "speed"; null = `number` says which topic it is */
@@ -443,7 +443,7 @@ typedef struct punctual_due {
     uint32_t reserved;
 } punctual_due;
 
-/* What became of interests, and of a publisher's messages. */
+/* Outcomes of interests, and of a publisher's messages. */
 typedef struct punctual_published {
     uint64_t interests; /* that are served now */
     uint64_t accepted; /* interests that were new */
@@ -468,7 +468,7 @@ punctual_error punctual_publisher_open(punctual_node node, uint32_t port, const 
  * due before and was not published is passed over. PUNCTUAL_EMPTY: nothing is due yet. */
 punctual_error punctual_publisher_next_due(punctual_publisher publisher, uint64_t timeout_ns, punctual_due *due);
 
-/* Sends the value for the instant that was given last, to all who want it. What could not be sent is counted.
+/* Sends the value for the instant that was given last, to all subscribers that want it. Values that cannot be sent are counted.
  * PUNCTUAL_INVALID: nothing is due, or `size` is not that of the topic's values; then the instant can still be served. */
 punctual_error punctual_publisher_publish(punctual_publisher publisher, const void *value, size_t size);
 
@@ -493,9 +493,9 @@ punctual_error punctual_publisher_detach(punctual_publisher publisher);
 /* Closes it, and its communicator. */
 punctual_error punctual_publisher_close(punctual_publisher publisher);
 
-/* What is known of a value that was received. */
+/* Facts about a received value. */
 typedef struct punctual_response {
-    punctual_address source; /* who published it */
+    punctual_address source; /* its publisher */
     uint64_t offset_us; /* for which instant, microseconds since its publisher's schedule began */
     uint64_t missed_before; /* instants before it for which no value came from this publisher */
     uint64_t late_ns; /* how long after its instant it was here; 0 = not known: its publisher has no stamps, or another clock */
@@ -504,7 +504,7 @@ typedef struct punctual_response {
     uint32_t reserved;
 } punctual_response;
 
-/* What became of responses, and of a subscriber's messages. */
+/* Outcomes of responses, and of a subscriber's messages. */
 typedef struct punctual_subscribed {
     uint64_t taken; /* values that were taken */
     uint64_t for_others; /* values for instants that are none of its period */
@@ -527,7 +527,7 @@ punctual_error punctual_subscriber_open(punctual_node node, uint32_t port, const
     uint64_t period_ns, const punctual_interest_options *options, punctual_subscriber *subscriber);
 
 /* The next value, copied into `buffer`, which has room for `capacity` bytes; waits for it for at most `timeout_ns`, and repeats the
- * interest meanwhile: who does not call for 3.5 seconds is forgotten until the next call. PUNCTUAL_EMPTY: none came.
+ * interest meanwhile: publishers forget a subscriber that does not call for 3.5 seconds, until its next call. PUNCTUAL_EMPTY: none came.
  * PUNCTUAL_BUFFER_TOO_SMALL: nothing was taken; `response->size` says how large values are. */
 punctual_error punctual_subscriber_receive(punctual_subscriber subscriber, void *buffer, size_t capacity,
     uint64_t timeout_ns, punctual_response *response);

@@ -1,4 +1,4 @@
-/* What the tests in C and C++ expect. */
+/* Expectations of the tests in C and C++. */
 #ifndef PUNCTUAL_TESTS_EXPECT_H
 #define PUNCTUAL_TESTS_EXPECT_H
 

@@ -1,4 +1,4 @@
-/* Publishers and subscribers: values of a topic go to who wants them, between C and other languages; wrong use is an error.
+/* Publishers and subscribers: subscribers get values of a topic, between C and other languages; wrong use is an error.
  *
  * interest                       wrong use, in this process
  * interest publish BUS           a publisher of "speed" on a bus of shared memory, until it is served no more
@@ -86,7 +86,7 @@ static void values(void) {
     EXPECT(PUNCTUAL_INVALID, punctual_publisher_counts(publisher, &published, sizeof published - 8));
     EXPECT(PUNCTUAL_INVALID, punctual_subscriber_counts(subscriber, &subscribed, 0));
 
-    /* Who closes withdraws, at once. */
+    /* A subscriber that closes withdraws at once. */
     punctual_due due;
     EXPECT(PUNCTUAL_OK, punctual_subscriber_close(subscriber));
     while (punctual_publisher_next_due(publisher, 0, &due) == PUNCTUAL_OK) continue;

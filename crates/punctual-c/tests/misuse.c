@@ -237,7 +237,7 @@ static void sizes(void) {
     CHECK(ledger.sent == 3);
     exchange();
 
-    /* What is larger than a frame is for who asked for it: his size is the limit then, and others take no part of it. */
+    /* Messages larger than a frame are for nodes that asked for them: their size is the limit then, and others take no part of it. */
     punctual_node_options options = PUNCTUAL_NODE_OPTIONS_INIT;
     punctual_node asked;
     punctual_communicator asker;
@@ -263,7 +263,7 @@ static void sizes(void) {
     close_all();
 }
 
-/* No byte beside a buffer changes, whatever its size and place. */
+/* No byte beside a buffer changes, at any size and place. */
 static void places(void) {
     open_all("misuse-places");
     static char sent[600], room[800];
@@ -468,7 +468,7 @@ static void forks(void) {
     close_all();
 }
 
-/* What event loops wait for becomes readable, and only then. */
+/* Descriptors for event loops become readable when they should, and only then. */
 static void loops(void) {
     open_all("misuse-loops");
     struct pollfd wait = {0, POLLIN, 0};
@@ -491,7 +491,7 @@ static void loops(void) {
     close_all();
 }
 
-/* A sealed bus hears who has the key, and nobody else. */
+/* A sealed bus hears nodes with the key, and no others. */
 static void seals(void) {
     char path[] = "/tmp/punctual-keys-XXXXXX";
     static const char key[] = "7 1 000102030405060708090a0b0c0d0e0f\n";

@@ -90,7 +90,7 @@ public final class Peer {
         }
     }
 
-    /** One thread that wakes a thousand times a second: both processors are taken by those who spin. */
+    /** One thread that wakes a thousand times a second: both processors are taken by spinning threads. */
     private static MediaDriver drive(String folder) {
         return MediaDriver.launch(new MediaDriver.Context()
             .aeronDirectoryName(folder)
@@ -178,7 +178,7 @@ public final class Peer {
     private void answer(int messages) {
         for (int number = 0; number < messages; number++) {
             receive(copy, 1);
-            // What came is sent from where it was copied to, as the other kinds' ends do: a copy in, a copy out.
+            // The message is sent from the place where it was copied to, as the other kinds' ends do: a copy in, a copy out.
             send(in);
         }
     }

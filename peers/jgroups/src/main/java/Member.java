@@ -86,7 +86,7 @@ public final class Member implements Receiver {
     }
 
     public static void main(String[] arguments) {
-        // What JGroups prints goes elsewhere: answers have the output to themselves.
+        // Output of JGroups goes elsewhere: answers have the output to themselves.
         final PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         LogManager.getLogManager().reset();
