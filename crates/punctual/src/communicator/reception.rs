@@ -506,8 +506,8 @@ mod tests {
         line.and_then(|count| count.trim().parse().ok()).expect("a number")
     }
 
-    /// Goal: a thread that spins for messages sleeps while a visitor cannot come, or go, by itself, as one that is less urgent on the same
-    /// processor; then it goes on. Method: one visitor is pretended, another stays. A thread that only yields or spins never sleeps.
+    /// Goal: a thread that spins for messages sleeps while a visitor cannot come or go by itself, then goes on. Such a visitor is less
+    /// urgent, on the same processor. Method: one visitor is pretended, another stays. A thread that only yields or spins never sleeps.
     #[test]
     fn a_driver_sleeps_until_its_visitor_has_gone() {
         let local = "127.0.0.1:0".parse().expect("an address");
