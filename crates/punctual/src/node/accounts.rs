@@ -47,6 +47,11 @@ impl Account {
         Change { kind, node: self.public.node, incarnation: self.public.incarnation }
     }
 
+    /// Numbers that are missing and may still come.
+    fn missing(&self) -> u64 {
+        u64::from(self.unicast.missing()) + u64::from(self.broadcast.missing())
+    }
+
     /// The stream of frames with such a header.
     #[inline]
     fn stream(&mut self, header: &Header) -> &mut Stream {
@@ -155,7 +160,7 @@ impl Accounts {
     #[inline]
     pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) -> bool {
         self.moment = None;
-        if self.uncharged > 0 && now_ns().saturating_sub(self.asked_ns) >= ASK_EVERY_NS {
+        if self.uncharged > 0 && self.is_to_ask(now_ns()) {
             self.charge(Count::LostMedium, page);
         }
         if seen == 0 {
@@ -164,11 +169,39 @@ impl Accounts {
         self.uncharged > 0
     }
 
+    /// True if the kernel was last asked long ago.
+    fn is_to_ask(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.asked_ns) >= ASK_EVERY_NS
+    }
+
     /// When this turn's events were looked at: the clock is read at the first of them.
     #[inline]
     fn moment(&mut self) -> Moment {
-        let recency = &mut self.recency;
-        *self.moment.get_or_insert_with(|| recency.handle_reading(now_ns()))
+        match self.moment {
+            Some(moment) => moment,
+            None => self.begin_turn(),
+        }
+    }
+
+    #[inline]
+    fn begin_turn(&mut self) -> Moment {
+        let now_ns = now_ns();
+        // What this turn finds lost was missing until now.
+        self.let_credit_age(now_ns);
+        *self.moment.insert(self.recency.handle_reading(now_ns))
+    }
+
+    #[inline]
+    fn let_credit_age(&mut self, now_ns: u64) {
+        if self.credit.is_due(now_ns) {
+            self.end_age(now_ns);
+        }
+    }
+
+    #[cold]
+    fn end_age(&mut self, now_ns: u64) {
+        let missing: u64 = self.accounts.iter().map(Account::missing).sum();
+        self.credit.grow_old(self.uncharged.saturating_add(missing), now_ns);
     }
 
     /// The account of a frame's sender, found at the first look while one peer talks.
@@ -397,7 +430,8 @@ impl Accounts {
         match trouble {
             Trouble::BadFrame(_) | Trouble::BadCheck => {
                 page.count(Count::BadFrames).add_alone(1);
-                self.credit.note_bad(now_ns());
+                self.let_credit_age(now_ns());
+                self.credit.note_bad();
             }
             Trouble::Refused { refusal, kind } => self.handle_refused(refusal, kind, page),
         }
@@ -408,7 +442,8 @@ impl Accounts {
         page.count(count_of(refusal)).add(1);
         // A frame that was taken before leaves no gap, nor does an announcement.
         if refusal != Refusal::Replayed && kind.is_numbered() {
-            self.credit.note_refused(now_ns());
+            self.let_credit_age(now_ns());
+            self.credit.note_refused();
         }
     }
 
@@ -422,16 +457,17 @@ impl Accounts {
         let drops = self.drops.as_mut().map_or(0, |drops| drops.take());
         page.count(Count::BufferDrops).add_alone(drops);
         self.asked_ns = now_ns();
-        self.credit.note_drops(drops, self.asked_ns);
+        self.let_credit_age(self.asked_ns);
+        self.credit.note_drops(drops);
     }
 
     /// Puts losses under their causes: each under exactly one, and under `rest` what nothing else explains.
     #[cold]
     fn charge(&mut self, rest: Count, page: &Page) {
-        let lost = std::mem::take(&mut self.uncharged);
         self.count_drops(page);
+        let lost = std::mem::take(&mut self.uncharged);
         let frames_max = self.drops.as_ref().map_or(1, |drops| drops.frames_max());
-        let explained = self.credit.charge(lost, frames_max, self.asked_ns);
+        let explained = self.credit.charge(lost, frames_max);
         page.count(Count::LostBadFrame).add_alone(explained.bad);
         page.count(Count::LostRefused).add_alone(explained.refused);
         page.count(Count::LostBufferFull).add_alone(explained.full);
@@ -439,19 +475,17 @@ impl Accounts {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<PeerAccount> {
-        let missing = |stream: &Stream| u64::from(stream.missing());
-        self.accounts
-            .iter()
-            .map(|account| PeerAccount {
-                missing: missing(&account.unicast) + missing(&account.broadcast),
-                ..account.public.clone()
-            })
-            .collect()
+        let public = |account: &Account| PeerAccount { missing: account.missing(), ..account.public.clone() };
+        self.accounts.iter().map(public).collect()
     }
 }
 
 /// Time for the ages of numbers.
 fn now_ns() -> u64 {
+    #[cfg(test)]
+    if let Some(now_ns) = tests::PRETENDED_NS.get() {
+        return now_ns;
+    }
     let clock = Clock::get();
     clock.nanos(clock.now())
 }
@@ -459,12 +493,25 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::sync::Arc;
 
     use punctual_machine::counter::Counter;
     use punctual_machine::process::ProcessIdentity;
     use punctual_proto::limits::REORDER_WINDOW;
     use punctual_proto::{Address, FrameError, Port, Target};
+
+    thread_local! {
+        /// The time of this thread's accounts; `None` is the true one.
+        pub(super) static PRETENDED_NS: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// However slow the machine is, it is this time now.
+    fn pretend(now_ns: u64) {
+        PRETENDED_NS.set(Some(now_ns));
+    }
 
     fn page() -> Page {
         let owner = crate::ledger::PageOwner {
@@ -515,6 +562,7 @@ mod tests {
     fn losses_are_charged_at_the_end_of_a_turn() {
         let counters = Arc::new(std::array::from_fn(|_| Counter::default()));
         let [times, drops] = &*counters;
+        pretend(100 * SECOND_NS);
         let page = page();
         let mut accounts = Accounts::new(Some(Box::new(CountedDrops(Arc::clone(&counters)))));
         let nodes = ["one", "two", "three", "four"].map(NodeId::named);
@@ -532,13 +580,13 @@ mod tests {
         let ledger = page.ledger();
         assert_eq!((ledger.lost_buffer_full, ledger.lost_medium, ledger.lost()), (2, 1, 3), "{ledger}");
         leave(&mut accounts, 2, 2, false);
-        // Just now, however slow the machine is.
-        accounts.asked_ns = u64::MAX;
+        // Just now.
         assert!(accounts.handle_turn(1, &page));
         assert_eq!((times.get(), page.ledger().lost()), (1, 3));
         accounts.charge_all(&page);
         assert_eq!((times.get(), page.ledger().lost()), (2, 5));
         leave(&mut accounts, 3, 4, true);
+        pretend(100 * SECOND_NS + ASK_EVERY_NS);
         accounts.handle_turn(2, &page);
         let ledger = page.ledger();
         assert_eq!((ledger.lost_medium, ledger.lost_peer_died, ledger.lost()), (3, 4, 9), "{ledger}");
@@ -552,7 +600,7 @@ mod tests {
     fn trouble_explains_losses_of_its_time() {
         let page = page();
         let mut accounts = Accounts::new(None);
-        let (node, mut before) = (NodeId::named("peer"), [0; 3]);
+        let (node, mut before, mut now_ns) = (NodeId::named("peer"), [0; 3], 0);
         let bad = Trouble::BadFrame(FrameError::Short { present: 1, needed: 2 });
         let refused = |kind| Trouble::Refused { refusal: Refusal::BadTag, kind };
         for (trouble, is_old, expected) in [
@@ -563,19 +611,67 @@ mod tests {
             (bad, true, [0, 0, 2]),
             (refused(Kind::Data), true, [0, 0, 2]),
         ] {
-            accounts.credit.pretend_begun(u64::MAX);
+            now_ns += 100 * SECOND_NS;
+            pretend(now_ns);
             accounts.handle_trouble(trouble, &page);
             if is_old {
-                accounts.credit.pretend_begun(0);
+                now_ns += 10 * SECOND_NS;
+                pretend(now_ns);
             }
             accounts.handle_joined(node, 7, told(0), true, &page);
             accounts.handle_left(node, 7, Some(told(2)), false, &page);
             accounts.charge_all(&page);
+            accounts.handle_turn(2, &page);
             let ledger = page.ledger();
             let now = [ledger.lost_bad_frame, ledger.lost_refused, ledger.lost_medium];
             let new: [u64; 3] = std::array::from_fn(|cause| now[cause] - before[cause]);
             assert_eq!(new, expected, "{trouble:?}, old: {is_old}");
             before = now;
+        }
+    }
+
+    /// Goal: trouble explains a gap of its time, though the number is lost only when 64 others have come after it, in a minute, or when its
+    /// sender leaves. What shows later is the medium's.
+    #[test]
+    fn trouble_explains_losses_of_slow_streams() {
+        let bad = Trouble::BadFrame(FrameError::Short { present: 1, needed: 2 });
+        let refused = Trouble::Refused { refusal: Refusal::BadTag, kind: Kind::Data };
+        for ends_after in [10, u64::from(REORDER_WINDOW) + 20] {
+            for (trouble, expected) in [
+                (Some(bad), [1, 0, 0, 1]),
+                (Some(refused), [0, 1, 0, 1]),
+                // The kernel dropped it.
+                (None, [0, 0, 1, 1]),
+            ] {
+                let counters = Arc::new(std::array::from_fn(|_| Counter::default()));
+                let [_, drops] = &*counters;
+                let page = page();
+                let mut accounts = Accounts::new(Some(Box::new(CountedDrops(Arc::clone(&counters)))));
+                let node = NodeId::named("slow");
+                pretend(100 * SECOND_NS);
+                accounts.handle_joined(node, 7, told(0), true, &page);
+                for number in 0..ends_after {
+                    pretend((100 + number) * SECOND_NS);
+                    match (number, trouble) {
+                        (0, Some(trouble)) => accounts.handle_trouble(trouble, &page),
+                        (0, None) => drops.set(1),
+                        // Long after.
+                        (8, _) => {}
+                        _ => {
+                            let header = header(node, Target::EVERYONE, number as u32);
+                            assert!(accounts.accept(&header, &page).deliver);
+                        }
+                    }
+                    accounts.handle_turn(1, &page);
+                    accounts.charge_all(&page);
+                }
+                accounts.handle_left(node, 7, Some(told(ends_after)), false, &page);
+                accounts.charge_all(&page);
+                let ledger = page.ledger();
+                let [bad, full] = [ledger.lost_bad_frame, ledger.lost_buffer_full];
+                let causes = [bad, ledger.lost_refused, full, ledger.lost_medium];
+                assert_eq!(causes, expected, "{trouble:?}, {ends_after} numbers");
+            }
         }
     }
 
