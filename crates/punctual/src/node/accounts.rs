@@ -169,9 +169,9 @@ impl Accounts {
         self.uncharged > 0
     }
 
-    /// True if the kernel was last asked long ago.
+    /// True if the kernel was last asked long ago, or by a counter that has begun anew.
     fn is_to_ask(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.asked_ns) >= ASK_EVERY_NS
+        now_ns.checked_sub(self.asked_ns).is_none_or(|since_ns| since_ns >= ASK_EVERY_NS)
     }
 
     /// When this turn's events were looked at: the clock is read at the first of them.
@@ -672,6 +672,21 @@ mod tests {
                 let causes = [bad, ledger.lost_refused, full, ledger.lost_medium];
                 assert_eq!(causes, expected, "{trouble:?}, {ends_after} numbers");
             }
+        }
+    }
+
+    /// Goal: where the counter of time begins anew, losses are under their causes at the end of a turn all the same.
+    #[test]
+    fn a_counter_that_begins_anew_hides_no_loss() {
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let node = NodeId::named("peer");
+        for (now_ns, lost) in [(1_000 * SECOND_NS, 1), (SECOND_NS, 2)] {
+            pretend(now_ns);
+            accounts.handle_joined(node, 7, told(0), true, &page);
+            accounts.handle_left(node, 7, Some(told(1)), false, &page);
+            assert!(!accounts.handle_turn(1, &page));
+            assert_eq!(page.ledger().lost(), lost);
         }
     }
 

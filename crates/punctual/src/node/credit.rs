@@ -131,10 +131,10 @@ impl Credit {
         self.began_ns = now_ns;
     }
 
-    /// Time since the newer age began.
+    /// Time since the newer age began. A counter that began anew, as after a sleep on some machines, does not tell: that is long.
     #[inline]
     fn age_ns(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_sub(self.began_ns)
+        now_ns.checked_sub(self.began_ns).unwrap_or(2 * AGES_AFTER_NS)
     }
 }
 
@@ -218,6 +218,18 @@ mod tests {
         let bounded = [0, 1, 3, 9].map(|frames| begun.bounded(frames));
         let expected = [(0, 0), (0, 1), (1, 2), (3, 2)].map(|(drops, frames)| OpenDrops { drops, frames });
         assert_eq!(bounded, expected);
+    }
+
+    /// Goal: where the counter begins anew, credit of before it is forgotten, and that of afterwards after its time.
+    #[test]
+    fn a_counter_that_begins_anew_keeps_no_credit() {
+        let mut credit = Credit { began_ns: BEGIN, ..Credit::default() };
+        credit.note_all(BEGIN);
+        credit.pass(0, 5);
+        assert_eq!(credit.charge(10, 1), Explained::default());
+        credit.note_all(6);
+        (1..=2).for_each(|age| credit.pass(0, 6 + age * AGES_AFTER_NS));
+        assert_eq!(credit.charge(10, 1), Explained::default());
     }
 
     /// Goal: credit of two ages explains as many losses as it stands for, and none twice.
