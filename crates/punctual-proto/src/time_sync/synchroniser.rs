@@ -14,8 +14,12 @@ pub const PRIORITY_NEVER: u8 = 255;
 /// Requests that wait to be answered: one of each node.
 const ANSWERS_MAX: usize = NODES_MAX;
 
-/// Requests that may be under way: a round trip may take as many intervals between syncs. The oldest makes room.
+/// Requests that may be under way. Where a round trip takes more intervals between syncs, the syncs between are not used.
 const REQUESTS_MAX: usize = 8;
+
+/// A request that has waited for so long makes room: it or its answer is lost. By satellite a round trip takes 0.6 s. Where all that are
+/// under way are lost, no exchange is completed for as long, a quarter of the time that the window spans by default.
+const ANSWER_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
 
 /// The least time between two exchanges or statuses: with none at all there would always be one more to send.
 const EVERY_MIN: Nanos = Nanos::from_millis(1);
@@ -406,8 +410,11 @@ impl Synchroniser {
         }
         if let Some(Open::ToRequest { number, sync_sent, sync_received }) = self.open {
             self.open = None;
-            self.note_request(Request { number, sync_sent, sync_received, sent: now });
-            return Some((self.master, Saying::DelayRequest { number }));
+            if self.make_room(now) {
+                self.requested = Some(number);
+                self.requests.push_back(Request { number, sync_sent, sync_received, sent: now });
+                return Some((self.master, Saying::DelayRequest { number }));
+            }
         }
         if self.role() == Role::Master && now >= self.next_sync {
             self.number = self.number.wrapping_add(1);
@@ -422,12 +429,15 @@ impl Synchroniser {
         None
     }
 
-    fn note_request(&mut self, request: Request) {
-        if self.requests.len() == REQUESTS_MAX {
-            self.requests.pop_front();
+    /// Returns true if there is room for a request. One that may still be answered is not given up for it: where a round trip takes
+    /// long, none would ever be answered.
+    fn make_room(&mut self, now: Nanos) -> bool {
+        if self.requests.len() < REQUESTS_MAX {
+            return true;
         }
-        self.requested = Some(request.number);
-        self.requests.push_back(request);
+        // A clock that was set back does not tell how long that was.
+        let is_lost = |oldest: &mut Request| now < oldest.sent || now.since(oldest.sent) >= ANSWER_WAIT_MAX;
+        self.requests.pop_front_if(is_lost).is_some()
     }
 
     fn status(&self, now: Nanos) -> Status {

@@ -132,6 +132,47 @@ fn a_round_trip_may_take_longer_than_syncs_are_apart() {
     }
 }
 
+/// A scene of two nodes with syncs every 10 ms, where messages keep their order and take so long.
+fn scene_of_frequent_syncs(plan: &Plan, delay: u64) -> TimeScene {
+    let network = Network { delay_min: Nanos(delay), delay_spread: Nanos(MS), ..Network::LAN };
+    let options = SyncOptions { every: Nanos(10 * MS), ..SyncOptions::default() };
+    let mut scene = TimeScene::new(plan, network, options, Record::counts());
+    (1..=2).for_each(|id| scene.joins(id));
+    scene
+}
+
+/// Goal: exchanges are completed where a round trip takes as long as tens of syncs are apart: as many as may be under way.
+#[test]
+fn a_round_trip_may_take_longer_than_many_syncs_are_apart() {
+    for (seed, delay) in [50, 200].into_iter().enumerate() {
+        let mut scene = scene_of_frequent_syncs(&Plan::calm(seed as u64), delay * MS);
+        scene.run_for(10 * S);
+        let counts = scene.world.node(1).node.counts();
+        let round_trips = 9_000 / (2 * delay);
+        assert!(counts.exchanges > 7 * round_trips, "{delay} ms: {counts:?}, {round_trips} round trips");
+        assert_eq!(counts.steps, 0, "{delay} ms");
+        let bound = scene.bound(1).expect("it follows");
+        assert!(bound < (delay + 20) * MS, "{delay} ms: ±{bound} ns");
+    }
+}
+
+/// Goal: requests that are never answered keep no later one from being sent for long.
+#[test]
+fn requests_that_are_lost_make_room() {
+    let mut plan = Plan::calm(1);
+    plan.weather((Nanos(3 * S), Nanos(4 * S)), Link::between(1, 0), Weather::Cut);
+    let mut scene = scene_of_frequent_syncs(&plan, MS);
+    scene.run_for(3 * S + 500 * MS);
+    let exchanges = |scene: &TimeScene| scene.world.node(1).node.counts().exchanges;
+    let before = exchanges(&scene);
+    assert!(before > 100, "{before}");
+    scene.run_for(400 * MS);
+    assert_eq!(exchanges(&scene), before, "nothing comes through");
+    scene.run_for(3 * S);
+    assert!(exchanges(&scene) > before + 100, "{before}, {}", exchanges(&scene));
+    assert_eq!(scene.role(1), Role::Follower(NodeId::new(1).unwrap()));
+}
+
 /// Goal: an answer counts for the request that it answers, even if any message is said twice. Method: the doubled message comes between
 /// a request and its answer, or behind the answer.
 #[test]
