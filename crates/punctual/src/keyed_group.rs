@@ -11,9 +11,9 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Counter;
 use punctual_machine::process::fill_with_secrets;
 use punctual_proto::keyed_group::{Leader, Member, target_of};
-use punctual_proto::{NodeId, Target};
+use punctual_proto::{Address, NodeId, Target};
 
-use crate::communicator::{Communicator, Sender};
+use crate::communicator::{Communicator, Message, Sender};
 use crate::seal::{GroupKey, KeyError, KeyId, Keys};
 
 pub use punctual_proto::keyed_group::{GroupTiming, LeaderEvent, Secret, State, group_of_cell};
@@ -33,9 +33,10 @@ fn check_group(group: u32, home: Option<u32>) -> Result<(), KeyError> {
     if home == Some(group) { Err(KeyError::Fleet(group)) } else { Ok(()) }
 }
 
-/// True if these bytes are no message of an exchange of this version.
-fn is_foreign(message: &[u8]) -> bool {
-    target_of(message).is_none()
+/// True if this is no message of an exchange of this version. An empty one of the own address only ends a wait.
+fn is_foreign(message: &Message<'_>, own: Address) -> bool {
+    let ends_wait = message.source == own && message.payload.is_empty();
+    !ends_wait && target_of(message.payload).is_none()
 }
 
 /// A change for a member.
@@ -228,11 +229,12 @@ impl GroupMember {
     /// and asks again: it is in when there is room.
     pub fn turn(&mut self, mut on_change: impl FnMut(GroupChange)) -> Result<(), KeyError> {
         let now_ns = monotonic_ns();
+        let own = self.carrier.address();
         self.keys.housekeep();
         let mut inserted = Ok(());
         for _ in 0..TAKEN_FIRST_MAX {
             let Ok(message) = self.carrier.try_receive() else { break };
-            self.foreign += u64::from(is_foreign(message.payload));
+            self.foreign += u64::from(is_foreign(&message, own));
             let Some(member) = &mut self.member else { continue };
             let was_in = member.state() == State::Joined;
             let Some(key) = member.handle_message(message.payload, now_ns, &mut entropy) else { continue };
@@ -342,10 +344,11 @@ impl GroupLeader {
     /// [`KeyError::TooMany`]: the node's ring is full, and the group's key is not in it. Each turn tries again.
     pub fn turn(&mut self, mut on_event: impl FnMut(&LeaderEvent)) -> Result<(), KeyError> {
         let now_ns = monotonic_ns();
+        let own = self.carrier.address();
         self.keys.housekeep();
         for _ in 0..TAKEN_FIRST_MAX {
             let Ok(message) = self.carrier.try_receive() else { break };
-            self.foreign += u64::from(is_foreign(message.payload));
+            self.foreign += u64::from(is_foreign(&message, own));
             self.leader.handle_message(message.payload, now_ns, &mut entropy);
         }
         self.leader.handle_timeout(now_ns, &mut entropy);

@@ -141,6 +141,28 @@ fn another_version_of_the_exchange_is_counted() {
     });
 }
 
+/// Goal: an empty message of a member's or a leader's own address is none of another version. Method: one is behind it.
+#[test]
+fn an_empty_message_of_the_own_address_is_not_counted() {
+    let _alive = watchdog(60);
+    let (keys, bus) = (fleet(), Bus::loopback(&unique("nudged")).sealed(&fleet()));
+    let open = |name: &str| {
+        let node = Node::open(&bus, name).unwrap();
+        let mut carrier = node.bind(EXCHANGE).unwrap();
+        for message in [&[][..], &[1; 100]] {
+            carrier.send_timeout(Target::from(carrier.address()), message, PATIENCE).unwrap();
+        }
+        carrier
+    };
+    let mut member = GroupMember::new(open("member"), &keys, master(), timing()).unwrap();
+    let mut leader = GroupLeader::new(open("leader"), &keys, 5, master(), timing()).unwrap();
+    while member.foreign() == 0 || leader.foreign() == 0 {
+        member.turn(|_| {}).unwrap();
+        leader.turn(|_| {}).unwrap();
+    }
+    assert_eq!((member.foreign(), leader.foreign()), (1, 1));
+}
+
 /// Goal: a leader that starts again, and knows neither its members nor their key, has them back after a lease.
 #[test]
 fn members_come_back_to_a_leader_that_starts_again() {
