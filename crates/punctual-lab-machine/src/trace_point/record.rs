@@ -296,9 +296,12 @@ pub(super) fn read(cpu: u32, copy: &RingCopy, dump: &TraceDump, layouts: &Layout
         trace.since_ns = first_ns.max(dump.started_ns).min(dump.until_ns);
     }
     trace.gaps.extend(silent_pauses(&trace, dump));
-    // Work that is recorded when it ends began before other records, and may have before the oldest.
-    made.iter_mut().for_each(|event| event.at_ns = event.at_ns.max(trace.since_ns));
-    trace.events.extend(made);
+    // Work that is recorded when it ends began before other records, and may have before the oldest: then it stands before that one.
+    let (mut early, late): (Vec<_>, Vec<_>) =
+        made.into_iter().partition(|event: &TracedEvent| event.at_ns <= trace.since_ns);
+    early.iter_mut().for_each(|event| event.at_ns = trace.since_ns);
+    trace.events.splice(..0, early);
+    trace.events.extend(late);
     trace.events.sort_by_key(|event| event.at_ns);
     // Rings that were paused before it lack what others have from then on.
     trace.events.retain(|event| event.at_ns <= dump.until_ns);
@@ -530,6 +533,9 @@ print fmt: \"prev_comm=%s\"
         assert_eq!(trace.events[2].event, TraceEvent::SoftInterruptEntry { vector: 3 });
         let cut = read_bytes(bytes, true);
         assert_eq!((times(&cut), cut.since_ns), (vec![50, 50, 60, 70, 90], 50));
+        let begins = |event: &TracedEvent| matches!(event.event, TraceEvent::SoftInterruptEntry { .. });
+        let kinds: Vec<bool> = cut.events.iter().map(begins).collect();
+        assert_eq!(kinds, [true, false, true, false, false], "an end stands behind its beginning");
         assert!(read_bytes(sample(40, &[0; 12]), false).is_damaged, "half of what it says");
     }
 
