@@ -75,6 +75,8 @@ pub struct Piece {
 /// An interval, divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
+    /// Whose it is.
+    pub thread: u32,
     /// They tile the interval, in the order of time.
     pub pieces: Vec<Piece>,
     /// Threads that held this one as a debugger does and let it go on, in all that is known around the interval.
@@ -198,7 +200,7 @@ pub fn account(trace: &Trace, thread: u32, (from_ns, to_ns): (u64, u64)) -> Acco
             }
         }
     }
-    Account { tracers: of_it, ..tiling.finish() }
+    Account { thread, tracers: of_it, ..tiling.finish() }
 }
 
 /// The part that a wait is, if it is one.

@@ -2,7 +2,7 @@
 //! much else: a child begun by vfork, a grace period (RCU), a time, the thread that moves others.
 
 use super::account::{Account, Part};
-use super::trace::{Event, Leaving, TaskInfo, Trace, What};
+use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, What};
 
 /// Why waits of one kind ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,11 +49,8 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
         let ns: u64 = account.spans(part).filter(|&span| is_so(span)).map(|(from, to)| to - from).sum();
         ns * 2 >= account.time_of(part).max(1)
     };
-    let is_after_device = || {
-        mostly(&|(_, to)| {
-            has_device_interrupt(trace, if is_interrupt { to } else { told_at(trace, waker, to) })
-        })
-    };
+    let is_after_device =
+        || mostly(&|span| last_told(trace, account.thread, part, span).is_by_device(trace, span.0));
     match task.and_then(|task: &TaskInfo| task.is_kernel) {
         Some(false) if mostly(&|(from, _)| is_child(trace, waker, from)) => WaitEnd::Child,
         Some(false) => WaitEnd::Lock,
@@ -63,19 +60,92 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
     }
 }
 
-/// When a worker was last woken: it may have waited for a CPU since.
-fn told_at(trace: &Trace, worker: u32, at_ns: u64) -> u64 {
-    let is_told = |event: &&Event| matches!(event.1, What::Wake { woken, .. } if woken == worker);
-    let last = trace.cpus.iter().filter_map(|cpu| cpu.within((0, at_ns)).iter().rev().find(is_told));
-    last.map(|event| event.0).max().unwrap_or(at_ns)
+/// A thread was woken.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at_ns: u64,
+    /// The CPU that noted it, and the thread that ran there, as far as they were seen.
+    noted: Option<(u32, u32)>,
+    by_interrupt: bool,
 }
 
-/// A device interrupted some CPU shortly before. Timers are no devices that are waited for.
-fn has_device_interrupt(trace: &Trace, at_ns: u64) -> bool {
-    let is_timer = |number| trace.interrupts.get(&number).is_some_and(|name| name.contains("timer"));
-    let is_one = |event: &Event| matches!(event.1, What::Interrupt(number) if !is_timer(number));
-    let span = (at_ns.saturating_sub(AFTER_DEVICE_NS), at_ns);
-    trace.cpus.iter().any(|cpu| cpu.within(span).iter().any(is_one))
+/// The wake-up that tells of the end of a wait. A worker that ended it may have waited for a CPU since the kernel told it.
+fn last_told(trace: &Trace, late: u32, part: Part, span: (u64, u64)) -> Told {
+    let is_kernel = |thread| trace.tasks.get(&thread).is_some_and(|task| task.is_kernel == Some(true));
+    let (worker, by_interrupt) = match part {
+        Part::Blocked { woken_by: Some(worker), is_interrupt: false, .. } => (Some(worker), false),
+        _ => (None, true),
+    };
+    let of_worker = worker.and_then(|worker| Told::last(trace, worker, span));
+    of_worker
+        .filter(|told| told.by_interrupt || told.noted.is_some_and(|(_, waker)| is_kernel(waker)))
+        .or_else(|| Told::last(trace, late, (span.1, span.1)))
+        .unwrap_or(Told { at_ns: span.1, noted: None, by_interrupt })
+}
+
+impl Told {
+    /// The last of a thread in a span.
+    fn last(trace: &Trace, thread: u32, span: (u64, u64)) -> Option<Self> {
+        let last_there = |cpu: &CpuEvents| {
+            let number = cpu.cpu;
+            cpu.within(span).iter().rev().find_map(|&Event(at_ns, what)| match what {
+                What::Wake { woken, waker, by_interrupt } if woken == thread => {
+                    Some(Self { at_ns, noted: Some((number, waker)), by_interrupt })
+                }
+                _ => None,
+            })
+        };
+        trace.cpus.iter().filter_map(last_there).max_by_key(|told| told.at_ns)
+    }
+
+    /// A device interrupted a CPU shortly before, and after this instant. A timer on the CPU that noted it says more than a device
+    /// elsewhere.
+    fn is_by_device(&self, trace: &Trace, since_ns: u64) -> bool {
+        let span = (since_ns.max(self.at_ns.saturating_sub(AFTER_DEVICE_NS)), self.at_ns);
+        let is_where = |cpu: &CpuEvents| self.noted.is_some_and(|(number, _)| number == cpu.cpu);
+        let is_there = |is_own: bool, source: Source| {
+            let cpus = trace.cpus.iter().filter(|cpu| is_where(cpu) == is_own);
+            let mut events = cpus.flat_map(|cpu| cpu.within(span));
+            events.any(
+                |event| matches!(event.1, What::Interrupt(number) if Source::of(trace, number) == source),
+            )
+        };
+        let is_by_timer = self.by_interrupt && is_there(true, Source::Timer);
+        is_there(true, Source::Device) || !is_by_timer && is_there(false, Source::Device)
+    }
+}
+
+/// Source of an interrupt, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Timer,
+    Network,
+    /// Any other, such as a disk.
+    Device,
+}
+
+/// The interrupts of network devices, as their names begin.
+const OF_NETWORK: [&str; 16] = [
+    "eth", "enp", "ens", "eno", "enx", "ena-", "wl", "ww", "iwlwifi", "ath", "mlx", "mana", "bnxt", "ixgbe",
+    "i40e", "vmxnet",
+];
+
+/// The same, as parts of their names.
+const OF_NETWORK_WITHIN: [&str; 4] = ["-input.", "-output.", "TxRx", "netvsc"];
+
+impl Source {
+    fn of(trace: &Trace, number: u32) -> Self {
+        match trace.interrupts.get(&number) {
+            Some(name) if name.contains("timer") => Self::Timer,
+            Some(name) if is_of_network(name) => Self::Network,
+            _ => Self::Device,
+        }
+    }
+}
+
+fn is_of_network(name: &str) -> bool {
+    OF_NETWORK.iter().any(|begin| name.starts_with(begin))
+        || OF_NETWORK_WITHIN.iter().any(|part| name.contains(part))
 }
 
 /// From the birth of a child until its parent waits in its place (vfork) the parent runs no longer than this.
@@ -117,15 +187,27 @@ fn is_child(trace: &Trace, born: u32, from_ns: u64) -> bool {
 mod tests {
     use super::super::account::account;
     use super::super::account::tests::{switch, wake};
-    use super::super::trace::{CpuEvents, IDLE};
+    use super::super::trace::IDLE;
     use super::*;
 
     const LATE: u32 = 7;
     const WAKER: u32 = 8;
+    const PROGRAM: u32 = 3;
     const US: u64 = 1000;
 
-    /// End of a wait from 100 to 900 µs. This thread, or an interrupt during it, ended the wait; `more` has further events.
     fn end(name: &str, is_kernel: Option<bool>, by_interrupt: bool, more: &[Event]) -> WaitEnd {
+        end_beside(name, is_kernel, by_interrupt, more, &[])
+    }
+
+    /// End of a wait from 100 to 900 µs. This thread, or an interrupt during it, ended the wait; `more` has further events, and
+    /// `elsewhere` those of another CPU.
+    fn end_beside(
+        name: &str,
+        is_kernel: Option<bool>,
+        by_interrupt: bool,
+        more: &[Event],
+        elsewhere: &[Event],
+    ) -> WaitEnd {
         let mut events = vec![
             switch(100 * US, LATE, Leaving::Uninterruptible, IDLE),
             wake(900 * US, LATE, WAKER, by_interrupt),
@@ -135,8 +217,13 @@ mod tests {
         events.sort_by_key(|event| event.0);
         let cpu = CpuEvents { until_ns: 1000 * US, events, ..CpuEvents::default() };
         let task = TaskInfo { name: name.to_owned(), priority: 120, is_kernel };
-        let interrupts = [(24, "virtio1-req.0".to_owned()), (11, "arch_timer".to_owned())].into();
-        let trace = Trace { cpus: vec![cpu], tasks: [(WAKER, task)].into(), interrupts, ..Trace::default() };
+        let named = [(24, "virtio1-req.0"), (11, "arch_timer"), (25, "virtio0-input.0")];
+        let interrupts = named.map(|(number, name)| (number, name.to_owned())).into();
+        let tasks =
+            [(WAKER, task), (PROGRAM, TaskInfo { is_kernel: Some(false), ..TaskInfo::default() })].into();
+        let other =
+            CpuEvents { cpu: 1, until_ns: 1000 * US, events: elsewhere.to_vec(), ..CpuEvents::default() };
+        let trace = Trace { cpus: vec![cpu, other], tasks, interrupts, ..Trace::default() };
         let late = account(&trace, LATE, (50 * US, 950 * US));
         let part = late.sums()[0].0;
         assert!(matches!(part, Part::Blocked { is_uninterruptible: Some(true), .. }), "{late:?}");
@@ -149,7 +236,7 @@ mod tests {
     fn a_wait_that_no_signal_ends_is_named_by_its_end_alone() {
         let device = [Event(880 * US, What::Interrupt(24)), Event(890 * US, What::InterruptEnd(24))];
         let early = [Event(600 * US, What::Interrupt(24)), Event(605 * US, What::InterruptEnd(24))];
-        let queued = [early[0], early[1], wake(620 * US, WAKER, 3, true)];
+        let queued = [early[0], early[1], wake(620 * US, WAKER, PROGRAM, true)];
         let timer = [Event(895 * US, What::Interrupt(11)), Event(905 * US, What::InterruptEnd(11))];
         let kernel = Some(true);
         for (name, is_kernel, by_interrupt, more, expected) in [
@@ -184,5 +271,41 @@ mod tests {
             switch(90 * US, WAKER, Leaving::Ready, LATE),
         ];
         assert_eq!(end("child", Some(false), false, &taken), WaitEnd::Child, "it had no CPU between");
+    }
+
+    /// Goal: a device's interrupt ended a wait only if it came within the wait, and told the waker. What else interrupts often ends none.
+    #[test]
+    fn an_interrupt_that_only_coincides_ends_no_wait() {
+        let interrupt = |us: u64, number| {
+            [Event(us * US, What::Interrupt(number)), Event((us + 5) * US, What::InterruptEnd(number))]
+        };
+        let (disk, network, timer) = (interrupt(880, 24), interrupt(880, 25), interrupt(890, 11));
+        let by_interrupt =
+            |more: &[Event], elsewhere: &[Event]| end_beside("writer", Some(false), true, more, elsewhere);
+        assert_eq!(
+            by_interrupt(&[], &network),
+            WaitEnd::Unknown,
+            "a network card, at the time of a timer that is not traced"
+        );
+        assert_eq!(by_interrupt(&network, &[]), WaitEnd::Unknown);
+        assert_eq!(by_interrupt(&timer, &disk), WaitEnd::Unknown, "the timer of the CPU that noted it");
+        assert_eq!(by_interrupt(&[], &disk), WaitEnd::Storage, "one CPU told another");
+        let by_worker = |more: &[Event]| end_beside("kworker/0:1", Some(true), false, more, &[]);
+        let told = |disk_us, us, waker, by_interrupt| {
+            let disk = interrupt(disk_us, 24);
+            [disk[0], disk[1], wake(us * US, WAKER, waker, by_interrupt)]
+        };
+        assert_eq!(
+            by_worker(&told(600, 620, WAKER, false)),
+            WaitEnd::Storage,
+            "a thread of the kernel told it"
+        );
+        assert_eq!(by_worker(&told(600, 620, PROGRAM, false)), WaitEnd::Unknown, "a program queued the work");
+        assert_eq!(by_worker(&told(80, 90, PROGRAM, true)), WaitEnd::Unknown, "before the wait");
+        assert_eq!(
+            by_worker(&told(80, 110, PROGRAM, true)),
+            WaitEnd::Unknown,
+            "the interrupt was before the wait"
+        );
     }
 }
