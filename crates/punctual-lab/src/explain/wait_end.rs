@@ -19,7 +19,7 @@ pub enum WaitEnd {
 }
 
 /// The kernel's threads that write and read files, as their names begin.
-const OF_STORAGE: [&str; 13] = [
+const OF_STORAGE: [&str; 15] = [
     "jbd2/",
     "kjournald",
     "xfsaild/",
@@ -33,6 +33,8 @@ const OF_STORAGE: [&str; 13] = [
     "kcryptd",
     "loop",
     "md",
+    "mmcqd/",
+    "cifsd",
 ];
 
 /// Longest time until the consequence of a device's interrupt: deferred work, another CPU, or a worker is told first.
@@ -55,9 +57,19 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
         Some(false) if mostly(&|(from, _)| is_child(trace, waker, from)) => WaitEnd::Child,
         Some(false) => WaitEnd::Lock,
         _ if OF_STORAGE.iter().any(|begin| name.starts_with(begin)) => WaitEnd::Storage,
-        _ if (is_interrupt || name.starts_with("kworker/")) && is_after_device() => WaitEnd::Storage,
+        _ if (is_interrupt || is_worker(trace, name)) && is_after_device() => WaitEnd::Storage,
         _ => WaitEnd::Unknown,
     }
+}
+
+/// A thread of the kernel does what a device's interrupt left to it, by its name.
+fn is_worker(trace: &Trace, name: &str) -> bool {
+    // "irq/24-nvme0q1", and of a second handler "irq/24-s-nvme0q1"; long names are cut.
+    if let Some((number, device)) = name.strip_prefix("irq/").and_then(|rest| rest.split_once('-')) {
+        let source = number.parse().map_or(Source::Device, |number| Source::of(trace, number));
+        return source == Source::Device && !is_of_network(device.strip_prefix("s-").unwrap_or(device));
+    }
+    ["kworker/", "ksoftirqd/"].iter().any(|begin| name.starts_with(begin))
 }
 
 /// A thread was woken.
@@ -246,6 +258,13 @@ mod tests {
             ("kworker/0:1", kernel, false, &device, WaitEnd::Storage),
             ("kworker/0:1", kernel, false, &early, WaitEnd::Unknown),
             ("kworker/0:1", kernel, false, &queued, WaitEnd::Storage),
+            ("irq/24-virtio1-", kernel, false, &queued, WaitEnd::Storage),
+            ("irq/9-mmc0", kernel, false, &queued, WaitEnd::Storage),
+            ("irq/25-virtio0-", kernel, false, &queued, WaitEnd::Unknown),
+            ("irq/9-s-eth0", kernel, false, &queued, WaitEnd::Unknown),
+            ("ksoftirqd/0", kernel, false, &queued, WaitEnd::Storage),
+            ("cifsd", kernel, false, &[], WaitEnd::Storage),
+            ("mmcqd/0", kernel, false, &[], WaitEnd::Storage),
             ("rcu_preempt", kernel, false, &device, WaitEnd::Unknown),
             ("migration/0", kernel, false, &device, WaitEnd::Unknown),
             ("kthreadd", kernel, false, &[], WaitEnd::Unknown),
