@@ -54,7 +54,7 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
     let is_after_device =
         || mostly(&|span| last_told(trace, account.thread, part, span).is_by_device(trace, span.0));
     match task.and_then(|task: &TaskInfo| task.is_kernel) {
-        Some(false) if mostly(&|(from, _)| is_child(trace, waker, from)) => WaitEnd::Child,
+        Some(false) if mostly(&|(from, _)| is_child(trace, waker, account.thread, from)) => WaitEnd::Child,
         Some(false) => WaitEnd::Lock,
         _ if OF_STORAGE.iter().any(|begin| name.starts_with(begin)) => WaitEnd::Storage,
         _ if (is_interrupt || is_worker(trace, name)) && is_after_device() => WaitEnd::Storage,
@@ -165,10 +165,10 @@ const VFORK_NS: u64 = 50_000;
 
 /// The wait that begins at an instant is that of a thread that began this one right before, and did nothing else since. A thread that
 /// waits later for a lock that its child has is no parent in this sense.
-fn is_child(trace: &Trace, born: u32, from_ns: u64) -> bool {
+fn is_child(trace: &Trace, born: u32, thread: u32, from_ns: u64) -> bool {
     let events = |from| trace.cpus.iter().flat_map(move |cpu| cpu.within((from, from_ns)));
     let parent = events(0).find_map(|event| match event.1 {
-        What::Birth { born: of, parent } if of == born => Some((event.0, parent)),
+        What::Birth { born: of, parent } if of == born && parent == thread => Some((event.0, parent)),
         _ => None,
     });
     let Some((born_ns, parent)) = parent else { return false };
@@ -279,9 +279,19 @@ mod tests {
                 "{name} {is_kernel:?} {by_interrupt}"
             );
         }
+    }
+
+    /// Goal: a wait for a child is that of its parent alone, right after the birth.
+    #[test]
+    fn a_child_ends_the_wait_of_its_parent() {
         let birth = |parent| [Event(90 * US, What::Birth { born: WAKER, parent })];
         assert_eq!(end("child", Some(false), false, &birth(LATE)), WaitEnd::Child);
-        assert_eq!(end("child", Some(false), false, &birth(99)), WaitEnd::Lock, "another's");
+        let another_waits = [birth(99)[0], switch(95 * US, 99, Leaving::Uninterruptible, IDLE)];
+        assert_eq!(
+            end_beside("child", Some(false), false, &[], &another_waits),
+            WaitEnd::Lock,
+            "another's, which waits for it, too"
+        );
         let long_before = [Event(40 * US, What::Birth { born: WAKER, parent: LATE })];
         assert_eq!(end("child", Some(false), false, &long_before), WaitEnd::Lock, "a thread that has a lock");
         let taken = [
