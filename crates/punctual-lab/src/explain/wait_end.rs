@@ -3,6 +3,7 @@
 
 use super::account::{Account, Part};
 use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, What};
+use super::waker::longest;
 
 /// Why waits of one kind ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,14 +48,20 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
     };
     let task = trace.tasks.get(&waker).filter(|_| !is_interrupt);
     let name = task.map_or("", |task| task.name.as_str());
+    let spans = longest(account.spans(part).collect());
+    let total_ns: u64 = spans.iter().map(|(from, to)| to - from).sum();
     let mostly = |is_so: &dyn Fn((u64, u64)) -> bool| {
-        let ns: u64 = account.spans(part).filter(|&span| is_so(span)).map(|(from, to)| to - from).sum();
-        ns * 2 >= account.time_of(part).max(1)
+        let ns: u64 = spans.iter().filter(|&&span| is_so(span)).map(|(from, to)| to - from).sum();
+        ns * 2 >= total_ns.max(1)
+    };
+    let is_of_child = || {
+        wait_for_child(trace, waker, account.thread)
+            .is_some_and(|(begin, end)| mostly(&|(from, _)| (begin..end).contains(&from)))
     };
     let is_after_device =
         || mostly(&|span| last_told(trace, account.thread, part, span).is_by_device(trace, span.0));
     match task.and_then(|task: &TaskInfo| task.is_kernel) {
-        Some(false) if mostly(&|(from, _)| is_child(trace, waker, account.thread, from)) => WaitEnd::Child,
+        Some(false) if is_of_child() => WaitEnd::Child,
         Some(false) => WaitEnd::Lock,
         _ if OF_STORAGE.iter().any(|begin| name.starts_with(begin)) => WaitEnd::Storage,
         _ if (is_interrupt || is_worker(trace, name)) && is_after_device() => WaitEnd::Storage,
@@ -163,19 +170,16 @@ fn is_of_network(name: &str) -> bool {
 /// From the birth of a child until its parent waits in its place (vfork) the parent runs no longer than this.
 const VFORK_NS: u64 = 50_000;
 
-/// The wait that begins at an instant is that of a thread that began this one right before, and did nothing else since. A thread that
-/// waits later for a lock that its child has is no parent in this sense.
-fn is_child(trace: &Trace, born: u32, thread: u32, from_ns: u64) -> bool {
-    let events = |from| trace.cpus.iter().flat_map(move |cpu| cpu.within((from, from_ns)));
-    let parent = events(0).find_map(|event| match event.1 {
-        What::Birth { born: of, parent } if of == born && parent == thread => Some((event.0, parent)),
-        _ => None,
-    });
-    let Some((born_ns, parent)) = parent else { return false };
+/// The wait of a thread that began this one right before, and did nothing else since: until it runs again. A thread that waits later for
+/// a lock that its child has is no parent in this sense.
+fn wait_for_child(trace: &Trace, born: u32, thread: u32) -> Option<(u64, u64)> {
+    let events = |from| trace.cpus.iter().flat_map(move |cpu| cpu.within((from, u64::MAX)));
+    let is_birth = |event: &&Event| event.1 == What::Birth { born, parent: thread };
+    let born_ns = events(0).filter(is_birth).map(|event| event.0).max()?;
     // Why it left its CPU; nothing where it has one again.
     let turn = |event: &Event| match event.1 {
-        What::Switch { left, why, .. } if left == parent => Some((event.0, Some(why))),
-        What::Switch { runs, .. } if runs == parent => Some((event.0, None)),
+        What::Switch { left, why, .. } if left == thread => Some((event.0, Some(why))),
+        What::Switch { runs, .. } if runs == thread => Some((event.0, None)),
         _ => None,
     };
     let mut turns: Vec<(u64, Option<Leaving>)> = events(born_ns).filter_map(turn).collect();
@@ -186,13 +190,13 @@ fn is_child(trace: &Trace, born: u32, thread: u32, from_ns: u64) -> bool {
             None => since_ns = at,
             Some(Leaving::Ready) => ran_ns += at - since_ns,
             Some(why) => {
-                let is_last = place + 1 == turns.len();
                 let is_soon = ran_ns + (at - since_ns) <= VFORK_NS;
-                return why == Leaving::Uninterruptible && is_last && is_soon;
+                let end_ns = turns.get(place + 1).map_or(u64::MAX, |&(at, _)| at);
+                return (why == Leaving::Uninterruptible && is_soon).then_some((at, end_ns));
             }
         }
     }
-    false
+    None
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ fn doing(part: Part, trace: &Trace) -> String {
     if part == Part::Running { "running".to_owned() } else { part_words(part, trace) }
 }
 
-fn longest(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+/// The longest of them.
+pub(super) fn longest(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     spans.sort_by_key(|&(from, to)| std::cmp::Reverse(to - from));
     spans.truncate(SPANS_MAX);
     spans
