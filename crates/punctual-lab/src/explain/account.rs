@@ -109,14 +109,6 @@ impl Account {
         self.spans(part).map(|(from, to)| to - from).sum()
     }
 
-    /// Time of which the trace does not tell what it was.
-    pub fn untold_ns(&self) -> u64 {
-        let is_untold =
-            |part: Part| matches!(part, Part::Unexplained | Part::Blocked { is_uninterruptible: None, .. });
-        let untold = self.pieces.iter().filter(|piece| is_untold(piece.part));
-        untold.map(|piece| piece.to_ns - piece.from_ns).sum()
-    }
-
     /// Number of its waits that no signal would have ended.
     pub fn uninterruptible_waits(&self) -> usize {
         let is_one =

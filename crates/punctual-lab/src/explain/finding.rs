@@ -90,17 +90,17 @@ impl Explained {
         if let Some((trace, account)) = traced {
             let part = |(part, ns): (Part, u64)| PartTime { part: part_words(part, trace), ns };
             self.parts = account.sums().into_iter().map(part).collect();
-            self.causes = from_account(account, trace, excess, seen);
-            let untold_ns = account.untold_ns();
-            from_windows.into_iter().for_each(|one| self.complete(one, untold_ns));
+            let (causes, unnamed_ns) = from_account(account, trace, excess, seen);
+            self.causes = causes;
+            from_windows.into_iter().for_each(|one| self.complete(one, unnamed_ns));
         } else {
             self.causes = from_windows;
         }
         self.sum_up();
     }
 
-    /// Where events are missing, the thread's own windows may know what the trace does not tell: more of a cause than it does.
-    fn complete(&mut self, mut from_windows: NamedCause, untold_ns: u64) {
+    /// Where the trace names no cause, the thread's own windows may know one: more of a cause than the trace does.
+    fn complete(&mut self, mut from_windows: NamedCause, unnamed_ns: u64) {
         let whole = from_windows.name.name();
         let is_of_it = |told: &&NamedCause| {
             let without = told.name.definition().and_then(|known| known.without_trace);
@@ -108,11 +108,11 @@ impl Explained {
         };
         let told_ns: u64 = self.causes.iter().filter(is_of_it).map(|told| told.ns).sum();
         let more_ns = from_windows.ns.saturating_sub(told_ns);
-        let most_ns = untold_ns + untold_ns / COUNTED_MORE;
+        let most_ns = unnamed_ns + unnamed_ns / COUNTED_MORE;
         if from_windows.share < PART_MIN || more_ns == 0 || more_ns > most_ns {
             return;
         }
-        from_windows.shorten(more_ns.min(untold_ns));
+        from_windows.shorten(more_ns.min(unnamed_ns));
         match self.causes.iter_mut().find(|told| told.name == from_windows.name) {
             Some(told) => told.lengthen(&from_windows),
             None => self.causes.push(from_windows),
@@ -170,7 +170,7 @@ pub struct LateStage<'a> {
     pub traced: Option<(&'a EvidenceDump, Account)>,
 }
 
-/// Counters of a window may claim more by this part than the trace leaves untold: that of a quota is the sum of all CPUs.
+/// Counters of a window may claim more by this part than the trace leaves unnamed: that of a quota is the sum of all CPUs.
 const COUNTED_MORE: u64 = 16;
 
 /// Another stage is late too from this part of the slowest one's excess on.

@@ -47,13 +47,14 @@ impl NamedCause {
 /// Cause and time of a part, and its culprit.
 type Taken = (Cause, u64, String);
 
-/// The causes by an account of the stage, those that took most first. Of its usual time nothing is charged.
+/// The causes by an account of the stage, those that took most first, and the time of which it names none. Of its usual time nothing is
+/// charged.
 pub fn from_account(
     account: &Account,
     trace: &Trace,
     excess: &Excess<'_>,
     seen: Option<&Seen>,
-) -> Vec<NamedCause> {
+) -> (Vec<NamedCause>, u64) {
     let (nobody, tracers) = (Chain::default(), &account.tracers[..]);
     let waits = account.uninterruptible_waits();
     let beyond = beyond_usual(account, excess);
@@ -88,7 +89,10 @@ pub fn from_account(
         let (cause, who) = Cause::of(clue);
         (cause, clue.ns, who)
     });
-    named(taken.collect(), excess)
+    let taken: Vec<Taken> = taken.collect();
+    let is_unnamed = |&&(cause, ..): &&Taken| cause == Cause::UNEXPLAINED;
+    let unnamed_ns = taken.iter().filter(is_unnamed).map(|(_, ns, _)| ns).sum();
+    (named(taken, excess), unnamed_ns)
 }
 
 /// The threads that it waited for, if some of that time is beyond the usual.

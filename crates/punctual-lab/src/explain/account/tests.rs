@@ -251,7 +251,6 @@ fn a_wait_that_was_not_seen_to_begin_is_of_no_kind() {
     let untold = Part::Blocked { woken_by: Some(4), is_interrupt: false, is_uninterruptible: None };
     let whole = trace(vec![cpu(0, events)]);
     divided(&whole, &[(400, untold), (400, Part::Running)]);
-    assert_eq!(account(&whole, LATE, (100, 900)).untold_ns(), 400);
 }
 
 /// Goal: a thread that is woken just before its switch to sleep is ready. A wake-up long before was of something else.

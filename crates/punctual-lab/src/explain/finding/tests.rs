@@ -124,6 +124,42 @@ fn windows_complete_what_the_trace_tells() {
     assert!(one.causes[0].share > 0.99 && one.causes[0].evidence == "thread 9 1,005 µs", "{one:#?}");
 }
 
+/// Goal: windows name the time that the trace leaves without a cause: all of that, and none that has one.
+#[test]
+fn windows_name_what_the_trace_leaves_unnamed() {
+    let begin = 10 * MS + 5_000;
+    let switch = |at, left, why, runs| Event(at, What::Switch { left, why, runs });
+    let wake = |at, by_interrupt| Event(at, What::Wake { woken: LATE, waker: 9, by_interrupt });
+    let found = |events: Vec<Event>| {
+        let cpu = CpuEvents { since_ns: 9 * MS, until_ns: 20 * MS, events, ..CpuEvents::default() };
+        let dump =
+            EvidenceDump { span: (10 * MS, 14 * MS), trace: Trace { cpus: vec![cpu], ..Trace::default() } };
+        let mut kept = TrialEvidence { dumps: vec![dump], ..evidence() };
+        let slept = Evidence { wall_us: 4_010, switches_voluntary: 1, ..Evidence::default() };
+        kept.threads[1].windows = vec![Window { evidence: slept, span: (10 * MS, 14 * MS + 10_000) }];
+        explain(&samples(4 * MS + 10_000), Load::Closed, Some(&kept)).remove(0)
+    };
+    let names = |one: &Explained| one.causes.iter().map(|cause| cause.name.name()).collect::<Vec<_>>();
+    let deaf = vec![
+        switch(begin, LATE, Leaving::Uninterruptible, 9),
+        wake(begin + 4 * MS, true),
+        switch(begin + 4 * MS, 9, Leaving::Ready, LATE),
+    ];
+    let one = found(deaf);
+    assert_eq!(names(&one), ["handler_blocked"], "a wait of unknown end: {one:#?}");
+    assert!(one.unexplained_ns < MS, "{one:#?}");
+    let traced = vec![
+        wake(begin + 4 * MS, false),
+        switch(begin + 4 * MS, 9, Leaving::Ready, LATE),
+        switch(begin + 4 * MS + 2_000, LATE, Leaving::Traced, 9),
+        wake(begin + 4 * MS + 3_000, false),
+        switch(begin + 4 * MS + 4_000, 9, Leaving::Ready, LATE),
+    ];
+    let one = found(traced);
+    assert_eq!(names(&one), ["traced"], "since before the trace, ended by its tracer: {one:#?}");
+    assert!(one.causes.iter().map(|cause| cause.share).sum::<f64>() <= 1.0, "{one:#?}");
+}
+
 /// Goal: less evidence says less, and what would help; it never says something else.
 #[test]
 fn less_evidence_says_less() {

@@ -22,6 +22,10 @@ fn trace(priority: i32) -> Trace {
     Trace { tasks: tasks.into(), ..Trace::default() }
 }
 
+fn causes(account: &Account, trace: &Trace, excess: &Excess<'_>, seen: Option<&Seen>) -> Vec<NamedCause> {
+    from_account(account, trace, excess, seen).0
+}
+
 /// A hundred milliseconds of one part, of which one is usual.
 fn of_part(part: Part) -> Account {
     Account { pieces: vec![Piece { from_ns: 0, to_ns: 100 * MS, part }], ..Account::default() }
@@ -29,7 +33,7 @@ fn of_part(part: Part) -> Account {
 
 #[track_caller]
 fn is_named(part: Part, excess: &Excess<'_>, seen: Option<&Seen>, expected: &[(Cause, u64)]) {
-    let found = from_account(&of_part(part), &trace(120), excess, seen);
+    let found = causes(&of_part(part), &trace(120), excess, seen);
     let found: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
     assert_eq!(found, expected, "{part:?} {excess:?} {seen:?}");
 }
@@ -82,7 +86,7 @@ fn a_counter_is_used_once() {
         });
         let pieces: Vec<Piece> = pieces.collect();
         let account = Account { pieces, ..Account::default() };
-        let found = from_account(&account, &trace(120), &here, Some(&seen));
+        let found = causes(&account, &trace(120), &here, Some(&seen));
         let ms = |name: &str| {
             found
                 .iter()
@@ -114,7 +118,7 @@ fn a_wait_that_was_seen_to_begin_is_no_stop() {
         };
         let trace = Trace { cpus: vec![cpu], ..trace(120) };
         let account = account(&trace, LATE, (0, 100 * MS));
-        let found = from_account(&account, &trace, &excess("responder", Side::Responder), Some(&stopped));
+        let found = causes(&account, &trace, &excess("responder", Side::Responder), Some(&stopped));
         found[0].name.name()
     };
     assert_eq!((name(true), name(false)), ("waited", "stopped"));
@@ -144,14 +148,14 @@ fn short_stops_are_summed() {
     trace.tasks.insert(tracer, task);
     let account = account(&trace, LATE, (0, 100 * MS));
     assert_eq!(account.tracers, [tracer]);
-    let found = from_account(&account, &trace, &excess("responder", Side::Responder), None);
+    let found = causes(&account, &trace, &excess("responder", Side::Responder), None);
     let named: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
     let expected = [("traced", 60), ("busy", 34), ("run_queue", 5)];
     assert_eq!(named, expected.map(|(name, ms)| (Cause::named(name), ms)), "{found:#?}");
     assert!(found[0].evidence.contains("strace (12)"), "{found:#?}");
     // A thread that lets nobody go on is no tracer.
     let nobody = Account { tracers: Vec::new(), ..account };
-    let found = from_account(&nobody, &trace, &excess("responder", Side::Responder), None);
+    let found = causes(&nobody, &trace, &excess("responder", Side::Responder), None);
     assert_eq!(found[0].name, Cause::named("run_queue"), "{found:#?}");
 }
 
@@ -231,7 +235,7 @@ fn a_limit_needs_a_real_time_thread() {
     let urgent = Excess { urgency: Urgency::Fifo(50), ..excess("responder", Side::Responder) };
     let ready = Part::Ready { instead: OTHER };
     is_named(ready, &urgent, None, &[(Cause::named("real_time_limit"), 99)]);
-    let found = from_account(&of_part(ready), &trace(49), &urgent, None);
+    let found = causes(&of_part(ready), &trace(49), &urgent, None);
     assert_eq!(found[0].name, Cause::named("urgent_neighbour"));
     // Several ordinary threads may share what the kernel keeps for them; for less than that none is let in by the limit.
     let shared = |each_ns: u64| {
@@ -243,7 +247,7 @@ fn a_limit_needs_a_real_time_thread() {
         Account { pieces: (0..3).map(piece).collect(), ..Account::default() }
     };
     let names = |each_ns| {
-        let found = from_account(&shared(each_ns), &trace(120), &urgent, None);
+        let found = causes(&shared(each_ns), &trace(120), &urgent, None);
         found.iter().map(|cause| (cause.name, cause.ns / MS)).collect::<Vec<(Cause, u64)>>()
     };
     assert_eq!(names(16 * MS), [(Cause::named("real_time_limit"), 47)]);
@@ -263,7 +267,7 @@ fn two_causes_are_both_named() {
     let cpu = CpuEvents { until_ns: ms(200), events, ..CpuEvents::default() };
     let trace = Trace { cpus: vec![cpu], ..trace(120) };
     let account = account(&trace, LATE, (0, ms(100)));
-    let found = from_account(&account, &trace, &excess("responder", Side::Responder), None);
+    let found = causes(&account, &trace, &excess("responder", Side::Responder), None);
     let named: Vec<(Cause, u64)> = found.iter().map(|cause| (cause.name, cause.ns / MS)).collect();
     assert_eq!(
         named,
@@ -306,7 +310,7 @@ fn waits_are_told_apart() {
     // The kind of the thread is not known of a run that an older version stored.
     let mut old = trace(120);
     old.tasks.values_mut().for_each(|task| task.is_kernel = None);
-    assert_eq!(from_account(&of_part(wait(OTHER, false, true)), &old, &here, None), []);
+    assert_eq!(causes(&of_part(wait(OTHER, false, true)), &old, &here, None), []);
     // A disk's interrupts.
     let events = [25, 50, 75, 100].map(|at| Event(at * MS, What::Interrupt(24))).into();
     let cpu = CpuEvents { until_ns: 200 * MS, events, ..CpuEvents::default() };
@@ -320,13 +324,13 @@ fn waits_are_told_apart() {
             part: wait(20 + place as u32, true, true),
         })
         .collect();
-    let found = from_account(&several, &disk, &here, Some(&faulted));
+    let found = causes(&several, &disk, &here, Some(&faulted));
     assert_eq!(found[0].name, Cause::named("storage"));
     // A page fault among many waits is not what they were for, and a group frozen for less than half is not the cause.
     let mut often = of_part(wait(IDLE, true, true));
     let between = Piece { from_ns: 100 * MS, to_ns: 100 * MS + 1, part: Part::Running };
     often.pieces = std::iter::repeat_n([often.pieces[0], between], 3).flatten().collect();
-    let found = from_account(&often, &disk, &here, Some(&faulted));
+    let found = causes(&often, &disk, &here, Some(&faulted));
     assert_eq!(found[0].name, Cause::named("storage"));
     let little = Seen { frozen_us_most: 40_000, ..Seen::default() };
     is_named(wait(OTHER, false, false), &here, Some(&little), &[(Cause::named("waited"), 99)]);
