@@ -401,7 +401,7 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
 
 /// A thread that moves again after a stall takes its backlog message by message, each a stall by the rule. A message that was on its
 /// way before the first release belongs to the first stall. It does not if its own evidence names something else, or if most of its
-/// time came after that release.
+/// time came before the first stall or after that release.
 pub(super) fn charge_backlog(found: &mut [Explained]) {
     found.sort_by_key(|one| one.stall.release_ns);
     for place in 1..found.len() {
@@ -418,11 +418,12 @@ pub(super) fn charge_backlog(found: &mut [Explained]) {
     }
 }
 
-/// It was under way when the one ahead was released, and that accounts for half of its excess or more.
+/// It was under way when the one ahead was released, and while that one was, except for half of its excess or less.
 fn is_backlog_of(one: &Explained, ahead: &Explained) -> bool {
     let own_release_ns = one.instant_ns.saturating_add(one.stall.longest_ns);
     let later_ns = own_release_ns.saturating_sub(ahead.stall.release_ns);
-    one.instant_ns < ahead.stall.release_ns && later_ns <= one.excess_ns / 2
+    let earlier_ns = ahead.instant_ns.saturating_sub(one.instant_ns);
+    one.instant_ns < ahead.stall.release_ns && earlier_ns + later_ns <= one.excess_ns / 2
 }
 
 #[cfg(test)]

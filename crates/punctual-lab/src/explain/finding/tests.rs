@@ -263,3 +263,26 @@ fn a_long_stall_is_not_hidden_behind_a_short_one() {
     assert_eq!(behind(900_000).0, Some(10));
     assert_eq!(behind(5 * MS), (None, true));
 }
+
+/// Goal: a long stall that began before a short one is not hidden behind it, though it ends right after.
+#[test]
+fn a_long_stall_is_not_hidden_behind_one_within_it() {
+    let mut samples = samples(10_000);
+    let mut late = |row: usize, ns: u64| {
+        samples.total_ns[row] = ns;
+        samples.stages[1].ns[row] = ns - 10_000;
+    };
+    // The first of them is released at 15.5 ms, the other at 15.3 ms.
+    late(10, 5_500_000);
+    late(14, 1_300_000);
+    let begin = 14 * MS + 5_000;
+    let switch = |at, left, runs| Event(at, What::Switch { left, why: Leaving::Ready, runs });
+    let events = vec![switch(begin, LATE, 9), switch(begin + MS, 9, LATE)];
+    let cpu = CpuEvents { since_ns: 14 * MS, until_ns: 21 * MS, events, ..CpuEvents::default() };
+    let trace = Trace { cpus: vec![cpu], ..Trace::default() };
+    let kept = TrialEvidence { dumps: vec![EvidenceDump { span: (14 * MS, 20 * MS), trace }], ..evidence() };
+    let found = explain(&samples, Load::Open, Some(&kept));
+    let one = |index| found.iter().find(|one| one.stall.first_index == index).expect("a stall");
+    assert_eq!(one(14).cause(), Cause::named("run_queue"), "{found:#?}");
+    assert_eq!((one(10).cause(), one(10).behind), (Cause::UNEXPLAINED, None), "{found:#?}");
+}
