@@ -130,6 +130,14 @@ pub struct GroupOwner {
     pub node: PageOwner,
 }
 
+impl GroupOwner {
+    /// The same at each look, also where one node is a member of two groups whose names are the same when cut.
+    fn sort_key(&self) -> (String, String, String, u32, u64) {
+        let PageOwner { name, bus, process, .. } = &self.node;
+        (bus.clone(), self.group.clone(), name.clone(), process.pid, self.membership)
+    }
+}
+
 impl GroupAccount {
     /// Name of the member of that node.
     #[must_use]
@@ -153,11 +161,7 @@ pub fn read_all() -> Vec<(GroupOwner, GroupAccount)> {
         Some((view.owner()?, view.account()))
     };
     let mut all: Vec<_> = pages::read_all(PageKind::Group).iter().filter_map(|words| read(words)).collect();
-    let key = |owner: &GroupOwner| {
-        let PageOwner { name, bus, process, .. } = &owner.node;
-        (bus.clone(), owner.group.clone(), name.clone(), process.pid)
-    };
-    all.sort_by_cached_key(|(owner, _)| key(owner));
+    all.sort_by_cached_key(|(owner, _)| owner.sort_key());
     let names: BTreeMap<NodeId, String> =
         all.iter().map(|(owner, _)| (owner.node.node, owner.node.name.clone())).collect();
     for member in all.iter_mut().flat_map(|(_, account)| &mut account.each) {
@@ -166,4 +170,34 @@ pub fn read_all() -> Vec<(GroupOwner, GroupAccount)> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_machine::process::ProcessIdentity;
+
+    /// Goal: members have one order at each look, by bus, group and node; and by membership where those are the same.
+    #[test]
+    fn members_have_one_order() {
+        let owner = |bus: &str, group: &str, name: &str, membership| {
+            let process = ProcessIdentity { pid: 1, namespace: 0 };
+            let (bus, node) = (bus.to_owned(), NodeId::named(name));
+            let node = PageOwner { node, name: name.to_owned(), bus, process, life: 0 };
+            GroupOwner { group: group.to_owned(), membership, node }
+        };
+        let sorted = [
+            owner("a", "h", "n", 9),
+            owner("b", "g", "n", 1),
+            owner("b", "g", "n", 2),
+            owner("b", "g", "n", 3),
+            owner("b", "g", "o", 0),
+        ];
+        for turned in 0..sorted.len() {
+            let mut found = sorted.clone();
+            found.rotate_left(turned);
+            found.sort_by_cached_key(GroupOwner::sort_key);
+            assert_eq!(found, sorted);
+        }
+    }
 }

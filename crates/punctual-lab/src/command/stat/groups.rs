@@ -86,6 +86,7 @@ pub(super) fn object(owner: &GroupOwner, account: &GroupAccount) -> Value {
         .collect();
     json!({
         "group": owner.group,
+        "membership": format!("{:016x}", owner.membership),
         "bus": owner.node.bus,
         "node": owner.node.name,
         "pid": owner.node.process.pid_here(),
@@ -147,6 +148,18 @@ mod tests {
             groups: vec![(GroupOwner { group: "accounts".to_owned(), membership: 1, node }, account)],
             ..Look::default()
         }
+    }
+
+    /// Goal: memberships of one node in two groups whose names are the same when cut have different objects.
+    #[test]
+    fn two_groups_of_one_cut_name_are_told_apart() {
+        let mut look = look(None);
+        let (mut owner, account) = look.groups[0].clone();
+        owner.membership = u64::MAX;
+        look.groups.push((owner, account));
+        let object = super::super::object(&look, &Look::default(), Duration::from_secs(1));
+        let memberships = [0, 1].map(|place| &object["groups"][place]["membership"]);
+        assert_eq!(memberships, [&json!("0000000000000001"), &json!("ffffffffffffffff")]);
     }
 
     /// Goal: a member's row has its view, lag and repairs. Members that are behind stand below, and the member that holds the group up
