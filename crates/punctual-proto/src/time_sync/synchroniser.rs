@@ -17,8 +17,8 @@ const ANSWERS_MAX: usize = NODES_MAX;
 /// Requests that may be under way. Where a round trip takes more intervals between syncs, the syncs between are not used.
 const REQUESTS_MAX: usize = 8;
 
-/// A request that has waited for so long makes room: it or its answer is lost. By satellite a round trip takes 0.6 s. Where all that are
-/// under way are lost, no exchange is completed for as long, a quarter of the time that the window spans by default.
+/// A request that has waited for so long makes room: it or its answer is lost. By satellite a round trip takes 0.6 s. Where all requests
+/// are lost, no exchange is completed for as long: a quarter of the window's time by default.
 const ANSWER_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
 
 /// The least time between two exchanges or statuses: with none at all there would always be one more to send.

@@ -186,7 +186,7 @@ impl Accounts {
     #[inline]
     fn begin_turn(&mut self) -> Moment {
         let now_ns = now_ns();
-        // What this turn finds lost was missing until now.
+        // Until now the numbers that this turn finds lost are missing.
         self.let_credit_age(now_ns);
         *self.moment.insert(self.recency.handle_reading(now_ns))
     }
@@ -630,8 +630,8 @@ mod tests {
         }
     }
 
-    /// Goal: trouble explains a gap of its time, though the number is lost only when 64 others have come after it, in a minute, or when its
-    /// sender leaves. What shows later is the medium's.
+    /// Goal: trouble explains a gap of its time, though the number is lost a minute later, behind 64 others, or when its sender leaves. A
+    /// gap that shows later is the medium's.
     #[test]
     fn trouble_explains_losses_of_slow_streams() {
         let bad = Trouble::BadFrame(FrameError::Short { present: 1, needed: 2 });
