@@ -75,7 +75,7 @@ pub struct Piece {
 /// An interval, divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Whose it is.
+    /// The thread whose interval it is.
     pub thread: u32,
     /// They tile the interval, in the order of time.
     pub pieces: Vec<Piece>,

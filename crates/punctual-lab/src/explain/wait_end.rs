@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(end("child", Some(false), false, &taken), WaitEnd::Child, "it had no CPU between");
     }
 
-    /// Goal: a device's interrupt ended a wait only if it came within the wait, and told the waker. What else interrupts often ends none.
+    /// Goal: a device's interrupt ended a wait only if it came within the wait, and told the waker. Other frequent interrupts end none.
     #[test]
     fn an_interrupt_that_only_coincides_ends_no_wait() {
         let interrupt = |us: u64, number| {
