@@ -138,7 +138,7 @@ const ORDINARY: i32 = 100;
 
 /// A real-time thread that was woken has the CPU of an ordinary one after a tick at the latest. A tick is no longer than 10 ms (HZ =
 /// 100). A thread that runs beyond that was let in by the limit. Several may share what it gives.
-const LIMIT_NS_MIN: u64 = 11_000_000;
+pub const LIMIT_NS_MIN: u64 = 11_000_000;
 
 impl Clue<'_> {
     /// It ran, and its own work is what is waited for.

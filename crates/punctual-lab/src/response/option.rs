@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::port::Way;
+use crate::explain::stage::Side;
 use crate::scheduling::{Control, Urgency};
 use crate::units::OptionName;
 
@@ -89,9 +90,36 @@ impl fmt::Display for Variant {
     }
 }
 
+/// Urgency of a side's thread, by the name of what was measured.
+pub fn urgency_at(name: &str, side: Side) -> Urgency {
+    let of_all = |name: &str| name.split_once('+').and_then(|(_, urgency)| urgency.parse().ok());
+    let name = name.split_once('~').map_or(name, |(name, _)| name);
+    let (name, end) = name.split_once('@').map_or((name, None), |(name, end)| (name, Some(end)));
+    let is_urgent = match side {
+        Side::Client => end != Some("responder"),
+        _ => end != Some("client"),
+    };
+    of_all(name).filter(|_| is_urgent).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: the name tells the urgency of both ends.
+    #[test]
+    fn a_name_tells_the_urgency() {
+        for ends in [Ends::Both, Ends::Client, Ends::Responder] {
+            for urgency in [Urgency::Other, Urgency::Fifo(50), Urgency::Nice(-5)] {
+                for recorded in [None, Some(Recorded::Trace)] {
+                    let choice = Variant { way: Way::Spin, urgency, ends, recorded };
+                    let told =
+                        [Side::Client, Side::Responder].map(|side| urgency_at(&choice.to_string(), side));
+                    assert_eq!(told, [choice.at_client().urgency, choice.at_responder().urgency], "{choice}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn names_are_those_of_the_options() {

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::option::urgency_at;
 use super::published::{comparison, inside_share};
 use super::recording_cost;
 use super::shares::{Share, first_of};
 use super::trips::STAGES;
 use crate::explain::cause::Cause;
+use crate::explain::clue::LIMIT_NS_MIN;
 use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts, time_text};
@@ -272,6 +274,19 @@ fn side_words(side: Side, stage: &str) -> String {
     }
 }
 
+/// Of the longest stalls those in which a real-time thread was ready for long, and no trace tells why others had its CPU.
+fn may_be_limited(result: &CellResult) -> Option<u64> {
+    let is_one = |found: &Explained| {
+        let ready = found.causes.first().filter(|cause| cause.name == Cause::named("run_queue"));
+        let is_long = ready.is_some_and(|ready| ready.ns >= LIMIT_NS_MIN);
+        let is_urgent = found.side.is_some_and(|side| urgency_at(&result.cell.engine, side).is_real_time());
+        is_long && is_urgent && found.parts.is_empty() && found.behind.is_none()
+    };
+    let found = result.rows::<OfTrial>("findings");
+    let some = found.iter().filter(|one| is_one(&one.found)).count() as u64;
+    (some > 0).then_some(some)
+}
+
 /// Facts about single choices that a reader must know.
 fn notes(summary: &Summary) -> Option<Section> {
     let more = summary.more.get("response");
@@ -288,6 +303,12 @@ fn notes(summary: &Summary) -> Option<Section> {
                 "{way}: {stalls} stalls of about 50 ms are new outliers that this class makes: {cause}"
             ));
         }
+        lines.extend(may_be_limited(result).map(|some| {
+            let stalls = plural(some, "stall");
+            format!(
+                "{way}: {stalls} as run_queue may be the kernel's limit of real-time threads: --trace tells"
+            )
+        }));
         if let Some(slow) = number(result, ["slow_answers", ""]).filter(|&slow| slow > 0) {
             lines.push(format!("{way}: {} answers slower than --limit", count(slow)));
         }
@@ -322,6 +343,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::explain::finding::PartTime;
     use crate::explain::naming::NamedCause;
     use crate::report::text::{Screen, page};
     use crate::sample::CellId;
@@ -347,6 +369,38 @@ mod tests {
         assert!(!told(&summary).contains('∞'), "{}", told(&summary));
         summary.results[0].figures.infinite_from = Some("max".to_owned());
         assert!(told(&summary).contains('∞'), "{}", told(&summary));
+    }
+
+    /// Goal: without a trace nobody knows whether the kernel's limit took the CPU of a real-time thread; the output says so.
+    #[test]
+    fn a_limit_that_no_trace_tells_is_hinted_at() {
+        let told = |way: &str, side: Side, ready_ms: u64, parts: Vec<PartTime>| {
+            let ns = ready_ms * 1_000_000;
+            let stall = Stall { release_ns: 9, first_index: 7, messages: 1, longest_ns: ns };
+            let cause =
+                NamedCause { name: Cause::named("run_queue"), ns, share: 1.0, ..NamedCause::default() };
+            let found = Explained {
+                side: Some(side),
+                causes: vec![cause],
+                parts,
+                ..Explained::of_stall(stall, 0, ns)
+            };
+            let mut result = CellResult::of(&CellId::new(way, "round_trip"), &[], 0);
+            result.more.insert("findings".to_owned(), json!([found]));
+            let mut summary = Summary::new(&Header::new("response"));
+            summary.results.push(result);
+            notes(&summary).is_some_and(|notes| {
+                let text = page(&[notes], Screen { width: 200, colour: false });
+                text.contains("1 stall as run_queue") && text.contains("--trace tells")
+            })
+        };
+        let urgent = "blocking+fifo:50@responder";
+        assert!(told(urgent, Side::Responder, 50, Vec::new()));
+        assert!(!told(urgent, Side::Client, 50, Vec::new()), "an ordinary thread");
+        assert!(!told("blocking", Side::Responder, 50, Vec::new()));
+        assert!(!told(urgent, Side::Responder, 1, Vec::new()), "the limit takes longer");
+        let parts = vec![PartTime { part: "ready while hog (9) ran".to_owned(), ns: 50_000_000 }];
+        assert!(!told(urgent, Side::Responder, 50, parts), "a trace told");
     }
 
     /// Goal: the words of the account are said as they are, and a value that is no list is no section.
