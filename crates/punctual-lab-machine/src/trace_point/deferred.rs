@@ -25,9 +25,6 @@ const WINDOW_NS: u32 = 2_000_000;
 /// No sum is of a longer time: a window, and the last piece of it.
 const SUM_NS_MAX: u64 = WINDOW_NS as u64 + LONG_NS as u64;
 
-/// A sum is told as at most so many pieces: busy CPUs record thousands of sums in a second.
-const PIECES_MAX: u64 = 4;
-
 /// The number that a record has in place of a tracepoint's. No tracepoint has it.
 const ID: u16 = 0;
 /// Bytes of a record: the number, padding, the kind of the work, how long it took, and of a sum in how long a time.
@@ -249,7 +246,7 @@ impl Done {
         }
         let within_ns = self.within_ns.min(SUM_NS_MAX);
         let begin_ns = ended_ns.saturating_sub(within_ns);
-        let pieces = sum_ns.div_ceil(LONG_NS.into()).min(PIECES_MAX);
+        let pieces = sum_ns.div_ceil(LONG_NS.into());
         let piece = |number: u64| {
             let end_ns = begin_ns + within_ns * (number + 1) / pieces;
             (end_ns.saturating_sub(sum_ns / pieces).max(begin_ns), end_ns)
