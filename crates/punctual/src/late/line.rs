@@ -221,7 +221,8 @@ mod tests {
     /// Goal: of a message that was due before what its stamps can tell, the total is said to be the least that it took.
     #[test]
     fn a_total_that_is_not_known_is_called_the_least() {
-        let now = Clock::get().now();
+        // A machine that has just started has no instant so long ago.
+        let now = Clock::get().now().plus(Ticks(u64::from(u32::MAX) * 2));
         for (due_to_sent, is_least) in [(1_000, false), (u32::MAX, true)] {
             let sender = Stamps { sent: now.0, due_to_sent, ..Stamps::default() };
             let receiver = crate::trace::ReceiverStamps { delivered: now, ..Default::default() };
@@ -242,9 +243,10 @@ mod tests {
     /// Goal: stages end when the message was delivered, even if its sender took longer than its stamps can tell.
     #[test]
     fn stages_end_with_the_delivery() {
-        let (clock, delivered) = (Clock::get(), Clock::get().now());
-        let long = Ticks(u64::from(u32::MAX) * 2);
-        let sent = delivered.0 - long.0;
+        let (clock, long) = (Clock::get(), Ticks(u64::from(u32::MAX) * 2));
+        // A machine that has just started has no such instants behind it.
+        let sent = clock.now().0;
+        let delivered = Ticks(sent + long.0);
         let receiver = crate::trace::ReceiverStamps {
             read: delivered,
             opened: delivered,
