@@ -128,8 +128,15 @@ const EXCEPTIONS: &[Exception] = &[
         ],
     },
     Exception {
-        reason: "the emulator does not pass on madvise(MADV_DONTFORK), so a child keeps its parent's lock",
-        tests: &[("punctual_machine", "life::tests::no_child_keeps_the_lock")],
+        reason: "the emulator does not pass on madvise(MADV_DONTFORK), so a child keeps its parent's lock and mappings",
+        tests: &[
+            ("punctual_machine", "life::tests::no_child_keeps_the_lock"),
+            ("punctual_machine", "memory::tests::a_child_unmaps_nothing_of_its_parent"),
+        ],
+    },
+    Exception {
+        reason: "the emulator passes no filter of system calls on",
+        tests: &[("punctual_machine", "epoll::tests::a_wait_that_a_filter_refuses_still_sleeps")],
     },
     Exception {
         reason: "the emulator does not know PACKET_VERSION, so packet sockets have no rings",
