@@ -1,7 +1,7 @@
 //! Moves: a thread was taken off its CPU, by the kernel's own thread for that, to run on another.
 
 use super::timeline::{State, Stretch};
-use super::trace::{CpuEvents, Event, TaskInfo, Trace, What};
+use super::trace::{Event, TaskInfo, Trace, What};
 
 /// Turns the time that a thread was ready after a move into the move's. Its waits on the other CPU would not have occurred on the one
 /// that it had.
@@ -20,7 +20,8 @@ pub(super) fn note_moves(trace: &Trace, known: (u64, u64), states: &mut [Stretch
             _ => None,
         };
         let Some(mover) = mover.filter(|&thread| ran != next && is_mover(trace, thread)) else { continue };
-        let by = last_waker(trace, mover, (known.0, states[ready].from_ns));
+        let told = trace.last_wake_up(mover, (known.0, states[ready].from_ns));
+        let by = told.filter(|told| !told.by_interrupt).map(|told| told.waker);
         for state in &mut states[first..=ready] {
             state.what = State::Moving { by };
         }
@@ -40,25 +41,11 @@ fn runs_from(trace: &Trace, cpu: u32, at_ns: u64) -> Option<u32> {
     cpu.within((at_ns, at_ns)).iter().find_map(next)
 }
 
-/// The last waker of a thread in a stretch, unless it was an interrupt.
-fn last_waker(trace: &Trace, thread: u32, known: (u64, u64)) -> Option<u32> {
-    let of = |cpu: &CpuEvents| {
-        let mut events = cpu.within(known).iter().rev();
-        events.find_map(|&Event(at, what)| match what {
-            What::Wake { woken, waker, by_interrupt } if woken == thread => {
-                Some((at, (!by_interrupt).then_some(waker)))
-            }
-            _ => None,
-        })
-    };
-    trace.cpus.iter().filter_map(of).max().and_then(|(_, waker)| waker)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::account::tests::{switch, wake};
     use super::super::account::{Account, Part, account};
-    use super::super::trace::{IDLE, Leaving};
+    use super::super::trace::{CpuEvents, IDLE, Leaving};
     use super::*;
 
     const LATE: u32 = 7;

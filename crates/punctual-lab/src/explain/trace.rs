@@ -175,7 +175,33 @@ impl CpuEvents {
     }
 }
 
+/// A wake-up of a thread, as a CPU noted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WakeUp {
+    /// Instant.
+    pub at_ns: u64,
+    /// The CPU that noted it.
+    pub cpu: u32,
+    /// The thread that ran on that CPU.
+    pub waker: u32,
+    /// An interrupt woke it, while that thread ran.
+    pub by_interrupt: bool,
+}
+
 impl Trace {
+    /// The last wake-up of a thread in an interval, ends included.
+    pub fn last_wake_up(&self, thread: u32, span: (u64, u64)) -> Option<WakeUp> {
+        let last_there = |cpu: &CpuEvents| {
+            cpu.within(span).iter().rev().find_map(|&Event(at_ns, what)| match what {
+                What::Wake { woken, waker, by_interrupt } if woken == thread => {
+                    Some(WakeUp { at_ns, cpu: cpu.cpu, waker, by_interrupt })
+                }
+                _ => None,
+            })
+        };
+        self.cpus.iter().filter_map(last_there).max_by_key(|wake_up| wake_up.at_ns)
+    }
+
     /// When everything is known of every CPU, in the order of time.
     pub fn known(&self) -> Vec<(u64, u64)> {
         let since = self.cpus.iter().map(|cpu| cpu.since_ns).max();

@@ -2,7 +2,7 @@
 //! much else: a child begun by vfork, a grace period (RCU), a time, the thread that moves others.
 
 use super::account::{Account, Part};
-use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, What};
+use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, WakeUp, What};
 use super::waker::longest;
 
 /// Why waits of one kind ended.
@@ -79,12 +79,12 @@ fn is_worker(trace: &Trace, name: &str) -> bool {
     ["kworker/", "ksoftirqd/"].iter().any(|begin| name.starts_with(begin))
 }
 
-/// A thread was woken.
+/// The instant at which the kernel told of the end of a wait.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     at_ns: u64,
-    /// The CPU that noted it, and the thread that ran there, as far as they were seen.
-    noted: Option<(u32, u32)>,
+    /// The wake-up, if it was seen.
+    noted: Option<WakeUp>,
     by_interrupt: bool,
 }
 
@@ -95,33 +95,20 @@ fn last_told(trace: &Trace, late: u32, part: Part, span: (u64, u64)) -> Told {
         Part::Blocked { woken_by: Some(worker), is_interrupt: false, .. } => (Some(worker), false),
         _ => (None, true),
     };
-    let of_worker = worker.and_then(|worker| Told::last(trace, worker, span));
-    of_worker
-        .filter(|told| told.by_interrupt || told.noted.is_some_and(|(_, waker)| is_kernel(waker)))
-        .or_else(|| Told::last(trace, late, (span.1, span.1)))
-        .unwrap_or(Told { at_ns: span.1, noted: None, by_interrupt })
+    let of_worker = worker.and_then(|worker| trace.last_wake_up(worker, span));
+    let noted = of_worker
+        .filter(|wake_up| wake_up.by_interrupt || is_kernel(wake_up.waker))
+        .or_else(|| trace.last_wake_up(late, (span.1, span.1)));
+    let at_ns = noted.map_or(span.1, |wake_up| wake_up.at_ns);
+    Told { at_ns, noted, by_interrupt: noted.map_or(by_interrupt, |wake_up| wake_up.by_interrupt) }
 }
 
 impl Told {
-    /// The last of a thread in a span.
-    fn last(trace: &Trace, thread: u32, span: (u64, u64)) -> Option<Self> {
-        let last_there = |cpu: &CpuEvents| {
-            let number = cpu.cpu;
-            cpu.within(span).iter().rev().find_map(|&Event(at_ns, what)| match what {
-                What::Wake { woken, waker, by_interrupt } if woken == thread => {
-                    Some(Self { at_ns, noted: Some((number, waker)), by_interrupt })
-                }
-                _ => None,
-            })
-        };
-        trace.cpus.iter().filter_map(last_there).max_by_key(|told| told.at_ns)
-    }
-
     /// A device interrupted a CPU shortly before, and after this instant. A timer on the CPU that noted it says more than a device
     /// elsewhere.
     fn is_by_device(&self, trace: &Trace, since_ns: u64) -> bool {
         let span = (since_ns.max(self.at_ns.saturating_sub(AFTER_DEVICE_NS)), self.at_ns);
-        let is_where = |cpu: &CpuEvents| self.noted.is_some_and(|(number, _)| number == cpu.cpu);
+        let is_where = |cpu: &CpuEvents| self.noted.is_some_and(|wake_up| wake_up.cpu == cpu.cpu);
         let is_there = |is_own: bool, source: Source| {
             let cpus = trace.cpus.iter().filter(|cpu| is_where(cpu) == is_own);
             let mut events = cpus.flat_map(|cpu| cpu.within(span));
