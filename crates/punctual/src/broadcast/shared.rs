@@ -19,7 +19,7 @@ use punctual_proto::Nanos;
 use super::driver::Driver;
 use super::options::nanos;
 use crate::communicator::Sender;
-use crate::wake::Way;
+use crate::wake::YieldThenSleep;
 
 /// Longest time that the caretaker waits without looking at the clock of the node's housekeeping.
 const WAIT_MAX: Nanos = Nanos::from_millis(100);
@@ -117,8 +117,8 @@ impl Shared {
 
     /// Lets visitors drive first, for a thread that wants to drive on: the lock alone would go to the thread that is awake.
     pub(super) fn let_visitors_in(&self) {
-        let mut way = Way::default();
-        while self.has_visitors() && !way.make() {}
+        let mut yields = YieldThenSleep::default();
+        while self.has_visitors() && !yields.step() {}
     }
 
     /// Wakes the caretaker.

@@ -20,7 +20,7 @@ use crate::node::reader::Reader;
 use crate::node::receiving::{Found, Landing, Receiving};
 use crate::node::waiting::Limit;
 use crate::seal::NodeOpener;
-use crate::wake::{Bed, Condition, Waiter, Way, epoll_set};
+use crate::wake::{Bed, Condition, Waiter, YieldThenSleep, epoll_set};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -51,7 +51,8 @@ pub(super) struct Reception {
     seen: usize,
     /// It has waited since a message was last found.
     has_waited: bool,
-    way: Way,
+    /// Steps aside for visitors.
+    aside: YieldThenSleep,
     /// When the receive began, if the message before carried stamps: then this one may.
     listened: Ticks,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
@@ -101,7 +102,7 @@ impl Reception {
             turns: 0,
             seen: 0,
             has_waited: false,
-            way: Way::default(),
+            aside: YieldThenSleep::default(),
             listened: Ticks::default(),
             pause_at: Ticks::NEVER,
             last_look: LastLook::none(),
@@ -226,8 +227,8 @@ impl Reception {
     #[inline]
     fn make_way(&mut self, core: &Core) {
         if !core.has_visitors() {
-            self.way.is_free();
-        } else if self.way.make() {
+            self.aside.reset();
+        } else if self.aside.step() {
             // The next look at the clock is due.
             self.polls = 0;
         }
@@ -516,7 +517,7 @@ mod tests {
         let mut sender = communicator.sender();
         let End::Wire(end) = &communicator.end else { panic!("a medium of the kernel's") };
         let core = Arc::clone(&end.core);
-        core.pretend_visitor(true);
+        let visitor = core.pretend_visitor();
         let (told, tells) = mpsc::channel();
         let receiver = std::thread::spawn(move || {
             told.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
@@ -532,7 +533,7 @@ mod tests {
             }
         };
         await_sleeps();
-        core.pretend_visitor(false);
+        drop(visitor);
         core.visit(|_| await_sleeps());
         sender.nudge();
         assert_eq!(receiver.join().expect("it ends"), Ok(0));

@@ -120,10 +120,10 @@ impl Core {
         self.visitors.get() != 0
     }
 
-    /// It is as if somebody came to visit, or went without having had the half.
+    /// A visitor that never takes the half, until it is dropped.
     #[cfg(test)]
-    pub(crate) fn pretend_visitor(&self, comes: bool) {
-        self.visitors.add(if comes { 1 } else { 1_u64.wrapping_neg() });
+    pub(crate) fn pretend_visitor(&self) -> impl Drop + '_ {
+        Visit::of(self)
     }
 
     /// The engine's receiving half, if no other component of this node drives it. The thread that gives it back calls

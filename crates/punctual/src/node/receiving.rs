@@ -508,7 +508,7 @@ mod tests {
     /// Goal: a component that found the engine taken by housekeeping is woken when that ends, also where it is the node's only one.
     /// Method: housekeeping asks the kernel what it dropped, and is held there until the component stands in the list.
     #[test]
-    fn whoever_keeps_house_wakes_a_follower() {
+    fn housekeeping_wakes_a_follower() {
         let local = "127.0.0.1:0".parse().expect("an address");
         let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
         let Presence::Wire(core) = &node.0 else { panic!("a medium of the kernel's") };

@@ -22,7 +22,7 @@ mod gate;
 mod signal;
 mod spin;
 mod spin_then_sleep;
-mod way;
+mod yield_then_sleep;
 
 pub use crate::adaptive_spin::{AdaptiveSpin, Spun};
 pub(crate) use alarm::Alarm;
@@ -32,7 +32,7 @@ pub(crate) use gate::Gate;
 use signal::SleepOnSignal;
 use spin::Spin;
 use spin_then_sleep::SpinThenSleep;
-pub(crate) use way::Way;
+pub(crate) use yield_then_sleep::YieldThenSleep;
 
 /// A way of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
