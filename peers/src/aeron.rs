@@ -41,7 +41,7 @@ pub(crate) struct Aeron {
 #[derive(Debug)]
 pub(crate) struct Unbuilt {
     pub(crate) reason: String,
-    /// True if Java and Maven are there.
+    /// True if Java and Maven are there, and the build failed all the same.
     pub(crate) broken: bool,
 }
 

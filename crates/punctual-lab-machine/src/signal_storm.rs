@@ -2,7 +2,7 @@
 //!
 //! It sends them to itself. A timer that goes on by itself can leave a thread no time at all; it would never see the end.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! The handler adds to one counter. The signal's disposition is that of the whole process: one storm at a time sets it, and puts back
 //! what was there.
 

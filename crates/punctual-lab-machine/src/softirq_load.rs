@@ -4,7 +4,7 @@
 //! (receive packet steering), where each runs through long filters. Another CPU sends them, and sleeps between them: the sender of the
 //! flood is no neighbour of the thread that is kept waiting.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! The kernel copies a filter while it is attached: nothing here is used afterwards.
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! Holds a process as a debugger does: every thread of it stands still until it is let go.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! `ptrace` is asked only to seize, to interrupt and to let go: no memory and no register of the process is read or written.
 
 use std::collections::BTreeMap;

@@ -113,7 +113,7 @@ pub enum Difference {
 /// One aspect of both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Which.
+    /// The measured aspect.
     pub aspect: Aspect,
     /// Nanoseconds, or stalls per minute; `None` if infinite.
     pub a: Option<f64>,
@@ -251,7 +251,7 @@ fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
 /// One cell of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellComparison {
-    /// Which.
+    /// The cell.
     pub cell: CellId,
     /// The verdict on it.
     pub comparison: Comparison,

@@ -1,7 +1,7 @@
 //! The long proof: very many messages between communicators of two processes, and not one wake-up lost.
 //!
 //! Either end sleeps by the way that is soaked, by the handshake that ships ([`punctual_machine::doorbell`]). Built with its labels
-//! (`--cfg labelled_stores`, as `cargo xtask soak` does), both ends are delayed at every step of it. Faults can be planted in it, too.
+//! (`--cfg labelled_stores`, as `cargo xtask soak` does), both ends are delayed at every step of it. Then faults can be planted in it.
 //!
 //! A wake-up is *lost* if its sender had completed the send, and the receiver still slept to its limit, and for 20 ms more. The kernel
 //! and the receiver's ledger must both say so. A sender that was stopped between its store and its notification has lost nothing yet:

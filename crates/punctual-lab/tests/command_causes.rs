@@ -1,4 +1,4 @@
-//! Causes that are made on purpose, and what `punctual run response` calls them: the right stage, the right side, and the
+//! Causes that are made on purpose, and the names that `punctual run response` gives them: the right stage, the right side, and the
 //! right cause or none.
 //!
 //! A few injections of each kind; `PUNCTUAL_INJECTIONS` says how many. On a machine with other work, a neighbour is a cause too: the
@@ -31,7 +31,7 @@ struct Named {
 }
 
 impl Named {
-    /// A stall that nobody injected here may happen beside it: the host took the CPU away, or another program of the machine had it.
+    /// Beside the injected stall another one may happen: the host took the CPU away, or another program of the machine had it.
     /// Then the thread's own account shows that for half of the time, beside all that a quota may have taken, and nothing of a stop.
     fn is_another(&self) -> bool {
         let seen = &self.finding["seen"];

@@ -158,7 +158,7 @@ impl AsyncIo {
     }
 
     /// Sleeps until a descriptor that the calling thread claimed raises its signal, `event` can be read, or `timeout` has passed. The
-    /// result says whether the timeout has passed.
+    /// result says whether the timeout ended the sleep.
     ///
     /// A signal that came since the claim, or since the last sleep, ends it at once.
     ///
@@ -267,7 +267,7 @@ mod tests {
     }
 
     /// Goal: the original's lost wake-up. There the handler set a flag that the loop set back after its last look. A frame that came in
-    /// between was lost until the next one. Here nothing is: with one datagram under way at a time, a lost signal would leave both ends
+    /// between was lost until the next one. Here none is: with one datagram under way at a time, a lost signal would leave both ends
     /// waiting, and the sleep would end by its time.
     #[test]
     fn no_signal_is_lost_between_the_last_look_and_the_sleep() {

@@ -5,7 +5,7 @@
 //!
 //! Rules:
 //! 1. A thread that leaves a task in a line notes it there ([`Intake`]), then counts the awake workers: fence (A) stands between both.
-//! 2. A worker that goes to sleep leaves first, and then looks for noted tasks. For what it serves the fence of its own bell stands
+//! 2. A worker that goes to sleep leaves first, and then looks for noted tasks. For tasks it serves, the fence of its own bell stands
 //!    between both, for the rest fence (B): it wakes another one for that ([`Awake::hand_on`]). So a task is seen, or the free
 //!    processor.
 //! 3. A worker that has left counts itself when it looks whether it would have something to do ([`Awake::would_have_work`]).
@@ -97,7 +97,7 @@ impl Awake {
     }
 
     /// Takes a task of another worker's line, for one that has none. `choose` takes one out of the line of a worker, if the line has
-    /// one for this one. It then says the first class in that line. The worker that is to come for the rest goes to `notify`.
+    /// one for this one. It also says the first class left in that line. The worker that is to come for the rest goes to `notify`.
     pub fn steal<T, R>(
         &self,
         worker: usize,

@@ -9,7 +9,7 @@ use crate::socket::set_option;
 pub struct Unwanted {
     /// Where, from the beginning of the payload.
     pub at: u16,
-    /// What.
+    /// Value of the unwanted bytes.
     pub bytes: [u8; 8],
 }
 

@@ -8,8 +8,8 @@
 //! 1. The lock belongs to an open file description (`F_OFD_SETLK`), which lives for as long as a descriptor or a mapping
 //!    refers to it. Here only a mapping does: one page that nobody touches.
 //! 2. That mapping is not inherited over `fork` (`MADV_DONTFORK`). So a child that lives on does not keep its parent alive.
-//! 3. It is a lock for writing, which only who may write to the file can take; it is asked for as one for reading. So who may
-//!    only read the file can neither pretend that a dead owner lives, nor disturb who asks.
+//! 3. It is a lock for writing, which only a process that may write to the file can take. It is asked for as one for reading. So a
+//!    process that may only read the file can neither pretend that a dead owner lives, nor disturb a process that asks.
 
 use std::ffi::CStr;
 use std::fs::File;

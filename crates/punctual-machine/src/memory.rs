@@ -145,7 +145,7 @@ impl Mapping {
         Ok((mapping, Unnamed(file)))
     }
 
-    /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and what is no file. Its pages come
+    /// An existing file, whole. Refused are an empty one, one of more than [`FILE_SIZE_MAX`] bytes, and any non-file. Its pages come
     /// when they are first touched, or by [`Self::populate`]: a mapping costs the same regardless of its size.
     pub fn open(path: &Path, access: Access) -> Result<Self, SystemError> {
         let writable = access == Access::ReadWrite;
@@ -159,7 +159,7 @@ impl Mapping {
         Self::of_opened(&file, access, path)
     }
 
-    /// The same by its name in an open folder, with the open file: this can be asked whether its maker lives ([`crate::life::look_at`])
+    /// The same by its name in an open folder, with the open file, which tells if its maker lives ([`crate::life::look_at`])
     /// without opening it once more.
     pub fn open_in(
         folder: BorrowedFd<'_>,

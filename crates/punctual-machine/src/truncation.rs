@@ -4,7 +4,7 @@
 //! against shrinking. So the signal is caught: if the address lies in one of our mappings, all of that mapping is replaced by private
 //! zeroes, and the access goes on. Readers find a ring in which nothing more appears, and their peer's memory no longer changes.
 //! libwayland does the same with its clients' buffers (`wl_shm_buffer_begin_access`). Any other SIGBUS goes to its earlier handler. A
-//! thread that has closed the signal would be killed all the same: a thread that maps a file opens it for itself.
+//! thread that has closed the signal would be killed all the same. So a thread that maps a file opens the signal for itself.
 //!
 //! Rules, cited by the SAFETY comments:
 //! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.

@@ -1,4 +1,4 @@
-//! The history of a thread, in windows of time: by what the kernel tells it of itself, user space alone.
+//! The history of a thread, in windows of time: by the kernel's reports to the thread itself, in user space alone.
 //!
 //! A thread asks between two messages, never inside one: at least every [`WINDOW_MAX`], and at once after a slow one. A window so lies close around what was slow, and costs nothing that is measured.
 
@@ -214,7 +214,7 @@ impl SchedSampler {
         evidence
     }
 
-    /// Time that a quota took before it was found now is in no window.
+    /// Time that a quota took before this look found it is in no window.
     fn look_for_quotas(&mut self, now: Ticks) {
         let before = self.quotas.now();
         self.quotas_looked = now;
@@ -353,7 +353,7 @@ mod tests {
         assert!(waits.len() >= 10 && right * 2 > waits.len(), "{waits:?}");
     }
 
-    /// Goal: limits are looked for after something slow, seldom, and what a quota had taken before it was found is no part of a window.
+    /// Goal: limits are looked for after something slow, seldom, and time that a quota took before it was found is in no window.
     #[test]
     fn limits_are_looked_for_seldom() {
         let second = Clock::get().ticks(QUOTAS_EVERY);

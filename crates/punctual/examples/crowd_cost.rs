@@ -1,13 +1,13 @@
 //! Cost of a crowd on a bus of shared memory: the time to open for the first node, for the last one, and for all of them; the memory of
-//! one more node; and a round trip beside idle nodes. Run: `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS
-//! [NODES OF A PROCESS]]`
+//! one more node; and a round trip beside idle nodes. Run:
+//! `cargo run --release -p punctual --example crowd_cost -- [NODES ROUNDS [NODES OF A PROCESS]]`
 //!
 //! A node may have to do later the work that it does not do when it opens. So nine more then open, bind and send a first message to
-//! everybody, one after the other. They say how long it took from the start of the opening. They do so beside idle nodes, and beside as
+//! everybody, one after the other. They say how long it took from the start of the opening. All do so beside idle nodes, and beside as
 //! many that have a communicator each.
 //!
-//! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is what
-//! `/proc/self/smaps_rollup` and `/proc/self/status` say after the opening more than before it, of a process with one node: its
+//! Nodes open one after the other, each in a process of its own unless said otherwise; the process's start is not counted. Memory is the
+//! growth in `/proc/self/smaps_rollup` and `/proc/self/status` by the opening, in a process with one node: its
 //! proportional share of all pages, all pages that it sees, and page tables. Two processes that spin, each on a CPU of its own,
 //! take turns on a bus that is theirs alone and on the crowded one; every round opens them anew.
 use std::error::Error;
@@ -81,7 +81,7 @@ fn micros_since(before: Instant) -> f64 {
     before.elapsed().as_nanos() as f64 / 1e3
 }
 
-/// Until the process that started it closes its standard input.
+/// Waits until the process that started this one closes its standard input.
 fn stay() -> Result<(), Failure> {
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -121,7 +121,7 @@ impl Loop {
         }
     }
 
-    /// mio reports edges: each is noted, regardless of its waiter.
+    /// Waits until somebody wakes the future. mio reports edges: each is noted, even if nobody waits for it.
     fn wait_woken(&mut self, events: &mut Events) -> io::Result<()> {
         loop {
             match self.poll.poll(events, None) {

@@ -1,6 +1,6 @@
 //! Shows why a slot of 8 KiB is no floor: a message goes there and back through one slot each way, and through several slots in turn.
-//! It also goes through the library, whose ring goes on to other lines with every message. Run: `cargo run --release -p punctual
-//! --example large_slot`
+//! It also goes through the library, whose ring goes on to other lines with every message. Run:
+//! `cargo run --release -p punctual --example large_slot`
 //!
 //! Two threads of one process, polling, each on a CPU of its own; every round measures all, the last in front every other time. Prints
 //! two medians over rounds for each one: of its median round trip, and of the ratio of that to one slot's in the same round. The latter

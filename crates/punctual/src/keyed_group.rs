@@ -217,7 +217,7 @@ impl GroupMember {
         (member.state() == State::Joined).then(|| member.group())
     }
 
-    /// Messages of another version of the exchange that came here, and what is none. Nothing comes of them.
+    /// Messages of another version of the exchange that came here, and messages that belong to no exchange. They have no effect.
     pub fn foreign(&self) -> u64 {
         self.foreign
     }
@@ -318,7 +318,7 @@ impl GroupLeader {
         Ok(Self { carrier, keys: keys.clone(), leader, pending: None, foreign: 0 })
     }
 
-    /// The nodes that are in.
+    /// The members of the group.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.leader.members()
     }

@@ -87,7 +87,7 @@ const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 /// Two sums hold whenever nothing is on its way:
 /// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
 /// - for each peer: its frames to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`]). In memory nothing arrives
-///   before a communicator has read it: there what is waiting or unread is missing from that sum.
+///   before a communicator has read it: there, waiting and unread messages are missing from that sum.
 ///
 /// C has it as it lies here.
 #[repr(C)]
@@ -442,7 +442,7 @@ impl<'a> View<'a> {
         let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
         let unread = count(Count::ClosedUnread);
         let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued), rows(RowCount::Direct)]);
-        // A node that reads its own rings makes only copies that are delivered, or were there when it closed.
+        // In memory a communicator reads the rings itself: its only copies are delivered, or were there when it closed.
         let read = if self.0[IN_MEMORY].get() == 1 { sum([delivered, unread]) } else { 0 };
         Ledger {
             sent: sum([count(Count::Sent), rows(RowCount::Sent)]),

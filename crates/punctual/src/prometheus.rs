@@ -212,7 +212,7 @@ impl Page {
         self.rows(name, "gauge", help, groups, |account| vec![(String::new(), seconds(account.age))]);
     }
 
-    /// Knowledge of each member of a group about each.
+    /// Counters that each member of a group keeps about each member.
     fn members(&mut self, groups: &[(GroupOwner, GroupAccount)]) {
         type Of = fn(&GroupAccount, &MemberAccount) -> u64;
         let rows: [(&str, &str, Of); 3] = [

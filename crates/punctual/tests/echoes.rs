@@ -46,7 +46,7 @@ fn talk(sender: &mut Communicator, messages: std::ops::Range<u64>, run: u64) {
 const RUNS: [u64; 2] = [1, 16];
 
 /// Goal: a node that is alone on a multicast group and talks is not woken by its own messages. Nor does it count them as dropped when
-/// another comes and speaks, which hears it as well.
+/// another node comes and speaks. That node hears it as well.
 #[test]
 fn who_talks_alone_neither_hears_nor_counts_itself() {
     let _alive = watchdog(60);

@@ -376,7 +376,7 @@ fn ones_own_values_need_no_medium() {
     }
 }
 
-/// Goal: a component that runs on a thread of its own stops, and can be dropped, without a key where messages of one node are sealed.
+/// Goal: a component on a thread of its own stops, and can be dropped, though its node seals and has no key left.
 #[test]
 fn without_a_key_everything_stops_all_the_same() {
     let _alive = watchdog(60);

@@ -98,7 +98,7 @@ fn a_mixture_sums() {
     });
 }
 
-/// Goal: a slow reader's loss of a ring is counted, also when nothing comes after it.
+/// Goal: frames of a ring that a slow reader loses are counted, also when nothing comes after them.
 #[test]
 fn an_overrun_sums() {
     let _alive = watchdog(60);
@@ -124,7 +124,7 @@ fn an_overrun_sums() {
     assert_eq!(ledger.lost_overrun, account.lost, "the cause is known: {ledger}");
 }
 
-/// Goal: a slow reader's loss stands under overrun also while the writer goes on. Frames of one kind then come before the loss of the
+/// Goal: a slow reader's losses stand under overrun also while the writer goes on. Frames of one kind then come before a loss of the
 /// other kind shows.
 #[test]
 fn an_overrun_is_to_blame_while_the_writer_goes_on() {

@@ -655,8 +655,8 @@ fn a_slow_reader_comes_to_every_publication() {
     assert!(heard.iter().all(|&count| count > 0), "{heard:?}");
 }
 
-/// Goal: a node reads as many rings as its subscriptions are for, in any order of arrival. Each of 66 that sends to everybody is heard
-/// by all others, nothing is missing from any account, and every held-back writer is let go.
+/// Goal: a node reads as many rings as its subscriptions are for, in any order of arrival. Each of 66 publications to everybody is heard
+/// by all subscriptions, nothing is missing from any account, and every held-back writer is let go.
 #[test]
 fn a_node_with_many_rows_reads_all_rings() {
     const EACH: usize = 66;

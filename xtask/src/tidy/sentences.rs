@@ -86,9 +86,10 @@ impl<'a> Paragraphs<'a> {
 
 fn check_subject(sentence: &[Word<'_>], findings: &mut Findings<'_>) {
     let Some((&(line, first), &(_, last))) = sentence.first().zip(sentence.last()) else { return };
-    let is_clause = CLAUSES.contains(&first.trim_start_matches(['(', '"']));
-    if is_clause && sentence.len() > 1 && !ends(last, &['?']) {
-        findings.add(line, format!("`{first} {}`: a clause is no subject; name the thing", sentence[1].1));
+    let is_clause = CLAUSES.contains(&first.trim_start_matches(['(', '"']).trim_end_matches('.'));
+    if is_clause && !ends(last, &['?']) {
+        let words: Vec<&str> = sentence.iter().take(2).map(|(_, word)| *word).collect();
+        findings.add(line, format!("`{}`: a clause is no subject; name the thing", words.join(" ")));
     }
 }
 
@@ -127,10 +128,11 @@ mod tests {
 
     #[test]
     fn a_clause_is_no_subject() {
-        let text = "//! Names. Who\n//! leaves is silent.\nfn f() {} // Whether it is open.\n";
+        let text = "//! Names. Who\n//! leaves is silent.\nfn f() {} // Whether it is open.\n/// Which.\nfn g() {}\n";
         let found = found(text);
-        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].starts_with("1: `Who leaves`") && found[1].starts_with("3: `Whether it`"));
+        assert!(found[2].starts_with("4: `Which.`"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub enum TraceEvent {
     },
     /// A thread that is to run is placed on another CPU.
     Placed {
-        /// Who.
+        /// The thread.
         task: Task,
         /// The CPU where it was, or ran last.
         from_cpu: u32,
@@ -128,33 +128,33 @@ pub enum TraceEvent {
     },
     /// A thread is interrupted by a signal.
     Signal {
-        /// Who.
+        /// The thread.
         thread: u32,
-        /// Which.
+        /// Number of the signal.
         number: u32,
     },
     /// A thread begins to look for memory itself, because the memory that it asked for is not there.
     ReclaimEntry {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// Its control group may have no more; else the machine has none, or none in one piece.
         is_limited: bool,
     },
     /// It goes on.
     ReclaimExit {
-        /// Who.
+        /// The thread.
         thread: u32,
     },
     /// A thread calls the kernel.
     CallEntry {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// The call, by its number in this processor's kernels ([`super::call_name`]).
         number: u32,
     },
     /// It has its answer.
     CallExit {
-        /// Who.
+        /// The thread.
         thread: u32,
     },
 }
@@ -171,7 +171,7 @@ pub struct TracedEvent {
 /// Contents of a dump for one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTrace {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Nothing is known of the time before.
     pub since_ns: u64,

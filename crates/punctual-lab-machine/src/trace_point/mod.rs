@@ -3,7 +3,7 @@
 //! Each CPU has a ring that overwrites its oldest records, so that recording goes on for any time. A dump pauses the rings,
 //! copies what is younger than asked for, and lets them go on.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! 1. The kernel alone writes a ring; our mapping cannot be written.
 //! 2. Records are read while the ring is paused. A record that was under way then may still be written, next to the
 //!    oldest: the last `ring::MARGIN` bytes are never read.

@@ -1,6 +1,6 @@
 //! User interrupts in hardware: detection of them on this machine, and the ends of a notification by them.
 //!
-//! The processor says so itself (CPUID.(7,0):EDX bit 5). The kernel does not: mainline Linux has no user interrupts, and the patches
+//! The processor tells of them (CPUID.(7,0):EDX bit 5). The kernel does not: mainline Linux has no user interrupts, and the patches
 //! for them number their calls as each tree happens to: from 449 in the first series (5.15), from 471 in later ones (6.0). On other
 //! kernels those numbers belong to other calls (449 is `futex_waitv`). So none of them is ever made unless the kernel lists the patch's
 //! own symbols *and* is of a release whose numbers are known.
@@ -102,7 +102,7 @@ struct Evidence<'a> {
     has_processor: bool,
     release: &'a str,
     has_device: bool,
-    /// True if the patch's symbols are listed.
+    /// `Ok(true)` if the patch's symbols are listed; `Err` with the reason if the list cannot be read.
     has_symbols: Result<bool, String>,
 }
 
@@ -147,7 +147,7 @@ fn judge(evidence: &Evidence<'_>) -> Result<Calls, Missing> {
 /// Checks that the numbers of the system calls are those of mainline, as far as `futex_waitv` goes.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason for doubt about the numbers, in words.
 pub(crate) fn stock_call_numbers() -> Result<(), String> {
     let release = release();
     if version(&release).is_none_or(|version| version < FUTEX_WAITV_SINCE) {

@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: `O_ASYNC` interrupts the running thread. Nothing else in this program raises SIGIO, so what is counted is of this socket.
+    /// Goal: `O_ASYNC` interrupts the running thread. Nothing else in this program raises SIGIO, so every counted signal is of this socket.
     #[test]
     fn what_nobody_asked_for_interrupts() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();

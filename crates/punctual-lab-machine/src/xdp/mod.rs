@@ -4,7 +4,7 @@
 //! received frame is read in memory that is shared with the kernel, so polling costs no system call; sending copies into
 //! that memory and kicks the kernel once.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! 1. A frame belongs to the kernel once it is put into the fill or the transmit ring. It stays the kernel's until it is taken from the
 //!    receive or the completion ring; otherwise it is ours.
 //! 2. Of each ring we are producer or consumer. The producer writes an entry, then its position with release ordering;
@@ -44,8 +44,8 @@ pub struct XdpFrame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Number of attempts to bind a queue that an earlier socket has not released yet, and the pause between them: the kernel takes it
-/// apart some time after that socket was closed.
+/// Number of attempts to bind a queue that an earlier socket has not released yet, and the pause between them: the kernel takes
+/// the old socket apart some time after it was closed.
 const BINDS: u32 = 100;
 const BIND_AGAIN: Duration = Duration::from_millis(10);
 
@@ -218,7 +218,7 @@ fn find(interface: &str) -> Result<Interface, SystemError> {
 /// Answers UDP for one port where it arrives, without waking anybody (`XDP_TX`), until it is dropped: source and target
 /// change places, and the packet goes out again with the payload as it was.
 ///
-/// IPv4 without options and fragments only; everything else goes to the kernel as before. The packets that it sends pass no queue of
+/// IPv4 without options and fragments only; everything else goes to the kernel as before. Packets from the echo pass no queue of
 /// this host and are seen by no capture of it.
 #[derive(Debug)]
 pub struct XdpEcho {

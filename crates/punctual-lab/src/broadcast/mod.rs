@@ -1,7 +1,7 @@
 //! Broadcast to a group, measured: members in processes of their own, faults at each receiver, content and order compared at all
 //! of them, beside bare multicast and the published table.
 //!
-//! `option` says what is measured · `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
+//! `option` says what is measured; `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
 //! sends bare datagrams, `messages` those of the library without a group; `other` starts a member of another system; `judge` compares
 //! what they delivered; `director` kills and stops members, which write a `log`; `lives` checks all of their lives; `kv` puts a store
 //! onto a group; `experiment` makes the trials, each in its `turn`; `overview` shows them, `beside` sets ours beside those of others.

@@ -288,7 +288,7 @@ impl Disruption {
 /// So many of them in one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disruptions {
-    /// Which.
+    /// Their kind.
     pub of: Disruption,
     /// Number of disruptions, one after the other.
     pub count: u32,

@@ -71,7 +71,7 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until something is so; `None` if it was not before the run or the patience ended.
+    /// Waits until something is so. Returns `None` if the run ended first, the patience ran out, or the user interrupts.
     fn waits_until<T>(&mut self, mut is_so: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE && !interrupted() {
@@ -201,7 +201,7 @@ fn write_plan(out: &Path, timed: &[Timed]) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Makes what is made from outside, and lets happen what the threads make themselves. Injections due before the run was ready are left
+/// Makes the injections from outside, and waits until the threads have made their own. Injections due before the run was ready are left
 /// out.
 fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjection>, String> {
     let mut made = Vec::new();

@@ -171,7 +171,7 @@ pub fn server(arguments: &ServerArguments) -> Result<(), Failure> {
     measure::make(&settings(arguments)?, &arguments.common, &progress(arguments.common.quiet))
 }
 
-/// Those that were asked for, and the peers that they are compared with.
+/// The models that were asked for, and the models of the peers that they are compared with.
 fn models(arguments: &ServerArguments) -> Result<Vec<ServerModel>, Failure> {
     let mut models =
         if arguments.model.is_empty() { ServerModel::ALL.to_vec() } else { arguments.model.clone() };

@@ -26,7 +26,7 @@ const MISSED: f64 = 0.2;
 /// If more pairs are needed, measuring needs another way.
 const PAIRS_NEEDED_MAX: usize = 1_000;
 
-/// Where that is unknown: runs lie apart by so many times as much as trials of a run do (1.2 to 2.9 were measured). They lie apart by
+/// Where the spread of runs is unknown, it is taken as so many times that of a run's trials (1.2 to 2.9 were measured). It is taken as
 /// so much of the value at least.
 const DRIFT_TRIALS: f64 = 3.0;
 const DRIFT_LN_MIN: f64 = 0.1;

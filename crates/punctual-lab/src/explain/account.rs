@@ -285,7 +285,7 @@ fn divide(trace: &Trace, own: &Own, known: (u64, u64), state: Stretch<State>, ti
     }
 }
 
-/// Puts something between two instants.
+/// Function that puts pieces between two instants.
 type Put<'a> = &'a mut dyn FnMut(u64, u64, &mut Tiling);
 
 /// A stretch of time on a CPU: the interrupts there, and what is put between them.

@@ -137,7 +137,7 @@ pub struct Clue<'a> {
 const ORDINARY: i32 = 100;
 
 /// A real-time thread that was woken has the CPU of an ordinary one after a tick at the latest. A tick is no longer than 10 ms (HZ =
-/// 100). A thread that runs beyond that was let in by the limit. Several may share what it gives.
+/// 100). A thread that runs beyond that was let in by the limit. Several threads may share the time that the limit gives.
 pub const LIMIT_NS_MIN: u64 = 11_000_000;
 
 impl Clue<'_> {
@@ -203,8 +203,8 @@ impl Clue<'_> {
         self.absence().filter(|_| !self.is_throttled())
     }
 
-    /// The group's own counter says that its quota had run out for half of this time. A thread without quota is not run, regardless of
-    /// the threads that are.
+    /// The group's own counter says that its quota had run out for half of this time. A thread whose quota is used up does not run,
+    /// whichever other threads do.
     pub fn is_throttled(&self) -> bool {
         self.held_by == Some(HeldBy::Quota)
     }
@@ -387,12 +387,12 @@ impl Glance<'_> {
         u32::try_from(usual_ns.div_ceil(1000)).unwrap_or(u32::MAX)
     }
 
-    /// Time of the thread's own activity, beyond the usual. Nobody knows what it usually does: it may be all of that.
+    /// Time of the thread's own activity, beyond the usual. Its usual activity is unknown: it may fill all of the usual time.
     fn own_beyond_usual(&self, us: u32) -> u32 {
         us.saturating_sub(self.usual_us())
     }
 
-    /// Time that was taken from the thread, beyond the usual. The usual time is what it does itself, as far as it ran or slept so long.
+    /// Time that was taken from the thread, beyond the usual. The usual time is its own activity, as far as it ran or slept so long.
     pub fn beyond_usual(&self, us: u32) -> u32 {
         let seen = self.seen;
         let others = [seen.cpu_us_most, seen.wait_us_most, seen.throttled_us_most, seen.frozen_us_most];
@@ -434,9 +434,9 @@ impl Glance<'_> {
         if is_at_work && self.excess.tracer.is_some() { self.absent_us() } else { 0 }
     }
 
-    /// Neither ran nor was ready nor was anything withheld, at least, while its program did not listen. Nor was it there where its CPU
-    /// was taken away unseen, for instance by the quota of a group that it cannot see. In that case the control thread was late too.
-    /// Where there is no control thread, the thread did not give the CPU up by itself alone.
+    /// Time in which it neither ran nor was ready, and nothing was withheld, at least, while its program did not listen. A CPU that was
+    /// taken away unseen, for instance by the quota of a group that it cannot see, looks the same. Then the control thread was late too.
+    /// Without a control thread, an involuntary switch tells that the CPU was taken away.
     fn absent_us(&self) -> u32 {
         let Seen { wall_us, cpu_us_most, wait_us_most, throttled_us_most, frozen_us_most, stolen_us, .. } =
             *self.seen;

@@ -127,7 +127,7 @@ impl TrialEvidence {
     }
 }
 
-/// Of all with a trace, the one that knows most of an interval. Of those that know as much, the one that knows more of the time before:
+/// The element whose trace knows most of an interval. Among equals it is the element whose trace knows more of the time before:
 /// a thread's last action tells what it did then.
 pub fn most_of<T>(all: &[T], trace: impl Fn(&T) -> &Trace, (from, to): (u64, u64)) -> Option<&T> {
     let covered = |one: &&T| {

@@ -203,7 +203,7 @@ impl<'a> Place<'a> {
             thread(role).map(|thread| self.stage_of(row, place, excess_ns, Some(thread)))
         };
         let first = owner.and_then(|owner| known(&owner.role));
-        // A thread that looked for a message all the while did not hold it up: then it was the other.
+        // A thread that looked for a message all the while did not hold it up: then the other thread did.
         let was_there = first.as_ref().is_some_and(|late| ran_ns(late) >= excess_ns / 2);
         let other = owner.filter(|_| was_there).and_then(|owner| known(&owner.or_role));
         Some(other.or(first).unwrap_or_else(|| self.stage_of(row, place, excess_ns, None)))

@@ -28,7 +28,7 @@ pub const LASTS_MAX: Duration = Duration::from_millis(100);
 pub struct Injection {
     /// Unlike any other's.
     pub name: &'static str,
-    /// How.
+    /// The means.
     pub how: How,
     /// Its requirement.
     pub needs: Needs,
@@ -132,7 +132,7 @@ impl Injection {
 /// An injection inside of a thread, at an instant of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mishap {
-    /// Which.
+    /// Name of the injection.
     pub injection: String,
     /// 0 the client's side, 1 the responder's.
     pub side: usize,

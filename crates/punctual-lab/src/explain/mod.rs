@@ -1,6 +1,6 @@
 //! Late messages, where they were late, and why: an account of the time of the late thread.
 //!
-//! A recorder notes who ran on each CPU. Of a late message the account divides the interval of its slowest stage into the states of
+//! A recorder notes each CPU's threads. Of a late message the account divides the interval of its slowest stage into the states of
 //! that stage's thread. The parts sum to the interval. Time that no evidence covers is unexplained.
 
 pub mod account;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     /// Goal: a thread that is taken off its CPU by the thread that moves others was moved until it runs again. The last waker of the
-    /// moving thread asked for it. Taken off by anybody else it was ready.
+    /// moving thread asked for it. A thread that any other takes off its CPU is ready.
     #[test]
     fn who_is_pushed_to_another_cpu_was_moved() {
         let moved = account_of("migration/0", pushed());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     /// Goal: a thread that asks to be moved may wait for it where no signal wakes, and is ready on the other CPU then: both are the
-    /// move's. A thread that waits for that thread and comes back to its CPU had another moved.
+    /// move's. A thread that waits for that thread and comes back to its CPU had another thread moved.
     #[test]
     fn who_asks_to_be_moved_waits() {
         let waits = |runs_on: usize| {

@@ -15,7 +15,7 @@ use crate::units::micros;
 /// A cause, and what it took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamedCause {
-    /// Which.
+    /// The cause.
     pub name: Cause,
     /// Time that it took, nanoseconds.
     pub ns: u64,
@@ -47,7 +47,7 @@ impl NamedCause {
 /// Cause and time of a part, and its culprit.
 type Taken = (Cause, u64, String);
 
-/// The causes by an account of the stage, those that took most first, and the time of which it names none. Of its usual time nothing is
+/// The causes by an account of the stage, those that took most first, and the time without a named cause. Of its usual time nothing is
 /// charged.
 pub fn from_account(
     account: &Account,
@@ -140,7 +140,7 @@ pub(super) fn mark_held(clues: &mut [Clue<'_>], holder: HeldBy, seen: &Seen) {
     }
 }
 
-/// Of the time that the thread ran, what its page faults took for certain. The time that they may have taken beyond that is nobody's.
+/// The time that page faults took for certain, while the thread ran. The time that they may have taken beyond that is nobody's.
 fn charge_faults(clues: &mut [Clue<'_>], seen: &Seen) -> u64 {
     let [least_ns, most_ns] = [seen.faults_us, seen.faults_us_most].map(|us| u64::from(us) * 1000);
     let mut sum_ns = 0;

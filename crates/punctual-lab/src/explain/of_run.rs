@@ -61,8 +61,8 @@ fn at_tier(mut evidence: TrialEvidence, tier: u8) -> TrialEvidence {
 }
 
 /// True if the messages of a trial are those of another, or a part of their way, and are told there. Where its evidence cannot be read,
-/// the other trials of its cell say so; else it is one way of the round trips that are stored beside it, or what the members of a group
-/// tell one by one.
+/// the other trials of its cell tell. Otherwise the round trips of a one-way trial are stored beside it, or the members of a group tell
+/// its messages one by one.
 pub fn is_part(run: &Run, trial: &StoredTrial, evidence: Option<&TrialEvidence>) -> bool {
     if let Some(evidence) = evidence {
         return evidence.is_part;

@@ -32,7 +32,7 @@ pub struct DrawnTrial {
     pub found: Vec<Explained>,
 }
 
-/// Time drawn around a late message: the threads that ran when it began, and the consequences.
+/// Time drawn before and after a late message. It shows the threads that ran when the message began, and the consequences.
 const MARGIN_NS: u64 = 2_000_000;
 
 /// All of it, one group of tracks for each kind and trial.

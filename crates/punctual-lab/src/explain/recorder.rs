@@ -55,7 +55,7 @@ impl LateRecorder {
         });
     }
 
-    /// Dumps a noted message, if there is one and enough time to finish in. Returns true if it dumped.
+    /// Dumps the trace around the noted messages, if there are any and time enough for it. Returns true if it dumped.
     pub fn dump_within(&mut self, free: Option<Duration>) -> bool {
         let has_time = free.is_none_or(|free| free.as_nanos() >= u128::from(2 * self.dump_ns));
         let noted = self.pending.take_if(|_| has_time);
@@ -82,7 +82,7 @@ impl LateRecorder {
         self.dump_ns = self.dump_ns.max(monotonic_ns().saturating_sub(begin));
     }
 
-    /// Ends the trial, and returns its dumps, at instants of the run.
+    /// Dumps what is still noted after the trial, and returns all dumps, at instants of the run.
     pub fn finish(mut self, to_run: impl Fn(u64) -> u64) -> (Recording, Vec<EvidenceDump>) {
         self.dump_within(None);
         self.dumps.sort_by_key(|(span, _)| *span);

@@ -162,7 +162,7 @@ fn asleep(is_uninterruptible: Option<bool>) -> State {
 /// The first thing that happens to a thread tells what it did before.
 fn before_first(turns: &[(u64, Turn)]) -> State {
     match turns {
-        // Before its birth there was none.
+        // Before its birth there was no thread.
         [] | [(_, Turn::Born), ..] => State::Unknown,
         [(_, Turn::Leaves(cpu, _)), ..] => State::Running(*cpu),
         [(_, Turn::Runs(cpu)), ..] => State::Ready { cpu: Some(*cpu), was_woken: false },
@@ -215,7 +215,7 @@ pub(super) fn occupants(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<
     let (mut begin, mut thread) = (from, None);
     for &Event(at, what) in cpu.within((from, to)) {
         let What::Switch { left, runs, .. } = what else { continue };
-        // The thread that leaves is not the one that was there: a switch in between is missing, at an unknown instant.
+        // If the thread that leaves is not the one that was there, a switch in between is missing, at an unknown instant.
         let what = thread.or(Some(left)).filter(|&thread| thread == left);
         stretches.push(Stretch { from_ns: begin, to_ns: at, what });
         (begin, thread) = (at, Some(runs));

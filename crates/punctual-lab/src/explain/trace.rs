@@ -43,7 +43,7 @@ pub struct TaskInfo {
 /// The events of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuEvents {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Nothing is known of the time before.
     pub since_ns: u64,
@@ -76,7 +76,7 @@ pub enum What {
     },
     /// A thread was made ready.
     Wake {
-        /// Whom.
+        /// The woken thread.
         woken: u32,
         /// The thread that ran where that happened.
         waker: u32,
@@ -85,14 +85,14 @@ pub enum What {
     },
     /// A thread began its life, ready.
     Birth {
-        /// Who.
+        /// The new thread.
         born: u32,
         /// The thread that ran where that happened, and had it begin.
         parent: u32,
     },
     /// A thread that is to run was placed on another CPU.
     Placed {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// Where it was, or ran last.
         from: u32,
@@ -109,14 +109,14 @@ pub enum What {
     SoftInterruptEnd(u32),
     /// A signal interrupted a thread.
     Signal {
-        /// Whom.
+        /// The thread.
         thread: u32,
-        /// Which.
+        /// Number of the signal.
         number: u32,
     },
     /// A thread had to take memory back from others before it got its own.
     Reclaim {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// Its control group may have no more; else the machine has none.
         is_limited: bool,
@@ -125,7 +125,7 @@ pub enum What {
     ReclaimEnd(u32),
     /// A thread called the kernel, by the number of the call.
     Call {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// Which, of [`Trace::calls`].
         number: u32,

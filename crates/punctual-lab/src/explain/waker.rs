@@ -10,10 +10,10 @@ const LINKS_MAX: usize = 4;
 /// Of many short waits the longest are looked at.
 const SPANS_MAX: usize = 32;
 
-/// One of those who were waited for.
+/// A thread that was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who.
+    /// The thread.
     pub thread: u32,
     /// Its state for most of the time that it was waited for.
     pub part: Part,
@@ -45,8 +45,8 @@ impl Chain {
         Self(links)
     }
 
-    /// The thread that had the last link's CPU while that one was ready. Each link was waited for because of the next for half of the
-    /// time or more.
+    /// The thread that had the CPU while the last link was ready. `None` unless each link was waited for because of the next for half
+    /// of the time or more.
     pub fn is_preempted_by(&self) -> Option<u32> {
         let last = self.0.last().filter(|_| self.0.iter().all(|link| link.ns * 2 >= link.of_ns))?;
         if let Part::Ready { instead } = last.part { Some(instead) } else { None }

@@ -113,7 +113,7 @@ impl Watcher {
         self.account
     }
 
-    /// Looks once, dumps if a message was late, and returns messages about that.
+    /// Looks once, dumps if a message was late, and returns lines of text about that.
     pub fn turn(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         if self.looked_at.is_none_or(|at| at.elapsed() >= LOGS_EVERY) {

@@ -17,7 +17,7 @@ const STAY_MIN: Duration = Duration::from_secs(1);
 /// A vehicle came into a cell.
 #[derive(Clone, Debug)]
 pub struct Passage {
-    /// Who.
+    /// Name of the vehicle.
     pub vehicle: String,
     /// When, where, and for how long.
     pub step: Move,

@@ -2,8 +2,8 @@
 //!
 //! It stands in a network namespace of its own. Both ends take its stations for each other's, so it needs no bridge and no address: a
 //! frame that comes in at one side goes out at the other with new stations in its header. The seed alone decides what it does to a
-//! packet, so a run is repeated by repeating its seed. A changed packet has its checksum made right again, so that only the comparison
-//! of the whole buffer finds the change. Or the checksum stays, and the receiving kernel drops the packet.
+//! packet, so a run is repeated by repeating its seed. Some changed packets get a right checksum again, so that only the comparison
+//! of the whole buffer finds the change. In the others the checksum stays, and the receiving kernel drops the packet.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::scheduling::Job;
 /// The forwarder's interfaces: towards the client, towards the responder.
 const INTERFACES: [&str; 2] = ["punctual-near", "punctual-far"];
 
-/// Number of packets in ten thousand that suffer each fault. Each packet suffers one thing at the most.
+/// Number of packets in ten thousand that suffer each fault. Each packet suffers one fault at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
     /// Not passed on.

@@ -30,7 +30,7 @@ pub struct ClientWatch {
     look: LookTime,
 }
 
-/// Usual duration of a look at the thread. One that took longer was interrupted: as a maximum it would keep who has little time from
+/// Usual duration of a look at the thread. One that took longer was interrupted: as a maximum it would keep a busy thread from
 /// ever looking again.
 #[derive(Clone, Copy, Debug)]
 struct LookTime {

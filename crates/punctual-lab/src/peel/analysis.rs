@@ -95,7 +95,7 @@ pub fn median(values: &mut [f64]) -> f64 {
 /// The cost that a layer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Which.
+    /// The layer.
     pub layer: Layer,
     /// Median round trip up to and with it, ns.
     pub through_ns: f64,
@@ -121,7 +121,7 @@ pub struct Peeled {
 /// Medians of one layer, round by round, ns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rounds {
-    /// Which.
+    /// The layer.
     pub layer: Layer,
     /// In the order of the rounds; all layers have the same rounds.
     pub medians_ns: Vec<f64>,
@@ -209,7 +209,7 @@ pub(super) const SIGNALS_FIGURE: Figure = (SIGNALS, Some(StartStep::Signals), |s
 /// A part of a start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Which.
+    /// Name of the part.
     pub name: String,
     /// Cause of this time; unexplained where it is no step that a cause has.
     #[serde(default = "unexplained")]
@@ -279,7 +279,7 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
 /// A mistake, and whether it was found where it belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultFound {
-    /// Which.
+    /// The fault.
     pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
     pub figure: String,
@@ -352,8 +352,8 @@ pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<
     certain.max_by(|a, b| a.adds.compare(&b.adds))
 }
 
-/// Looks for the figure that grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether that is
-/// where it belongs. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
+/// Looks for the figure that grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether it
+/// belongs to that figure. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
 pub fn look_for(
     culprit: InjectedFault,
     without: &[StartUp],

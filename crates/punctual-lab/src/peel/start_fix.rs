@@ -36,7 +36,7 @@ impl StartFix {
 /// A fix, and what it did about a mistake.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FixTried {
-    /// Which.
+    /// The fix.
     pub fix: StartFix,
     /// Against this.
     pub culprit: InjectedFault,

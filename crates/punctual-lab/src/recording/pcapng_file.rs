@@ -1,7 +1,7 @@
 //! Recordings as pcapng: the frames of `docs/wire.md`, as captures have them.
 //!
 //! The instant of a packet is when its message was sent, where that is known, else when it was seen. The first packet of a node has the
-//! node's name for a comment. The first packet behind an instant at which the clock was set tells by how much. The section names the
+//! node's name for a comment. The first one behind a setting of the clock has its amount for a comment. The section names the
 //! bus. Missing messages stand before the packet behind them (`epb_dropcount`), and all of them in the interface's statistics.
 
 use std::collections::{HashMap, HashSet};

@@ -75,7 +75,7 @@ pub mod by_name {
     /// The value that has that name.
     ///
     /// # Errors
-    /// Nothing has.
+    /// No value has it.
     pub fn deserialize<'a, D: Deserializer<'a>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
         String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }

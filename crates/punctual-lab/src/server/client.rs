@@ -37,7 +37,7 @@ pub enum Arrivals {
         /// So long.
         think_ns: u64,
     },
-    /// One each period, regardless of outstanding ones.
+    /// One request each period, regardless of outstanding ones.
     Open {
         /// The period.
         period_ns: u64,
@@ -107,7 +107,7 @@ pub(super) struct Loaded {
     pub(super) recorder: Option<Result<LateRecorder, String>>,
     /// Before the first request, and after the last.
     pub(super) clocks: [ClockPair; 2],
-    /// Lateness of requests against their instants, nanoseconds, sorted.
+    /// Times by which requests left after their instants, nanoseconds, sorted.
     pub(super) lags_ns: Vec<u64>,
     /// Time for which requests were sent: less than was asked for where somebody interrupted it.
     pub(super) passed: Duration,
@@ -277,7 +277,7 @@ impl LoadClient<'_> {
         }
     }
 
-    /// All requests that are due until then are sent now. Of an open load all that was due before the end is, also if this thread was
+    /// Instant until which due requests are sent. Of an open load all requests due before the end are sent, also if this thread was
     /// late itself: else its own last standstill would hide requests. A load that waits for replies sends nothing after the end.
     fn sends_until(&self, now: u64) -> u64 {
         match self.load.arrivals.load() {

@@ -154,7 +154,7 @@ const COMPONENTS_MAX: usize = 60;
 /// 22 vehicles with 220 components, twice a second, take less than half of it.
 const RECORDS_MAX: usize = 1 << 30;
 
-/// Everything that is asked for, and what it comes to.
+/// All options of a run, and the settings that follow from them.
 #[derive(Clone, Debug)]
 pub(crate) struct VehiclesSettings {
     pub(super) asked: VehiclesArguments,

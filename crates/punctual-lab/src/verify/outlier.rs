@@ -71,7 +71,7 @@ struct Late {
 }
 
 /// From which time on a message of a cell is late in every trial of both sides. A fix that makes the body faster would else make stalls of
-/// what was as late before.
+/// messages that were as late before.
 type Thresholds = BTreeMap<CellId, u64>;
 
 /// One run: its duration, and its late messages.
@@ -210,7 +210,7 @@ fn longest(ns: u64) -> String {
     if ns == 0 { "–".to_owned() } else { micros(ns as f64) }
 }
 
-/// As tables: the new ones, and all.
+/// Tables of outliers: the new ones, and all.
 pub fn sections(outliers: &[Outlier]) -> Vec<Section> {
     let table = TableOf::new(outliers)
         .name("late", |one| &one.role)

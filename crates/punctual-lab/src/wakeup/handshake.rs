@@ -79,7 +79,7 @@ const HANDSHAKES: [Handshake; 10] = [
 /// Result of one of the handshakes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HandshakeResult {
-    /// Which.
+    /// Name of the variant.
     pub name: String,
     /// Its description.
     pub about: String,

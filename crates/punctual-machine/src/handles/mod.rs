@@ -1,6 +1,6 @@
 //! Tables of things that are named by numbers: a program in another language holds these numbers in place of pointers.
 //!
-//! A number that was made up, is closed, or names what belongs to another thread is refused. Nothing is followed that it names.
+//! A number that was made up, is closed, or names a thing of another thread is refused. Nothing is followed that it names.
 //!
 //! Each thing belongs to the thread that first uses it, until that thread gives it up. Entering one's own is a load and a compare.
 //!

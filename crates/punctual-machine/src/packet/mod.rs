@@ -5,7 +5,7 @@
 //! [`PacketSender::flush`]. A mapped sending ring was measured and is slower, for one frame and for many. That is because the kernel
 //! must copy its pages before a veth or a bridge may keep them.
 //!
-//! # Who may touch what
+//! # Rules of access
 //! 1. A frame of the ring belongs to the side that its status word names: `TP_STATUS_USER` is us, anything else the kernel.
 //! 2. The status word is read with acquire ordering before anything else in the frame, and written with
 //!    release ordering after the last read of it: taking a frame sees what the kernel wrote, and the kernel

@@ -1183,7 +1183,7 @@ fn no_order_goes_beyond_the_last_number() {
     assert_eq!(delivered, [1; 3]);
 }
 
-/// Messages of these kinds that were said, each counted at each receiver.
+/// Runs the room for a time, and shows each message at each receiver to `counts`.
 fn said(room: &mut Room, time: Nanos, mut counts: impl FnMut(usize, &[u8])) {
     room.run(time, |target, message| counts(target, message));
 }
@@ -1202,8 +1202,8 @@ fn frames_of_the_sequencer_say_their_places() {
     }
 }
 
-/// Goal: while a stream of the sequencer's own is under way, the others report the frames they hold to it alone. It reports to all the
-/// frames that a majority holds.
+/// Goal: while a stream of the sequencer's own is under way, the others tell only the sequencer which frames they hold. It tells all
+/// members which frames a majority holds.
 #[test]
 fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
     let mut room = Room::new(|options| options);

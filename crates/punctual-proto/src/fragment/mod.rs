@@ -13,8 +13,8 @@
 //! Little-endian. A fragment of which one of these cannot be is refused.
 //!
 //! Where a message is for one receiver, its sender asks for the state of the message ([`Question`]), and the receiver answers
-//! ([`Receipt`]). Missing fragments are sent again ([`Courier`]). Both are frames of the same kind: a question is a head without bytes
-//! behind it, a receipt one of a message of no bytes.
+//! ([`Receipt`]). Missing fragments are sent again ([`Courier`]). Questions and receipts are such frames, too. A question is a head
+//! without bytes behind it, a receipt one of a message of no bytes.
 
 use core::ops::Range;
 
@@ -70,7 +70,7 @@ impl Head {
         (head.can_be() && head.range().len() == size).then_some(head)
     }
 
-    /// As it stands there, valid or not.
+    /// The head as the bytes state it, valid or not.
     fn fields(bytes: &[u8; HEAD_SIZE]) -> Self {
         let mut fields = [0; 4];
         for (field, part) in fields.iter_mut().zip(bytes.as_chunks::<4>().0) {

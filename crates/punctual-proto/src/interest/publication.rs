@@ -1,4 +1,4 @@
-//! The publisher's side: the subscribers and their periods, the next due instant, and its receivers.
+//! The publisher's side: the subscribers and their periods, the next due value, its instant and its receivers.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -250,7 +250,7 @@ impl Publication {
         if is_new && full { Err(Refusal::TooMuch) } else { Ok(()) }
     }
 
-    /// True if one more interest of a node leaves others their share. Its periods count whether others want them too or not: these may
+    /// True if one more interest of a node leaves others their share. Its periods count even if others want them: those others may
     /// go.
     fn is_fair(&self, node: NodeId, period_us: u32) -> bool {
         let first = Address { node, port: Port::from(0) };

@@ -36,7 +36,7 @@ impl Period {
         self.missed
     }
 
-    /// Lateness of the others, against the instant for which they were due.
+    /// Lateness of the instants that were served, each against the time at which it was due.
     pub fn lateness(&self) -> &Lateness {
         &self.lateness
     }

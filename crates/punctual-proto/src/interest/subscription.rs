@@ -8,10 +8,10 @@ use crate::address::{Address, NodeId};
 use crate::limits::NODES_MAX;
 use crate::time::Nanos;
 
-/// Times at which an interest is repeated and expires.
+/// Durations of an interest: between its repetitions, and until it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// Time between repetitions: every millisecond at most.
+    /// Time between repetitions: at least a millisecond.
     pub every: Nanos,
     /// Time that a publisher believes it: several times as long, so that a lost message ends nothing.
     pub lifetime: Nanos,
@@ -76,7 +76,7 @@ const FORMER_LIVES_MAX: usize = 3;
 #[derive(Clone, Copy, Debug)]
 struct Source {
     life: u32,
-    /// Those before, the latest first: values of theirs that are still under way are late.
+    /// Lives before the present one, the latest first: their values that are still under way are late.
     former: [Option<u32>; FORMER_LIVES_MAX],
     /// A life of which values came since the last one of the present life: for which instant the first was, µs, and when it came.
     doubted: Option<(u32, u64, Nanos)>,

@@ -140,7 +140,7 @@ fn every_subscriber_gets_each_of_its_instants() {
     }
 }
 
-/// Goal: a late subscriber or publisher is served at once: within a few trips of a message, not a period.
+/// Goal: a subscriber or publisher that comes late is served at once: within a few trips of a message, not a period.
 #[test]
 fn late_joiners_are_served_at_once() {
     for seed in 0..50 {

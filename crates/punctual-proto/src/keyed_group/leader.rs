@@ -82,7 +82,7 @@ fn new_key(id: KeyId, from_ns: u64, entropy: &mut dyn Entropy) -> GroupKey {
     }
 }
 
-/// New life of a leader: 0 is that of keys that have no leader.
+/// Draws a new life of a leader: never 0, which is that of keys that have no leader.
 fn new_life(entropy: &mut dyn Entropy) -> u64 {
     loop {
         let mut bytes = [0; 8];

@@ -180,7 +180,7 @@ impl Member {
         if is_new {
             (self.life, self.generation) = (key.id.life, key.id.generation);
         }
-        // The leader's answer to the last one needs none; a repetition by the leader does, as that one may be lost.
+        // The leader's answer to our last Alive needs no Alive. A repetition by the leader needs one, as the last may be lost.
         if is_new || !was_in || now_ns.saturating_sub(self.alive_ns) >= self.timing.retry_ns {
             self.send(Kind::Alive, now_ns, entropy);
         }
@@ -191,7 +191,7 @@ impl Member {
     pub fn leave(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
         if self.state != State::Left {
             self.state = State::Left;
-            // Its next message is as far off as the lease is long; this is due now, and so is its repetition.
+            // Its next message could be a third of a lease away. The farewell is due now, and its repetitions soon after.
             self.next_ns = now_ns;
             self.handle_timeout(now_ns, entropy);
         }

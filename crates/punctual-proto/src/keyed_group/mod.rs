@@ -20,8 +20,8 @@
 //! | 0 | 1 | kind: 1 Ask to 6 Leave |
 //! | 1 | 1 | version, 2 |
 //! | 2 | 4 | group |
-//! | 6 | 8 | from whom (node) |
-//! | 14 | 8 | for whom (node) |
+//! | 6 | 8 | source (node) |
+//! | 14 | 8 | target (node) |
 //! | 22 | 32 | nonce, random |
 //! | 54 | | contents, encrypted |
 //! | … | 16 | tag |

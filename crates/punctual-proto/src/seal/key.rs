@@ -150,7 +150,7 @@ impl fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
-/// A key, what it is called, and from when on it seals.
+/// A key, its name, and the time from which it seals.
 #[derive(Clone, Debug)]
 pub struct RingKey {
     /// Its name.

@@ -149,9 +149,9 @@ pub enum Fault {
     Node {
         /// When.
         at: Nanos,
-        /// Which.
+        /// The node.
         node: u16,
-        /// What.
+        /// The fault.
         fault: NodeFault,
     },
 }

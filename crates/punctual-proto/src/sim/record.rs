@@ -18,7 +18,7 @@ pub struct Line {
     pub at: Nanos,
     /// To which node; `None` if to none.
     pub node: Option<u16>,
-    /// What.
+    /// The event, in words.
     pub text: String,
 }
 

@@ -48,7 +48,7 @@ pub struct Sent {
     pub source: Address,
     /// For whom.
     pub target: Target,
-    /// What.
+    /// The message.
     pub bytes: Rc<[u8]>,
 }
 

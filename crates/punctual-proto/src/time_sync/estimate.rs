@@ -2,7 +2,7 @@
 //!
 //! θ = reference − own clock. The reference read *t₁* before its sync left, and we read *t₂* after it came, so at *t₂* θ is at least
 //! *t₁ − t₂*. We read *t₃* before our request left, and the reference *t₄* after it came, so at *t₃* θ is at most *t₄ − t₃*. From there
-//! on θ moves by the drift, the difference of both rates, which itself is bounded by what the exchanges of a window say: the steepest
+//! on θ moves by the drift, the difference of both rates, which itself is bounded by the exchanges of a window: the steepest
 //! and the flattest line that none of them contradicts. (Lines through such bounds limit offset and skew together: Zhang, Liu, Xia,
 //! *Clock synchronization algorithms for network measurements*, INFOCOM 2002.)
 
@@ -28,8 +28,8 @@ pub struct ClockModel {
 }
 
 impl ClockModel {
-    /// Of clocks that nodes calibrate by themselves. The drift may be any that calibrations leave until exchanges have told it, which
-    /// takes a few. For each of two clocks these are: 1 in 1,000, by which a stated rate may be off; 167 in a million, by which the
+    /// Of clocks that nodes calibrate by themselves. The drift may be any that calibrations leave, until exchanges have told it, which
+    /// takes a few. For each of two clocks its parts are: 1 in 1,000, by which a stated rate may be off; 167 in a million, by which the
     /// check of it errs; 500 in a million, by which the kernel may have mistaken the clock used in that check; and 100 in a million,
     /// which IEEE 1588 and 802.3 allow to every clock. A quartz drifts by some parts in 10⁷ per kelvin, and the temperature of a
     /// machine changes by less than a kelvin a second.

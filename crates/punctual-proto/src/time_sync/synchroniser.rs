@@ -72,16 +72,16 @@ pub struct SyncCounts {
     pub stale: u64,
     /// Requests that were not answered because too many waited, and nodes beyond [`NODES_MAX`].
     pub refused: u64,
-    /// Messages of another version of the protocol, and what is no message about time.
+    /// Messages of another version of the protocol, and bytes that are no message about time.
     pub foreign: u64,
 }
 
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// To whom; `None` is everybody.
+    /// The receiver; `None` is everybody.
     pub to: Option<NodeId>,
-    /// What.
+    /// The message itself.
     pub message: TimeMessage,
 }
 

@@ -14,7 +14,7 @@ use crate::sim::{Counterexample, System};
 /// One step, as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who.
+    /// The actor.
     pub actor: String,
     /// Does what, to what effect.
     pub text: String,

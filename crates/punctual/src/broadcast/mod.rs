@@ -40,7 +40,7 @@
 //! whose user does something else for a quarter of a heartbeat, until the user comes back. So it answers, repairs, and is suspected by
 //! nobody. But its user takes nothing: after a window the senders have no credit ([`BroadcastError::Full`]), until it does, or is
 //! expelled ([`GroupOptions::expel_slow_after`]). A new view begins for a member without its user, who is told of it later, in order;
-//! it waits for the user only where there is no room left for what the user has not taken.
+//! it waits for the user only where there is no room left for messages that the user has not taken.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

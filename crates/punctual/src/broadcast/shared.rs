@@ -4,7 +4,7 @@
 //! 2. A thread that finds it taken says so (`came`), ends the driver's sleep by a nudge, and waits for the lock. A driver that yields
 //!    ends that when it has a processor again.
 //! 3. A driver that waits looks for visitors right before each wait: its work since the last one may have taken a nudge. If there is
-//!    one it lets go of the lock until that one has had it.
+//!    a visitor, the driver lets go of the lock until the visitor has had it.
 //! 4. The caretaker begins to drive only if the lock is free, and the user was away for a while or waits for the descriptor. It goes on
 //!    behind visitors until the user was among them, but for one that waits for the descriptor and only looks.
 

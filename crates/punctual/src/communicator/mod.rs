@@ -268,8 +268,8 @@ impl Communicator {
     pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]. Waits also while a socket's
-    /// buffer is full, so that the message does not stay behind. A message that is cut waits as long at each fragment, for readers that
-    /// would otherwise be written over. Over a kernel's medium it also waits until its one receiver has it or tells nothing new for so
+    /// buffer is full, so that the message does not stay behind. Waits as long at each fragment of a cut message, for readers that
+    /// would otherwise be written over. Over a kernel's medium, waits also until the one receiver has all or tells nothing new for so
     /// long. Lost fragments are sent again (`docs/large.md`).
     ///
     /// ```
@@ -417,7 +417,7 @@ impl Communicator {
         }
     }
 
-    /// True if there may be a message; `None` where only the kernel could say.
+    /// `Some(true)` if there may be a message; `None` where only the kernel could say.
     pub(crate) fn is_ready(&self) -> Option<bool> {
         match &self.end {
             _ if self.has_kept() => Some(true),

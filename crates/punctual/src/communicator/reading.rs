@@ -10,7 +10,7 @@ impl Communicator {
     ///
     /// On the kernel's media `f` reads a message where the kernel put it, if all of this holds: the message came in one frame, for this
     /// communicator alone, while this thread drove the engine, and the node does not open seals itself. Any other message, and each in
-    /// memory, is copied first. `f` is told no stages, and [`Self::recorded`] has none of what was read in place. If `f` panics, the
+    /// memory, is copied first. `f` is told no stages, and [`Self::recorded`] has no message that was read in place. If `f` panics, the
     /// message that it was shown is delivered, and none behind it.
     ///
     /// On the kernel's media the other communicators of the node wait for their messages while `f` runs. `f` may send; it must not

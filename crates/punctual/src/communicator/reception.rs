@@ -1,6 +1,6 @@
 //! Reception of messages by a component: from its inbox, by driving the node's engine, or by waiting for the component that drives it.
 //!
-//! Leader and followers: whichever component of a node waits first drives the engine and hands frames to the others
+//! Leader and followers: the component of a node that waits first drives the engine and hands frames to the others
 //! through their inboxes; when it leaves, a follower takes over.
 
 use std::os::fd::AsFd;
@@ -60,7 +60,7 @@ pub(super) struct Reception {
     last_look: LastLook,
 }
 
-/// The turn after waiting for another component that drives the engine.
+/// Result of waiting for another component that drives the engine.
 enum Turn<'c> {
     /// Ours to drive it.
     Lead(MutexGuard<'c, Receiving>),

@@ -67,7 +67,7 @@ impl Instants {
     }
 }
 
-/// Data written of one late message.
+/// Data that a line of the log gives about one late message.
 pub(super) struct LateMessage<'a> {
     /// Name and port.
     pub(super) receiver: &'a str,
@@ -81,7 +81,7 @@ pub(super) struct LateMessage<'a> {
     pub(super) windows: &'a [Window],
 }
 
-/// From when on a message counts as under way, at the latest, and which of its stages this clock knows.
+/// Latest instant from which a message counts as under way, and those of its stages that this clock knows.
 pub(super) fn began(stages: &Stages) -> (Ticks, &'static [Stage]) {
     if stages.one_clock {
         (Ticks(stages.sender.due_at_latest()), &Stage::ALL)

@@ -70,8 +70,8 @@ pub struct LateAccount {
 }
 
 impl LateLog {
-    /// Makes the file, empty, in place of what was there. Messages that take longer than `threshold` are late. It takes a millisecond:
-    /// the cost of a page fault here is measured. From then on the process counts SIGCONT, unless it has a handler.
+    /// Makes the file, empty, in place of what was there. Messages that take longer than `threshold` are late. The call takes a
+    /// millisecond: it measures the cost of a page fault here. From then on the process counts SIGCONT, unless it has a handler.
     ///
     /// # Errors
     /// The folder is not there, or may not be written to; or another log is writing the file.
@@ -122,7 +122,7 @@ fn create_alone(path: &Path) -> std::io::Result<File> {
 #[derive(Debug)]
 struct LateFile {
     file: File,
-    /// Tells who records the kernel's trace, in another process.
+    /// Tells a recorder of the kernel's trace, in another process.
     page: LatePage,
     /// The first line, until it is written.
     head: String,

@@ -127,7 +127,7 @@ impl Accounts {
         }
     }
 
-    /// From now on changes are noted. Returns who is there.
+    /// From now on changes are noted. Returns the nodes that are there.
     pub(super) fn watch(&mut self) -> Vec<Change> {
         self.changes.get_or_insert_default();
         let present = self.accounts.iter().filter(|account| account.public.present);

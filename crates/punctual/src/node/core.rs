@@ -159,7 +159,7 @@ impl Core {
     /// `false` if nobody drives the engine and it has something already.
     fn hand_over_locked(&self, waiting: &mut Waiting) -> bool {
         // A thread that goes to sleep because the engine was taken has said so before, under the lock of `waiting`: either we find it,
-        // or it finds the engine free. If it is taken again, who has it hands it over.
+        // or it finds the engine free. If it is taken again, its new holder hands it over.
         let Some(receiving) = self.try_receiving() else { return true };
         match waiting.followers.pop() {
             Some(next) => {

@@ -123,11 +123,11 @@ impl NodeEvent {
 /// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
 /// *died* once. The node itself is not among them.
 ///
-/// On an adapter's medium that reports which nodes can be reached, *died* means that a node cannot. It joins again, in the same life,
-/// when it can.
+/// On an adapter's medium that reports which nodes can be reached, *died* means that a node is out of reach. It joins again, in the
+/// same life, when it can be reached.
 ///
 /// A change is seen by the thread that drives the node: a component that receives, or a thread that waits here. Messages for components
-/// then wait in their inboxes. In memory who waits asks eight others each quarter of a second whether they live, and tells all of a
+/// then wait in their inboxes. In memory a waiter asks eight others each tenth of a second whether they live, and tells all of a
 /// death. On UDP and Ethernet nobody notices a death before another life of the node is there.
 ///
 /// At most some three hundred events wait; of more the newest are lost. Those are counted by [`Self::missed`] and as *inbox full* in
@@ -238,7 +238,7 @@ impl NodeEvents {
                 }
                 let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
                 let _found_or_late = subscription.wait_for(Some(deadline), |subscription| {
-                    // Anything found here is not looked at again by the waiting thread.
+                    // This takes note of the changes that ended the wait: the next wait would end at once for the same ones.
                     let _no_message = subscription.poll(1, |_| {});
                     let streams = subscription.streams();
                     streams.look_for_nodes();
@@ -319,7 +319,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more watches: tells him of those who are there.
+    /// One more watches: tells it of the nodes that are there.
     pub(super) fn enter(&self, core: &Core, inbox: &Arc<Inbox>, present: &[Change]) {
         let mut watched = self.lock();
         watched.inboxes.push(Arc::clone(inbox));

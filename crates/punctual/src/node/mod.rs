@@ -387,8 +387,8 @@ impl Node {
         self.about().page.ledger()
     }
 
-    /// The accounts of all peers: their frames to this node, and the number that arrived. Of a ring in memory that several
-    /// subscriptions of this node read, what that one had counts that had most.
+    /// The accounts of all peers: their frames to this node, and the number that arrived. If several subscriptions of this node
+    /// read one ring in memory, the account counts the subscription that had most of it.
     pub fn peers(&self) -> Vec<PeerAccount> {
         match &self.0 {
             Presence::Wire(core) => core.visit(|receiving| receiving.accounts()),

@@ -32,8 +32,8 @@ pub struct RuntimeOptions {
     pub name: String,
     /// Threads that serve every class. 1 to [`WORKERS_MAX`], those of lanes included.
     pub workers: usize,
-    /// Urgency of these threads to the kernel. Threads less urgent than a lane give the processor to it in the middle of a poll. They
-    /// are that by [`Urgency::Nice`] above the own value, which needs no privilege.
+    /// Urgency of these threads to the kernel. Threads less urgent than a lane give the processor to it in the middle of a poll.
+    /// [`Urgency::Nice`] above the own value makes them less urgent, and needs no privilege.
     pub urgency: Urgency,
     /// Threads that serve important classes alone.
     pub lanes: Vec<Lane>,

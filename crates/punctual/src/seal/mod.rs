@@ -30,21 +30,21 @@ const FILE_SIZE_MAX: u64 = 1 << 16;
 pub enum KeysError {
     /// The file cannot be read.
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         error: std::io::Error,
     },
     /// Others than its owner may read or change the file.
     Exposed {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
     /// The file is somebody else's, or none.
     Foreign {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
     /// There is no such variable, or it is no text.

@@ -9,7 +9,7 @@ use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
 
-/// Most that the two clocks may differ by over any time between two readings, nanoseconds: processors' counters differ a little.
+/// Difference between the two clocks that is allowed even over the shortest time, nanoseconds: processors' counters differ a little.
 const ERROR_NS: i128 = 1_000_000;
 
 /// The kernel's clock is read when so much has passed by the own one, or that is so far behind. It takes the kernel longer to stop all

@@ -134,7 +134,7 @@ impl Stages {
         (self.posted().is_some() || self.receiver.kernel.0 != 0).then(|| self.way())
     }
 
-    /// From when on who it was handed to had only to take it.
+    /// Instant from which the thread that it was handed to had only to take it.
     fn handed_from(&self) -> Ticks {
         let ReceiverStamps { listened, opened, delivered, handed_on, .. } = self.receiver;
         if handed_on { listened.min(delivered).max(opened) } else { opened }

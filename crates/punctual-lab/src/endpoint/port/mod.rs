@@ -68,7 +68,7 @@ pub enum Stamps {
 /// Options with which every port is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortPlan {
-    /// How.
+    /// Way of waiting.
     pub way: Way,
     /// This end of the first flow; the others have the ports behind it.
     pub local: SocketAddr,

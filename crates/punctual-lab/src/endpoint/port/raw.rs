@@ -1,6 +1,6 @@
 //! Frames below the kernel's IP: a mapped packet ring or AF_XDP, polled; UDP and IP in user space.
 //!
-//! The kernel's own stack still owns the addresses: it answers for them on the segment. A socket of the kernel holds every UDP port, so
+//! The kernel's own stack still owns the addresses: it answers for them on the segment. A plain UDP socket holds each flow's port, so
 //! that nobody else takes it and nobody is told that it is closed. That socket hears nothing.
 
 use std::net::{IpAddr, SocketAddr};

@@ -77,8 +77,8 @@ impl Scene {
         self.tools.load(self.cpus[side])?.keep_until(until_ns).map_err(|error| error.to_string())
     }
 
-    /// An ordinary thread wants the CPU of a responder that spins in a real-time class. It computes until the kernel has given it as
-    /// much time as it gives in a second, or until this is over.
+    /// An ordinary thread wants the CPU of a responder that spins in a real-time class. That thread computes until it has
+    /// had nearly all of the time that the limit leaves in a second, or until this is over.
     ///
     /// # Errors
     /// No thread can be started on that CPU.

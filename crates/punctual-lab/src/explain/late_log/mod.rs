@@ -27,7 +27,7 @@ pub struct LogHead {
     pub pid: u32,
     /// When the log was made, nanoseconds of `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
-    /// Time of a page fault there.
+    /// Duration of a page fault there.
     pub fault_ns: u64,
     /// True if ends of stops were noticed.
     pub counts_continuations: bool,
@@ -49,7 +49,7 @@ pub struct LateRecord {
     pub sequence: u32,
     /// Its latency.
     pub total_ns: u64,
-    /// Latency of those in time.
+    /// Usual latency of messages in time.
     pub usual_ns: u64,
     /// The kernel said when it had it.
     pub kernel_stamp: bool,

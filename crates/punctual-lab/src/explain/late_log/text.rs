@@ -25,7 +25,7 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
     sections
 }
 
-/// Messages left out are counted in the record after them: behind the last none tells.
+/// Messages left out are counted in the record after them: for those behind the last record there is none.
 fn ends_in_a_flood(log: &Log) -> bool {
     let last = log.records.iter().rev().map(|record| record.span().1);
     let of_second: Vec<u64> = last.take(RECORDS_PER_SECOND_MAX as usize).collect();

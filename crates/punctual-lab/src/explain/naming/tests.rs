@@ -315,7 +315,7 @@ fn waits_are_told_apart() {
     let events = [25, 50, 75, 100].map(|at| Event(at * MS, What::Interrupt(24))).into();
     let cpu = CpuEvents { until_ns: 200 * MS, events, ..CpuEvents::default() };
     let disk = Trace { cpus: vec![cpu], ..trace(120) };
-    // One fault among waits that several ended is not what all of them were for.
+    // One fault among waits that several threads ended is not the reason for all of them.
     let mut several = of_part(wait(IDLE, true, true));
     several.pieces = (0..4)
         .map(|place| Piece {

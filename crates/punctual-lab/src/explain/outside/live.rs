@@ -123,7 +123,7 @@ pub fn threads_of(processes: &[u32]) -> BTreeMap<u32, u32> {
     processes.iter().flat_map(of_one).collect()
 }
 
-/// Counters of a thread, known without the trace: its name, and how long it ran and was ready, nanoseconds.
+/// Facts about a thread, known without the trace: its name, and the times that it ran and was ready, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Name of the thread.

@@ -175,7 +175,7 @@ impl ThreadTime {
     }
 }
 
-/// Stretches of a thread that are longer than the threshold. A stretch under way at the beginning or the end of the trace is left out,
+/// Stretches of a thread no shorter than the threshold. A stretch under way at the beginning or the end of the trace is left out,
 /// as its length is unknown.
 fn candidates_of(
     thread: u32,

@@ -1,11 +1,11 @@
-//! Waits: idle, perhaps idle or late, by the system call and by the thread or interrupt that ended them.
+//! Waits: idle, perhaps idle, or late, by the system call and by the thread or interrupt that ended them.
 
 use std::collections::BTreeMap;
 
 use crate::explain::timeline::{State, Stretch};
 use crate::explain::trace::{Event, Trace, UNKNOWN_CALL, What};
 
-/// Kind of a wait, by the work of the waiting thread.
+/// Kind of a wait: without work for the waiting thread, perhaps without, or with work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// It waits for events or for a time.

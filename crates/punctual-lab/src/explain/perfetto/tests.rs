@@ -1,4 +1,4 @@
-//! The drawing of a trial made by hand: the contents of each track, and when.
+//! The drawing of a trial made by hand: the slices of each track, and their times.
 use super::*;
 use crate::explain::finding::explain;
 use crate::explain::finding::tests::{dump, evidence, samples};

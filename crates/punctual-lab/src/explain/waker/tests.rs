@@ -27,7 +27,7 @@ fn behind(trace: &Trace) -> Chain {
     Chain::behind(trace, &late, part)
 }
 
-/// Goal: a thread that was woken by one without a CPU is said to have waited for that, and for that thread.
+/// Goal: of a thread woken by one without a CPU, the chain names that waker, and the thread that had its CPU.
 #[test]
 fn a_holder_without_a_cpu_is_preempted() {
     let trace = trace(vec![

@@ -29,8 +29,8 @@
 //! | 9 install | proposal |
 //!
 //! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order; 32 *placed*: in the order it
-//! is the last of what the sender has, as the header says that; 64 unheld; 128 *packed*: several messages, whole and with an order,
-//! each behind its size (2). *Unheld*: of what the sender has of the order, at most
+//! is the last entry that the sender has, as the header says; 64 unheld; 128 *packed*: several messages, whole and with an order,
+//! each behind its size (2). *Unheld*: of the entries that the sender has of the order, at most
 //! so many of the last ones no majority holds; 0 without that flag. Flags of a status: 1 answer this; 2 it is said to the receiver
 //! alone; 4 unheld.
 //!

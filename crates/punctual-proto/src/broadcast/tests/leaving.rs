@@ -140,7 +140,7 @@ fn who_is_cut_off_leaves() {
     assert!(room.gone.contains(1));
 }
 
-/// Goal: messages that were taken from a leaving member are delivered, though there is no credit yet for most of them.
+/// Goal: a message that a leaving member has accepted from its user is delivered, though there is no credit yet for most of it.
 #[test]
 fn who_leaves_says_all_before() {
     let mut room = Room::new(|options| options);

@@ -36,7 +36,7 @@ pub(super) struct Inlet {
     pub(super) gate: Option<Gate>,
 }
 
-/// Amount shown of a socket.
+/// Frames and bytes of a socket that were shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
     pub(super) frames: usize,

@@ -148,7 +148,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
     fn renew_address(&mut self, index: usize) {
         let unicast = &mut self.unicast[index];
         let known = match self.book.whereabouts(unicast.node) {
-            // A node for which the book has no room has said nothing by that.
+            // A node for which the book has no room has not said goodbye by that.
             Whereabouts::Unknown => None,
             Whereabouts::Left => {
                 unicast.has_left = true;

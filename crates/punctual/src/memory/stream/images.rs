@@ -180,7 +180,7 @@ impl Images {
     }
 
     /// Ends: no writer takes it for a reader any more. Returns the number of messages it leaves that are there, or held back, and that
-    /// nobody has had. One call of each sender that has begun before may take one more, and what is queued untold is not there yet.
+    /// nobody has had. One call of each sender that has begun before may take one more, and messages queued untold are not there yet.
     pub(crate) fn close(&mut self) -> u64 {
         if self.has_changed() {
             self.look_for_rings();
@@ -240,7 +240,7 @@ impl Images {
         }
     }
 
-    /// A member that does not get it, because its box is full, wakes us by a note instead.
+    /// Sends our descriptor to a member. A member that does not get it, because its box is full, wakes us by a note instead.
     fn introduce_to(&mut self, member: &Peer) {
         let Some(introduced) = &mut self.introduced else { return };
         let owner = &member.segment.owner;
@@ -252,7 +252,7 @@ impl Images {
         }
     }
 
-    /// The descriptor that can be read when a node that does not have ours wakes us.
+    /// The descriptor that becomes readable when a node without our descriptor wakes us.
     pub(crate) fn post(&self) -> Option<BorrowedFd<'_>> {
         self.streams.roster.venue.descriptor()
     }
@@ -349,7 +349,7 @@ impl Images {
         self.gathering.exchange(&self.streams.about, buffer);
     }
 
-    /// Looks who has left or died, and for rings that nobody told of.
+    /// Looks for nodes that have left or died, and for rings that nobody told of.
     pub(crate) fn housekeep(&mut self, now: Ticks) {
         if self.housekeeping.is_due(now) {
             self.streams.keep_house();
@@ -450,7 +450,7 @@ impl Images {
         let mut image = image.inspect_err(|_| self.left_out += 1)?;
         let shortage = image.shortage();
         self.followed.images.push(image);
-        // For who only observes nobody waits anyway.
+        // For a subscription that only observes nobody waits anyway.
         shortage.filter(|_| self.reads != Reads::Everything).map_or(Ok(()), Err)
     }
 
