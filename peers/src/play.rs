@@ -132,7 +132,7 @@ mod tests {
 
     /// Goal: a mechanism that brings nothing has no latencies.
     #[test]
-    fn what_was_not_received_is_no_answer() {
+    fn a_message_that_was_not_received_is_no_answer() {
         assert!(ask(&mut Deaf, Plan { size: 8, warmup: 1, messages: 3 }).is_err());
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hanging_program_began_ends_with_it() {
+    fn processes_begun_by_a_hanging_program_end_with_it() {
         let file = workspace::target("xtask").join("began.txt");
         let shell = Run::new("sh").args(&["-c", "sh -c 'sleep 600 & echo $!; wait' & wait"]);
         let (ended, began) = shell.within(Duration::from_secs(5)).output_to(&file).unwrap();

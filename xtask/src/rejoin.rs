@@ -95,7 +95,7 @@ mod tests {
 
     /// Goal: kills that were not made, trials that were not, and violations are failures.
     #[test]
-    fn what_is_missing_or_broken_is_a_failure() {
+    fn missing_kills_or_trials_and_violations_are_failures() {
         let lines = trials(&summary(&TRIALS, KILLS, 0)).unwrap();
         assert_eq!(lines[1], "shared, local: 24 kills, 9 operations checked, 7 that may have happened");
         assert!(trials(&summary(&TRIALS, KILLS - 1, 0)).unwrap_err().contains("23 kills"));

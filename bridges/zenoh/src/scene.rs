@@ -362,7 +362,7 @@ mod tests {
 
     /// Goal: missing messages are waited for, and are not called lost if they stay missing.
     #[test]
-    fn what_is_missing_is_waited_for() {
+    fn missing_messages_are_waited_for() {
         let comes = grown(Sum::default(), &[sum(8, 0, 2, 10), sum(9, 0, 1, 10), sum(9, 1, 0, 10)]);
         assert_eq!(comes, sum(9, 1, 0, 10));
         let stays = grown(Sum::default(), &[sum(8, 0, 2, 10), sum(9, 0, 1, 10)]);
@@ -371,7 +371,7 @@ mod tests {
 
     /// Goal: messages that were missing before are nobody's loss since; all sums are whole.
     #[test]
-    fn what_was_missing_before_is_not_of_this() {
+    fn messages_missing_before_are_no_loss_since() {
         let before = sum(90, 7, 3, 100);
         for (now, since) in [
             (sum(100, 10, 0, 110), sum(10, 0, 0, 10)),

@@ -53,7 +53,7 @@ fn files(bus: &str) -> Vec<PathBuf> {
 /// Goal: a child that drops all that its parent has on a bus harms neither the parent nor its peers. The parent is there, peers that
 /// come later find it, and everything that it had opened goes on.
 #[test]
-fn what_a_child_drops_goes_on_in_its_parent() {
+fn objects_dropped_by_a_child_go_on_in_its_parent() {
     let shared = unique("memory");
     for bus in [Bus::shared(&shared), Bus::loopback(&unique("inside"))] {
         let near = Node::open(&bus, "near").unwrap();

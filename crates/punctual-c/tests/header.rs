@@ -242,7 +242,7 @@ fn the_header_is_the_librarys() {
 
 /// Goal: a test of this file can fail. Method: a function of another type, and a struct of another layout.
 #[test]
-fn what_differs_is_noticed() {
+fn a_differing_declaration_is_noticed() {
     if !C.is_here() {
         return;
     }

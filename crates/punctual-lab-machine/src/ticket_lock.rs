@@ -50,7 +50,7 @@ mod tests {
 
     /// Goal: the holder holds off the other threads, which come in their order.
     #[test]
-    fn who_came_first_is_first() {
+    fn the_first_to_come_is_first() {
         let lock = Arc::new((TicketLock::default(), Mutex::new(Vec::new())));
         let held = lock.0.lock(|| panic!("nobody has it"));
         let mut threads = Vec::new();

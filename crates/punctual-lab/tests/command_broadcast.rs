@@ -161,7 +161,7 @@ fn paced_messages_have_stages() {
 
 /// Goal: a member that has another message, or another order, is found, and told by the exit code.
 #[test]
-fn what_differs_is_reported() {
+fn a_member_that_differs_is_reported() {
     let _turn = alone();
     for (kind, planted, altered, misordered, counter) in [
         ("ab", "content", 1, 0, "mismatched"),

@@ -108,7 +108,7 @@ fn wrong_answers_are_found() {
 }
 
 #[test]
-fn what_does_not_go_together_is_named() {
+fn options_that_do_not_go_together_are_named() {
     let place = Place::new();
     for (arguments, words) in [
         ("--app kv --bytes 1M", "--bytes"),

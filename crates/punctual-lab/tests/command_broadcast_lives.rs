@@ -97,7 +97,7 @@ fn stopped_members_come_back() {
 
 /// Goal: a life that was told another message, or another order, is found: exit 1, and a sentence that names it.
 #[test]
-fn what_differs_is_reported() {
+fn a_life_that_differs_is_reported() {
     let _turn = alone();
     for planted in ["content", "order"] {
         let place = Place::new();
@@ -108,7 +108,7 @@ fn what_differs_is_reported() {
 }
 
 #[test]
-fn what_does_not_go_together_is_named() {
+fn options_that_do_not_go_together_are_named() {
     let place = Place::new();
     for (arguments, words) in [
         ("--kills 3 --bytes 1M", "--bytes"),

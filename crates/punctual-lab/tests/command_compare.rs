@@ -82,7 +82,7 @@ fn two_commands_are_played_in_turn() {
 
 /// Goal: a comparison with nothing in common is told after one pair, and no other is made.
 #[test]
-fn what_has_nothing_in_common_is_made_once() {
+fn a_comparison_with_nothing_in_common_is_made_once() {
     let place = Place::alone();
     let of = |gap: &str| {
         format!(
@@ -97,7 +97,7 @@ fn what_has_nothing_in_common_is_made_once() {
 }
 
 #[test]
-fn what_makes_no_run_is_refused() {
+fn a_command_that_makes_no_run_is_refused() {
     let place = Place::new();
     for (command, words) in [("true", "takes --out"), ("punctual survey --gap x", "no command that measures")]
     {

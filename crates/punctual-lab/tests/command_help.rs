@@ -73,7 +73,7 @@ fn pages_without_a_run_fit_eighty_columns() {
 
 /// Goal: no help offers what its command always refuses.
 #[test]
-fn what_is_always_refused_is_not_offered() {
+fn an_option_that_is_always_refused_is_not_offered() {
     let place = Place::new();
     let calls = [
         ("vehicles", "--count --gap --load"),

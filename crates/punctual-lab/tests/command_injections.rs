@@ -180,7 +180,7 @@ const WAITS: [&str; 12] = [
 
 /// Goal: wrong requests are reported before anything is injected.
 #[test]
-fn what_is_no_injection_is_said() {
+fn a_wrong_request_is_reported_before_any_injection() {
     let place = Place::new();
     let error = place.punctual("run causes --cause gremlins").with(2).err;
     assert!(error.contains("gremlins") && error.contains("stop"), "{error}");
@@ -228,7 +228,7 @@ fn have_ended(processes: &[String]) {
 
 /// Goal: the second Ctrl-C leaves no control group behind. The run ends, too. Method: it is stopped, so that it does not end at the first.
 #[test]
-fn whoever_insists_leaves_no_group_behind() {
+fn a_second_interrupt_leaves_no_group_behind() {
     let place = Place::alone();
     let Some((mut started, runs)) = injecting(&place) else { return };
     let command = started.id();

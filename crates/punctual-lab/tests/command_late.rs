@@ -179,7 +179,7 @@ fn in_time(path: &Path) {
 
 /// Goal: a file that is no log, or not there, is refused with its name and line.
 #[test]
-fn what_is_no_log_is_refused() {
+fn a_file_that_is_no_log_is_refused() {
     let place = Place::new();
     fs::write(place.path("other.txt"), "something else\n").expect("room");
     let said = place.start(punctual("explain other.txt")).end().with(2).err;

@@ -83,7 +83,7 @@ fn a_directory_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn what_is_no_run_is_refused() {
+fn a_path_that_is_no_run_is_refused() {
     let place = Place::new();
     fs::create_dir(place.path("mine")).expect("room");
     for (call, run) in [("report mine", "mine"), ("report nowhere", "nowhere"), ("compare mine mine", "mine")]

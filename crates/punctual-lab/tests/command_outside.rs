@@ -133,7 +133,7 @@ fn recording(place: &Place, target: &Target, more: &str) -> Option<Started> {
 /// Goal: each thread's lateness has its cause, with the thread behind it. A thread that sleeps is idle; a lock may be an empty queue,
 /// and is said to. The trace on file says the same again.
 #[test]
-fn what_is_done_to_a_process_is_named() {
+fn the_cause_of_each_late_thread_is_named() {
     let _turn = alone();
     let is_named = (0..STOPPED_RUNS_MAX).any(|_| is_all_named());
     assert!(is_named, "in none of {STOPPED_RUNS_MAX} recordings was all named");
@@ -241,7 +241,7 @@ fn a_quota_is_named() {
 
 /// Goal: without privilege, or without a process, it says what to do; sums without the trace say that they are less.
 #[test]
-fn what_cannot_be_seen_is_said() {
+fn a_missing_privilege_or_process_is_said() {
     let _turn = alone();
     let (place, target) = (Place::world_writable(), Target::start());
     let pid = target.0.id().to_string();

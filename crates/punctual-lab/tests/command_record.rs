@@ -240,7 +240,7 @@ fn listen(bus: &Bus, node: &str, messages: u64) -> std::thread::JoinHandle<Vec<u
 /// Goal: the messages that are played are those that were recorded, in their order, by a node of the same name; the lateness is said.
 /// At full speed and at the instants of then.
 #[test]
-fn what_is_played_is_what_was_recorded_in_its_order() {
+fn played_messages_are_the_recorded_ones_in_their_order() {
     const MESSAGES: u64 = 5_000;
     for format in FORMATS {
         let (place, stream) = (Place::new(), Stream::new());
@@ -902,7 +902,7 @@ fn an_interrupted_replay_counts_the_rest() {
 
 /// Goal: an error is reported in one line, and no file is made or written over.
 #[test]
-fn what_is_off_is_refused() {
+fn a_wrong_call_is_refused() {
     let place = Place::new();
     fs::write(place.path("there.pcapng"), "dear").unwrap();
     let bus = format!("shared:{}", unique("refused"));

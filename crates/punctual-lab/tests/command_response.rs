@@ -69,7 +69,7 @@ fn a_program_in_the_kernel_answers() {
 
 /// Goal: levels of recording are measured side by side, each with what it records and no more, and compared with nothing.
 #[test]
-fn what_recording_costs_is_measured() {
+fn the_cost_of_recording_is_measured() {
     let place = Place::alone();
     let levels = ["nothing", "windows", "trace"];
     let more = "--record nothing,windows,trace --count 1000";

@@ -132,7 +132,7 @@ fn a_load_is_of_one_kind() {
 /// Goal: a trial that the machine cannot make takes nothing away from those that it can. Method: a hundred connections do not fit into 64
 /// descriptors.
 #[test]
-fn what_cannot_be_made_is_skipped() {
+fn a_trial_that_cannot_be_made_is_skipped() {
     let place = Place::alone();
     let way = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"];
     let arguments = "run server --model threads-blocking --connections 100,2 --matrix 1 --native --think 1ms";

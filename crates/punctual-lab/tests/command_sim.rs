@@ -79,7 +79,7 @@ fn a_plan_is_run_and_shown() {
 }
 
 #[test]
-fn what_is_no_plan_or_no_seeds_is_refused_in_one_line() {
+fn a_wrong_plan_or_range_of_seeds_is_refused_in_one_line() {
     let place = Place::new();
     std::fs::write(place.path("plan"), "seed 4\nmessage 7 lose\n").expect("room");
     for (arguments, said) in [

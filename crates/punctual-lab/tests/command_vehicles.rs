@@ -222,7 +222,7 @@ fn signals_of_components_are_counted() {
 /// Goal: the losses of one listener stand in the account once, regardless of whether its node counts them or only the numbers tell.
 /// Method: it is stopped while three vehicles send more than its ring or its buffer holds.
 #[test]
-fn what_a_listener_loses_is_in_one_place() {
+fn losses_of_a_listener_stand_in_one_place() {
     let _turn = alone();
     for (mode, engine) in [("async", "shared"), ("async", "datagram"), ("engine", "shared")] {
         let place = Place::new();

@@ -189,7 +189,7 @@ fn a_survey_is_made_again_with_another_way() {
 
 /// Goal: a case that cannot be tried is reported before anything is measured.
 #[test]
-fn what_cannot_be_tried_is_said() {
+fn a_case_that_cannot_be_tried_is_said() {
     let place = Place::alone();
     run(&place);
     for (fix, said) in [("luck", "pin, class, nice"), ("pin", "already"), ("wake=blocking", "already")] {

@@ -150,7 +150,7 @@ fn a_soak_counts_every_message() {
 }
 
 #[test]
-fn what_is_off_is_said_in_a_line() {
+fn a_wrong_option_is_said_in_a_line() {
     let place = Place::new();
     for (arguments, word) in [
         ("--load open", "--load open"),

@@ -62,7 +62,7 @@ fn traces(place: &Place) -> Vec<PathBuf> {
 /// Goal: a handler that waits for a lock is reported, with the lock's holder, where a program by itself knows that it slept. Without
 /// the trace, or with a damaged one, the explanation is the program's own.
 #[test]
-fn who_holds_a_lock_is_named() {
+fn the_holder_of_a_lock_is_named() {
     let _turn = alone();
     // Where others have the CPU meanwhile, that may be the longer part.
     for _ in 0..RUNS_MAX {

@@ -142,7 +142,7 @@ fn runs_in_turn_are_known_by_their_starts() {
 
 /// Goal: samples that cannot be read, and trials that were never made, are told with the run that lacks them.
 #[test]
-fn what_a_run_lacks_is_doubted() {
+fn samples_that_a_run_lacks_are_doubted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name);
     let [a, b] = ["a", "b"].map(|name| run(&path(name), "6.1", &[("spin", 1000)]));
@@ -167,7 +167,7 @@ fn what_a_run_lacks_is_doubted() {
 /// Goal: a run that ended early is reported, and so are cells that it skipped and the other has. Cells that both skipped are no
 /// difference.
 #[test]
-fn what_one_run_left_out_is_doubted() {
+fn cells_that_one_run_left_out_are_doubted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name);
     let skip = |what: &str| Skipped { what: what.to_owned(), reason: "no root".to_owned() };

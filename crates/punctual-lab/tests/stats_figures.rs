@@ -84,7 +84,7 @@ fn a_quantile_needs_ten_samples_beyond_it() {
 }
 
 #[test]
-fn what_is_lost_is_infinite_and_has_no_share_in_the_mean() {
+fn a_lost_message_is_infinite_and_has_no_share_in_the_mean() {
     let mut samples = answered(&[100; 1000]);
     for row in 0..20 {
         samples.outcome[row * 3] = if row % 2 == 0 { Outcome::Lost } else { Outcome::Mismatched };
@@ -151,7 +151,7 @@ fn a_few_overlapping_stamps_are_a_doubt() {
 
 /// Goal: a message that was never sent is not unanswered: its doubt asks for something else.
 #[test]
-fn what_was_never_sent_is_no_late_answer() {
+fn a_message_never_sent_is_no_late_answer() {
     let mut samples = answered(&[1000; 50]);
     samples.outcome[7] = Outcome::Unfinished;
     samples.facts.skipped = 1;

@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_is_stored_is_read_back(trials in prop::collection::vec(samples(), 1..4), gap_us in any::<u64>()) {
+    fn stored_samples_are_read_back(trials in prop::collection::vec(samples(), 1..4), gap_us in any::<u64>()) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let out = directory.path().join("run");
         let header = Header::new("survey");
@@ -177,7 +177,7 @@ fn absurd_numbers_of_trials_are_missing_trials() {
 }
 
 #[test]
-fn what_is_no_run_is_refused() {
+fn a_path_that_is_no_run_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let missing = directory.path().join("nothing here");
     for path in [directory.path(), &missing] {

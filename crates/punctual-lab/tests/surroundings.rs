@@ -165,7 +165,7 @@ fn a_directory_that_cannot_be_written_to_is_named() {
 
 /// Goal: a port that another program has, an interface that is not there, and a want of privilege are named, each in one line.
 #[test]
-fn what_a_long_running_role_needs_is_named() {
+fn missing_needs_of_a_long_running_role_are_named() {
     let place = Place::alone();
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -188,7 +188,7 @@ fn what_a_long_running_role_needs_is_named() {
 
 /// Goal: on one processor, who asks for what polls learns why it is not measured and what can be.
 #[test]
-fn what_one_cpu_cannot_measure_is_said_with_what_it_can() {
+fn polling_on_one_cpu_is_refused_with_an_alternative() {
     let (place, cpu) = (Place::alone(), own_cpu());
     let arguments = "survey --quick --only shared/spin --quiet --out run";
     let ended = place.start(punctual_by(&["taskset", "-c", &cpu], arguments)).end();

@@ -32,7 +32,7 @@ fn interrupt_this_process() {
 
 /// Goal: a program that ignores Ctrl-C is waited for as long as was said, and no longer.
 #[test]
-fn who_ignores_an_interrupt_is_not_waited_for_without_end() {
+fn the_wait_for_a_program_that_ignores_an_interrupt_ends() {
     interrupt_this_process();
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready");

@@ -330,7 +330,7 @@ mod tests {
 
     /// Goal: a thread that ends takes no wake-up from another one that waits for the same descriptors.
     #[test]
-    fn what_another_has_claimed_since_goes_on_raising_signals() {
+    fn a_descriptor_claimed_by_another_since_goes_on_raising_signals() {
         let (here, _there) = pair();
         let is_async = || rustix::fs::fcntl_getfl(&here).unwrap().bits() & libc::O_ASYNC.cast_unsigned() != 0;
         let mut first = AsyncIo::default();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_raises_no_signals() {
+    fn a_dropped_claim_raises_no_signals() {
         let (here, there) = pair();
         let mut signals = AsyncIo::default();
         signals.claim(&[here.as_fd()]).unwrap();

@@ -323,7 +323,7 @@ mod loom_tests {
 
     /// Goal: where all processors had a worker when a task came into a busy one's line, who goes to sleep then wakes another for it.
     #[test]
-    fn who_goes_to_sleep_leaves_no_other_asleep() {
+    fn a_worker_that_goes_to_sleep_wakes_another_for_a_waiting_task() {
         loom::model(|| {
             let workers = Workers::new(2, &[1, ALL, ALL], 3);
             let theirs = Arc::clone(&workers);

@@ -369,7 +369,7 @@ mod loom_tests {
 
     /// Goal: a sleeper that was rung sees everything stored before the ringing, without another look's luck.
     #[test]
-    fn who_was_rung_sees_the_message() {
+    fn a_rung_sleeper_sees_the_message() {
         loom::model(|| {
             let shared = Arc::new((Doorbell::default(), AtomicU32::new(0)));
             let sender = Arc::clone(&shared);
@@ -388,7 +388,7 @@ mod loom_tests {
 
     /// Goal: a thread that is to notify a sleeper sees everything that the sleeper stored before it armed.
     #[test]
-    fn who_notifies_sees_who_armed() {
+    fn the_notifier_sees_the_stores_of_the_armed_sleeper() {
         loom::model(|| {
             let shared = Arc::new((Doorbell::default(), AtomicU32::new(0)));
             let sleeper = Arc::clone(&shared);

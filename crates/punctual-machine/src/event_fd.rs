@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_eventfd_is_refused() {
+    fn only_a_nonblocking_eventfd_is_taken() {
         let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
         assert!(EventFd::from_descriptor(pipe).is_none());
         let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

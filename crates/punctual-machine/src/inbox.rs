@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_taken_is_dropped() {
+    fn values_that_were_never_taken_are_dropped() {
         let value = Arc::new(());
         let inbox = Inbox::default();
         (0..3).for_each(|_| inbox.push(Entry::new(), Arc::clone(&value)));
@@ -176,7 +176,7 @@ mod tests {
 
     /// Goal: every value of every thread arrives once, and each thread's in its order.
     #[test]
-    fn what_many_push_arrives_once_and_in_order() {
+    fn values_of_many_threads_arrive_once_and_in_order() {
         const THREADS: u64 = 3;
         let each: u64 = if cfg!(miri) { 100 } else { 20_000 };
         let inbox = Arc::new(Inbox::default());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_or_waits_is_seen() {
+    fn new_and_waiting_tasks_are_seen() {
         let intake = Intake::new(u8::MAX);
         assert!(intake.has_no_news() && !intake.has_up_to(u8::MAX));
         intake.push(Entry::new(), 'a');

@@ -530,7 +530,7 @@ mod tests {
 
     /// Goal: a file that is made and cannot be mapped is not left behind. Method: nothing can be mapped of an empty one.
     #[test]
-    fn what_cannot_be_mapped_leaves_no_file() {
+    fn a_file_that_cannot_be_mapped_is_not_left_behind() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("empty");
         assert!(Mapping::create(&path, 0, 0o600).is_err());
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_not_there() {
+    fn an_object_outside_of_the_mapping_is_not_there() {
         let memory = Mapping::anonymous(4096).unwrap();
         assert!(memory.object::<AtomicU64>(4088).is_some());
         assert!(memory.object::<AtomicU64>(4089).is_none(), "misaligned");

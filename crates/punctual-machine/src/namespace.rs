@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ip_says_is_passed_on() {
+    fn the_complaint_of_ip_is_passed_on() {
         let error = run_ip(&["link", "set", "nowhere0", "up"]).expect_err("no such interface");
         assert!(error.to_string().contains("nowhere0"), "{error}");
     }

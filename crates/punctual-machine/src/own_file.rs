@@ -71,7 +71,7 @@ mod tests {
 
     /// Goal: another file under the name of a file of ours is neither written to nor waited for.
     #[test]
-    fn what_has_taken_a_name_is_left_alone() {
+    fn a_file_that_has_taken_a_name_is_left_alone() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = folder.path().join("ours");
         let made = FileIdentity::of(File::create(&path).unwrap()).unwrap();

@@ -79,7 +79,7 @@ mod tests {
 
     /// Goal: a wake lasts that the polled code has slept through with the thread's token. A lost one would hang.
     #[test]
-    fn what_is_polled_may_park() {
+    fn a_polled_future_may_park() {
         let (ends, ended) = mpsc::channel();
         std::thread::spawn(move || {
             let mut polls = 0;

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn an_unknown_header_is_refused() {
         let header = Header {
             kind: Kind::Data,
             incarnation: 1,

@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_refused_by_name() {
+    fn blocks_that_others_write_are_refused_by_name() {
         let mut out = Vec::new();
         write_start(&mut out, 0, None);
         let (section, interface) = out.split_at(28);

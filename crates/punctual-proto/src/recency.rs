@@ -60,7 +60,7 @@ mod tests {
     /// Goal: a reader that was away for long finds messages that were queued before the gap and messages that came after it, and takes
     /// both.
     #[test]
-    fn what_was_queued_before_and_after_an_absence_is_new() {
+    fn messages_queued_before_and_after_an_absence_are_new() {
         let mut recency = Recency::new(0);
         let mut stream = Stream::starting_at(0, recency.handle_reading(0));
         stream.accept(0, recency.handle_reading(1));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_now_and_then_is_never_behind() {
+    fn a_reader_that_reads_now_and_then_is_never_behind() {
         let mut recency = Recency::new(0);
         for now_ns in (0..100 * SILENCE_NS).step_by(SILENCE_NS as usize - 1) {
             assert_eq!(recency.handle_reading(now_ns), Moment { now_ns, fresh_ns: now_ns });

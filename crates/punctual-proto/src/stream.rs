@@ -320,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_start_is_stale_or_duplicate_never_new() {
+    fn a_frame_from_before_the_start_is_not_delivered() {
         let mut stream = starting_at(0);
         assert!(!stream.accept(u32::MAX, NOW).is_deliverable());
         assert!(!stream.accept(u32::MAX - 1000, NOW).is_deliverable());
     }
 
     #[test]
-    fn who_joins_takes_what_is_on_its_way_and_misses_none_of_it() {
+    fn a_joining_reader_takes_frames_on_their_way_and_misses_none() {
         let mut stream = Stream::unheard(NOW);
         assert_eq!(stream.handle_progress(500, NOW), 0);
         assert_eq!(stream.missing(), 0);
@@ -341,7 +341,7 @@ mod tests {
 
     /// Goal: the frame that is heard first may have overtaken others. They are delivered once if they come, and are not missed.
     #[test]
-    fn who_is_overtaken_at_the_beginning_is_late() {
+    fn a_frame_overtaken_at_the_beginning_is_late() {
         for mut stream in [Stream::unheard(NOW), Stream::starting_by(8, NOW)] {
             assert_eq!(stream.accept(2, NOW), new(0, 0));
             assert_eq!(stream.missing(), 0);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_honest_sender_says_is_not_believed() {
+    fn progress_that_no_honest_sender_claims_is_not_believed() {
         let mut stream = starting_at(7);
         assert_eq!(stream.handle_progress(u64::MAX, NOW), 0);
         assert_eq!(stream.accept(7, NOW), new(0, 0));

@@ -298,7 +298,7 @@ mod tests {
     /// Goal: where sender and receiver share a processor, spinning keeps the message from coming: it ends.
     /// Method: every wait lasts for its spin and a little longer, which looks as if a longer spin would do.
     #[test]
-    fn who_keeps_the_sender_from_running_stops_spinning() {
+    fn a_receiver_that_keeps_the_sender_from_running_stops_spinning() {
         for mut spin in [AdaptiveSpin::new(COST), AdaptiveSpin::fixed(COST, 0)] {
             let mut spun = 0;
             for _ in 0..10_000 {
@@ -315,7 +315,7 @@ mod tests {
 
     /// Goal: a thread that loses the processor when it spins sleeps instead, ever longer while it goes on, and not for ever.
     #[test]
-    fn who_loses_the_processor_sleeps_instead() {
+    fn a_thread_that_loses_the_processor_sleeps_instead() {
         let mut spin = AdaptiveSpin::new(COST);
         spin.note(3_000_000, Spun::Preempted);
         let mut pauses = Vec::new();

@@ -253,7 +253,7 @@ mod tests {
     /// Goal: a receiver that was away, perhaps with all of its process, gives nothing up too early. Others first have time to bring
     /// what had come.
     #[test]
-    fn who_was_away_catches_up_first() {
+    fn a_receiver_that_was_away_catches_up_first() {
         let (mut absence, mut now) = (Absence::default(), Nanos(3 * ASSEMBLY_AGE.0));
         absence.note_fragment(now);
         for _ in 0..100 {
@@ -271,7 +271,7 @@ mod tests {
 
     /// Goal: a receiver that looks once in a long while gives up missing parts at the second look.
     #[test]
-    fn who_looks_seldom_gives_up_as_well() {
+    fn a_receiver_that_looks_seldom_gives_up_as_well() {
         let mut absence = Absence::default();
         absence.note_fragment(ASSEMBLY_AGE);
         assert!(!look(&mut absence, Nanos(9 * ASSEMBLY_AGE.0)));

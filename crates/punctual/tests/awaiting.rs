@@ -416,7 +416,7 @@ impl<F: Future> Future for Polls<F> {
 /// Goal: a waiting task costs nothing. Method: its polls, and the processor time of the thread that polls beside that of one that looks
 /// all the time, over the same stretch.
 #[test]
-fn who_waits_costs_nothing() {
+fn a_waiting_task_costs_nothing() {
     const STRETCH: Duration = Duration::from_millis(400);
     let _alive = watchdog(LIMIT_S);
     on_every_host(|host, medium| {

@@ -235,7 +235,7 @@ fn containers_of_an_ordinary_user_share_a_bus() {
 /// Goal: a file system that shows nobody who lives is refused in words when the node opens.
 /// Method: an overlay, as a container's own folders lie on: it maps another file than the one that was locked.
 #[test]
-fn where_nobody_can_tell_who_lives_is_said() {
+fn a_file_system_that_shows_nobody_who_lives_is_refused() {
     let _alive = watchdog(120);
     let layers = tempfile::tempdir_in("/dev/shm").unwrap();
     for layer in ["lower", "upper", "work", "merged"] {
@@ -261,7 +261,7 @@ fn be_refused(directory: &str) {
 
 /// Goal: a reader that begins where the memory file system is full is told so, and reads once there is room.
 #[test]
-fn who_begins_to_read_on_a_full_file_system_is_told() {
+fn a_reader_that_begins_on_a_full_file_system_is_told() {
     let _alive = watchdog(120);
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let at = place.path().to_str().unwrap();

@@ -177,7 +177,7 @@ fn judge(case: Case, counts: [Damaged; 2], [here, there]: [&Node; 2], seen: &Has
 /// Nothing damaged is delivered, whether the kernel's checksum is in the way or ours is the only one. Method: two hosts on a veth pair;
 /// the program's own counts against the receiver's ledger.
 #[test]
-fn what_the_kernel_damages_is_counted_and_not_believed() {
+fn damage_by_the_kernel_is_counted_and_not_believed() {
     let _alive = watchdog(120);
     let cases = [
         (true, true, true, 1),

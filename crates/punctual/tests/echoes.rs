@@ -48,7 +48,7 @@ const RUNS: [u64; 2] = [1, 16];
 /// Goal: a node that is alone on a multicast group and talks is not woken by its own messages. Nor does it count them as dropped when
 /// another node comes and speaks. That node hears it as well.
 #[test]
-fn who_talks_alone_neither_hears_nor_counts_itself() {
+fn a_node_that_talks_alone_neither_hears_nor_counts_itself() {
     let _alive = watchdog(60);
     for timestamps in [false, true] {
         RUNS.into_iter().for_each(|run| talk_alone(run, timestamps));
@@ -74,7 +74,7 @@ fn talk_alone(run: u64, timestamps: bool) {
 /// Goal: losses by a full buffer are counted, though the kernel counts a node's own messages the same way. Method: both talk, and
 /// nobody reads for a while.
 #[test]
-fn what_a_full_buffer_drops_is_told_from_ones_own() {
+fn drops_of_a_full_buffer_are_told_from_own_messages() {
     let _alive = watchdog(60);
     RUNS.into_iter().for_each(talk_in_company);
 }

@@ -246,7 +246,7 @@ fn a_change_of_group_wakes_who_sleeps() {
 
 /// Goal: a membership tells its followers while they live, and keeps none of their nodes open afterwards.
 #[test]
-fn who_stops_following_leaves_its_bus() {
+fn a_follower_that_stops_leaves_its_bus() {
     let _alive = watchdog(60);
     let name = unique("unfollow");
     let (_node, member) = vehicle(&format!("shared {name}"), "member");

@@ -250,7 +250,7 @@ fn vehicles_follow_their_cells() {
 
 /// Goal: a node that leads a group and joins another goes on to lead: newcomers have no key of that other group.
 #[test]
-fn who_leads_one_group_may_join_another() {
+fn a_leader_of_one_group_may_join_another() {
     const AT_CROSSINGS: u16 = EXCHANGE + 1;
     let _alive = watchdog(60);
     for bus in [Bus::loopback(&unique("both")), Bus::shared(&unique("both"))] {
@@ -280,7 +280,7 @@ fn who_leads_one_group_may_join_another() {
 
 /// Goal: a member that is put out hears nothing more of the group, and is not heard in it.
 #[test]
-fn who_is_put_out_is_not_heard() {
+fn a_member_that_is_put_out_is_not_heard() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("out"));
     let mut roadside = Roadside::new(&bus, &[("leader", 3)]);
@@ -337,7 +337,7 @@ fn the_group_of_the_fleets_key_has_no_leader() {
 
 /// Goal: a leader learns that a member goes, also if that one asks others for their groups at once.
 #[test]
-fn who_goes_on_in_haste_has_said_goodbye() {
+fn a_member_that_goes_on_in_haste_has_said_goodbye() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("haste"));
     let mut roadside = Roadside::with(&bus, &[("a", 5), ("b", 6), ("c", 7)], patient());
@@ -354,7 +354,7 @@ fn who_goes_on_in_haste_has_said_goodbye() {
 /// Goal: a member that is dropped has left. Its node seals as before, those who follow it know, and its leader does not wait for the
 /// lease.
 #[test]
-fn who_is_dropped_has_left() {
+fn a_dropped_member_has_left() {
     let _alive = watchdog(60);
     for bus in [Bus::loopback(&unique("dropped")), Bus::shared(&unique("dropped"))] {
         let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
@@ -411,7 +411,7 @@ fn a_panic_costs_a_leader_no_key() {
 /// Goal: a member that has no room for the group's key is not in, and says so. When there is room it is in, also where the key changes
 /// then.
 #[test]
-fn who_has_no_room_for_the_key_is_not_in() {
+fn a_member_without_room_for_the_key_is_not_in() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("room"));
     let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());

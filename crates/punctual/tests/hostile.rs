@@ -140,7 +140,7 @@ fn subscribe_while_the_name_is_taken(take: impl FnOnce(&Path)) {
 
 /// Goal: an attacker that may write to the folder of a group's bus makes nobody else write to files of his own, nor wait for ever.
 #[test]
-fn who_takes_a_name_away_makes_nobody_write_elsewhere() {
+fn an_attacker_that_takes_a_name_makes_nobody_write_elsewhere() {
     let _alive = watchdog(60);
     let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
     let (file, content) = (elsewhere.path().join("file"), vec![7; 200_000]);
@@ -165,7 +165,7 @@ fn claim(bus: &str, thief: &Node, id: &str) {
 /// Goal: a node that puts another's ring into its own table, and something of that name beside it, keeps nobody from reading the true
 /// one. Method: there are two such, so that one of them is looked at before the honest one in whichever order a folder lists them.
 #[test]
-fn who_claims_anothers_ring_keeps_nobody_from_it() {
+fn a_node_that_claims_anothers_ring_keeps_nobody_from_it() {
     let _alive = watchdog(60);
     let bus = unique("claimed");
     let [earlier, honest, later, reader] =
@@ -188,7 +188,7 @@ fn who_claims_anothers_ring_keeps_nobody_from_it() {
 /// Goal: statements of a ring that no honest writer could make are not counted as unread by a closing receiver, also if several rings
 /// make them.
 #[test]
-fn what_nobody_can_have_sent_is_not_unread() {
+fn messages_that_nobody_can_have_sent_are_not_unread() {
     let _alive = watchdog(60);
     let bus = unique("unread");
     let [one, other, honest, reader] =
@@ -434,7 +434,7 @@ fn others_folders_and_strange_names_are_refused() {
 
 /// Goal: files in a bus's folder that are no segments are passed over: pipes, links, huge and empty files.
 #[test]
-fn what_is_no_segment_is_passed_over() {
+fn a_file_that_is_no_segment_is_passed_over() {
     let _alive = watchdog(120);
     let bus = unique("strange");
     let here = Node::open(&Bus::shared(&bus), "here").unwrap();
@@ -455,7 +455,7 @@ fn what_is_no_segment_is_passed_over() {
 /// Goal: the content of a bus's folder does not keep nodes that are there from their messages, regardless of arrivals and departures.
 /// Method: the kernel tells who opens a file of the folder. A node that joins looks at each once; a node that is there, at none.
 #[test]
-fn those_who_are_there_do_not_read_the_folder() {
+fn nodes_that_are_there_do_not_read_the_folder() {
     use rustix::fs::inotify;
     const JUNK: usize = 500;
     const GUESTS: usize = 5;

@@ -25,7 +25,7 @@ fn others(bus: &Bus) -> Vec<Node> {
 
 /// Goal: a node that begins to read when it has long been there has everything that is sent from then on by all who came meanwhile.
 #[test]
-fn who_begins_to_read_hears_all_who_came() {
+fn a_node_that_begins_to_read_hears_all_that_came() {
     let _alive = watchdog(60);
     for bus in [Bus::loopback(&unique("reads")), Bus::shared(&unique("reads"))] {
         let idle = Node::open(&bus, "idle").unwrap();
@@ -49,7 +49,7 @@ fn who_begins_to_read_hears_all_who_came() {
 
 /// Goal: the same in a folder with many names, which takes many steps to list.
 #[test]
-fn who_begins_to_read_in_a_full_folder_hears_all() {
+fn a_node_that_begins_to_read_in_a_full_folder_hears_all() {
     let _alive = watchdog(60);
     let name = unique("junk");
     let bus = Bus::shared(&name);
@@ -77,7 +77,7 @@ fn who_begins_to_read_in_a_full_folder_hears_all() {
 
 /// Goal: a node that begins to send when it has long been there knows at once all who began to read meanwhile.
 #[test]
-fn who_begins_to_send_is_read_by_all_who_came() {
+fn a_node_that_begins_to_send_is_read_by_all_that_came() {
     let _alive = watchdog(60);
     for bus in [Bus::loopback(&unique("sends")), Bus::shared(&unique("sends"))] {
         let idle = Node::open(&bus, "idle").unwrap();
@@ -128,7 +128,7 @@ fn of_two_that_begin_at_once_each_finds_the_other() {
 
 /// Goal: a node that begins to watch for others hears of those who are there, not of those who came and went, or died, before.
 #[test]
-fn who_begins_to_watch_hears_of_those_who_are_there() {
+fn a_node_that_begins_to_watch_hears_of_those_that_are_there() {
     let _alive = watchdog(60);
     let bus = unique("watch");
     let idle = Node::open(&Bus::shared(&bus), "idle").unwrap();

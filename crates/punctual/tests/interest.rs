@@ -98,7 +98,7 @@ fn all_periods_are_served_on_every_medium() {
 
 /// Goal: publishers stop to serve a subscriber that is dropped, long before its interest would end.
 #[test]
-fn who_is_dropped_has_withdrawn() {
+fn a_dropped_subscriber_has_withdrawn() {
     let _alive = watchdog(60);
     let bus = Bus::shared(&unique("dropped"));
     let (publishing, subscribing) = (Node::open(&bus, "a").unwrap(), Node::open(&bus, "b").unwrap());
@@ -133,7 +133,7 @@ fn who_is_dropped_has_withdrawn() {
 /// Goal: a subscriber that comes back to its port is served at once, as any newcomer is, however long its period is. Method: one that
 /// is dropped, and processes that are killed, whose interests hold still.
 #[test]
-fn who_comes_back_is_served_at_once() {
+fn a_subscriber_that_comes_back_is_served_at_once() {
     let _alive = watchdog(120);
     let name = unique("back");
     let publishing = Node::open(&Bus::shared(&name), "a").unwrap();
@@ -164,7 +164,7 @@ fn subscribe_for_long(node: &Node) -> Subscriber<Quantity<MetrePerSecond, i64>> 
 /// Goal: a publisher or subscriber that was stopped, and is given back, runs again: on its caller's thread, and on one of its own.
 /// There it goes on until it is stopped, too.
 #[test]
-fn what_was_stopped_runs_again() {
+fn a_stopped_publisher_or_subscriber_runs_again() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("again"));
     let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
@@ -242,7 +242,7 @@ fn stopped_in_its_callback(nodes: &(Node, Node)) -> (Publisher<Speed>, Subscribe
 
 /// Goal: a caller that takes back a stopped subscriber has a value that is here, also without waiting.
 #[test]
-fn what_ended_a_wait_hides_no_value() {
+fn a_message_that_ended_a_wait_hides_no_value() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
         let nodes = open_both(medium);
@@ -255,7 +255,7 @@ fn what_ended_a_wait_hides_no_value() {
 /// Goal: an owner that takes the communicator back is not woken by a message that was to end a wait of its former thread. It has all
 /// other messages.
 #[test]
-fn what_ended_a_wait_is_no_message_of_the_next_owner() {
+fn a_message_that_ended_a_wait_is_not_for_the_next_owner() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
         let nodes = open_both(medium);
@@ -278,7 +278,7 @@ fn what_ended_a_wait_is_no_message_of_the_next_owner() {
 
 /// Goal: the same where the next owner's first word is a large message, which hears what comes while it is sent.
 #[test]
-fn what_ended_a_wait_is_not_heard_amid_a_large_message() {
+fn a_message_that_ended_a_wait_is_not_heard_amid_a_large_one() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
         let options = |name| NodeOptions::new(name).message_size_max(1_000_000);

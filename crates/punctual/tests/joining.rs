@@ -52,7 +52,7 @@ fn a_reader_that_comes_while_a_ring_is_made_has_all() {
 
 /// Goal: a reader that subscribes between a claim and its commit, or between a queued message and its flush, and sleeps, is woken.
 #[test]
-fn who_joins_amid_a_message_is_woken() {
+fn a_reader_that_joins_amid_a_message_is_woken() {
     let _alive = watchdog(60);
     for bus in buses("claimed") {
         let (here, there) = open_on(&bus);
@@ -80,7 +80,7 @@ fn who_joins_amid_a_message_is_woken() {
 /// Goal: a reader that sleeps on a descriptor is woken, regardless of earlier sleepers at its doorbell. Method: the sender takes no
 /// descriptor in meanwhile, and its box is full of those of subscriptions that have ended.
 #[test]
-fn who_sleeps_where_others_slept_is_woken() {
+fn a_reader_that_sleeps_where_others_slept_is_woken() {
     let _alive = watchdog(60);
     let bus = Bus::shared(&unique("bells"));
     let (here, there) = open_on(&bus);

@@ -195,7 +195,7 @@ fn sealed_messages_under_every_fault_are_whole_or_counted() {
 
 /// Goal: a node that asked for no large messages takes none and sends none, and says so.
 #[test]
-fn who_did_not_ask_is_asked_nothing() {
+fn a_node_that_asked_for_no_large_messages_takes_none() {
     let _alive = watchdog(120);
     on_every_medium(|medium| {
         let (here, there) =
@@ -273,7 +273,7 @@ fn a_large_message_that_does_not_fit_is_kept() {
 /// Goal: two nodes that send to each other at once, large messages and small ones, with losses on both sides, have all of them, in
 /// order. Messages that come while they send are received then, also into a buffer that is too small at first.
 #[test]
-fn who_sends_large_messages_hears_what_comes_meanwhile() {
+fn a_sender_of_large_messages_hears_what_comes_meanwhile() {
     const COUNT: u64 = 4;
     let _alive = watchdog(240);
     on_every_wire(|medium| {
@@ -319,7 +319,7 @@ fn who_sends_large_messages_hears_what_comes_meanwhile() {
 
 /// Goal: small messages that come while a large one is sent keep their order and are in the ledger. An event loop is told of them.
 #[test]
-fn what_comes_while_a_large_message_is_sent_is_kept_in_order() {
+fn messages_that_come_while_a_large_one_is_sent_are_kept_in_order() {
     const SMALL: u64 = 100;
     let _alive = watchdog(120);
     on_every_wire(|medium| {

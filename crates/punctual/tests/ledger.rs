@@ -355,7 +355,7 @@ fn unread_in_memory(medium: &Medium) {
 /// Goal: every message that is sent while a communicator closes is delivered, lost or unread, but for the message of one call that has
 /// begun before.
 #[test]
-fn what_is_sent_while_a_communicator_closes_is_counted() {
+fn messages_sent_while_a_communicator_closes_are_counted() {
     const ROUNDS: u64 = 1_000;
     let _alive = watchdog(60);
     let bus = shared("closing", 1 << 16, WhenFull::Overrun);

@@ -19,7 +19,7 @@ fn role() {
 
 /// Goal: a watcher of nodes reads no messages: it holds no writer back, and is nobody's reader.
 #[test]
-fn who_watches_for_nodes_is_no_reader() {
+fn a_watcher_of_nodes_is_no_reader() {
     let _alive = watchdog(60);
     for bus in [Bus::loopback(&unique("watcher")), Bus::shared(&unique("watcher"))] {
         let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
@@ -169,7 +169,7 @@ fn an_icmp_answer_hides_no_message() {
 
 /// Goal: a thread that waits for events takes nobody's messages: those that come for components meanwhile are theirs.
 #[test]
-fn who_waits_for_events_takes_no_messages() {
+fn a_thread_that_waits_for_events_takes_no_messages() {
     let _alive = watchdog(60);
     let bus = Bus::shared(&unique("handed"));
     let watches = Node::open(&bus, "watches").unwrap();

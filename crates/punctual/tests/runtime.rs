@@ -231,7 +231,7 @@ fn cancellation_at_every_await_point_leaves_nothing() {
 
 /// Goal: a task that was never polled, one that is done and one that waits can be cancelled; the done one keeps its result.
 #[test]
-fn whatever_its_state_a_task_can_be_cancelled() {
+fn a_task_can_be_cancelled_in_any_state() {
     let _alive = watchdog(LIMIT_S);
     let all = Arc::new(());
     let runtime = Runtime::start(&workers(1)).unwrap();
@@ -380,7 +380,7 @@ fn blocked_time_is_not_the_workers() {
 /// Goal: a task that blocked goes on as soon as its own work is done. The thread in its place may poll anything: work that blocks, too,
 /// or that keeps it. Method: the only worker's first task ends before the gate of the second opens.
 #[test]
-fn who_blocked_waits_for_no_other() {
+fn a_task_that_blocked_waits_for_no_other() {
     let _alive = watchdog(LIMIT_S);
     let runtime = Runtime::start(&workers(1)).unwrap();
     for blocks in [true, false] {
@@ -700,7 +700,7 @@ fn a_panic_that_nobody_catches_ends_the_process() {
 
 /// Goal: a future that waits for something else within its poll loses no wake by that: the thread has one token for both.
 #[test]
-fn what_is_blocked_on_may_park() {
+fn a_future_that_is_blocked_on_may_park() {
     let _alive = watchdog(LIMIT_S);
     let runtime = Runtime::start(&workers(1)).unwrap();
     let mut is_second = false;
@@ -744,7 +744,7 @@ fn others_read_what_a_runtime_counts() {
 
 /// Goal: the wait of the oldest task of a class is known while another task keeps the worker.
 #[test]
-fn who_waits_is_counted() {
+fn waiting_tasks_are_counted() {
     let _alive = watchdog(LIMIT_S);
     let runtime = Runtime::start(&workers(1)).unwrap();
     let again = runtime.handle().clone();

@@ -74,7 +74,7 @@ fn no_message_is_slept_over() {
 
 /// Goal: a message that a fault has held back reaches its receiver, in an event loop and as a task, though nothing rings for it.
 #[test]
-fn what_was_delayed_comes_to_who_is_armed() {
+fn a_delayed_message_comes_to_an_armed_receiver() {
     let _alive = watchdog(LIMIT_S);
     on_every_medium(|medium: &Medium| {
         let faults = Faults::seeded(1).delay(Duration::from_millis(30));

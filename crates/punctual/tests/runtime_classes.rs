@@ -69,7 +69,7 @@ fn has_two_processors() -> bool {
 
 /// Goal: a task that can no longer be served in time is told so where its class sheds, and nowhere else.
 #[test]
-fn what_comes_too_late_is_shed() {
+fn a_task_that_comes_too_late_is_shed() {
     let _alive = watchdog(LIMIT_S);
     let mut options = RuntimeOptions::default();
     options.classes[1].sheds = true;

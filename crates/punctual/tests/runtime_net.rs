@@ -198,7 +198,7 @@ fn a_refused_datagram_is_told_once() {
 }
 
 #[test]
-fn who_is_refused_is_told() {
+fn a_refused_connection_is_told() {
     let _alive = watchdog(LIMIT_S);
     let runtime = start(1);
     let handle = runtime.handle().clone();
@@ -327,7 +327,7 @@ fn hold(runtime: &Runtime) -> (mpsc::Sender<()>, punctual::runtime::Join<()>) {
 /// Goal: a worker that has waited for descriptors and timers, and is kept by a task then, keeps nobody else while another sleeps.
 /// Method: either of two workers is kept until a datagram has come, or a timer has gone off, for a thread that is no worker.
 #[test]
-fn who_is_kept_hands_the_lead_on() {
+fn a_worker_that_is_kept_hands_the_lead_on() {
     let _alive = watchdog(LIMIT_S);
     let runtime = start(2);
     let socket = UdpSocket::bind(runtime.handle(), anywhere()).unwrap();

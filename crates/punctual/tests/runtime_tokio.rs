@@ -191,7 +191,7 @@ fn no_wake_is_lost() {
 /// Goal: a task that never waits keeps nobody from anything, as long as it yields when it is due. Method: it goes on until another of
 /// tokio's own tasks, a timer and a datagram have come through.
 #[test]
-fn who_yields_keeps_nobody() {
+fn a_task_that_yields_keeps_nobody() {
     let _alive = watchdog(LIMIT_S);
     one_thread().block_on(async {
         let classes = Classes::start(&options(1)).unwrap();
@@ -338,7 +338,7 @@ fn nothing_outlives_its_end() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_requests_are_refused_in_words() {
     let none = Classes::start(&options(1)).unwrap_err();
     assert!(matches!(none, StartError::NoTokio) && none.to_string().contains("tokio runtime"), "{none}");
     let bus = punctual::Bus::loopback("no-tokio");

@@ -106,7 +106,7 @@ fn only_holders_of_a_key_are_heard() {
 
 /// Goal: despite scribbling over a sealed ring, only sealed messages are delivered, each in its place and once, and all is accounted.
 #[test]
-fn what_is_scribbled_is_not_delivered() {
+fn scribbled_messages_are_not_delivered() {
     let _alive = watchdog(120);
     let name = unique("sealed-scribbles");
     let bus = Bus::shared(&name).sealed(&keys(1));

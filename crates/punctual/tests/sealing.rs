@@ -304,7 +304,7 @@ fn a_recording_is_not_believed_by_who_opens_later() {
 /// Goal: a message sealed with the same key for another bus is refused and counted, whichever way it is carried. That holds if the
 /// buses have other addresses, or other names.
 #[test]
-fn what_was_sealed_for_another_bus_is_not_believed() {
+fn a_message_sealed_for_another_bus_is_not_believed() {
     let _alive = watchdog(60);
     let keys = keys();
     let one_name = |bus: Bus| bus.sealed_as(&keys, "one");
@@ -335,7 +335,7 @@ fn what_was_sealed_for_another_bus_is_not_believed() {
 /// Goal: a message read out of a sealed ring in shared memory is not believed on UDP. The bus has the same name there, the node too,
 /// and the key.
 #[test]
-fn what_was_sealed_for_shared_memory_is_not_believed_on_udp() {
+fn a_message_sealed_for_shared_memory_is_not_believed_on_udp() {
     use punctual_machine::counter::Counter;
     use punctual_machine::memory::{Access, Mapping};
     let _alive = watchdog(60);
@@ -560,7 +560,7 @@ fn send_for_ever(bus: &str) {
 /// Goal: a process may write over messages in a peer's shared memory while they are read. It gets nothing delivered that the peer did
 /// not send, and nothing twice.
 #[test]
-fn what_is_altered_in_shared_memory_is_not_believed() {
+fn a_message_altered_in_shared_memory_is_not_believed() {
     use punctual_machine::counter::Counter;
     use punctual_machine::memory::{Access, Mapping};
     let _alive = watchdog(120);

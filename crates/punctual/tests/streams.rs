@@ -281,7 +281,7 @@ fn stages_add_up() {
 
 /// Goal: every message is read also by a subscription that had not found the publication when that closed, and by no one twice.
 #[test]
-fn who_looks_late_has_all() {
+fn a_subscription_that_looks_late_has_all() {
     let _alive = watchdog(60);
     for bus in buses("closed") {
         let (here, there) = open_on(&bus);
@@ -341,7 +341,7 @@ fn messages(usual: u64) -> u64 {
 
 /// Goal: a reader that is overrun gets no wrong message, and its account is exact: begin + delivered + lost = sent.
 #[test]
-fn what_an_overrun_costs_is_counted_exactly() {
+fn losses_by_an_overrun_are_counted_exactly() {
     let _alive = watchdog(600);
     let count = messages(2_000_000);
     for bus in buses("overrun") {
@@ -393,7 +393,7 @@ fn what_an_overrun_costs_is_counted_exactly() {
 
 /// Goal: a writer that its readers hold back loses nothing, whichever way they wait; nobody sleeps over a message.
 #[test]
-fn who_is_held_back_loses_nothing() {
+fn a_writer_that_is_held_back_loses_nothing() {
     let _alive = watchdog(300);
     const COUNT: u64 = 30_000;
     for bus in buses("held") {
@@ -522,7 +522,7 @@ fn each_sleeper_is_woken_for_its_own() {
 
 /// Goal: a subscription that joins while messages move begins at a number that is exact, and holds the writer back from there on.
 #[test]
-fn who_joins_late_begins_at_an_exact_number() {
+fn a_subscription_that_joins_late_begins_at_an_exact_number() {
     let _alive = watchdog(120);
     for bus in buses("late") {
         let (here, there) = open_on(&bus);
@@ -693,7 +693,7 @@ fn a_node_with_many_rows_reads_all_rings() {
 
 /// Goal: where there are no publications the error says why, and ways of waiting that cannot be are refused.
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn impossible_streams_are_refused_in_words() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("refused"));
     let node = Node::open(&bus, "here").unwrap();

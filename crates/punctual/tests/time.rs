@@ -157,7 +157,7 @@ fn across_processes_the_truth_is_within_the_bound() {
 
 /// Goal: a node that must not be master is none, and says so by having no offset.
 #[test]
-fn who_must_not_be_master_waits() {
+fn a_node_that_must_not_be_master_waits() {
     let _alive = watchdog(60);
     let node = Node::open(&Bus::loopback(&unique("never")), "here").unwrap();
     let keeper = TimeKeeper::start(&node, &options(PRIORITY_NEVER)).unwrap();

@@ -348,7 +348,7 @@ fn wait_for_the_kernel(node: &Node) {
 
 /// Goal: a message that is there is found by the first look, and arming says so.
 #[test]
-fn what_is_there_is_found_at_once() {
+fn a_message_that_is_there_is_found_at_once() {
     let _alive = watchdog(60);
     on_every_medium(|medium| {
         let (here, there) = open_both(medium);
@@ -376,7 +376,7 @@ fn what_is_there_is_found_at_once() {
 /// Goal: a thread that sleeps alone in the call that receives hears its own process all the same, and loses nothing of its peer's. Here
 /// a message to itself wakes it again and again while its peer sends, and no stranger is heard for it.
 #[test]
-fn who_sleeps_in_the_receive_hears_its_own_process() {
+fn a_thread_that_sleeps_in_the_receive_hears_its_own_process() {
     const MESSAGES: u64 = 2_000;
     let _alive = watchdog(120);
     for strangers in [false, true] {

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_why() {
+    fn a_missing_measurement_says_why() {
         let text = r#"{"round":0,"game":"stream","kind":"pipe","size":64,"count":9,"per_second":1}
 {"skipped":"aeron ipc","reason":"no java"}"#;
         let verdict = PROMISES[5].judge(&Turns::parse(text).unwrap());
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_what_is_judged() {
+    fn bounds_are_judged_as_they_are_written() {
         assert!(RatioAtMost(1.0).holds(1.0) && !RatioBelow(1.0).holds(1.0));
         assert!(RatioAtLeast(1.0).holds(1.0) && !RatioAtLeast(1.0).holds(0.99));
         assert_eq!(OneWayAtMost(60.0).measure(300.0, 200.0), 50.0);

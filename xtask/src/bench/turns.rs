@@ -213,7 +213,7 @@ mod tests {
 
     /// Goal: a skipped measurement has not passed, and one that fails although its tools are here has failed.
     #[test]
-    fn what_did_not_play_is_told() {
+    fn a_skipped_measurement_has_not_passed() {
         let parsed =
             |skips: &str| Turns::parse(&format!("{}\n{skips}", LINES.lines().next().unwrap())).unwrap();
         assert_eq!(parsed("").completeness(), Outcome::Passed);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_measurement_is_refused() {
+    fn a_line_that_is_no_measurement_is_refused() {
         for (text, complaint) in [
             ("", "nothing"),
             ("{", "line 1"),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_does_not_know_how_it_is_shown() {
+    fn knowledge_does_not_know_how_it_is_shown() {
         one(
             &[SUMMARY, UNITS, ("peel.rs", ""), ("doubt.rs", "\nuse crate::peel::A;")],
             2,

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_missing_says_why() {
+    fn a_missing_facility_says_why() {
         for facility in probe() {
             match facility.state {
                 FacilityState::Available => eprintln!("{}: available", facility.name),

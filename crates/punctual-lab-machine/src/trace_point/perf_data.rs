@@ -534,7 +534,7 @@ mod tests {
 
     /// Goal: a file that is no recording, is cut off, or lacks something necessary is refused in words.
     #[test]
-    fn what_is_no_recording_is_refused() {
+    fn a_file_that_is_no_recording_is_refused() {
         let reason = |bytes: &[u8]| read_perf_data(bytes).map(|_| ()).expect_err("refused");
         assert!(reason(b"").contains("no file of perf"));
         assert!(reason(&RECORDED[..RECORDED.len() / 2]).contains("cut off"));

@@ -233,7 +233,7 @@ mod tests {
 
     /// Goal: on a machine without them the reason is precise, and no call was made to find out.
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_user_interrupts_have_a_precise_reason() {
         match open() {
             Ok(_) => eprintln!("this machine has user interrupts"),
             Err(error) => {

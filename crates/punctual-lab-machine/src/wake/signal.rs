@@ -271,7 +271,7 @@ mod tests {
 
     /// Goal: `O_ASYNC` interrupts the running thread. Nothing else in this program raises SIGIO, so every counted signal is of this socket.
     #[test]
-    fn what_nobody_asked_for_interrupts() {
+    fn an_async_socket_interrupts_the_running_thread() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         interrupt_on_news(receiver.as_fd()).unwrap();

@@ -267,7 +267,7 @@ mod tests {
 
     /// Goal: a kernel that lacks what a mechanism needs is told from one that loses wake-ups, whichever it lacks.
     #[test]
-    fn what_a_kernel_lacks_is_said() {
+    fn features_that_a_kernel_lacks_are_named() {
         let lacking = |needs, lacking| check(needs, |need| need != lacking).unwrap_err().to_string();
         for (needs, lack, first) in [
             (FOR_MESSAGE, Need::TimeLimit, "5.11"),

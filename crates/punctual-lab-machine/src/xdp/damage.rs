@@ -266,7 +266,7 @@ mod tests {
 
     /// Goal: the program does to each packet what its number and the seed say, to the bit, and counts it.
     #[test]
-    fn what_becomes_of_a_packet_follows_from_the_seed() {
+    fn the_fate_of_a_packet_follows_from_the_seed() {
         let done = std::thread::spawn(|| (1..=3).try_for_each(check)).join().expect("the thread ends");
         if let Err(error) = done {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");

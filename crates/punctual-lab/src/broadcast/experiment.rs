@@ -489,7 +489,7 @@ mod tests {
 
     /// Goal: a run in which a search was given up has not passed, nor does it hide what is broken for certain.
     #[test]
-    fn what_no_search_decided_has_not_passed() {
+    fn a_run_with_an_undecided_search_has_not_passed() {
         assert_eq!(broken(&with_store(0, &[])), None);
         let said = broken(&with_store(3, &[])).expect("a sentence");
         assert!(said.contains("not known") && said.contains("keys: 3"), "{said}");

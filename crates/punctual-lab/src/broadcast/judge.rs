@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_found() {
+    fn a_member_that_differs_is_found() {
         let judged = |change: fn(&mut Vec<(MemberEnd, Delivered)>)| {
             let mut members = members();
             change(&mut members);

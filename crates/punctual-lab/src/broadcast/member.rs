@@ -537,7 +537,7 @@ mod tests {
     /// Goal: a message behind the last one is seen, though nobody waits for it, and is no part of what is measured. Method: of eleven
     /// messages ten are expected.
     #[test]
-    fn what_comes_behind_the_last_message_is_seen() {
+    fn a_message_behind_the_last_one_is_seen() {
         let end = |other_speaks| {
             let bus = BusPlan::Shared(format!("behind-the-last-{}-{other_speaks}", std::process::id()));
             end_beside(other_speaks, [bus.clone(), bus]).0

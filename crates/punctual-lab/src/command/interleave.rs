@@ -226,7 +226,7 @@ mod tests {
 
     /// Goal: the second Ctrl-C ends a run that does not hear the first, and what was held of the host is put back.
     #[test]
-    fn whoever_insists_leaves_nothing_behind() {
+    fn a_second_interrupt_leaves_nothing_behind() {
         if let Some(place) = std::env::var_os(CHILD) {
             return make_runs(Path::new(&place));
         }
@@ -234,7 +234,7 @@ mod tests {
         let text = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
         std::fs::write(place.path().join("cpu.max"), QUOTA).expect("room");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "command::interleave::tests::whoever_insists_leaves_nothing_behind"]);
+        command.args(["--exact", "command::interleave::tests::a_second_interrupt_leaves_nothing_behind"]);
         command.env(CHILD, place.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("this program again");
         let begun = Instant::now();

@@ -149,7 +149,7 @@ mod tests {
 
     /// Goal: a user who measured something before a failure is told where it is; a user who did not is told of no folder.
     #[test]
-    fn what_was_measured_has_a_place() {
+    fn a_failure_names_the_folder_of_earlier_results() {
         let folder = tempfile::tempdir().expect("room");
         let words = |path: &Path| match with_place(Failure::Machine("no room".to_owned()), path) {
             Failure::Machine(reason) => reason,

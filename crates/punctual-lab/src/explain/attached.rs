@@ -85,7 +85,7 @@ mod tests {
 
     /// Goal: a tracer that went and came back traced nobody in between.
     #[test]
-    fn who_went_is_not_attached() {
+    fn a_tracer_that_went_is_not_attached() {
         let mut look = TracerLook::of_this_thread();
         let looks = [Some(7), Some(7), None, Some(7)];
         for (number, tracer) in (0..).zip(looks) {

@@ -300,7 +300,7 @@ impl Clue<'_> {
     }
 
     /// Name of the thread that ran while it was ready, if any did.
-    pub fn who_ran(&self) -> String {
+    pub fn neighbour_name(&self) -> String {
         self.neighbour().map_or_else(String::new, |thread| self.trace.name(thread))
     }
 

@@ -84,7 +84,7 @@ mod tests {
     /// Goal: a thread that is taken off its CPU by the thread that moves others was moved until it runs again. The last waker of the
     /// moving thread asked for it. A thread that any other takes off its CPU is ready.
     #[test]
-    fn who_is_pushed_to_another_cpu_was_moved() {
+    fn a_thread_pushed_to_another_cpu_was_moved() {
         let moved = account_of("migration/0", pushed());
         assert_eq!(moved.time_of(Part::Moving { by: None }), 400, "an interrupt asked");
         let mut asked = pushed();
@@ -97,7 +97,7 @@ mod tests {
 
     /// Goal: a thread that is taken off its CPU by that thread and runs there again was not moved.
     #[test]
-    fn who_stays_is_not_moved() {
+    fn a_thread_that_stays_is_not_moved() {
         let there = vec![switch(300, LATE, Leaving::Ready, MOVER), switch(340, MOVER, Leaving::Asleep, LATE)];
         let stayed = account_of("migration/0", [there, Vec::new()]);
         assert_eq!(stayed.time_of(Part::Ready { instead: MOVER }), 40);
@@ -106,7 +106,7 @@ mod tests {
     /// Goal: a thread that asks to be moved may wait for it where no signal wakes, and is ready on the other CPU then: both are the
     /// move's. A thread that waits for that thread and comes back to its CPU had another thread moved.
     #[test]
-    fn who_asks_to_be_moved_waits() {
+    fn a_thread_that_asks_to_be_moved_waits() {
         let waits = |runs_on: usize| {
             let mut cpus = [
                 vec![

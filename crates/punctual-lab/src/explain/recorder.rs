@@ -129,7 +129,7 @@ pub(super) fn trace_of(
                 seen.note(task, traced.at_ns, trace, is_kernel);
                 task.thread
             };
-            events.push(Event(to_run(traced.at_ns), what_of(&traced.event, &mut trace, &mut known)));
+            events.push(Event(to_run(traced.at_ns), translated(&traced.event, &mut trace, &mut known)));
         }
         trace.cpus.push(CpuEvents {
             cpu: cpu.cpu,
@@ -168,7 +168,11 @@ impl LastSeen {
     }
 }
 
-fn what_of(event: &TraceEvent, trace: &mut Trace, known: &mut dyn FnMut(&Task, &mut Trace) -> u32) -> What {
+fn translated(
+    event: &TraceEvent,
+    trace: &mut Trace,
+    known: &mut dyn FnMut(&Task, &mut Trace) -> u32,
+) -> What {
     match event {
         TraceEvent::Switch { previous, state, next } => {
             let why = match state {

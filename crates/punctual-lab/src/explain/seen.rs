@@ -251,7 +251,7 @@ mod tests {
     /// Goal: a traced thread that is absent was held by its tracer, as far as it should have worked. For one that waits for a message
     /// the cause is unknown.
     #[test]
-    fn who_is_traced_and_not_there_was_held() {
+    fn an_absent_traced_thread_was_held() {
         let away = Evidence { cpu_us: 100, switches_voluntary: 40, ..Evidence::default() };
         let windows = [window(0, Evidence { wall_us: 5000, ..away })];
         let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
@@ -295,7 +295,7 @@ mod tests {
 
     /// Goal: a thread that spins while its packet is on the wire, or on its way to a sleeper, is not the cause of that delay.
     #[test]
-    fn who_looks_for_a_message_is_not_why_it_is_late() {
+    fn a_thread_that_looks_for_a_message_does_not_delay_it() {
         let windows = [window(0, Evidence { wall_us: 5000, cpu_us: 5000, ..Evidence::default() })];
         let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
         let cause = |stage, side| {

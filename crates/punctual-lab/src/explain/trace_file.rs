@@ -214,7 +214,7 @@ mod tests {
 
     /// Goal: a file that no recorder writes is refused, even where its check value is right.
     #[test]
-    fn what_cannot_be_a_trace_is_refused() {
+    fn a_file_that_cannot_be_a_trace_is_refused() {
         let refused = |change: fn(&mut TraceFile)| {
             let mut file = file();
             change(&mut file);

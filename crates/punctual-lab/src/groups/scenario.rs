@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn a_mistake_is_said_with_its_line() {
         for (text, line, hint) in [
             ("", 0, "no cells"),
             ("cell 5", 0, "no vehicle"),

@@ -112,7 +112,7 @@ mod tests {
 
     /// Goal: a client that is behind takes arrivals meanwhile, for which there would be no room in the end.
     #[test]
-    fn who_is_behind_looks_before_each_message() {
+    fn a_client_that_is_behind_looks_before_each_message() {
         let (clock, mut client) = (Clock::get(), Slow::default());
         client.open(clock.now(), Duration::from_micros(10), Ticks(u64::MAX));
         assert_eq!((client.sent, client.sent_without_look), (20, 0));

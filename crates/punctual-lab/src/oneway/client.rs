@@ -319,7 +319,7 @@ mod tests {
 
     /// Goal: a run that ended early breaks its promise, by the reason for it; ways outside of their bound come first.
     #[test]
-    fn who_ended_early_says_why() {
+    fn a_run_that_ended_early_says_why() {
         let of = |outside, ended: Option<&str>| {
             let outcome = OnewayOutcome {
                 made: 1,

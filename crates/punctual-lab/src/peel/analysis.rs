@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_layers_do_not_explain_is_not_attributed() {
+    fn time_that_no_layer_explains_is_not_attributed() {
         let all = [rounds(Layer::Bare, 1000.0), rounds(Layer::Whole, 4000.0)];
         assert!(peel(&all, 1).attributed < 0.4);
     }
@@ -482,7 +482,7 @@ mod tests {
     /// Goal: a figure that is in no start is not named, however much a neighbour spoils the others. Method: in three pairs of eight the
     /// starts without the mistake wait longer, so that every figure may have shrunk.
     #[test]
-    fn what_is_in_no_start_is_not_where_a_mistake_shows() {
+    fn a_figure_that_is_in_no_start_is_not_named() {
         let waits = |n: u64, is_crowded: bool| StartUp {
             clock_ns: 7_000_000 + (n + u64::from(is_crowded)) % 2,
             ready_ns: 20_000_000,

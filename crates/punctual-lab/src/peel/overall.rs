@@ -65,7 +65,7 @@ mod tests {
 
     /// Goal: a message that is lost is counted in whichever kind of start it was.
     #[test]
-    fn what_is_lost_in_any_start_is_counted() {
+    fn a_message_lost_in_any_start_is_counted() {
         let start = |lost| vec![StartUp { lost, ..StartUp::default() }; 2];
         let all = Overall {
             starts: start(1),

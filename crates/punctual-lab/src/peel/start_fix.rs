@@ -128,7 +128,7 @@ mod tests {
 
     /// Goal: as many starts as are said to be needed tell what takes longer, and one fewer never do.
     #[test]
-    fn what_is_worse_needs_as_many_starts_as_are_said() {
+    fn a_growth_needs_as_many_starts_as_are_said() {
         let of = |ready_ns| vec![StartUp { ready_ns, ..StartUp::default() }; GROWN_MIN];
         let (without, with) = (of(20_000_000), of(30_000_000));
         assert!(grown(&without, &with, 1).is_some());

@@ -467,7 +467,7 @@ mod tests {
 
     /// Goal: messages that were not sent were not late, and took no time.
     #[test]
-    fn what_was_not_sent_was_not_late() {
+    fn an_unsent_message_was_not_late() {
         let source = Address { node: NodeId::named("nobody"), port: Port::from(1) };
         let entry = RecordedEntry::new(source, Target::EVERYONE, 0);
         let (to_player, batches) = sync_channel(1);

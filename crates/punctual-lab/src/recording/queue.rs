@@ -167,7 +167,7 @@ mod tests {
 
     /// Goal: a writer that does nothing costs memory up to a limit, and one that goes on makes room.
     #[test]
-    fn what_is_under_way_is_bounded() {
+    fn messages_under_way_are_bounded() {
         const SIZE: usize = 1 << 20;
         let (mut intake, outlet) = queue();
         let mut taken = 0_u64;

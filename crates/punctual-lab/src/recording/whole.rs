@@ -148,7 +148,7 @@ mod tests {
     /// Goal: of a message of which a fragment is missing nothing is shown, and it is counted once; so is what is no fragment. Questions
     /// and receipts between nodes count nowhere.
     #[test]
-    fn what_is_not_whole_is_counted() {
+    fn an_incomplete_message_is_counted() {
         let whole = fragments(7, 1_000);
         for missing in 0..whole.len() {
             let mut rest = whole.clone();

@@ -55,7 +55,7 @@ pub(super) fn head(
     }
     page.push_str("<div class=\"asked\">");
     how_fast(page, cells, headline);
-    what_was_late(page, cells, late);
+    late_messages(page, cells, late);
     page.push_str("</div>");
     if let Some(recommendation) = &summary.recommendation {
         picks(page, &recommendation.choices);
@@ -159,7 +159,7 @@ fn never_came(cells: &[PageCell]) -> Option<String> {
     (messages > 0).then(|| format!("{} {were} {words}", count(messages)))
 }
 
-fn what_was_late(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
+fn late_messages(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
     page.push_str("<div><h2>What was late, and why?</h2>");
     let never_came = never_came(cells);
     if late.is_empty() {
@@ -281,7 +281,7 @@ mod tests {
     fn said(outcomes: &[(Outcome, u64)]) -> String {
         let (mut page, cells) = (String::new(), [cell(outcomes)]);
         how_fast(&mut page, &cells, None);
-        what_was_late(&mut page, &cells, &[]);
+        late_messages(&mut page, &cells, &[]);
         page
     }
 

@@ -150,7 +150,7 @@ mod tests {
     /// Goal: everything that is drawn lies within its scale. Messages without an answer do too, which are older than every answer, also
     /// where others were lost and there is no max. Method: a fifth of all have no answer at a hundred times the age of the others.
     #[test]
-    fn what_has_no_answer_is_within_the_scale() {
+    fn an_unanswered_message_is_within_the_scale() {
         for lost in [0, 1] {
             let mut samples = Samples::default();
             for index in 1..=2_000_u64 {

@@ -102,7 +102,7 @@ mod tests {
 
     /// Goal: a kind that the machine cannot do is tried once and said once, and the others go on.
     #[test]
-    fn what_fails_is_skipped_with_its_reason() {
+    fn a_kind_that_fails_is_skipped_with_its_reason() {
         let mut skipped = Vec::new();
         let mut tried = Vec::new();
         let made = Turns::new(3, 3, &NONE()).all(
@@ -122,7 +122,7 @@ mod tests {
 
     /// Goal: a kind that was measured in part is not told to be missing, and each reason of several kinds of one name is told.
     #[test]
-    fn what_fails_later_was_measured_until_then() {
+    fn a_kind_that_fails_later_was_measured_until_then() {
         let mut skipped = Vec::new();
         let mut tried = 0;
         let bar = NONE();

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_said() {
+    fn a_text_that_is_no_log_is_refused() {
         assert!(read_log("").unwrap_err().contains("no full log"));
         let broken = LOG.replace("62.787", "x");
         assert!(read_log(&broken).unwrap_err().starts_with("line 9"));

@@ -151,7 +151,7 @@ mod tests {
 
     /// Goal: a thread that has no CPU from its start, or that could not be started, is late; where nobody looks, nobody is.
     #[test]
-    fn who_never_looked_is_late() {
+    fn a_thread_that_never_looked_is_late() {
         let clock = Clock::get();
         let begin = clock.now();
         let never = Control { shared: Arc::new(Shared::new(begin)), _job: None };

@@ -262,7 +262,7 @@ mod tests {
 
     /// Goal: a folder that cannot be removed whole stays a run.
     #[test]
-    fn what_cannot_be_discarded_stays_a_run() {
+    fn a_folder_that_cannot_be_discarded_stays_a_run() {
         let folder = tempfile::tempdir().expect("room");
         let out = folder.path().join("run");
         let store = Store::import(Some(&out), &Header::new("survey")).expect("room");

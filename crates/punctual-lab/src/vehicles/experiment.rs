@@ -444,7 +444,7 @@ mod tests {
     }
     /// Goal: a frame that the account has as lost, and no row, is a doubt; one that a row has as lost is not said twice.
     #[test]
-    fn what_was_lost_before_the_first_value_is_said() {
+    fn a_loss_before_the_first_value_is_said() {
         let lost = |account: u64, row: u64, unheard: u64, has_barrier: bool| {
             let run = RunReport {
                 account: Sums { lost: account, ..Sums::default() },
@@ -467,7 +467,7 @@ mod tests {
 
     /// Goal: a run that cannot be made takes none of those before it away.
     #[test]
-    fn what_was_made_stands() {
+    fn runs_made_before_a_failure_stand() {
         let bar = ProgressBar::hidden();
         let until = |failed: u32| {
             in_turn(Turns::new(5, 1, &bar), |number| {

@@ -490,7 +490,7 @@ mod tests {
 
     /// Goal: messages on their way when a run was interrupted are not lost; messages that younger values overtook are.
     #[test]
-    fn what_was_cut_off_is_not_lost() {
+    fn messages_on_their_way_at_an_interrupt_are_not_lost() {
         let settings = settings(3);
         let records = |numbers: &[u32]| numbers.iter().map(|&number| record(1, number, 5)).collect();
         let brought =
@@ -509,7 +509,7 @@ mod tests {
 
     /// Goal: values published before a receiver's interest was known were not for it; values that are missing later are lost.
     #[test]
-    fn what_nobody_asked_for_yet_is_not_lost() {
+    fn a_value_that_nobody_asked_for_yet_is_not_lost() {
         let settings = settings(2);
         let brought = [
             (Part::Vehicle(0), that_sent(4, vec![record(1, 1, 5), record(1, 3, 5)])),
@@ -540,7 +540,7 @@ mod tests {
 
     /// Goal: values that their senders had no room for are missing, also the last ones, also where a sender had room for none.
     #[test]
-    fn what_was_refused_does_not_vanish() {
+    fn a_refused_value_does_not_vanish() {
         let facts = |sent: u64| Facts { sent, refused: 4 - sent, ..Facts::default() };
         let quiet = |sent: u64| WorkloadResult { facts: facts(sent), ..WorkloadResult::default() };
         let records = vec![record(0, 0, 5), record(0, 1, 5)];
@@ -556,7 +556,7 @@ mod tests {
     /// Goal: a value that did not come was due when its component's schedule says, where vehicles and their components come one after
     /// the other.
     #[test]
-    fn what_is_missing_was_due_at_its_own_instant() {
+    fn a_missing_value_was_due_at_its_own_instant() {
         let settings = settings_with("--mode callback --vehicles 2 --components 2 --spread");
         let brought = [0, 1].map(|number| (Part::Vehicle(number), that_sent(8, Vec::new())));
         let samples = &figures(&brought, &settings).1[0][0].1;
@@ -567,7 +567,7 @@ mod tests {
 
     /// Goal: a value that was never sent is not lost: it is as late as the value that superseded it.
     #[test]
-    fn what_was_skipped_is_as_late_as_what_came_instead() {
+    fn a_skipped_value_is_as_late_as_the_one_that_superseded_it() {
         let settings = settings(2);
         let skipped = vec![Skipped { component: 0, first: 1, count: 2 }];
         let brought = [

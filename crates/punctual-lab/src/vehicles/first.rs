@@ -315,7 +315,7 @@ mod tests {
 
     /// Goal: a thread that listens before its process is ready is not charged with the rest of the opening.
     #[test]
-    fn who_listens_waits_for_no_step() {
+    fn a_listening_thread_waits_for_no_step() {
         let opening = [look(100, 0), look(200, 0), look(300, 0), look(900, 500)];
         let beginning = Beginning { component: 0, is_own_thread: true, looks: vec![look(250, 1)] };
         let records = vec![record(1, 240, 600)];

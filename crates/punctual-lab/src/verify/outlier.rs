@@ -289,7 +289,7 @@ mod tests {
     /// Goal: a cause that is more than twice as frequent or as long in nearly all runs is new. A difference that may be chance, or is
     /// small, is not.
     #[test]
-    fn what_is_new_is_so_in_most_runs() {
+    fn a_new_cause_shows_in_most_runs() {
         let none = [(0, 0); 5];
         assert!(is_new([(1, 9), (0, 0), (2, 9), (1, 9), (0, 0)], [(8, 9), (7, 9), (9, 9), (6, 9), (9, 9)]));
         assert!(is_new(none, [(1, 5), (1, 9), (1, 9), (1, 9), (1, 9)]));
@@ -358,14 +358,14 @@ mod tests {
 
     /// Goal: a cause that a fix makes five times as frequent is found.
     #[test]
-    fn what_a_fix_makes_frequent_is_found() {
+    fn a_cause_that_a_fix_makes_frequent_is_found() {
         let [_, found] = verdicts(200, 4.0, 5.0);
         assert!(found >= 190, "{found} of 200");
     }
 
     /// Goal: messages that only the fix loses are new with it, also where nothing is known of them.
     #[test]
-    fn what_is_lost_for_unknown_reasons_is_told() {
+    fn a_loss_of_unknown_cause_is_told() {
         let run = |lost: u64| {
             let mut samples = Samples::default();
             for number in 0..100 {

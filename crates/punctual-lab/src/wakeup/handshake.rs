@@ -191,7 +191,7 @@ mod tests {
 
     /// Goal: a protocol of which no message was sent has no row, and so no speed.
     #[test]
-    fn what_did_not_run_is_not_told_of() {
+    fn a_protocol_that_sent_nothing_has_no_row() {
         let cpus = punctual_machine::cpu::allowed();
         assert_eq!(run(&WAIT, 0, LIMIT, &cpus), None);
     }

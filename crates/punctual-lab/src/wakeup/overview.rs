@@ -373,7 +373,7 @@ mod tests {
 
     /// Goal: a way that lost wake-ups is told from one with too few messages for the figure.
     #[test]
-    fn what_is_lost_is_infinite_and_what_is_unknown_a_dash() {
+    fn lost_wake_ups_are_infinite_and_unknown_figures_a_dash() {
         let of = |conditions: Conditions| {
             let cell = WakeupCell { route: Route::Spin, conditions, gap_us: 0 };
             CellResult::of(&cell.id(Measurement::Any), &[], 0)

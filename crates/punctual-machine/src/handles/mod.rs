@@ -432,7 +432,7 @@ mod loom_tests {
 
     /// Goal: a thing that one thread gives up is as it was left when the next one has it.
     #[test]
-    fn what_is_given_up_is_taken_whole() {
+    fn a_thing_that_is_given_up_is_taken_whole() {
         loom::model(|| {
             let table = table::<1>();
             let number = table.insert(10).unwrap();

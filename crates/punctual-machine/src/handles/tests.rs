@@ -76,7 +76,7 @@ fn a_thing_is_entered_once_at_a_time() {
 
 /// Goal: after a panic a thing can be closed and nothing else.
 #[test]
-fn what_a_panic_left_is_broken() {
+fn a_thing_left_by_a_panic_is_broken() {
     let value = Arc::new(());
     let table = Table::<_, 1>::new(1);
     let number = table.insert(Arc::clone(&value)).unwrap();
@@ -115,7 +115,7 @@ fn threads_are_told_apart() {
 
 /// Goal: a thing that was opened before a fork is the parent's, used or not. Method: the slots say that they are of another process.
 #[test]
-fn what_was_opened_before_a_fork_is_not_the_childs() {
+fn a_thing_opened_before_a_fork_is_not_the_childs() {
     let table = Table::<_, 1>::new(1);
     let number = table.insert(5).unwrap();
     table.slots[0].forks.store(forks().wrapping_sub(1), Ordering::Relaxed);

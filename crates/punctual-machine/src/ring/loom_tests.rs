@@ -249,7 +249,7 @@ fn a_torn_frame_is_not_believed() {
 /// Goal: a reader that was lapped by an honest writer is told so at the next look, and never that the ring is corrupt. Method: the
 /// reader knows nothing of what the writer did; the newest end may look as old as the memory model allows.
 #[test]
-fn who_is_lapped_is_told() {
+fn a_lapped_reader_is_told() {
     loom::model(|| {
         let memory = RingMemory::on_heap(64);
         let mut reader = RingReader::from_start(memory.clone());
@@ -267,7 +267,7 @@ fn who_is_lapped_is_told() {
 
 /// Goal: a reader that joins is not overrun by a writer that it holds back, however late the writer sees it (pair E).
 #[test]
-fn who_joins_is_held_for() {
+fn a_joining_reader_is_not_overrun() {
     use crate::sync::{AtomicU64, Ordering};
     loom::model(|| {
         let memory = RingMemory::on_heap(64);

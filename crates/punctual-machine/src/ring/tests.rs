@@ -215,7 +215,7 @@ fn the_next_record_finds_its_lines_cleared() {
 /// Goal: a reader that is lapped at every look for the newest end has found nothing yet. Where nothing moves, no honest writer is to
 /// blame.
 #[test]
-fn who_is_lapped_at_every_look_looks_again() {
+fn a_reader_lapped_at_every_look_looks_again() {
     let memory = RingMemory::on_heap(4096);
     memory.control().limit.0.store(1 << 50, Ordering::Relaxed);
     let look = || RingReader::from_start(memory.clone()).peek();
@@ -306,7 +306,7 @@ fn a_reader_holds_the_writer_back() {
 }
 
 #[test]
-fn what_cannot_fit_is_refused() {
+fn a_message_that_cannot_fit_is_refused() {
     let (mut writer, _) = pair(1024);
     assert_eq!(writer.claim(249), Err(ClaimError::TooLong { size: 249, size_max: 248 }));
     assert_eq!(writer.claim(248), Ok(()));
@@ -430,7 +430,7 @@ fn believe_nothing_torn(capacity: usize, records: u64) {
 
 /// Goal: a writer that had no reader for longer than a lap is held back by one that joins then.
 #[test]
-fn who_joins_late_holds_back_too() {
+fn a_reader_that_joins_late_holds_back_too() {
     let memory = RingMemory::on_heap(4096);
     let mut writer = RingWriter::new(memory.clone());
     for _ in 0..1000 {

@@ -86,7 +86,7 @@ mod loom_tests {
 
     /// Goal: nobody sleeps with the newest count and without its message.
     #[test]
-    fn who_sees_the_count_sees_the_message() {
+    fn a_thread_that_sees_the_count_sees_the_message() {
         loom::model(|| {
             let memory = Arc::new(Memory::default());
             let theirs = Arc::clone(&memory);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_nudge_refuses_is_sent_by_address() {
+    fn a_message_that_a_nudge_refuses_is_sent_by_address() {
         let (here, there) = pair(&UdpOptions::default(), "127.0.0.1:0").unwrap();
         let mut batch = SendBatch::new(3, 8).to_peer(Some(there.local_address().unwrap().into()));
         for number in 0..3 {

@@ -436,7 +436,7 @@ fn claims_beyond_the_limits_are_refused() {
 
 /// Goal: the kernel drops what is unwanted, and nothing else: neither what differs in a byte nor what is too short to say.
 #[test]
-fn what_is_unwanted_does_not_arrive() {
+fn unwanted_datagrams_do_not_arrive() {
     let unwanted = Unwanted { at: 3, bytes: *b"our mark" };
     let socket = open(&UdpOptions { unwanted: Some(unwanted), ..UdpOptions::default() });
     let sender = open(&UdpOptions::default());

@@ -166,7 +166,7 @@ mod tests {
 
     /// Goal: the count of missing frames is that of a look at each number, for any arrivals in any order.
     #[test]
-    fn what_is_missing_is_counted() {
+    fn missing_frames_are_counted() {
         for window in [5, 64, 100] {
             let mut frames = Frames::new(window, 8);
             let mut random = 7_u64;

@@ -189,7 +189,7 @@ mod tests {
 
     /// Goal: the count of missing entries is that of a look at each entry, also after a view was closed.
     #[test]
-    fn what_is_missing_is_counted() {
+    fn missing_entries_are_counted() {
         let mut log = OrderLog::new(2, 16);
         let mut random = 7_u64;
         for step in 0..2_000 {

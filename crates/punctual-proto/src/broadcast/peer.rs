@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_suspected_wrongly_is_given_more_time() {
+    fn a_wrongly_suspected_peer_is_given_more_time() {
         let (mut peer, after) = (Peer::default(), Nanos(100));
         for (now, silent) in [(0, 100), (1_000, 200), (2_000, 400), (3_000, 800), (10_000, 800)] {
             peer.hear(Nanos(now));

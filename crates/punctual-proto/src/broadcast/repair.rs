@@ -253,7 +253,7 @@ mod tests {
 
     /// Goal: while questions are answered they go out each round trip, however long something is missing.
     #[test]
-    fn what_is_repaired_is_asked_for_without_delay() {
+    fn a_gap_under_repair_is_asked_for_without_delay() {
         let mut clock = GapClock::new(Nanos(1_000), Nanos(40_000), (2, 7));
         clock.note(true, Nanos(0));
         for _ in 0..20 {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_misses_the_same_frame_is_kept_together() {
+    fn members_that_miss_the_same_frame_are_kept_together() {
         let mut repairs = Repairs::new(2, 4);
         [2, 0].into_iter().for_each(|place| repairs.add_frame(place, (1, 6)));
         repairs.add_frame(0, (0, 6));

@@ -632,7 +632,7 @@ mod tests {
 
     /// Goal: a copy that cannot keep the messages that come says so, and never takes the rest for the state.
     #[test]
-    fn who_is_overrun_says_so() {
+    fn an_overrun_copy_says_so() {
         let mut copies = two();
         copies[1].backlog_size_max = 3 + size_of::<Kept>();
         pass_on(&mut copies);

@@ -278,7 +278,7 @@ fn a_slow_member_holds_the_others_up() {
 
 /// Goal: a member that keeps a message from its order, or from its majority, holds the group up while nothing moves, and no longer.
 #[test]
-fn who_keeps_all_from_moving_is_named() {
+fn a_member_that_keeps_all_from_moving_is_named() {
     let mut room = Room::new(|options| options);
     room.gather();
     let deaf = |deaf: [usize; 2]| {
@@ -350,7 +350,7 @@ fn a_minority_stops_and_says_so() {
 
 /// Goal: a frame that most members miss is repaired by one message to all.
 #[test]
-fn what_all_miss_is_repaired_once() {
+fn a_frame_that_all_miss_is_repaired_once() {
     let mut room = Room::new(|options| options);
     room.gather();
     assert_eq!(room.broadcast(2), Ok(()));
@@ -450,7 +450,7 @@ fn is_kind(message: &[u8], kind: u8) -> bool {
 /// nothing of its frames, so nothing is ordered; then nobody hears what others hold, so nothing is known to be with a majority but what
 /// its sender and its receiver have.
 #[test]
-fn what_has_no_order_waits_for_none() {
+fn a_message_without_order_waits_for_none() {
     let mut room = Room::new(|options| options);
     room.gather();
     let to_all_but_sequencer = |target: usize, message: &mut Vec<u8>| {
@@ -496,7 +496,7 @@ fn what_has_no_order_waits_for_none() {
 /// order. Method: the sequencer alone places a message without order; the others agree on a view without it and decide nothing; then it
 /// leads, hears of that, and ends the view by it.
 #[test]
-fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
+fn a_member_put_out_behind_the_kept_order_tells_no_rest() {
     let mut room = Room::new(|options| options);
     room.gather();
     say(&mut room, 0, b'x', 10, Guarantee::BestEffort);
@@ -527,7 +527,7 @@ fn who_is_put_out_behind_the_kept_order_tells_no_rest() {
 
 /// Goal: a member that is alone has nobody to tell what it holds, and so does not wake up to do it.
 #[test]
-fn who_is_alone_rests() {
+fn a_lone_member_rests() {
     let mut room = Room::of(1, Mutants::NONE, |options| options);
     room.gather();
     for _ in 0..5 {
@@ -560,7 +560,7 @@ fn all_may_be_slow_at_once() {
 /// Goal: a member whose user does not take the end of a view is expelled from the next one. That holds though it is heard, and though
 /// nothing can be ordered there without it.
 #[test]
-fn who_stays_in_the_view_before_is_expelled() {
+fn a_member_that_stays_in_the_view_before_is_expelled() {
     let after = Some(Nanos::from_millis(50));
     let mut room = Room::of(4, Mutants::NONE, |options| GroupOptions { expel_slow_after: after, ..options });
     room.gather();
@@ -584,7 +584,7 @@ fn who_stays_in_the_view_before_is_expelled() {
 /// Goal: a member that has not heard how a view ended asks as soon as it hears of the next one. So it is not left out when that
 /// changes, too.
 #[test]
-fn who_missed_the_end_of_a_view_asks_for_it() {
+fn a_member_that_missed_the_end_of_a_view_asks_for_it() {
     let (heartbeat, suspect_after) = (Nanos::from_millis(100), Nanos::from_millis(1_000));
     let mut room = Room::of(5, Mutants::NONE, |options| GroupOptions { heartbeat, suspect_after, ..options });
     room.gone = Places(0b11000);
@@ -704,7 +704,7 @@ fn a_frozen_view_makes_nobody_slow() {
 
 /// Goal: nor is a user slow whose member alone is frozen, because nobody else heard of the ballot.
 #[test]
-fn who_is_frozen_alone_is_not_slow() {
+fn a_member_frozen_alone_is_not_slow() {
     let after = Some(Nanos::from_millis(50));
     let mut room = Room::new(|options| GroupOptions { expel_slow_after: after, ..options });
     room.gather();
@@ -731,7 +731,7 @@ fn who_is_frozen_alone_is_not_slow() {
 
 /// Goal: a member that accepts a proposal names the ballot that it accepted it in, regardless of its promises before it speaks.
 #[test]
-fn what_was_accepted_in_one_ballot_counts_in_no_other() {
+fn a_proposal_accepted_in_one_ballot_counts_in_no_other() {
     let mut room = Room::new(|options| options);
     room.gather();
     let now = room.now;
@@ -759,7 +759,7 @@ fn what_was_accepted_in_one_ballot_counts_in_no_other() {
 
 /// Goal: a view ends when most of those who go on hold what is left of it, however many others agree; so that the next view lives.
 #[test]
-fn who_leaves_does_not_decide_for_who_stays() {
+fn a_leaving_member_does_not_decide_for_those_that_stay() {
     let mut room = Room::new(|options| options);
     room.gather();
     room.broadcast(0).unwrap();
@@ -783,7 +783,7 @@ fn who_leaves_does_not_decide_for_who_stays() {
 /// Goal: a member that was to go on and is known to have begun anew is not waited for, though it is not suspected yet. Each member that
 /// is left in the next view is told that it is stopped.
 #[test]
-fn who_has_begun_anew_is_not_waited_for() {
+fn a_member_that_has_begun_anew_is_not_waited_for() {
     let mut room = Room::new(|options| GroupOptions { suspect_after: Nanos::from_millis(10_000), ..options });
     room.run_and_take(Nanos::from_millis(8_000));
     assert!(room.is_whole());
@@ -809,7 +809,7 @@ fn who_has_begun_anew_is_not_waited_for() {
 
 /// Goal: a leader that its own decision puts out says it to those who go on, though its user takes the end of the view first.
 #[test]
-fn who_is_put_out_by_its_own_ballot_says_so() {
+fn a_leader_put_out_by_its_own_ballot_says_so() {
     let mut room = Room::of(4, Mutants::NONE, |options| options);
     room.gather();
     // 3 proposes a view without 0, and nobody hears that others accept it. Then only 0 leads.
@@ -847,7 +847,7 @@ fn who_is_put_out_by_its_own_ballot_says_so() {
 
 /// Goal: a member that leaves, and alone knows that the view has ended, says so until the others know it.
 #[test]
-fn who_has_left_answers() {
+fn a_member_that_has_left_answers() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
     room.gather();
     let now = room.now;
@@ -882,7 +882,7 @@ fn with_a_view_that_ends() -> Room {
 
 /// Goal: a member whose user has not taken the end of the view yet answers who leads on because it has not heard of that end.
 #[test]
-fn who_closes_the_view_answers_who_leads_on() {
+fn a_member_that_closes_the_view_answers_one_that_leads_on() {
     for kind in [PREPARE, ACCEPT] {
         let mut room = with_a_view_that_ends();
         let mut led = Vec::new();
@@ -917,7 +917,7 @@ fn head_of(room: &Room, place: usize) -> Head {
 /// Goal: the member that closes the view tells nobody its order. That order goes on behind the end that counts, with places that others
 /// never had. Method: it is asked for a part of the order, and hears of the end, before it says anything.
 #[test]
-fn who_closes_the_view_says_nothing_of_its_order() {
+fn a_member_that_closes_the_view_says_nothing_of_its_order() {
     let mut room = with_a_view_that_ends();
     let mut install = Vec::new();
     room.run(Nanos::from_millis(30), |target, message| {
@@ -973,7 +973,7 @@ fn a_late_wish_to_join_does_not_hurry_a_ballot() {
 
 /// Goal: a member that leaves while others let it in leaves no view behind that waits for it. Method: it does not hear that it is in.
 #[test]
-fn who_leaves_while_it_joins_is_waited_for_by_nobody() {
+fn a_member_that_leaves_while_it_joins_is_waited_for_by_nobody() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
     let mut installs = 0;
     let mut lost = |target: usize, message: &mut Vec<u8>| {
@@ -1003,7 +1003,7 @@ fn who_leaves_while_it_joins_is_waited_for_by_nobody() {
 
 /// Goal: a member that leaves before it has asked to join has left at once, and one whom nobody hears a little later.
 #[test]
-fn who_is_heard_by_nobody_leaves_too() {
+fn a_member_heard_by_nobody_leaves_too() {
     for asks in [false, true] {
         let mut room = Room::new(|options| GroupOptions { founds: false, ..options });
         if asks {
@@ -1020,7 +1020,7 @@ fn who_is_heard_by_nobody_leaves_too() {
 /// Goal: a member that left, and let another one in as it went, says so until that one has heard it. Method: it leaves once it has
 /// heard the wish to join, and the first that it says of the next view is lost.
 #[test]
-fn who_has_left_answers_who_joined_then() {
+fn a_member_that_has_left_answers_one_that_joined_then() {
     let mut room = Room::of(2, Mutants::NONE, |options| options);
     let mut joins = 0;
     while joins == 0 {
@@ -1049,7 +1049,7 @@ fn who_has_left_answers_who_joined_then() {
 
 /// Goal: nobody is expelled for what the others could not have heard yet.
 #[test]
-fn who_is_slow_has_two_heartbeats() {
+fn a_slow_member_has_two_heartbeats() {
     let of = |millis| GroupOptions { expel_slow_after: Some(Nanos::from_millis(millis)), ..options(0) };
     let made = |millis| Member::new(of(millis), 11, Nanos(0)).map(drop);
     assert_eq!((made(0), made(19)), (Err(OptionsError::Times), Err(OptionsError::Times)));
@@ -1058,7 +1058,7 @@ fn who_is_slow_has_two_heartbeats() {
 
 /// Goal: a leader that nobody's promise reaches lets another one lead.
 #[test]
-fn who_hears_no_promise_lets_others_lead() {
+fn a_leader_that_hears_no_promise_lets_others_lead() {
     let mut room = Room::new(|options| options);
     room.gather();
     let now = room.now;
@@ -1205,7 +1205,7 @@ fn frames_of_the_sequencer_say_their_places() {
 /// Goal: while a stream of the sequencer's own is under way, the others tell only the sequencer which frames they hold. It tells all
 /// members which frames a majority holds.
 #[test]
-fn what_is_held_of_a_stream_is_said_to_the_sequencer() {
+fn frames_held_of_a_stream_are_told_to_the_sequencer() {
     let mut room = Room::new(|options| options);
     room.gather();
     let (mut alone, mut elsewhere, mut to_all, mut delivered) = (0, 0, 0, [0; 3]);
@@ -1363,7 +1363,7 @@ fn only_what_a_majority_holds_is_said_to_be_held() {
 
 /// Goal: a member that was not run for a while looks at the messages that have come before it asks for anything.
 #[test]
-fn who_was_away_asks_for_nothing_that_has_come() {
+fn a_member_that_was_away_asks_for_nothing_that_has_come() {
     let mut room = Room::new(|options| options);
     room.gather();
     let (now, later) = (room.now, room.now.plus(Nanos::from_millis(5)));

@@ -58,7 +58,7 @@ fn deadlines_close_together_count_as_one() {
 
 /// Goal: a task without a deadline waits no longer than a second behind an endless row of tasks of its class that have one.
 #[test]
-fn who_has_no_deadline_is_not_starved() {
+fn a_task_without_a_deadline_is_not_starved() {
     let mut scheduler = Scheduler::new(&[ClassOptions::default(); 2], Policy::Floors, 8).unwrap();
     let with = |task, now: Nanos| ready(task, 1, now.plus(Nanos::from_millis(10)).0);
     scheduler.push(ready(1, 1, u64::MAX), Nanos(0)).unwrap();
@@ -125,7 +125,7 @@ fn strides_are_never_over() {
 }
 
 #[test]
-fn what_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
+fn a_task_that_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     let classes = [ClassOptions { sheds: true, ..ClassOptions::default() }, ClassOptions::default()];
     let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
     let mut next = |ready: Ready, now| {
@@ -192,7 +192,7 @@ fn a_server_takes_time_to_shed() {
 /// Goal: a processor that serves the first classes alone gets nothing of the others, not even for a floor; tasks that it leaves stay in
 /// line.
 #[test]
-fn who_serves_some_classes_gets_no_others() {
+fn a_processor_that_serves_some_classes_gets_no_others() {
     for policy in POLICIES.map(|(_, policy)| policy) {
         let classes = [ClassOptions { floor_permille: 300, sheds: false }; 3];
         let mut scheduler = Scheduler::new(&classes, policy, 8).unwrap();
@@ -257,7 +257,7 @@ fn a_class_with_one_task_at_a_time_gets_its_floor() {
 
 /// Goal: tasks that another processor took leave no claim here: a class without tasks is owed nothing.
 #[test]
-fn who_is_handed_over_is_no_longer_running() {
+fn a_task_handed_over_is_no_longer_running() {
     let classes = [ClassOptions::default(), ClassOptions { floor_permille: 500, sheds: false }];
     let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
     scheduler.push(ready(1, 1, 0), Nanos(0)).unwrap();

@@ -52,7 +52,7 @@ fn a_head_is_laid_out_as_documented() {
 }
 
 #[test]
-fn what_no_sender_writes_is_refused() {
+fn a_head_that_no_sender_writes_is_refused() {
     let good = Head { number: 1, message_size: 1_000, at: 512, fragment_size: 512, is_repaired: false };
     let read = |head: Head| Head::read(&head.to_bytes(), head.range().len());
     assert_eq!(read(good), Some(good));
@@ -103,7 +103,7 @@ fn a_fragment_that_contradicts_those_before_is_refused() {
 }
 
 #[test]
-fn what_has_no_fragment_for_long_is_given_up() {
+fn a_message_without_fragments_for_long_is_given_up() {
     let mut assembler = Assembler::new(4_000);
     let (early, late) = (Nanos(5), Nanos(7));
     feed(&mut assembler, &heads(1, 1_000, 512)[0], &message(1, 1_000), early).unwrap();
@@ -162,7 +162,7 @@ fn a_message_in_the_making_takes_what_is_counted() {
 
 /// Goal: memory is for the newest, and never beyond its bound; a message without any room is counted once.
 #[test]
-fn who_waited_longest_makes_room() {
+fn the_message_that_waited_longest_makes_room() {
     let mut assembler = Assembler::new(4_000);
     let free = |assembler: &Assembler<u8>| 8_000 - assembler.held();
     for number in 0..5 {
@@ -281,7 +281,7 @@ fn questions_and_receipts_are_laid_out_as_documented() {
 
 /// Goal: no more is under way than there is said to be room for, and what is lost is sent again first.
 #[test]
-fn what_is_missing_is_sent_again_within_the_room_there_is() {
+fn missing_fragments_are_sent_again_within_the_room_there_is() {
     let mut courier = courier(1_000 * FRAGMENT_SIZE_MIN);
     let (fragments, asked) = said(&mut courier, NOW);
     let first = FRAGMENT_ROOM_FIRST / FRAGMENT_SIZE_MIN as u32;
@@ -300,7 +300,7 @@ fn what_is_missing_is_sent_again_within_the_room_there_is() {
 /// Goal: receipts that no receiver sends change nothing: of other messages, of questions that were not asked, of fragments that were
 /// not sent.
 #[test]
-fn what_cannot_be_said_is_passed_over() {
+fn a_receipt_that_no_receiver_sends_is_passed_over() {
     let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
     let (sent, asked) = said(&mut courier, NOW);
     let far = Progress { base: sent.len() as u32 + 1, ..Progress::of(State::Partial) };
@@ -320,7 +320,7 @@ fn what_cannot_be_said_is_passed_over() {
 
 /// Goal: a receiver that begins anew in the middle of a message is noticed by its answer, an answer that is late by its question.
 #[test]
-fn who_begins_anew_lacks_what_had_come() {
+fn a_receiver_that_begins_anew_lacks_what_had_come() {
     let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
     let (_, first) = said(&mut courier, NOW);
     let partial = |base| Progress { base, ..Progress::of(State::Partial) };
@@ -335,7 +335,7 @@ fn who_begins_anew_lacks_what_had_come() {
 
 /// Goal: the same where the first fragment is the only one that the new life has, and was the only one that the old one lacked.
 #[test]
-fn who_begins_anew_with_what_was_missing_lacks_the_rest() {
+fn a_receiver_that_begins_anew_with_the_missing_part_lacks_the_rest() {
     let mut courier = courier(2_000 * FRAGMENT_SIZE_MIN);
     let partial = |base, present| {
         let mut progress = Progress { base, ..Progress::of(State::Partial) };

@@ -258,7 +258,7 @@ mod tests {
 
         /// Goal: however late it is polled, every multiple that has passed was served or missed, and instants only rise.
         #[test]
-        fn what_is_not_served_is_missed(
+        fn an_instant_that_is_not_served_is_missed(
             periods in proptest::collection::btree_set(1_u32..50, 1..4),
             waits in proptest::collection::vec(0_u64..200_000, 1..50),
         ) {

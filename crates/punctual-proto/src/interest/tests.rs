@@ -249,7 +249,7 @@ fn a_publisher_that_stalls_misses_instants_and_goes_on() {
 /// Goal: a leaving subscriber takes its interests along. The publishers it left serve it no more, a trip of a message later. Between
 /// two groups it neither asks nor takes. Method: seeded worlds that lose nothing, in which a subscriber goes and comes back.
 #[test]
-fn who_goes_takes_interests_along() {
+fn a_leaving_subscriber_takes_its_interests_along() {
     for seed in 0..40 {
         let mut world = World::new(seed);
         let publisher = world.publisher(1);
@@ -348,7 +348,7 @@ fn a_publisher_that_was_away_was_not_missed() {
 /// Goal: a publisher's values of now are taken, though values of its earlier lives are still under way. That is at once where the
 /// earlier life is known. Otherwise it is when they have gone on for an interest's lifetime.
 #[test]
-fn what_is_late_of_an_earlier_life_makes_nobody_deaf() {
+fn late_values_of_an_earlier_life_make_nobody_deaf() {
     for (lives, deaf) in
         [([1, 2, 3, 1], false), ([1, 2, 3, 2], false), ([1, 3, 2, 1], true), ([1, 3, 2, 2], true)]
     {
@@ -632,7 +632,7 @@ proptest! {
 
 /// Goal: at one instant there is an end to what is sent, however often an interest is to be repeated.
 #[test]
-fn what_is_sent_at_an_instant_ends() {
+fn transmissions_at_an_instant_end() {
     let repetition = Repetition { every: Nanos(0), gap_min: Nanos(0), ..Repetition::default() };
     let mut subscription = Subscription::new(KEY, 1, 1_000, repetition, Nanos(5));
     let sent = (0..1_000).take_while(|_| subscription.poll_transmit(Nanos(5)).is_some()).count();

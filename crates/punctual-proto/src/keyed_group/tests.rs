@@ -240,7 +240,7 @@ fn recordings_and_wrong_secrets_get_nothing() {
 /// Goal: a member that joins while the newest key waits for its time first gets the key that seals now, then each that seals in
 /// between. Otherwise it could neither speak nor hear until then.
 #[test]
-fn who_joins_during_the_notice_gets_the_key_that_seals_now() {
+fn a_member_that_joins_during_the_notice_gets_the_key_that_seals_now() {
     for leaving in 1..4 {
         let mut scene = calm(leaving.into());
         (0..4).for_each(|_| scene.joins());
@@ -416,7 +416,7 @@ fn a_key_begins_at_one_time_on_all_clocks() {
 }
 
 #[test]
-fn who_is_barred_stays_out() {
+fn a_barred_member_stays_out() {
     let mut scene = rough(3, 0);
     (0..3).for_each(|_| scene.joins());
     scene.run_ms(500);
@@ -430,7 +430,7 @@ fn who_is_barred_stays_out() {
 
 /// Goal: a member that has just asked again is put out all the same.
 #[test]
-fn who_is_barred_while_he_asks_again_is_out() {
+fn a_member_barred_while_it_asks_again_is_out() {
     for (seed, leaving) in (0..8).flat_map(|seed| [(seed, 1), (seed, 3)]) {
         let mut scene = rough(seed, 0);
         (0..3).for_each(|_| scene.joins());
@@ -450,7 +450,7 @@ fn who_is_barred_while_he_asks_again_is_out() {
 }
 
 #[test]
-fn who_falls_silent_is_out_and_comes_back() {
+fn a_member_that_falls_silent_is_out_and_comes_back() {
     let mut scene = rough(4, 0);
     (0..2).for_each(|_| scene.joins());
     scene.run_ms(500);

@@ -230,7 +230,7 @@ fn keys_with_one_mark_are_told_apart() {
 
 /// Goal: a recording from before the opener began is refused, regardless of the node that sealed it, and so is one from the future.
 #[test]
-fn what_was_sealed_before_we_opened_is_stale() {
+fn a_frame_sealed_before_the_opener_began_is_stale() {
     let key = ring_key(1, 1);
     let (mut sealer, mut opener) = (Sealer::new(&key, BUS), Opener::new(&ring(&[key]), BUS, NOW, SECOND));
     let header = header(b"x", false);
@@ -267,7 +267,7 @@ fn a_step_of_the_wall_clock_costs_a_running_stream_nothing() {
 /// by receivers that opened before the clock's new time, and by others when the clock has caught up. A receiver that begins then hears
 /// nothing of senders that go on, whose time stands.
 #[test]
-fn what_begins_after_a_step_back_is_heard_when_the_clock_has_caught_up() {
+fn a_sender_begun_after_a_step_back_is_heard_once_the_clock_caught_up() {
     const BACK: u64 = 10 * SECOND;
     let key = ring_key(1, 1);
     let (mut sealer, ring) = (Sealer::new(&key, BUS), ring(&[key]));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_floor_is_not_taken() {
+    fn a_frame_older_than_the_floor_is_not_taken() {
         let mut window = Window::beginning_after(50);
         assert_eq!(window.take(7, 49), Err(NotNew::TooOld));
         assert_eq!((window.take(7, 50), window.newest_time()), (Ok(()), 50));

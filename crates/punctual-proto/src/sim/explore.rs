@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_never_be_is_found_on_the_way() {
+    fn a_forbidden_state_is_found_on_the_way() {
         let system = Clock { last: 4, forbidden: (2, 1) };
         let found = explore(&system, 100).unwrap().found.unwrap();
         assert_eq!((found.path.len(), found.fault), (3, "forbidden"));
@@ -251,7 +251,7 @@ mod tests {
 
     /// Goal: a path that goes round for ever is no safe end.
     #[test]
-    fn what_never_ends_is_found() {
+    fn a_path_that_never_ends_is_found() {
         let found = explore(&Door, 100).unwrap().found.unwrap();
         assert_eq!((found.path.as_slice(), found.fault), (&[("open", "open")][..], "it is never locked"));
         assert!(explore(&clock(4), 100).unwrap().found.is_none());

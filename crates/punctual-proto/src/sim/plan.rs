@@ -409,7 +409,7 @@ mod tests {
         3s node 1 step -20us\n3s node 1 step 1ns\n0ns node 2 drift -5000\n4s node 1 act 2\n";
 
     #[test]
-    fn what_is_printed_reads_back_as_itself() {
+    fn a_printed_plan_reads_back_as_itself() {
         let plan: Plan = TEXT.parse().unwrap();
         assert_eq!((plan.seed, plan.faults.len()), (17, TEXT.lines().count() - 1));
         assert_eq!(plan.to_string(), TEXT);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_said_with_its_line() {
+    fn a_line_that_is_no_entry_is_said_with_its_number() {
         for wrong in [
             "0..3s *->* cut",
             "0ns..3s *->* lose",

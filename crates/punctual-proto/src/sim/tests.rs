@@ -83,7 +83,7 @@ fn replica_holds() {
 /// had not been heard made a subscriber deaf to the next one; 13862, 182142: messages of a former life that a subscriber found after it
 /// stood still were taken. 76367: a world took acts of a node that was paused once more out of their order.
 #[test]
-fn what_failed_once_holds() {
+fn seeds_that_failed_once_hold() {
     for (name, seed) in [
         ("broadcast", 1_553),
         ("broadcast", 2_635),
@@ -261,7 +261,7 @@ fn faults_do_what_they_say() {
 
 /// Goal: a node that stands still says nothing, regardless of its plan and its user meanwhile.
 #[test]
-fn who_stands_still_does_nothing() {
+fn a_node_that_stands_still_does_nothing() {
     let plan: Plan = "seed 1\n1ms node 0 pause 50ms\n5ms node 0 act 30".parse().unwrap();
     let (world, came) = counting(&plan, Record::counts());
     let until = Nanos::from_millis(51);

@@ -176,7 +176,7 @@ fn requests_that_are_lost_make_room() {
 /// Goal: an answer counts for the request that it answers, even if any message is said twice. Method: the doubled message comes between
 /// a request and its answer, or behind the answer.
 #[test]
-fn what_is_said_twice_is_no_second_exchange() {
+fn a_doubled_message_is_no_second_exchange() {
     let (own, master) = (NodeId::new(2).unwrap(), NodeId::new(1).unwrap());
     let mut node = Synchroniser::new(own, 5, CLOCK, SyncOptions::default(), Nanos(0));
     let mut say = |saying, at| {
@@ -436,7 +436,7 @@ fn a_former_life_of_a_clock_is_not_judged_by_the_next() {
 
 /// Goal: at one instant there is an end to what is sent, however often that is to be.
 #[test]
-fn what_is_sent_at_an_instant_ends() {
+fn transmissions_at_an_instant_end() {
     let options = SyncOptions { every: Nanos(0), ..SyncOptions::default() };
     let mut node = Synchroniser::new(NodeId::new(1).unwrap(), 1, CLOCK, options, Nanos(0));
     let now = Nanos(2 * S);
@@ -449,7 +449,7 @@ fn what_is_sent_at_an_instant_ends() {
 
 /// Goal: a message that is late, doubled or of a former master changes nothing.
 #[test]
-fn what_belongs_to_no_exchange_is_counted() {
+fn messages_of_no_exchange_are_counted() {
     let mut scene = calm(1);
     let (_, follower) = (scene.add(1, 1), scene.add(2, 2));
     scene.run_for(2 * S);

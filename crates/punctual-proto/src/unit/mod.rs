@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_differently_may_be_the_same() {
+    fn differently_written_units_may_be_the_same() {
         type Other = Product<Metre, Product<Kilogram, Quotient<Hertz, Second>>>;
         assert_eq!(Newton::CODE, Other::CODE);
         assert_ne!(Newton::CODE, Joule::CODE);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_unit_is_refused() {
+    fn a_text_that_is_no_unit_is_refused() {
         for text in ["", "km", "m//s", "m·/s", "m/", "·m", "m·", "ms", "meter", "bytes/s", "m^", "(m)"] {
             assert!(text.parse::<UnitCode>().is_err(), "{text}");
         }
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         /// Goal: a unit that is shown is read as what it was.
         #[test]
-        fn what_is_shown_is_read_again(exponents: [u8; EXPONENTS]) {
+        fn a_shown_unit_is_read_again(exponents: [u8; EXPONENTS]) {
             let mut bytes = UnitCode::ONE.to_bytes();
             bytes[1..].copy_from_slice(&exponents);
             let code = UnitCode::from_bytes(bytes).unwrap();

@@ -465,7 +465,7 @@ mod tests {
 
     /// Goal: of what comes back to its sender nothing is shown, counted or checked.
     #[test]
-    fn who_hears_itself_does_not_listen() {
+    fn a_node_does_not_listen_to_itself() {
         let own = Own { node: NodeId::named("a"), incarnation: 3 };
         let mut door = door(own);
         let mut bytes = frame(b"mine");

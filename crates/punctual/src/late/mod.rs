@@ -186,7 +186,7 @@ mod tests {
 
     /// Goal: a folder that is not there is an error at once; a disk that is full is counted and leaves no half of a line.
     #[test]
-    fn what_cannot_be_written_is_said_or_counted() {
+    fn failed_writes_are_said_or_counted() {
         let second = Duration::from_secs(1);
         let error = LateLog::create("/nowhere/at/all.jsonl", second).expect_err("no folder");
         assert!(

@@ -475,7 +475,7 @@ mod tests {
     /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come. A node that
     /// stays keeps its own, even if a note gives its life another name.
     #[test]
-    fn who_has_left_already_leaves_no_descriptor() {
+    fn a_node_that_has_left_already_leaves_no_descriptor() {
         let options = SharedOptions::new(&format!("brief-{:x}", random()));
         let owner = |name: &str| Owner {
             node: NodeId::named(name),

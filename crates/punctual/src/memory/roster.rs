@@ -516,7 +516,7 @@ mod tests {
 
     /// Goal: of nodes that join at once the first come in: tickets count, then lives, and a node without a ticket is waited for.
     #[test]
-    fn who_is_too_late_is_refused() {
+    fn a_node_that_is_too_late_is_refused() {
         let joining = |ticket| {
             move |node| {
                 let segment = segment(node);

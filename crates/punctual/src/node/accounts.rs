@@ -713,7 +713,7 @@ mod tests {
 
     /// Goal: where more peers come than there are accounts, the newest keep theirs while they talk, and every frame stands in one counter.
     #[test]
-    fn whoever_is_silent_for_longest_makes_room() {
+    fn the_peer_silent_for_longest_makes_room() {
         let page = page();
         let mut accounts = Accounts::new(None);
         let say = |accounts: &mut Accounts, node, number| {

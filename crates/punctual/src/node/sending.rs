@@ -483,7 +483,7 @@ mod tests {
 
     /// Goal: a thread that went to sleep before frames stayed behind hears of them, and tries soon. Their departure wakes nobody.
     #[test]
-    fn what_stays_behind_wakes_who_sleeps() {
+    fn a_frame_that_stays_behind_wakes_the_sleeper() {
         let bell: Arc<dyn Bell> = Arc::new(PrivateBell::new().unwrap());
         let behind = Arc::<Counter>::default();
         let mut sending = Sending::new(Box::<Narrow>::default(), None, &behind, &bell);
@@ -589,7 +589,7 @@ mod tests {
 
     /// Goal: a frame that was taken goes once the medium has room, while event loops and tasks wait for something else.
     #[test]
-    fn what_stays_behind_goes_while_event_loops_and_tasks_wait() {
+    fn a_frame_left_behind_goes_while_event_loops_and_tasks_wait() {
         let patience = Duration::from_secs(20);
         let (mut communicator, has_gone) = behind();
         while !has_gone.is_raised() {

@@ -417,7 +417,7 @@ mod tests {
 
     /// Goal: an object that has messages without end keeps no descriptor waiting.
     #[test]
-    fn what_is_watched_delays_no_descriptor() {
+    fn a_watched_object_delays_no_descriptor() {
         let page = Page::create(&RuntimeOptions::default(), 1, Ticks::default()).unwrap();
         let (reactor, event) = (Reactor::new(&page).unwrap(), EventFd::new().unwrap());
         let (source, woken) = (Arc::new(Source::default()), Arc::new(Woken::default()));

@@ -409,7 +409,7 @@ mod tests {
 
     /// Goal: a worker of a lane that goes to sleep gives its processor to one that sleeps, for a task behind a long poll.
     #[test]
-    fn who_goes_to_sleep_hands_its_processor_on() {
+    fn a_worker_that_goes_to_sleep_hands_its_processor_on() {
         const WATCHDOG: Duration = Duration::from_secs(60);
         let shared = Shared::with_a_task_behind_a_poll(false, Notification::Futex);
         let theirs = Arc::clone(&shared);

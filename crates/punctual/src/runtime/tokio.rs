@@ -244,7 +244,7 @@ mod tests {
 
     /// Goal: here, too, a worker of a lane that goes to sleep gives its processor to one that sleeps.
     #[test]
-    fn who_goes_to_sleep_hands_its_processor_on() {
+    fn a_worker_that_goes_to_sleep_hands_its_processor_on() {
         let shared = Shared::with_a_task_behind_a_poll(true, Notification::Descriptor);
         let end = Arc::new(End(Arc::clone(&shared)));
         let polling = Polling::new(&shared, 0);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_keys_is_said_without_them() {
+    fn an_error_in_keys_is_said_without_them() {
         let (folder, path) = file("1 1 zz0102030405060708090a0b0c0d0e0f", 0o600);
         let texts = [
             Keys::from_file(&path).unwrap_err().to_string(),

@@ -81,7 +81,7 @@ fn members_of_a_file_meet() {
 }
 
 #[test]
-fn who_is_not_in_the_file_is_told() {
+fn a_name_that_is_not_in_the_file_is_refused() {
     let (_folder, file) = file("medium = \"shared\"", [const { String::new() }; 3], "");
     let error = file.member("dora").unwrap_err().to_string();
     assert!(

@@ -254,7 +254,7 @@ fn without_caretaker(options: GroupOptions, heartbeat: Duration) -> GroupOptions
 
 /// Goal: a member that only looks at the view of its group takes part: it joins, and sees it.
 #[test]
-fn who_only_looks_takes_part() {
+fn a_member_that_only_looks_takes_part() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("looks"));
     let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
@@ -274,7 +274,7 @@ fn who_only_looks_takes_part() {
 /// Goal: a member that only broadcasts hears the others, however its small messages gather. Method: of two members both must hold a
 /// message before it is delivered as uniform.
 #[test]
-fn who_only_broadcasts_takes_part() {
+fn a_member_that_only_broadcasts_takes_part() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("talks"));
     let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
@@ -302,7 +302,7 @@ fn who_only_broadcasts_takes_part() {
 
 /// Goal: a member that has left is told so by each call that would wait.
 #[test]
-fn who_has_left_waits_for_nothing() {
+fn a_member_that_has_left_waits_for_nothing() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("left"));
     let nodes = [NAMES[0], NAMES[1]].map(|name| Node::open(&bus, name).unwrap());
@@ -320,7 +320,7 @@ fn who_has_left_waits_for_nothing() {
 /// Goal: a member whose user takes nothing holds the others up, is not suspected, and is expelled when its time is over. The
 /// others go on, and it comes back once its user looks.
 #[test]
-fn who_takes_nothing_is_expelled() {
+fn a_member_that_takes_nothing_is_expelled() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("team"));
     let nodes = NAMES.map(|name| Node::open(&bus, name).unwrap());
@@ -504,7 +504,7 @@ fn an_event_loop_waits_for_deliveries() {
 
 /// Goal: an error for something impossible names it, and says what to do about it.
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_requests_are_refused_in_words() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("team"));
     let node = Node::open(&bus, NAMES[0]).unwrap();

@@ -114,7 +114,7 @@ fn settle(replicas: &mut [Replica<Pages>]) {
 /// Goal: a member that joins a group that goes on gets the state and what came after it, on every medium. The watchdog ends a test that
 /// never ends.
 #[test]
-fn who_joins_gets_the_state() {
+fn a_joining_member_gets_the_state() {
     let _alive = watchdog(120);
     // Of peers there are two.
     for medium in media().into_iter().filter(|medium| medium.name != "udp") {
@@ -232,7 +232,7 @@ fn another_one_gives_the_state() {
 
 /// Goal: commands have an order. A guarantee without one is refused, and what is broadcast without one reaches no copy.
 #[test]
-fn what_has_no_order_is_no_command() {
+fn a_message_without_order_is_no_command() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("ordered"));
     let names = ["anne", "bob", "carl"];
@@ -334,7 +334,7 @@ fn a_founder_that_comes_back_shows_no_empty_state() {
 /// Goal: commands that are not for this copy, however many there are, keep nobody beyond its deadline; and none is left unseen.
 /// Method: a member without a copy gives all of them before the first is taken, and never the state.
 #[test]
-fn what_is_not_applied_keeps_nobody() {
+fn commands_that_are_not_applied_keep_nobody() {
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("late"));
     let names = ["anne", "bob"];

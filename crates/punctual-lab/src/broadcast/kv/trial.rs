@@ -336,7 +336,7 @@ mod tests {
 
     /// Goal: of a trial that was cut short the reason is said, and an answer that was wrong until then is not hidden by it.
     #[test]
-    fn what_was_cut_short_is_checked() {
+    fn a_trial_that_was_cut_short_is_checked() {
         let of = |answer: u64, values: [u64; 2]| {
             let invoked = Invoked { operation: 1, is_put: false, key: 5, value: 0, at_ns: 10 };
             let get = [Entry::Invoked(invoked), Entry::Answered { operation: 1, value: answer, at_ns: 20 }];

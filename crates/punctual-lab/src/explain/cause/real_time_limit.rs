@@ -10,7 +10,7 @@ pub(super) static DEFINITION: Definition = Definition {
     words: "ready to run, but at the kernel's limit for real-time threads",
     fix: "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20",
     verify: "punctual verify RUN --fix nice",
-    in_trace: |clue| clue.is_at_limit().then(|| clue.who_ran()),
+    in_trace: |clue| clue.is_at_limit().then(|| clue.neighbour_name()),
     without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: true },
     injections: &[Injection {

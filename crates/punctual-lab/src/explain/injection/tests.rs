@@ -45,7 +45,7 @@ fn injections_last_until_their_end() {
 
 /// Goal: a missing requirement is said in words before an injection is tried, and a group of both kinds is made and removed.
 #[test]
-fn what_is_missing_is_said() {
+fn a_missing_requirement_is_said() {
     let none = Tools::default();
     assert!(Needs::Quota.are_met(&none).is_err() && Needs::Freezer.are_met(&none).is_err());
     assert_eq!(Needs::Nothing.are_met(&none), Ok(()));

@@ -140,7 +140,7 @@ fn a_cut_log_is_read_as_far_as_it_goes() {
 
 /// Goal: messages left out behind the last record stand nowhere, so it is said where some may have been.
 #[test]
-fn what_may_be_left_out_at_the_end_is_said() {
+fn possible_omissions_at_the_end_are_said() {
     let at = |number: u64, ms: u64| {
         let mut record = record(number, "medium", &json!({}));
         (record["stages"][0]["from_ns"], record["stages"][0]["to_ns"]) =
@@ -165,7 +165,7 @@ fn what_may_be_left_out_at_the_end_is_said() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_by_its_line() {
+fn a_file_that_is_no_log_is_refused_by_its_line() {
     let reason = |text: &str| parse(text.as_bytes()).expect_err("no log").to_string();
     assert!(reason("hello").starts_with("line 1: no log of late messages"), "{}", reason("hello"));
     assert!(reason("hello\n").starts_with("line 1: no log of late messages"));

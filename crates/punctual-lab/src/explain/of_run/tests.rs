@@ -45,7 +45,7 @@ fn a_trace_that_is_not_asked_for_is_said() {
 /// Goal: a process that stands still is told of once, where its own messages waited, with all that waited elsewhere; other
 /// processes and other times stay.
 #[test]
-fn who_stands_still_is_told_of_once() {
+fn a_process_that_stands_still_is_told_of_once() {
     let mut trials = [
         trial(vec![found("vehicle-1", (100, 190), Side::Sender, "stopped")]),
         trial(vec![

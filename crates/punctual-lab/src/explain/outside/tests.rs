@@ -121,7 +121,7 @@ fn a_call_is_not_known_across_lost_events() {
 
 /// Goal: a thread that waits for one that is kept from running is late, even in a futex.
 #[test]
-fn whoever_waits_for_one_that_is_kept_is_late() {
+fn a_thread_that_waits_for_a_kept_one_is_late() {
     let mut trace = waits(Some(1), Leaving::Asleep, false, 0);
     trace.cpus[1].events = vec![
         switch(MS, 0, Leaving::Ready, HOLDER),
@@ -161,7 +161,7 @@ fn stops_and_quotas_are_named() {
 
 /// Goal: of what began before the trace, or did not end in it, nobody knows how long it took: it is not late. Nor is who began late.
 #[test]
-fn what_has_no_beginning_or_no_end_is_not_late() {
+fn a_wait_without_a_beginning_or_an_end_is_not_late() {
     let began =
         vec![switch(400 * MS, HOG, Leaving::Ready, OURS), switch(500 * MS, OURS, Leaving::Asleep, HOG)];
     let found = answer(&trace(vec![began]));

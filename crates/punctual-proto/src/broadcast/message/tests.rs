@@ -98,7 +98,7 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn a_written_message_reads_back() {
     for (kind, check) in (0..10).flat_map(|kind| [(kind, None), (kind, Some(crc32c as Check))]) {
         let bytes = written(kind, check);
         let (head, body) = parse(&bytes, check, false).unwrap();
@@ -190,7 +190,7 @@ fn any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_no_message() {
+fn a_draft_that_does_not_fit_is_no_message() {
     let mut buffer = [0; HEADER_SIZE + 20];
     assert!(Draft::proposal(&mut buffer, &HEAD, None, (&proposal(), true)).finish().is_none());
     let mut draft = Draft::order(&mut buffer, &HEAD, None, 1);

@@ -101,7 +101,7 @@ fn one_leaves_without_a_word() {
 
 /// Goal: a member that leaves does not wait for a life that was put out with it, once another one speaks at its place.
 #[test]
-fn who_leaves_waits_for_no_life_that_is_over() {
+fn a_leaving_member_waits_for_no_life_that_is_over() {
     let mut room = Room::new(|options| options);
     room.gather();
     let life = room.members[1].life();
@@ -117,7 +117,7 @@ fn who_leaves_waits_for_no_life_that_is_over() {
 
 /// Goal: a user that has not taken the end of the view does not keep who leaves: its member says that it knows.
 #[test]
-fn who_leaves_waits_for_no_user() {
+fn a_leaving_member_waits_for_no_user() {
     let mut room = with_a_view_that_ends();
     let until = room.now.plus(SOON);
     let mut has_left = false;
@@ -130,7 +130,7 @@ fn who_leaves_waits_for_no_user() {
 
 /// Goal: a member that leaves and hears too few goes in the end.
 #[test]
-fn who_is_cut_off_leaves() {
+fn a_member_that_is_cut_off_leaves() {
     let mut room = Room::new(|options| options);
     room.gather();
     room.leave(&[1]);
@@ -142,7 +142,7 @@ fn who_is_cut_off_leaves() {
 
 /// Goal: a message that a leaving member has accepted from its user is delivered, though there is no credit yet for most of it.
 #[test]
-fn who_leaves_says_all_before() {
+fn a_leaving_member_says_all_before() {
     let mut room = Room::new(|options| options);
     room.gather();
     say(&mut room, 1, 7, 19 * 64, Guarantee::Uniform);
@@ -157,7 +157,7 @@ fn who_leaves_says_all_before() {
 
 /// Goal: but not for ever: a user that takes nothing does not keep it.
 #[test]
-fn who_leaves_does_not_wait_long_for_credit() {
+fn a_leaving_member_does_not_wait_long_for_credit() {
     let mut room = Room::new(|options| options);
     room.gather();
     say(&mut room, 1, 7, 19 * 64, Guarantee::Uniform);

@@ -213,7 +213,7 @@ const OFF: &[(usize, &str, &str)] = &[
 /// Goal: an error is refused with the line that is to be changed, and with the text to write. Method: a line of a file that is read is
 /// replaced by another.
 #[test]
-fn what_is_off_is_named_by_line_with_what_to_do() {
+fn an_error_is_named_by_line_with_its_remedy() {
     for &(line, with, expected) in OFF {
         let mut lines: Vec<&str> = FULL.lines().collect();
         lines[line - 1] = with;
@@ -236,7 +236,7 @@ fn what_is_off_is_named_by_line_with_what_to_do() {
 }
 
 #[test]
-fn what_is_missing_altogether_is_named() {
+fn entries_missing_altogether_are_named() {
     assert_eq!(fault("").1, "name is missing: add a line above the first heading, such as name = \"cell\"");
     assert_eq!(
         fault("name = \"g\"\n").1,

@@ -162,7 +162,7 @@ impl Logs {
 
 /// Goal: permitted events are no violation: lives that end in the midst of a view, messages that are lost with their senders.
 #[test]
-fn what_is_promised_holds() {
+fn permitted_events_are_no_violation() {
     let history = logs().check();
     assert_eq!(history.violations, []);
     assert_eq!((history.sequence.len(), history.lives), (13, 5));
