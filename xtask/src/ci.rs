@@ -201,7 +201,7 @@ mod tests {
             (0..5).map(|day| usual_on(day).iter().map(|step| step.name).collect()).collect();
         for steps in &days {
             assert_eq!(steps.len(), STEPS.len() - NIGHTLY.len());
-            assert_eq!(steps[..4], days[0][..4], "what every change needs comes first");
+            assert_eq!(steps[..4], days[0][..4], "the steps that every change needs come first");
         }
         let first = days.iter().map(|steps| steps[steps.len() - IN_TURN.len()]);
         assert_eq!(first.collect::<std::collections::BTreeSet<_>>().len(), IN_TURN.len());

@@ -49,7 +49,7 @@ impl Place {
         let (say, done) = mpsc::channel();
         let act = Box::new(move || drop(say.send(act())));
         self.acts.send(act).expect("the thread lives as long as this");
-        done.recv().expect("what is done there ends")
+        done.recv().expect("the work that is done there ends")
     }
 
     /// Packets that came by the wire, and those of them that were lost.

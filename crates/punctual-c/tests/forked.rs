@@ -77,7 +77,7 @@ fn objects_dropped_by_a_child_go_on_in_its_parent() {
         assert_eq!(files(&shared), before);
         let late = Node::open(&bus, "late").unwrap();
         let known: Vec<_> = late.peers().into_iter().map(|peer| peer.node).collect();
-        assert!(known.contains(&near.id()), "who comes later finds it");
+        assert!(known.contains(&near.id()), "a node that comes later finds it");
         here.send(Target::port("far", 2), b"after").unwrap();
         assert_eq!(there.receive_timeout(PATIENCE).unwrap().payload, b"after");
         there.send(Target::port("near", 1), b"back").unwrap();

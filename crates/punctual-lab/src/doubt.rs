@@ -217,7 +217,7 @@ impl Cause {
             Self::Lost { .. } => {
                 "see its stalls, and whether a receive buffer was full: punctual explain RUN"
             }
-            Self::Mismatched { .. } => "do not use this route: what arrives is not what was sent",
+            Self::Mismatched { .. } => "do not use this route: messages do not arrive as they were sent",
             Self::Unfinished { .. } => "raise --duration, or take the longer period (--gap 1ms)",
             Self::Unanswered { .. } => "raise --duration, or stop the other programs",
             Self::Unheard { .. } => {
@@ -239,16 +239,18 @@ impl Cause {
             }
             Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
             Self::SummaryUnreadable { .. } => {
-                "the figures are made anew from the samples; what only the summary said is missing: measure again for that"
+                "the figures are made anew from the samples; facts that only the summary had are missing: measure again for them"
             }
             Self::Overdue { .. } => {
                 "stop the other programs and run again, or give it more time (--duration)"
             }
-            Self::Ended { .. } => "what is stored is complete; see whether the far end still runs, run again",
-            Self::FarEndGone { .. } => {
-                "see what it said before it ended, and the kernel's log; what it did not answer counts as lost"
+            Self::Ended { .. } => {
+                "the stored trials are complete; see whether the far end still runs, run again"
             }
-            Self::CutShort { .. } => "what is stored is complete; run again for the rest",
+            Self::FarEndGone { .. } => {
+                "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
+            }
+            Self::CutShort { .. } => "the stored trials are complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",

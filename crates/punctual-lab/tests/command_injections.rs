@@ -65,7 +65,7 @@ fn injections_are_named() {
         eprintln!("run {run}: not all were named: {said:#}");
     }
     if crowded == RUNS_MAX {
-        punctual_machine::skipped!("the processors are never free, and what is injected is not what is late");
+        punctual_machine::skipped!("the processors are never free, and messages are late for other reasons");
         return;
     }
     panic!("in {RUNS_MAX} runs not all were named");
@@ -156,7 +156,7 @@ fn waits_are_told_apart_and_two_at_once() {
         eprintln!("run {run}: not named yet: {missing:?}, {pairs} pairs: {said:#}");
     }
     if crowded == RUNS_MAX {
-        punctual_machine::skipped!("the processors are never free, and what is injected is not what is late");
+        punctual_machine::skipped!("the processors are never free, and messages are late for other reasons");
         return;
     }
     panic!("in {RUNS_MAX} runs not named: {missing:?}; {pairs} pairs");

@@ -331,7 +331,7 @@ fn a_full_disk_ends_it_with_a_valid_file() {
         assert!(count(&said["missed_by"], "not_written") > 0, "{said:#}");
         let contents = Contents::of(&place.path(&file)).unwrap();
         assert!(!contents.told.is_cut, "{format}: its end is an end");
-        assert_eq!(count(&said, "missed"), contents.missed, "{format}: who reads it is told the same");
+        assert_eq!(count(&said, "missed"), contents.missed, "{format}: a reader of it is told the same");
         let size = fs::metadata(place.path(&file)).unwrap().len();
         assert_eq!(count(&said, "file_bytes"), size, "{said:#}");
     }

@@ -130,7 +130,7 @@ fn a_full_disk_ends_the_run_and_keeps_what_is_stored() {
     let survey = "survey --only shared/ --duration 2s --quiet --out small/run --quick --count 200";
     if let Some(ended) = in_own_mounts_with(&place, prepare, survey, report) {
         cannot(ended, &["no room for small/run", "--out"]);
-        assert_eq!(text(&place.path("reported")), "report.html\n", "what was stored is readable");
+        assert_eq!(text(&place.path("reported")), "report.html\n", "the stored run is readable");
         assert!(text(&place.path("report.html")).contains("shared/spin"));
         // A page for which there is no room leaves the one before as it was.
         assert!(text(&place.path("not-reported")).contains("cannot write small/page.html"));

@@ -220,7 +220,7 @@ mod tests {
         set.watch(one.as_fd(), false).unwrap();
         assert_eq!(set.wait(Some(Duration::from_millis(1))), 0, "not watched");
         set.watch(one.as_fd(), true).unwrap();
-        assert_eq!(set.wait(None), 1, "what it had counts");
+        assert_eq!(set.wait(None), 1, "the event from before counts");
     }
 
     /// From now on the calling thread's calls of this number end so.

@@ -61,7 +61,7 @@ fn broadcasting_allocates_nothing() {
     let (allocations, delivered, _) = run(2_000);
     assert!(
         delivered > 1_000 && allocations > 0,
-        "{delivered}: views are installed, and what grows has grown"
+        "{delivered}: views are installed, and growing memory has grown"
     );
     let (allocations, delivered, taken) = run(2_000);
     assert!(delivered > 2 * taken && taken > 1_000, "{delivered} of {taken}");

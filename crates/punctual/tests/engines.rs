@@ -40,7 +40,7 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
         assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, &payload[..size_max]);
         let refused = sender.try_send(Target::port("there", 1), &payload);
         assert_eq!(refused, Err(SendError::TooLong { size: size_max + 1, size_max }));
-        assert_eq!(here.ledger().sent, 1, "what was refused was not sent");
+        assert_eq!(here.ledger().sent, 1, "a refused message was not sent");
     });
 }
 

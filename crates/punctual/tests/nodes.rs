@@ -53,7 +53,7 @@ fn comes_and_goes(bus: &Bus) {
     let watches = Node::open(bus, "watches").unwrap();
     let mut events = watches.events(Wake::Futex).unwrap();
     let joined = next(&mut events);
-    assert_eq!(what(&joined), (NodeChange::Joined, first.id()), "who is there comes first");
+    assert_eq!(what(&joined), (NodeChange::Joined, first.id()), "the node that is there comes first");
     assert_eq!((joined.name.as_deref(), joined.life.bits), (Some("first"), 64));
     let second = Node::open(bus, "second").unwrap();
     let also = next(&mut events);
@@ -246,7 +246,7 @@ fn a_capture_has_its_file_alone() {
     let size = std::fs::metadata(&path).unwrap().len();
     let refused = options("second").open(&bus).unwrap_err().to_string();
     assert!(refused.contains("another capture") && refused.contains("a file of its own"), "{refused}");
-    assert!(std::fs::metadata(&path).unwrap().len() >= size, "what was captured stays");
+    assert!(std::fs::metadata(&path).unwrap().len() >= size, "the captured messages stay");
     drop(first);
     drop(options("second").open(&bus).unwrap());
     std::fs::remove_file(&path).unwrap();

@@ -386,7 +386,7 @@ fn a_wake_allocates_nothing() {
     let worker = on_worker();
     let waking = count();
     wake(800);
-    assert_eq!(count() - waking, 0, "who wakes");
+    assert_eq!(count() - waking, 0, "the waking thread");
     assert_eq!(on_worker() - worker, 0, "the worker");
     drop(runtime);
     assert!(waits.is_finished());

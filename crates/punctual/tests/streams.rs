@@ -314,7 +314,7 @@ fn a_subscription_that_looks_late_has_all() {
             })
         };
         // A reader that stands still for all of that time finds nobody.
-        assert!((0..3).any(|_| look_up()), "who leaves is gone at once");
+        assert!((0..3).any(|_| look_up()), "a node that leaves is gone at once");
         assert_eq!(drain(&mut subscription), 0);
         assert!(subscription.accounts().all(|account| (account.delivered, account.lost) == (1, 0)));
     }

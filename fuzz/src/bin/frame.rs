@@ -39,5 +39,5 @@ fn check_parsed(bytes: &[u8], frame: &Frame<'_>) {
     let needed = header.frame_size();
     let short = FrameError::Short { present: needed - 1, needed };
     assert_eq!(Frame::parse(&bytes[..needed - 1]), Err(short));
-    assert_eq!(Frame::parse(&bytes[..needed]).as_ref(), Ok(frame), "what follows a frame does not matter");
+    assert_eq!(Frame::parse(&bytes[..needed]).as_ref(), Ok(frame), "bytes behind a frame do not matter");
 }

@@ -97,7 +97,7 @@ impl World {
         if self.is_honest {
             let fill = fill_at(self.reader.position());
             assert_eq!(self.reader.flags(), fill & RECORD_FLAGS);
-            assert!(bytes.iter().all(|&byte| byte == fill), "what is believed is what was written");
+            assert!(bytes.iter().all(|&byte| byte == fill), "believed bytes are those that were written");
         }
         self.reader.consume();
     }

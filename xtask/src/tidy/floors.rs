@@ -78,7 +78,7 @@ fn broken(own: &str, other: &str) -> Option<String> {
         return Some("cli dispatches: nobody imports it".to_owned());
     }
     if is_one(own, EXPERIMENTS) && is_one(other, EXPERIMENTS) {
-        return Some(format!("{own} does not know {other}: what both use stands beside them"));
+        return Some(format!("{own} does not know {other}: a thing that both use stands beside them"));
     }
     let above_known = is_one(other, CHOOSERS) || is_one(other, EXPERIMENTS);
     if is_one(own, KNOWN) && (other == "report" || above_known) || own == "report" && above_known {

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(
             found(&PAGE.replace("`layout/`", "`layout.rs`"), TREE).len(),
             2,
-            "what has a folder is one"
+            "a module with a folder is one"
         );
     }
 }

@@ -48,8 +48,8 @@ pub(super) fn section(groups: &[Trials<'_>], senders: Senders, summary: &Summary
     let about = "the same namespaces, faults and messages, in turn";
     let who = match senders {
         Senders::One => {
-            "One member broadcasts: our sequencer, and JGroups' coordinator. Corosync has neither: whoever has its token sends 17 frames \
-             at most (max_messages) before it goes round. --senders all lets all members broadcast."
+            "One member broadcasts: our sequencer, and JGroups' coordinator. Corosync has neither: the holder of its token sends 17 \
+             frames at most (max_messages) before it goes round. --senders all lets all members broadcast."
         }
         Senders::All => "All members broadcast, of theirs as of ours.",
     };

@@ -260,9 +260,9 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
             merged.into(),
         ]);
     }
-    let note = "Nobody waits for a receiver here: what it has no room for is lost, and does not count. No fault is made. Datagrams are as \
-                large as a group's, and the payload of its frame counts. Messages are the library's, in datagrams as large, queued in \
-                runs, beside the floor of their round.";
+    let note = "Nobody waits for a receiver here: messages that it has no room for are lost, and do not count. No fault is made. \
+                Datagrams are as large as a group's, and the payload of its frame counts. Messages are the library's, in datagrams \
+                as large, queued in runs, beside the floor of their round.";
     let section = Section::new("Multicast without a group").about("payload at the slowest receiver");
     (!all.floors.is_empty()).then(|| section.table(table).note(note))
 }

@@ -235,7 +235,7 @@ fn kinds(arguments: &BroadcastArguments, is_table: bool) -> Result<Vec<Broadcast
     kinds.dedup();
     if !is_table && (kinds.len() > 1 || !kinds.iter().all(|kind| kind.is_ordered())) {
         let text =
-            "--kind: ab or agreed with --kills or --stops: what all lives were told must be one sequence";
+            "--kind: ab or agreed with --kills or --stops: the messages of all lives must be one sequence";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(kinds)

@@ -62,7 +62,7 @@ pub(super) fn measure<T: Send>(
 fn with_place(failure: Failure, path: &Path) -> Failure {
     match failure {
         Failure::Machine(reason) if path.exists() => {
-            Failure::Machine(format!("{reason}; what was measured before is in {}", path.display()))
+            Failure::Machine(format!("{reason}; the measurements before it are in {}", path.display()))
         }
         other => other,
     }

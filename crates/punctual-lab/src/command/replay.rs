@@ -89,7 +89,7 @@ fn warnings(contents: &Contents, speed: Speed) -> Vec<String> {
     let seconds = |ns: u64| count(ns / 1_000_000_000);
     let back = (contents.back_ns > BACK_NS_MAX).then(|| {
         format!(
-            "the instants of the file go back by up to {} s: what is behind that goes out at once",
+            "the instants of the file go back by up to {} s: messages behind that go out at once",
             seconds(contents.back_ns)
         )
     });

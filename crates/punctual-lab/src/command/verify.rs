@@ -185,7 +185,7 @@ fn show(
     for cell in &comparison.cells {
         verdict = verdict.words(format!("{}: {}", cell.cell.name, cell.comparison.sentence));
     }
-    let mut all = vec![verdict.note("A is without it, B with it, in turn; what was changed is taken back.")];
+    let mut all = vec![verdict.note("A is without it, B with it, in turn; each change is taken back.")];
     all.extend(parts::run_comparison(comparison));
     if !notes.is_empty() {
         // Before the section on lateness: unknown facts must not look like nothing.

@@ -22,7 +22,7 @@ pub(super) fn table(page: &mut String, cells: &[PageCell], views: &[View<'_>]) {
             page.push_str(
                 "<p class=\"say\">Times in µs. In each strip the thin line runs from the fastest message to the latest, the bar \
                  from p50 to p99, the tick marks p99.9 and the ring the slowest answer. Messages without an answer stand at \
-                 their age. What is infinite, as messages were lost, ends at the right.</p>",
+                 their age. Infinite figures, as messages were lost, end at the right.</p>",
             );
         }
         rows(page, &view.cells, scale, false);

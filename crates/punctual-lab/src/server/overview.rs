@@ -214,7 +214,7 @@ fn by_class(all: &ServerOverall, summary: &Summary) -> Section {
     }
     let about = "µs; class 0 is the most important, which threads and bare tokio do not know";
     let note = "Mean and p50 are of what was answered: of several rounds the middle one, the least and the largest. The p99 is of \
-                all rounds together, and what was refused is later than everything.";
+                all rounds together, and refused requests are later than everything.";
     Section::new("Class by class").about(about).table(table.without_empty()).note(note)
 }
 

@@ -24,8 +24,8 @@ pub(super) fn section(all: &ServerOverall) -> Option<Section> {
     }
     let about =
         "by trial; all pollers together, and the handler, which waits for sockets; as published in 5 s";
-    let note = "Of the original its scheduler's yields stand in place of empty looks. A wake puts a task into the line; it takes long where whoever has the lock, or is \
-                next in line for it, has no processor.";
+    let note = "Of the original its scheduler's yields stand in place of empty looks. A wake puts a task into the line; it takes long where the holder of the lock, or \
+                the next in line for it, has no processor.";
     Some(Section::new("What pollers of one line did").about(about).table(table.without_empty()).note(note))
 }
 

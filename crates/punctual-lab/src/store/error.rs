@@ -56,7 +56,7 @@ impl fmt::Display for StoreError {
             Self::Full { path } => {
                 write!(
                     f,
-                    "no room for {}: free some, or choose another disk with --out; what is stored stays readable",
+                    "no room for {}: free some, or choose another disk with --out; the stored trials stay readable",
                     path.display()
                 )
             }
@@ -64,7 +64,7 @@ impl fmt::Display for StoreError {
                 write!(
                     f,
                     "{} is larger than this process may write: raise the limit of file sizes (ulimit -f), take fewer messages with \
-                     --count, or a file system without such a limit with --out; what is stored stays readable",
+                     --count, or a file system without such a limit with --out; the stored trials stay readable",
                     path.display()
                 )
             }

@@ -176,8 +176,8 @@ fn firsts(all: &Overall) -> Section {
 /// Explanation of the steps, for people.
 const STEPS_SAY: &str = "Bus: memory and sockets of the node. Bind: communicators, threads. Discovery: until all others were \
      heard. Start: until the receiving thread ran. Listening: a queue of messages before it, a sleep, or no processor. Looker: a \
-     thread on each processor that only looks, in the whole run; what it misses too and no run queue held was the hypervisor's \
-     or the kernel's.";
+     thread on each processor that only looks, in the whole run; time that it misses too and no run queue held was the \
+     hypervisor's or the kernel's.";
 
 /// The slowest first messages of all runs, with the number of the run.
 fn slowest_firsts(all: &Overall, count: usize) -> Vec<(usize, &FirstMessage)> {

@@ -195,8 +195,8 @@ fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
         .keyed(2);
     let section = Section::new("What the doorbell costs and saves");
     let section = epoll_answer(rows).into_iter().fold(section, Section::words);
-    let note = "A doorbell is a user-interrupt descriptor in software: who is awake is not notified. It saves system calls and the \
-                sleep where the reader is awake when the message comes. Where each message finds the reader asleep it saves \
+    let note = "A doorbell is a user-interrupt descriptor in software: an awake reader is not notified. It saves system calls and \
+                the sleep where the reader is awake when the message comes. Where each message finds the reader asleep it saves \
                 nothing; then its fence and two exchanges are what it costs. Calls: of writer + reader. Ratio: of the medians of \
                 trials made one after the other; half of them lie in the range behind it.";
     (!rows.is_empty()).then(|| section.note(note).table(table))

@@ -203,7 +203,7 @@ mod tests {
         let mut frames = Frames::new(4, 8);
         (0..6).for_each(|number| assert!(insert(&mut frames, number)));
         assert!(frames.get(1).is_none() && frames.has(5) && frames.has(2));
-        assert!(!insert(&mut frames, 1), "what was here once is not taken again");
+        assert!(!insert(&mut frames, 1), "a frame that was here once is not taken again");
         assert!(!frames.insert(9, Meta::default(), &[], 9), "no room yet");
     }
 }

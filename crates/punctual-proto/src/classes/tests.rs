@@ -134,11 +134,11 @@ fn a_task_that_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
         scheduler.charge(&next, if next.why.is_shed() { Nanos(1) } else { Nanos(10) });
         (next.ready.task, next.why)
     };
-    assert_eq!(next(ready(1, 0, 100), Nanos(99)), (1, Why::First), "what it takes is not known yet");
+    assert_eq!(next(ready(1, 0, 100), Nanos(99)), (1, Why::First), "its time is not known yet");
     assert_eq!(next(ready(2, 0, 100), Nanos(90)), (2, Why::First));
     assert_eq!(next(ready(3, 0, 100), Nanos(91)), (3, Why::Shed));
     assert_eq!(next(ready(4, 1, 100), Nanos(900)), (4, Why::First), "its class does not shed");
-    assert_eq!(next(ready(5, 0, 100), Nanos(91)), (5, Why::Shed), "what shedding takes is not what it takes");
+    assert_eq!(next(ready(5, 0, 100), Nanos(91)), (5, Why::Shed), "the time of shedding is not the task's");
     let expected = ClassCounters { run: 2, shed: 2, by_floor: 0, ran: Nanos(22) };
     assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
 }

@@ -315,7 +315,7 @@ fn a_receipt_that_no_receiver_sends_is_passed_over() {
     let (more, asked) = said(&mut courier, NOW);
     assert_eq!(more.first(), Some(&(sent.len() as u32)));
     courier.handle_receipt(&receipt(asked, u32::MAX, Progress::of(State::Unknown)), NOW);
-    assert_eq!(courier.ending(), Some(Ending::Lost), "what the receiver had it has no more");
+    assert_eq!(courier.ending(), Some(Ending::Lost), "the receiver has lost the fragments that it had");
 }
 
 /// Goal: a receiver that begins anew in the middle of a message is noticed by its answer, an answer that is late by its question.

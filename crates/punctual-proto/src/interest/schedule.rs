@@ -1,6 +1,6 @@
 //! When which periods are due: absolute instants, so that being late once makes nothing else late.
 //!
-//! Every period is due at its multiples since the schedule began, so what is due repeats after the least common multiple
+//! Every period is due at its multiples since the schedule began, so due instants repeat after the least common multiple
 //! of all periods. Nothing wraps there or at the largest period: instants are multiples counted in 64 bits.
 
 use alloc::vec::Vec;
@@ -253,7 +253,7 @@ mod tests {
             let all = instants(&mut schedule, began, 2 * cycle);
             prop_assert_eq!(&all, &expected);
             let (first, second) = all.split_at(all.len() / 2);
-            prop_assert!(first.iter().zip(second).all(|(a, b)| a + cycle == *b), "what is due repeats");
+            prop_assert!(first.iter().zip(second).all(|(a, b)| a + cycle == *b), "due instants repeat");
         }
 
         /// Goal: however late it is polled, every multiple that has passed was served or missed, and instants only rise.

@@ -234,7 +234,7 @@ fn recordings_and_wrong_secrets_get_nothing() {
     let mut liar = member_of(node(2), master().of_member(node(3)), 0, &mut scene.rng);
     scene.say(&liar.poll_transmit().unwrap());
     assert_eq!(scene.tape().len(), said, "not even an offer");
-    assert!(scene.generation() > generation, "who left does not have the new key");
+    assert!(scene.generation() > generation, "a member that left does not have the new key");
 }
 
 /// Goal: a member that joins while the newest key waits for its time first gets the key that seals now, then each that seals in
@@ -250,7 +250,7 @@ fn a_member_that_joins_during_the_notice_gets_the_key_that_seals_now() {
             scene.leave(node);
             scene.run_ms(20);
         }
-        assert_eq!(scene.generation(), sealing + 1, "who goes meanwhile shares the next");
+        assert_eq!(scene.generation(), sealing + 1, "members that go meanwhile share the next");
         let late = scene.join();
         scene.run_ms(400);
         let newest = scene.generation();
@@ -259,7 +259,7 @@ fn a_member_that_joins_during_the_notice_gets_the_key_that_seals_now() {
         scene.run_ms(500);
         let later = scene.join();
         scene.run_ms(150);
-        assert_eq!(scene.generations(later), [newest].into(), "what is over is not given");
+        assert_eq!(scene.generations(later), [newest].into(), "a key that is over is not given");
     }
 }
 

@@ -100,7 +100,7 @@ mod tests {
             let reading = clock.read(clock.since()).plus(Nanos(1 + rng.below(1 << 45)));
             let when = clock.when(reading);
             assert!(clock.read(when) >= reading && clock.read(Nanos(when.0 - 1)) < reading);
-            assert_eq!(clock.when(Nanos(0)), clock.since(), "what has passed is now");
+            assert_eq!(clock.when(Nanos(0)), clock.since(), "an instant that has passed is now");
         }
         assert_eq!(Clock::skewed(Nanos(0)).when(Nanos::NEVER), Nanos::NEVER);
     }

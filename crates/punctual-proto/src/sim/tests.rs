@@ -256,7 +256,10 @@ fn faults_do_what_they_say() {
     let (_, came) = counting(&paused, Record::counts());
     assert_eq!(came.len(), 20);
     assert!(came.iter().all(|&(at, number)| number < 1 || at >= Nanos::from_millis(51)), "{came:?}");
-    assert!(came.windows(2).all(|pair| pair[0].1 < pair[1].1), "what waits keeps its order: {came:?}");
+    assert!(
+        came.windows(2).all(|pair| pair[0].1 < pair[1].1),
+        "messages that wait keep their order: {came:?}"
+    );
 }
 
 /// Goal: a node that stands still says nothing, regardless of its plan and its user meanwhile.
@@ -277,7 +280,7 @@ fn a_node_that_stands_still_does_nothing() {
     assert!(!world.is_running(0) && world.is_alive(0));
     assert_eq!(world.node(0).last, 20, "its plan waits, too");
     world.with(0, |node, _| node.is_due = true);
-    assert_eq!(world.poll(Nanos::from_millis(25)), None, "what it has to say waits");
+    assert_eq!(world.poll(Nanos::from_millis(25)), None, "its message waits");
     world.run(Nanos::from_millis(40));
     assert_eq!(world.node(0).last, 30);
 }

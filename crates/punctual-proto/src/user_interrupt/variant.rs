@@ -239,7 +239,7 @@ pub const VARIANTS: &[Variant] = &[
     },
     Variant {
         name: "rfc-v1-timeout",
-        about: "the same with a time limit: what it hides shows as late instead of lost",
+        about: "the same with a time limit: a wake-up that it hides shows as late instead of lost",
         receiver: program::RFC_V1,
         platform: Platform { timeout: true, ..ARCHITECTURE },
         expected: Expected::OnlyTheTimeout,

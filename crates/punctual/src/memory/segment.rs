@@ -60,7 +60,7 @@ pub(super) const READERS_BELL: usize = 2;
 /// The others are its subscriptions'.
 pub(super) const SUBSCRIPTION_BELLS: std::ops::RangeInclusive<usize> = 3..=BELLS - 1;
 pub(super) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
-const _: () = assert!(SUBSCRIPTIONS_MAX > COMMUNICATORS_MAX, "and who watches for nodes");
+const _: () = assert!(SUBSCRIPTIONS_MAX > COMMUNICATORS_MAX, "and a watcher of nodes");
 const _: () = assert!(IDENTITY_WORDS * 8 <= SUBSCRIPTIONS_AT);
 const _: () = assert!(SUBSCRIPTIONS_AT + BELLS * 16 <= STREAMS_AT);
 const _: () = assert!(STREAMS_AT + STREAMS_MAX * 16 <= ROWS_AT);

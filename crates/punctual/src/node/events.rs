@@ -220,7 +220,7 @@ impl NodeEvents {
             Watcher::Wire(watcher) => read(watcher.communicator.try_receive()),
             Watcher::Memory(watcher) => {
                 let nothing = watcher.subscription.try_receive(&mut []);
-                debug_assert!(nothing.is_err(), "no message is for who watches");
+                debug_assert!(nothing.is_err(), "no message is for a watcher");
                 watcher.next()
             }
         }

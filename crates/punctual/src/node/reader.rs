@@ -88,7 +88,7 @@ impl HoldingThread {
     pub(crate) fn refuse_this(&self) {
         assert!(
             !self.is_this(),
-            "what Communicator::poll shows messages to must neither wait for messages of its node, nor ask or change that"
+            "a function that Communicator::poll shows messages to must neither wait for messages of its node, nor ask or change that"
         );
     }
 }

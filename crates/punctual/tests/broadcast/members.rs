@@ -293,7 +293,7 @@ fn a_member_that_only_broadcasts_takes_part() {
             }
         });
         while !listening.is_finished() {
-            bob.try_broadcast(&[0; 20]).expect("who hears has credit");
+            bob.try_broadcast(&[0; 20]).expect("a member that hears has credit");
             std::thread::sleep(Duration::from_millis(10));
         }
     });

@@ -169,7 +169,7 @@ fn check(all: &[Story]) {
                 assert_eq!(story.views[at + 1].0, view + 1, "views follow each other");
                 assert!(
                     *ended.entry(*view).or_insert(lines) == lines,
-                    "who goes on delivered the same in {view}"
+                    "members that go on delivered the same in {view}"
                 );
             }
             for line in lines {
@@ -189,7 +189,7 @@ fn check(all: &[Story]) {
     for story in all {
         for line in &story.uniform {
             let lost = ended.get(&line.view).is_some_and(|lines| lines.binary_search(line).is_err());
-            assert!(!lost, "{line:?} was uniform, and who went on has not delivered it");
+            assert!(!lost, "{line:?} was uniform, and a member that went on has not delivered it");
         }
     }
 }

@@ -278,7 +278,7 @@ impl World {
         }
         let mut next = Survivor::new(&bus_of(&self.bus()), VICTIM);
         self.greet(&mut next);
-        assert_eq!(self.lives(), 3, "what the dead left is not gone: {:?}", self.files());
+        assert_eq!(self.lives(), 3, "the files of the dead are not gone: {:?}", self.files());
         drop(next);
         self.exchange();
         self.check_ledgers();

@@ -176,7 +176,7 @@ fn check_order(checked: &mut Checked, key: u64, (asked, copies): (&[&Asked], &[C
     let named = |at: usize| match ordered.get(at) {
         Some(asked) => named(key, asked, started_ns),
         None => {
-            format!("what key {key} has in the end at member {}", copies[at - ordered.len()].place)
+            format!("the value that key {key} has in the end at member {}", copies[at - ordered.len()].place)
         }
     };
     match linear::check(&history) {
@@ -445,7 +445,8 @@ mod tests {
             pair.put(0, b"one", &both);
             pair.put(1, b"two", applied_at);
             let violations = pair.end().violations.join("; ");
-            let lost = "what key 5 has in the end at member 0, fits no order of the operations on its key";
+            let lost =
+                "the value that key 5 has in the end at member 0, fits no order of the operations on its key";
             assert_eq!(violations, if applied_at.is_empty() { lost } else { "" });
 
             let mut pair = Pair::default();

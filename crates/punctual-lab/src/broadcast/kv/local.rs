@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(of(&[0, 0, 1, 1, 2, 2, 3, 4, 4]), [0; 9]);
         assert_eq!([of(&[2, 3]), of(&[3, 2]), of(&[4, 3]), of(&[4, 2, 3])].concat(), [0; 9]);
         assert_eq!(of(&[2, 1, 2]), [0, 1, 0], "restored from before, and caught up");
-        assert_eq!(of(&[4, 1, 0]), [0, 1, 1], "what nobody answered had been seen");
+        assert_eq!(of(&[4, 1, 0]), [0, 1, 1], "an unanswered put had been seen");
         assert_eq!(of(&[1, 0]), [0, 1]);
         assert_eq!(of(&[2, 3, 2, 3]), [0, 0, 1, 0], "a put does not happen twice");
     }

@@ -109,8 +109,8 @@ fn histories(trials: &[KvTrial]) -> Section {
     }
     let note = "Each key's history was searched for an order in which every operation lies between its question and its answer, and \
                 each linearizable get answers the put before it, as do all copies in the end; local gets of a member only go forwards. Maybe: puts that were under way when their process was killed or \
-                their member expelled. Stale: local gets whose value had been overwritten, and whoever did it knew; oldest: for how \
-                long. 0: none was seen.";
+                their member expelled. Stale: local gets whose value had been overwritten, and the client that did it knew; oldest: for \
+                how long. 0: none was seen.";
     Section::new("What the histories say").table(table.without_empty()).note(note)
 }
 

@@ -77,7 +77,7 @@ fn load(trials: &[DisruptedTrial]) -> Section {
         .number("violations", |trial| Cell::broken(trial.violation_count))
         .keyed(4);
     let note = "Checked over all lives: survivors delivered one sequence; each other life a piece of it that begins with its first \
-                view; what a survivor broadcast stands in it once, as it was. Views: that began meanwhile. Expelled: lives that \
-                found that the others had gone on. MB/s: of the sequence, over the whole time.";
+                view; each message of a survivor stands in it once, as it was. Views: that began meanwhile. Expelled: lives \
+                that found that the others had gone on. MB/s: of the sequence, over the whole time.";
     Section::new("What was delivered meanwhile").table(table).note(note)
 }

@@ -323,7 +323,7 @@ fn a_reclaim_is_no_work() {
     ];
     let whole = account(&trace(vec![cpu(0, ours)]), LATE, (100, 900));
     let limited: Vec<(u64, u64)> = whole.spans(Part::Reclaiming { is_limited: true }).collect();
-    assert_eq!(limited, [(200, 300), (320, 400)], "but who is ready waits for a CPU");
+    assert_eq!(limited, [(200, 300), (320, 400)], "but a ready thread waits for a CPU");
     let full: Vec<(u64, u64)> = whole.spans(Part::Reclaiming { is_limited: false }).collect();
     assert_eq!(full, [(800, 900)]);
     assert_eq!(whole.time_of(Part::Running), 100 + 200 + 100);

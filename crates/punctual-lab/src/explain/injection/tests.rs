@@ -24,7 +24,7 @@ fn mishaps_are_made_once_and_until_their_end() {
     assert_eq!(mishaps.ahead.len(), 3, "others' are not there");
     mishaps.make();
     assert!(monotonic_ns() >= now_ns + 5 * MS);
-    assert!(mishaps.ahead.is_empty(), "what would last too long is not made");
+    assert!(mishaps.ahead.is_empty(), "an injection that would last too long is not made");
 }
 
 /// Goal: every injection inside of a thread lasts until its end, and comes back.

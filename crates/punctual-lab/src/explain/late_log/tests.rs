@@ -108,7 +108,7 @@ fn tracers_and_freezers_that_are_not_counted_are_said() {
         assert!(not_counted.would_help.is_some_and(|text| text.contains("frozen")), "{counts:?}");
     }
     let computed = log_of(&[record(0, "elsewhere", &json!({ "cpu_us": 40_900 }))]);
-    assert_eq!(explain(&read(&computed), &[])[0].would_help, None, "who computes is not frozen");
+    assert_eq!(explain(&read(&computed), &[])[0].would_help, None, "a thread that computes is not frozen");
 }
 
 /// Goal: messages released together are one stall, and its longest is the one that is explained.

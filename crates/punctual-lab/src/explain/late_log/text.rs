@@ -44,7 +44,9 @@ pub fn left_out(log: &Log) -> Vec<String> {
         notes.push(format!("{} late messages could not be written; the disk may be full.", count(unwritten)));
     }
     if log.is_full {
-        notes.push("It is as large as it may be: what was late since then is not in it.".to_owned());
+        notes.push(
+            "It is as large as it may be: messages that were late since then are not in it.".to_owned(),
+        );
     } else if ends_in_a_flood(log) {
         let most = RECORDS_PER_SECOND_MAX;
         notes.push(format!(

@@ -39,7 +39,7 @@ fn a_trace_that_is_not_asked_for_is_said() {
     assert_eq!(helps(1), None);
     assert_eq!(helps(0).as_deref(), Some("a trace of the kernel: --tier 0 was asked for"));
     let off = TrialEvidence { recording: Recording::Off, ..evidence() };
-    assert_eq!(at_tier(off.clone(), 0), off, "what was not recorded is not withheld");
+    assert_eq!(at_tier(off.clone(), 0), off, "a trace that was not recorded is not withheld");
 }
 
 /// Goal: a process that stands still is told of once, where its own messages waited, with all that waited elsewhere; other

@@ -276,7 +276,7 @@ impl Scene {
                 let is_true = ending != Ending::Whole || self.delivered.contains(&number);
                 ensure(record, "whole is delivered", is_true, || format!("{number} was not delivered"))?;
                 let is_whole = self.is_rough || ending == Ending::Whole;
-                ensure(&mut self.world.record, "what is lost is repaired", is_whole, || {
+                ensure(&mut self.world.record, "lost fragments are repaired", is_whole, || {
                     format!("{number}: {ending:?}")
                 })?;
                 self.endings.insert(number, ending);

@@ -352,7 +352,7 @@ mod tests {
         let mut places: Vec<_> = (2..NODES_MAX - 1).map(|number| open(number, 14).unwrap()).collect();
         places.extend([1, 3]);
         places.sort_unstable();
-        assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and who talks has its own");
+        assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and a node that talks has its own");
         assert_eq!(open(NODES_MAX, 14), Err(SendError::TooManyNodes));
         // It talked until then.
         transmit.book.learn(node(2), 1, at(20));

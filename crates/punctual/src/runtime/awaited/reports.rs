@@ -131,7 +131,7 @@ impl Reports {
 #[cfg(feature = "tokio")]
 #[expect(
     deprecated,
-    reason = "what replaces it is unsafe for the sake of types that are no owned descriptors"
+    reason = "its replacement is unsafe for the sake of types that are no owned descriptors"
 )]
 pub(super) fn in_tokio(descriptor: OwnedFd) -> io::Result<::tokio::io::unix::AsyncFd<OwnedFd>> {
     ::tokio::io::unix::AsyncFd::with_interest(descriptor, ::tokio::io::Interest::READABLE)
