@@ -1,7 +1,8 @@
-//! Rules for the sentences of comments and documents: the subject is a noun and no clause, and the words are not too many.
+//! Rules for the sentences of comments and documents, and for names of functions: the subject is a noun and no clause. The words of a
+//! sentence are not too many.
 
 use super::Findings;
-use super::source::Source;
+use super::source::{Source, find, is_word};
 
 /// Words from one stop to the next. A reader holds no longer sentence at once.
 const WORDS_MAX: usize = 25;
@@ -10,11 +11,15 @@ const WORDS_MAX: usize = 25;
 const CLAUSES: &[&str] =
     &["Who", "Whoever", "Whom", "Whose", "What", "Whatever", "How", "Whether", "Which", "Whichever"];
 
+/// Words that begin a clause as the name of a function. A name such as `which_of` or `how_fast` is a question that its function answers.
+const CLAUSE_NAMES: &[&str] = &["who_", "whoever_", "whom_", "whose_", "what_", "whatever_", "whether_"];
+
 /// A word and its line, from 1.
 type Word<'a> = (usize, &'a str);
 
-/// Comments of a source.
+/// Comments of a source, and names of its functions.
 pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
+    check_names(source, findings);
     let mut paragraphs = Paragraphs::default();
     for (number, (line, comment)) in source.text.lines().zip(source.comments.lines()).enumerate() {
         let comment = comment.trim();
@@ -25,6 +30,16 @@ pub(super) fn check(source: &Source<'_>, findings: &mut Findings<'_>) {
         paragraphs.add(number + 1, said.trim());
     }
     paragraphs.check(findings);
+}
+
+fn check_names(source: &Source<'_>, findings: &mut Findings<'_>) {
+    for at in find(&source.code, "fn ") {
+        let rest = &source.code[at + "fn ".len()..];
+        let name = &rest[..rest.find(|character| !is_word(character)).unwrap_or(rest.len())];
+        if CLAUSE_NAMES.iter().any(|word| name.starts_with(word)) {
+            findings.add(source.line(at), format!("`{name}`: a clause is no subject; name the thing"));
+        }
+    }
 }
 
 /// Sentences of a Markdown file.
@@ -133,6 +148,15 @@ mod tests {
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].starts_with("1: `Who leaves`") && found[1].starts_with("3: `Whether it`"));
         assert!(found[2].starts_with("4: `Which.`"));
+    }
+
+    #[test]
+    fn a_clause_is_no_name() {
+        let text = "fn what_is_lost_is_counted() {}\nmod a {\n    pub fn whoever_leaves(b: u8) {}\n}\n";
+        let clause = |line, name| format!("{line}: `{name}`: a clause is no subject; name the thing");
+        assert_eq!(found(text), [clause(1, "what_is_lost_is_counted"), clause(3, "whoever_leaves")]);
+        let text = "fn whole_frames() { what_of(1) }\nfn which_of() {}\nfn all_who_came() {}\nfn what() {}\n// fn who_is()\n";
+        assert_eq!(found(text), [""; 0]);
     }
 
     #[test]
