@@ -32,26 +32,11 @@ impl Communicator {
         }
     }
 
-    /// Waits until the medium has every frame that was sent, or for the deadline. Otherwise some stay behind while nobody sends or waits
-    /// here.
+    /// Waits until the medium has every frame that was sent, or for the deadline: then the rest goes later.
     #[inline]
-    pub(super) fn see_off(&mut self, deadline: Ticks) {
-        if let End::Wire(end) = &self.end
-            && end.core().is_behind()
-        {
-            self.wait_for_medium(deadline);
+    pub(super) fn see_off(&self, deadline: Ticks) {
+        if let End::Wire(end) = &self.end {
+            end.core().see_off(deadline);
         }
-    }
-
-    #[cold]
-    fn wait_for_medium(&mut self, deadline: Ticks) {
-        let clock = Clock::get();
-        let left = clock.duration(deadline.since(clock.now()));
-        // The message was taken: it goes later, if not in time.
-        let _gone_or_late = self.persist(left, |own| {
-            let End::Wire(end) = &own.end else { return Ok(()) };
-            end.core().catch_up();
-            if end.core().is_behind() { Err(SendError::Full) } else { Ok(()) }
-        });
     }
 }

@@ -13,7 +13,7 @@ use super::Message;
 use super::large::{Held, Taken};
 use super::reception::{self, Reception};
 use super::sender::WireSender;
-use crate::engine::{Bell, SendError};
+use crate::engine::{Bell, FAREWELL_MAX, SendError};
 use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
 use crate::ledger::{Count, RowCount};
 use crate::node::inbox::Inbox;
@@ -368,8 +368,10 @@ impl Drop for WireEnd {
             return;
         }
         self.disarm();
-        // Queued messages go before their sender does.
+        // Queued messages go before their sender does, as far as the medium has room in time.
         self.core.sending().flush();
+        let clock = self.core.about.clock;
+        self.core.see_off(clock.now().plus(clock.ticks(FAREWELL_MAX)));
         self.gatherer.close(&self.core.about);
         self.held.close(&self.core.about);
         self.core.close(&self.reception.inbox);

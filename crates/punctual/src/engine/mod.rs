@@ -85,6 +85,10 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
+/// Longest time that a communicator or a node that closes waits for a medium without room. A link of 10 Mbit/s empties a usual
+/// socket's buffer (212,992 bytes) within it.
+pub(crate) const FAREWELL_MAX: Duration = Duration::from_millis(200);
+
 /// The sending half of an engine.
 ///
 /// `claim`, write, `commit`, `flush`. A frame that was committed was taken: it is delivered, or it stands in a counter.

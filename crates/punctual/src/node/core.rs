@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
@@ -256,6 +257,29 @@ impl Core {
     pub(crate) fn catch_up(&self) {
         if let Some(mut sending) = self.try_sending() {
             sending.flush();
+        }
+    }
+
+    /// Waits until the medium has every frame that was sent, or for the deadline. Otherwise some stay behind while nobody sends or waits
+    /// here.
+    #[inline]
+    pub(crate) fn see_off(&self, deadline: Ticks) {
+        if self.is_behind() {
+            self.wait_for_medium(deadline);
+        }
+    }
+
+    #[cold]
+    fn wait_for_medium(&self, deadline: Ticks) {
+        let mut pause = Duration::from_micros(1);
+        loop {
+            self.catch_up();
+            if !self.is_behind() || self.about.clock.now() >= deadline {
+                return;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+            self.keep_house();
         }
     }
 

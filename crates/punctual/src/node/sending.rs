@@ -574,10 +574,11 @@ mod tests {
         fn housekeep(&mut self, _now: Ticks) {}
     }
 
-    /// A communicator that has sent what the medium has no room for, and what is raised once it has.
-    fn behind() -> (Communicator, Arc<Flag>) {
+    /// A communicator that has sent a frame, and a flag that is raised once the medium has it. At the first `refusals` flushes the medium
+    /// has no room.
+    fn behind(refusals: u32) -> (Communicator, Arc<Flag>) {
         let has_gone = Arc::<Flag>::default();
-        let slow = Slow { frame: [0; 256], is_waiting: false, refusals: 5, has_gone: Arc::clone(&has_gone) };
+        let slow = Slow { frame: [0; 256], is_waiting: false, refusals, has_gone: Arc::clone(&has_gone) };
         let silent = Silent(Arc::new(PrivateBell::new().unwrap()));
         let engine = Engine { transmit: Box::new(slow), receive: Box::new(silent) };
         let who = Who { node: NodeId::named("slow"), name: "slow", bus: "slow", message_size_max: 0 };
@@ -591,14 +592,14 @@ mod tests {
     #[test]
     fn a_frame_left_behind_goes_while_event_loops_and_tasks_wait() {
         let patience = Duration::from_secs(20);
-        let (mut communicator, has_gone) = behind();
+        let (mut communicator, has_gone) = behind(5);
         while !has_gone.is_raised() {
             assert!(communicator.try_receive().is_err());
             let sleeps = communicator.arm() && !has_gone.is_raised();
             let woken = !sleeps || wait_readable(communicator.as_fd(), Some(patience)).unwrap();
             assert!(woken, "the loop sleeps, and the frame stays");
         }
-        let (communicator, has_gone) = behind();
+        let (communicator, has_gone) = behind(5);
         let options = RuntimeOptions { workers: 1, ..RuntimeOptions::default() };
         let runtime = Runtime::start(&options).unwrap();
         let mut inbox = Awaited::new(runtime.handle(), communicator).unwrap();
@@ -609,5 +610,13 @@ mod tests {
             assert!(Instant::now() < give_up, "the task sleeps, and the frame stays");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    /// Goal: a frame that was taken goes before its communicator does. Method: the medium has room at the flush behind the first one of
+    /// the close.
+    #[test]
+    fn a_communicator_that_closes_leaves_no_frame_behind() {
+        let (communicator, has_gone) = behind(2);
+        drop(communicator);
+        assert!(has_gone.is_raised());
     }
 }

@@ -12,7 +12,7 @@ use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 use super::address_book::{AddressBook, Whereabouts, long_silent_from};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
-use crate::engine::{SendError, Transmit};
+use crate::engine::{FAREWELL_MAX, SendError, Transmit};
 use crate::seal::NodeSealer;
 
 /// Interval at which a node says how far it is.
@@ -162,8 +162,8 @@ impl<T: MediumTransmit> WireTransmit<T> {
         unicast.address = self.medium.address_of(unicast.node).or(known);
     }
 
-    /// Says to each node that was sent to, and has not left, how far the stream to it is.
-    fn announce_to_each(&mut self, kind: Kind) {
+    /// Says to each node that was sent to, and has not left, how far the stream to it is; waits for room until `deadline`.
+    fn announce_to_each(&mut self, kind: Kind, deadline: Ticks) {
         if self.book.version.get_published() != self.version_seen {
             self.renew_addresses();
         }
@@ -171,7 +171,17 @@ impl<T: MediumTransmit> WireTransmit<T> {
             let Unicast { node, has_left, .. } = self.unicast[index];
             if !has_left {
                 self.announce(kind, Some(node), 0);
+                self.see_off(deadline);
             }
+        }
+    }
+
+    /// Waits until the medium has every frame that was taken, or for the deadline.
+    fn see_off(&mut self, deadline: Ticks) {
+        let mut pause = Duration::from_micros(1);
+        while Clock::get().now() < deadline && self.medium.flush() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
         }
     }
 
@@ -256,7 +266,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         }
         if self.announcements.is_due(now) {
             self.announce(Kind::Hello, None, 0);
-            self.announce_to_each(Kind::Hello);
+            self.announce_to_each(Kind::Hello, now);
         }
     }
 
@@ -282,13 +292,20 @@ impl<T: MediumTransmit> Drop for WireTransmit<T> {
         if !self.maker.is_this_process() {
             return;
         }
-        self.announce_to_each(Kind::Goodbye);
+        let clock = Clock::get();
+        let deadline = clock.now().plus(clock.ticks(FAREWELL_MAX));
+        // Frames for which there is no room would take that of the goodbyes, and be lost uncounted.
+        self.see_off(deadline);
+        self.announce_to_each(Kind::Goodbye, deadline);
         self.announce(Kind::Goodbye, None, 0);
+        self.see_off(deadline);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[derive(Debug)]
@@ -404,5 +421,79 @@ mod tests {
         transmit.renew_addresses();
         let left = transmit.unicast.iter().filter(|unicast| unicast.has_left);
         assert!(left.map(|unicast| unicast.node).eq([node(5)]));
+    }
+    /// A medium that holds one frame, and has room for it at every other flush.
+    #[derive(Debug)]
+    struct Narrow {
+        frame: [u8; 256],
+        is_held: bool,
+        flushes: u32,
+        gone: Arc<Mutex<Vec<(Kind, Option<NodeId>)>>>,
+    }
+
+    impl MediumTransmit for Narrow {
+        type Address = u8;
+
+        fn frame_size_max(&self) -> usize {
+            self.frame.len()
+        }
+
+        fn claim(&mut self, _size: usize, _to: Option<u8>) -> bool {
+            !self.is_held
+        }
+
+        fn claimed(&mut self) -> &mut [u8] {
+            &mut self.frame
+        }
+
+        fn commit(&mut self) {
+            self.is_held = true;
+        }
+
+        fn flush(&mut self) -> bool {
+            self.flushes += u32::from(self.is_held);
+            if self.is_held && self.flushes.is_multiple_of(2) {
+                let header = Header::read(self.frame.first_chunk().unwrap()).unwrap();
+                self.gone.lock().unwrap().push((header.kind, header.target.node));
+                self.is_held = false;
+            }
+            self.is_held
+        }
+
+        fn refused(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Goal: a node that closes loses no frame that it has taken. Its goodbyes go behind them, though its medium has no room at first.
+    #[test]
+    fn a_node_that_closes_leaves_no_frame_behind() {
+        let gone = Arc::<Mutex<Vec<_>>>::default();
+        let own = Own { node: NodeId::named("own"), incarnation: 1 };
+        let medium = Narrow { frame: [0; 256], is_held: false, flushes: 0, gone: Arc::clone(&gone) };
+        let mut transmit = WireTransmit::new(own, medium, Arc::new(AddressBook::new()), None);
+        let send = |transmit: &mut WireTransmit<Narrow>, target| {
+            let sequence = transmit.claim(Some(target), 64).unwrap();
+            let header = Header {
+                kind: Kind::Data,
+                incarnation: 1,
+                source: Address { node: own.node, port: Port::from(1) },
+                target: Target { node: Some(target), port: None },
+                sequence,
+                payload_size: 0,
+                stamped: false,
+                sealed: false,
+            };
+            header.write(transmit.claimed().first_chunk_mut().unwrap());
+            transmit.commit();
+        };
+        send(&mut transmit, node(1));
+        transmit.flush();
+        transmit.flush();
+        send(&mut transmit, node(2));
+        drop(transmit);
+        let farewell = [Some(node(1)), Some(node(2)), None].map(|target| (Kind::Goodbye, target));
+        let sent = [node(1), node(2)].map(|target| (Kind::Data, Some(target)));
+        assert_eq!(*gone.lock().unwrap(), [&sent[..], &farewell].concat());
     }
 }
