@@ -5,6 +5,7 @@
 mod capability;
 mod cpuid;
 mod facility;
+mod interrupts;
 mod network;
 mod parse;
 
@@ -16,6 +17,7 @@ use rustix::time::{ClockId, clock_getres};
 
 pub use capability::Capabilities;
 pub use facility::{Facility, FacilityState};
+pub use interrupts::{DeviceKind, device_interrupts};
 pub use network::{datagrams_incomplete, datagrams_without_room};
 
 /// Returns true if the processor offers user interrupts: CPUID.(7,0):EDX bit 5.

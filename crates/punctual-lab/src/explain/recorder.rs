@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use punctual_lab_machine::host;
 use punctual_lab_machine::trace_point::{
     CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom, call_name,
 };
 use punctual_machine::clock::monotonic_ns;
 
 use super::evidence::{EvidenceDump, Recording};
-use super::trace::{CpuEvents, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
+use super::trace::{CpuEvents, DeviceKind, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
 
 /// Time before a late message that is dumped too: the last event of a thread tells its state then. A thread that was stopped while it
 /// waited for the message was stopped before the message was sent.
@@ -111,7 +112,20 @@ fn is_kernel_thread(task: &Task) -> Option<bool> {
 
 /// A dump of the recorder, just taken, its instants turned into those of a run.
 pub(super) fn trace_here(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Trace {
-    trace_of(cpus, to_run, &is_kernel_thread)
+    let mut trace = trace_of(cpus, to_run, &is_kernel_thread);
+    let known = host::device_interrupts().into_iter();
+    let occurring = known.filter(|(number, _)| trace.interrupts.contains_key(number));
+    trace.kinds = occurring.map(|(number, kind)| (number, kind.into())).collect();
+    trace
+}
+
+impl From<host::DeviceKind> for DeviceKind {
+    fn from(kind: host::DeviceKind) -> Self {
+        match kind {
+            host::DeviceKind::Network => Self::Network,
+            host::DeviceKind::Storage => Self::Storage,
+        }
+    }
 }
 
 /// The same of any host; `is_kernel` says of a thread whether it is one of the kernel's own.
@@ -218,6 +232,7 @@ fn translated(
 #[cfg(test)]
 mod tests {
     use punctual_lab_machine::trace_point::TracedEvent;
+    use punctual_machine::skipped;
 
     use super::*;
 
@@ -246,5 +261,22 @@ mod tests {
         let trace = trace_of(&cpus, &|ns| ns, &|_| Some(false));
         let of = |thread: u32| (trace.tasks[&thread].name.as_str(), trace.tasks[&thread].priority);
         assert_eq!((of(7), of(8)), (("holder", 120), ("lane", 49)));
+    }
+
+    /// Goal: a trace of this host keeps the kinds of the devices whose interrupts are in it, and of no others.
+    #[test]
+    fn the_kinds_of_devices_that_interrupted_are_kept() {
+        let Some((number, kind)) = host::device_interrupts().pop_first() else {
+            return skipped!("sysfs has no interrupts of network devices or disks here");
+        };
+        let entry = |number| {
+            let event = TraceEvent::InterruptEntry { number, name: "some".to_owned() };
+            TracedEvent { at_ns: 1, event }
+        };
+        let cpu =
+            CpuTrace { until_ns: 9, events: vec![entry(number), entry(u32::MAX)], ..CpuTrace::default() };
+        let trace = trace_here(&[cpu], &|ns| ns);
+        assert_eq!(trace.kinds, [(number, kind.into())].into());
+        assert_eq!(trace.within((5, 9)).kinds, trace.kinds, "a part of it keeps them");
     }
 }

@@ -18,6 +18,9 @@ pub struct Trace {
     pub tasks: BTreeMap<u32, TaskInfo>,
     /// Devices by the numbers of their interrupts.
     pub interrupts: BTreeMap<u32, String>,
+    /// Kinds of the devices that have them, by the same numbers, where the host told.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<u32, DeviceKind>,
     /// System calls by their numbers, where calls were recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<u32, String>,
@@ -26,6 +29,16 @@ pub struct Trace {
     pub processes: BTreeMap<u32, u32>,
     /// Every CPU.
     pub cpus: Vec<CpuEvents>,
+}
+
+/// Kind of a device that interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A network device.
+    Network,
+    /// A disk, or a controller of some.
+    Storage,
 }
 
 /// A thread.
@@ -246,6 +259,7 @@ impl Trace {
         Self {
             tasks,
             interrupts: self.interrupts.clone(),
+            kinds: self.kinds.clone(),
             calls: self.calls.clone(),
             cpus,
             ..Self::default()

@@ -2,7 +2,7 @@
 //! much else: a child begun by vfork, a grace period (RCU), a time, the thread that moves others.
 
 use super::account::{Account, Part};
-use super::trace::{CpuEvents, Event, Leaving, TaskInfo, Trace, WakeUp, What};
+use super::trace::{CpuEvents, DeviceKind, Event, Leaving, TaskInfo, Trace, WakeUp, What};
 use super::waker::longest;
 
 /// Why waits of one kind ended.
@@ -73,8 +73,12 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
 fn is_worker(trace: &Trace, name: &str) -> bool {
     // "irq/24-nvme0q1", and of a second handler "irq/24-s-nvme0q1"; long names are cut.
     if let Some((number, device)) = name.strip_prefix("irq/").and_then(|rest| rest.split_once('-')) {
-        let source = number.parse().map_or(Source::Device, |number| Source::of(trace, number));
-        return source == Source::Device && !is_of_network(device.strip_prefix("s-").unwrap_or(device));
+        let number = number.parse().ok();
+        let named = Source::named(device.strip_prefix("s-").unwrap_or(device));
+        return match number.and_then(|number| trace.kinds.get(&number)) {
+            Some(kind) => *kind == DeviceKind::Storage,
+            None => [number.map_or(named, |number| Source::of(trace, number)), named] == [Source::Device; 2],
+        };
     }
     ["kworker/", "ksoftirqd/"].iter().any(|begin| name.starts_with(begin))
 }
@@ -121,7 +125,7 @@ impl Told {
     }
 }
 
-/// Source of an interrupt, by its name.
+/// Source of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Timer,
@@ -130,7 +134,7 @@ enum Source {
     Device,
 }
 
-/// The interrupts of network devices, as their names begin.
+/// The interrupts of network devices, as their names begin: for hosts and stored traces that do not tell of whose devices they are.
 const OF_NETWORK: [&str; 16] = [
     "eth", "enp", "ens", "eno", "enx", "ena-", "wl", "ww", "iwlwifi", "ath", "mlx", "mana", "bnxt", "ixgbe",
     "i40e", "vmxnet",
@@ -141,17 +145,22 @@ const OF_NETWORK_WITHIN: [&str; 4] = ["-input.", "-output.", "TxRx", "netvsc"];
 
 impl Source {
     fn of(trace: &Trace, number: u32) -> Self {
-        match trace.interrupts.get(&number) {
-            Some(name) if name.contains("timer") => Self::Timer,
-            Some(name) if is_of_network(name) => Self::Network,
-            _ => Self::Device,
+        match trace.kinds.get(&number) {
+            Some(DeviceKind::Network) => Self::Network,
+            Some(DeviceKind::Storage) => Self::Device,
+            None => trace.interrupts.get(&number).map_or(Self::Device, |name| Self::named(name)),
         }
     }
-}
 
-fn is_of_network(name: &str) -> bool {
-    OF_NETWORK.iter().any(|begin| name.starts_with(begin))
-        || OF_NETWORK_WITHIN.iter().any(|part| name.contains(part))
+    fn named(name: &str) -> Self {
+        let is_of_network = OF_NETWORK.iter().any(|begin| name.starts_with(begin))
+            || OF_NETWORK_WITHIN.iter().any(|part| name.contains(part));
+        match name.contains("timer") {
+            true => Self::Timer,
+            false if is_of_network => Self::Network,
+            false => Self::Device,
+        }
+    }
 }
 
 /// From the birth of a child until its parent waits in its place (vfork) the parent runs no longer than this.
@@ -220,13 +229,20 @@ mod tests {
         events.sort_by_key(|event| event.0);
         let cpu = CpuEvents { until_ns: 1000 * US, events, ..CpuEvents::default() };
         let task = TaskInfo { name: name.to_owned(), priority: 120, is_kernel };
-        let named = [(24, "virtio1-req.0"), (11, "arch_timer"), (25, "virtio0-input.0")];
+        let named = [
+            (24, "virtio1-req.0"),
+            (11, "arch_timer"),
+            (25, "virtio0-input.0"),
+            (26, "hinic3@pci:0"),
+            (27, "ethdisk-req"),
+        ];
         let interrupts = named.map(|(number, name)| (number, name.to_owned())).into();
+        let kinds = [(26, DeviceKind::Network), (27, DeviceKind::Storage)].into();
         let tasks =
             [(WAKER, task), (PROGRAM, TaskInfo { is_kernel: Some(false), ..TaskInfo::default() })].into();
         let other =
             CpuEvents { cpu: 1, until_ns: 1000 * US, events: elsewhere.to_vec(), ..CpuEvents::default() };
-        let trace = Trace { cpus: vec![cpu, other], tasks, interrupts, ..Trace::default() };
+        let trace = Trace { cpus: vec![cpu, other], tasks, interrupts, kinds, ..Trace::default() };
         let late = account(&trace, LATE, (50 * US, 950 * US));
         let part = late.sums()[0].0;
         assert!(matches!(part, Part::Blocked { is_uninterruptible: Some(true), .. }), "{late:?}");
@@ -253,6 +269,8 @@ mod tests {
             ("irq/9-mmc0", kernel, false, &queued, WaitEnd::Storage),
             ("irq/25-virtio0-", kernel, false, &queued, WaitEnd::Unknown),
             ("irq/9-s-eth0", kernel, false, &queued, WaitEnd::Unknown),
+            ("irq/26-hinic3@p", kernel, false, &queued, WaitEnd::Unknown),
+            ("irq/27-ethdisk-", kernel, false, &queued, WaitEnd::Storage),
             ("ksoftirqd/0", kernel, false, &queued, WaitEnd::Storage),
             ("cifsd", kernel, false, &[], WaitEnd::Storage),
             ("mmcqd/0", kernel, false, &[], WaitEnd::Storage),
@@ -308,6 +326,8 @@ mod tests {
             "a network card, at the time of a timer that is not traced"
         );
         assert_eq!(by_interrupt(&network, &[]), WaitEnd::Unknown);
+        assert_eq!(by_interrupt(&interrupt(880, 26), &[]), WaitEnd::Unknown, "a network card of any name");
+        assert_eq!(by_interrupt(&interrupt(880, 27), &[]), WaitEnd::Storage, "a disk with a network's name");
         assert_eq!(by_interrupt(&timer, &disk), WaitEnd::Unknown, "the timer of the CPU that noted it");
         assert_eq!(by_interrupt(&[], &disk), WaitEnd::Storage, "one CPU told another");
         let by_worker = |more: &[Event]| end_beside("kworker/0:1", Some(true), false, more, &[]);
