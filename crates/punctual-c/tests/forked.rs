@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual::interest::Participant;
+use punctual::runtime::{Runtime, RuntimeOptions, TaskOptions};
 use punctual::{Bus, Node, PublicationOptions, SubscriptionOptions, Target};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -122,4 +124,28 @@ fn a_child_stops_no_thread_of_its_parent() {
     in_child(|| drop(observer.take()));
     asking.send(Target::port("observed", 7), b"still").unwrap();
     assert_eq!(said.recv_timeout(PATIENCE).unwrap(), b"still");
+}
+
+/// Goal: a child that drops its parent's runtime waits for no worker, and the parent's goes on.
+#[test]
+fn a_child_ends_no_runtime_of_its_parent() {
+    let mut runtime = Some(Runtime::start(&RuntimeOptions::default()).unwrap());
+    in_child(|| drop(runtime.take()));
+    let runtime = runtime.unwrap();
+    let (say, said) = std::sync::mpsc::channel();
+    let task = runtime.spawn(TaskOptions::of_class(0), async move { say.send(7).unwrap() });
+    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), 7);
+    drop((task, runtime));
+}
+
+/// Goal: the same of a publisher, a subscriber or a participant on a thread of its own.
+#[test]
+fn a_child_stops_no_participant_of_its_parent() {
+    let node = Node::open(&Bus::loopback(&unique("running")), "running").unwrap();
+    let participant = Participant::new(node.bind(1).unwrap());
+    let mut running = Some(participant.spawn().unwrap());
+    in_child(|| drop(running.take()));
+    let running = running.unwrap();
+    assert!(!running.is_finished());
+    drop(running.stop());
 }

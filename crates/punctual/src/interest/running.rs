@@ -55,6 +55,11 @@ impl<P> Running<P> {
 
 impl<P> Drop for Running<P> {
     fn drop(&mut self) {
+        // A forked child has not got the thread, and the node is its parent's.
+        if !self.sender.is_of_this_process() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         if let Some(thread) = self.thread.take() {
             self.tell_to_stop();
             let _panicked_or_done = thread.join();

@@ -171,6 +171,11 @@ fn start_worker(
 impl Drop for Runtime {
     fn drop(&mut self) {
         let shared = &self.handle.shared;
+        // A forked child has not got the threads, and what wakes them is its parent's. Locks may be held by threads that it lacks.
+        if !shared.is_of_this_process() {
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         shared.stop_workers();
         // Each thread is listed by one that is waited for before.
         let substitutes = std::iter::from_fn(|| unpoisoned(shared.substitutes.lock()).pop());

@@ -11,6 +11,7 @@ use punctual_machine::awake::{Awake, Rung};
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Notification, sender_fence};
+use punctual_machine::process::Maker;
 use punctual_proto::Nanos;
 use punctual_proto::classes::{Next, Policy};
 
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     pub(super) substitutes: Mutex<Vec<thread::JoinHandle<()>>>,
     /// The workers are tasks of another runtime, which has descriptors and timers of its own.
     pub(super) is_hosted: bool,
+    maker: Maker,
     pub(super) reactor: Reactor,
     /// Workers that wait for descriptors and timers: of lanes, where there are any.
     leaders: usize,
@@ -82,6 +84,7 @@ impl Shared {
             dropping: Mutex::default(),
             substitutes: Mutex::default(),
             is_hosted,
+            maker: Maker::this_process(),
             reactor: Reactor::new(&page)?,
             leaders,
             registry: Mutex::new(Registry::new(options.tasks_max, &page)),
@@ -90,6 +93,11 @@ impl Shared {
             long_poll: nanos(options.long_poll),
             page,
         })
+    }
+
+    /// False in a child that was forked since: it has a copy, and none of the workers.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.maker.is_this_process()
     }
 
     /// The time since the start.

@@ -102,8 +102,12 @@ impl Classes {
 
 impl Drop for Classes {
     fn drop(&mut self) {
-        // The last worker that ends drops the tasks.
-        self.spawner.handle.shared.stop_workers();
+        let shared = &self.spawner.handle.shared;
+        // In a forked child there are none, and what wakes them is its parent's.
+        if shared.is_of_this_process() {
+            // The last worker that ends drops the tasks.
+            shared.stop_workers();
+        }
     }
 }
 
