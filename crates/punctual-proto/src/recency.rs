@@ -9,7 +9,17 @@ use crate::limits::MESSAGE_INTERVAL_NS_MIN;
 /// In this time, nanoseconds, half of the numbers that a frame can carry may be used up: 10.7 s.
 pub const SILENCE_NS: u64 = MESSAGE_INTERVAL_NS_MIN << 31;
 
-/// When something was read. Times are nanoseconds of any clock that never goes back.
+/// Two processors' counters differ by less, nanoseconds.
+const BEHIND_NS_MAX: u64 = 1_000_000_000;
+
+/// Time that has passed since an instant. A counter that is far behind began anew, as it may over a suspend: how long ago that instant
+/// was nobody knows, and it counts as any time.
+pub fn elapsed_ns(now_ns: u64, since_ns: u64) -> u64 {
+    let is_anew = since_ns.saturating_sub(now_ns) > BEHIND_NS_MAX;
+    if is_anew { u64::MAX } else { now_ns.saturating_sub(since_ns) }
+}
+
+/// When something was read. Times are nanoseconds of any counter; it may begin anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Now.
@@ -34,7 +44,7 @@ impl Recency {
 
     /// Something is there to be read.
     pub fn handle_reading(&mut self, now_ns: u64) -> Moment {
-        if self.behind_since_ns.is_none() && now_ns.saturating_sub(self.last_ns) >= SILENCE_NS {
+        if self.behind_since_ns.is_none() && elapsed_ns(now_ns, self.last_ns) >= SILENCE_NS {
             self.behind_since_ns = Some(self.last_ns);
         }
         self.last_ns = now_ns;
@@ -83,5 +93,30 @@ mod tests {
             assert_eq!(recency.handle_reading(now_ns), Moment { now_ns, fresh_ns: now_ns });
             assert!(!recency.is_behind());
         }
+    }
+
+    /// Goal: a reader whose counter begins anew takes what was queued before and after, as one that was away for long. A reader on
+    /// another processor, whose counter is a little behind, knows what is old.
+    #[test]
+    fn a_counter_that_begins_anew_makes_nobody_deaf() {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        let after = 2 + (1 << 31);
+        for (back_ns, is_anew) in [(HOUR_NS - BEHIND_NS_MAX, false), (7_000_000, true)] {
+            let mut recency = Recency::new(HOUR_NS);
+            let mut stream = Stream::starting_at(0, recency.handle_reading(HOUR_NS));
+            stream.accept(0, recency.handle_reading(HOUR_NS));
+            assert!(stream.accept(1, recency.handle_reading(back_ns)).is_deliverable());
+            assert_eq!(recency.is_behind(), is_anew, "{back_ns}");
+            let accepted = stream.accept(after, recency.handle_reading(back_ns + 1));
+            assert_eq!(accepted.restarted, is_anew, "{back_ns}: {accepted:?}");
+        }
+    }
+
+    /// Goal: a stream that was quiet since the former life of the counter takes a number that may be new.
+    #[test]
+    fn a_stream_of_a_former_life_is_old() {
+        let at = |now_ns| Moment { now_ns, fresh_ns: now_ns };
+        let mut stream = Stream::starting_at(0, at(100 * SILENCE_NS));
+        assert!(stream.accept(1 + (1 << 31), at(5)).is_deliverable());
     }
 }

@@ -8,7 +8,7 @@
 //! may, the time that has passed tells ([`Moment`]), or the sender, who says how far it is.
 
 use crate::limits::{MESSAGE_INTERVAL_NS_MIN, REORDER_WINDOW};
-use crate::recency::Moment;
+use crate::recency::{Moment, elapsed_ns};
 
 /// The largest number that a sender is believed: 2^62 messages take 14,000 years at 10 million a second.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -278,8 +278,8 @@ impl Stream {
     /// late all the same.
     #[cold]
     fn may_have_passed(&self, ahead: u32, moment: Moment) -> bool {
-        let elapsed_ns = moment.now_ns.saturating_sub(self.newest_ns);
-        ahead.wrapping_neg() > REORDER_WINDOW && elapsed_ns / MESSAGE_INTERVAL_NS_MIN >= u64::from(ahead)
+        let passed_ns = elapsed_ns(moment.now_ns, self.newest_ns);
+        ahead.wrapping_neg() > REORDER_WINDOW && passed_ns / MESSAGE_INTERVAL_NS_MIN >= u64::from(ahead)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Each peer's account: its frames that arrived, and the reasons why the others did not.
 
+use std::cmp::Reverse;
+
 use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
+use punctual_proto::recency::elapsed_ns;
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Header, Kind, Moment, NodeId, Recency, Stream};
 
@@ -248,7 +251,9 @@ impl Accounts {
     /// Ends the account of the peer that has been silent for longest, of one that is gone first. A medium may notice no death.
     #[cold]
     fn make_room(&mut self, page: &Page) {
-        let is_of_use = |account: &Account| (account.public.present, account.heard_ns);
+        let now_ns = self.moment().now_ns;
+        let is_of_use =
+            |account: &Account| (account.public.present, Reverse(elapsed_ns(now_ns, account.heard_ns)));
         let accounts = self.accounts.iter().enumerate();
         let Some((least, _)) = accounts.min_by_key(|(_, account)| is_of_use(account)) else { return };
         self.note_gone(least, false, page);
@@ -273,7 +278,7 @@ impl Accounts {
         let now_ns = self.moment().now_ns;
         let is_over = known.filter(|&index| {
             let Account { public, broadcast, heard_ns, .. } = &self.accounts[index];
-            let is_silent = now_ns.saturating_sub(*heard_ns) >= SILENCE_NS;
+            let is_silent = elapsed_ns(now_ns, *heard_ns) >= SILENCE_NS;
             !public.present || opens && broadcast.is_past(0) && is_silent
         });
         if let Some(over) = is_over {
@@ -771,6 +776,37 @@ mod tests {
             let counts = (ledger.arrived, ledger.duplicates, ledger.lost());
             assert_eq!(counts, (3 * u64::from(count), 0, 0), "{ledger}");
         }
+    }
+
+    /// Goal: after a counter that began anew, peers that were heard before count as silent: another life begins, and they make room.
+    #[test]
+    fn peers_heard_before_the_counter_began_anew_are_silent() {
+        let (node, page) = (NodeId::named("phoenix"), page());
+        let mut accounts = Accounts::new(None);
+        pretend(3_600_000_000_000);
+        for now_ns in [3_600_000_000_000, 7_000_000] {
+            pretend(now_ns);
+            accounts.handle_turn(1, &page);
+            accounts.handle_joined(node, 7, told(0), true, &page);
+            for sequence in 0..=REORDER_WINDOW {
+                let header = header(node, Target::EVERYONE, sequence);
+                assert!(accounts.accept(&header, &page).deliver, "{now_ns}: {sequence}");
+            }
+        }
+        assert_eq!((page.ledger().joined, page.ledger().died), (2, 1));
+        for now_ns in [3_600_000_000_000, 7_000_000] {
+            pretend(now_ns);
+            accounts.handle_turn(1, &page);
+            let names = (accounts.accounts.len()..NODES_MAX).map(|number| format!("{now_ns}-{number}"));
+            let names: Vec<String> =
+                if now_ns > SECOND_NS { vec!["old".to_owned()] } else { names.collect() };
+            for name in names {
+                accounts.handle_joined(NodeId::named(&name), 7, told(0), true, &page);
+            }
+        }
+        accounts.handle_joined(NodeId::named("another"), 7, told(0), true, &page);
+        let old = NodeId::named("old");
+        assert!(accounts.accounts.iter().all(|account| account.public.node != old), "it makes room");
     }
 
     /// Goal: an opening hello that comes again, however many messages later, ends nobody who was heard just before.
