@@ -12,8 +12,8 @@ pub const SILENCE_NS: u64 = MESSAGE_INTERVAL_NS_MIN << 31;
 /// Two processors' counters differ by less, nanoseconds.
 const BEHIND_NS_MAX: u64 = 1_000_000_000;
 
-/// Time that has passed since an instant. A counter that is far behind began anew, as it may over a suspend: how long ago that instant
-/// was nobody knows, and it counts as any time.
+/// Time that has passed since an instant. A counter that is far behind began anew, as it may over a suspend. The age of an instant from
+/// before is not known, and counts as any time.
 pub fn elapsed_ns(now_ns: u64, since_ns: u64) -> u64 {
     let is_anew = since_ns.saturating_sub(now_ns) > BEHIND_NS_MAX;
     if is_anew { u64::MAX } else { now_ns.saturating_sub(since_ns) }

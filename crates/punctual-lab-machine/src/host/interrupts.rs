@@ -91,7 +91,7 @@ mod tests {
     /// Goal: interrupts are found by messages and by lines, of the device itself, of virtio's parent and of a disk's controller. An
     /// interrupt of two kinds of devices is nobody's, nor is one of a bridge above a device without any.
     #[test]
-    fn interrupts_belong_to_the_devices_above_which_they_are() {
+    fn interrupts_are_found_through_the_devices_above() {
         let tree = Tree::new();
         tree.pci("0000:00:00.0", 7, &[]);
         tree.pci("0000:00:01.0", 11, &[30, 31]);
