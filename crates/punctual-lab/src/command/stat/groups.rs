@@ -19,14 +19,15 @@ pub(super) fn sections(groups: &[(GroupOwner, GroupAccount)]) -> Vec<Section> {
     let mut behind = Table::new(columns).keyed(3);
     let mut wrong: Vec<String> = Vec::new();
     for (owner, account) in groups {
-        members.row(cells(owner, account));
+        let group = group_name(owner, groups);
+        members.row(cells((owner, &group), account));
         let is_behind = |member: &&MemberAccount| member.lag > 0 || member.missing > 0;
         for member in account.each.iter().filter(is_behind) {
-            let names = [&owner.group, &owner.node.name, &member.name].map(|name| Cell::from(name.as_str()));
+            let names = [&group, &owner.node.name, &member.name].map(|name| Cell::from(name.as_str()));
             let numbers = [member.lag, member.missing].map(|number| Cell::from(count(number)));
             behind.row(names.into_iter().chain(numbers));
         }
-        wrong.extend(verdict(owner, account));
+        wrong.extend(verdict((owner, &group), account));
     }
     let mut sections = vec![Section::new("Groups: members of this user on this host").table(members)];
     if !behind.rows.is_empty() {
@@ -38,10 +39,22 @@ pub(super) fn sections(groups: &[(GroupOwner, GroupAccount)]) -> Vec<Section> {
     sections
 }
 
-fn cells(owner: &GroupOwner, account: &GroupAccount) -> Vec<Cell> {
+/// The group's name, as far as it is kept. Where another membership looks the same, the first digits of this one stand behind the name.
+fn group_name(owner: &GroupOwner, groups: &[(GroupOwner, GroupAccount)]) -> String {
+    let is_alike = |other: &GroupOwner| other.group == owner.group && other.node.name == owner.node.name;
+    let alike = groups.iter().filter(|(other, _)| is_alike(other)).count();
+    let membership = membership(owner);
+    if alike > 1 { format!("{} {}", owner.group, &membership[..8]) } else { owner.group.clone() }
+}
+
+fn membership(owner: &GroupOwner) -> String {
+    format!("{:016x}", owner.membership)
+}
+
+fn cells((owner, group): (&GroupOwner, &str), account: &GroupAccount) -> Vec<Cell> {
     let pid = owner.node.process.pid_here().map_or_else(dash, |pid| pid.to_string());
     let tone = if account.state == GroupState::Stopped { Tone::Bad } else { Tone::default() };
-    let mut cells: Vec<Cell> = vec![owner.group.as_str().into(), owner.node.name.as_str().into(), pid.into()];
+    let mut cells: Vec<Cell> = vec![group.into(), owner.node.name.as_str().into(), pid.into()];
     cells.push(Cell::toned(account.state.to_string(), tone));
     cells.extend([account.view, account.members as u64, account.lag].map(|number| Cell::from(count(number))));
     let held_up_by = account.held_up_by.map_or_else(dash, |node| account.name(node));
@@ -53,9 +66,9 @@ fn cells(owner: &GroupOwner, account: &GroupAccount) -> Vec<Cell> {
 }
 
 /// The node that holds the group up, as this member sees it.
-fn verdict(owner: &GroupOwner, account: &GroupAccount) -> Option<String> {
+fn verdict((owner, group): (&GroupOwner, &str), account: &GroupAccount) -> Option<String> {
     let node = account.held_up_by?;
-    let (group, name) = (&owner.group, account.name(node));
+    let name = account.name(node);
     let by = if node == owner.node.node {
         "by its own account".to_owned()
     } else {
@@ -86,7 +99,7 @@ pub(super) fn object(owner: &GroupOwner, account: &GroupAccount) -> Value {
         .collect();
     json!({
         "group": owner.group,
-        "membership": format!("{:016x}", owner.membership),
+        "membership": membership(owner),
         "bus": owner.node.bus,
         "node": owner.node.name,
         "pid": owner.node.process.pid_here(),
@@ -150,7 +163,8 @@ mod tests {
         }
     }
 
-    /// Goal: memberships of one node in two groups whose names are the same when cut have different objects.
+    /// Goal: memberships of one node in two groups whose names are the same when cut have different objects, and different rows and
+    /// words. A name that occurs once stands alone.
     #[test]
     fn two_groups_of_one_cut_name_are_told_apart() {
         let mut look = look(None);
@@ -160,6 +174,22 @@ mod tests {
         let object = super::super::object(&look, &Look::default(), Duration::from_secs(1));
         let memberships = [0, 1].map(|place| &object["groups"][place]["membership"]);
         assert_eq!(memberships, [&json!("0000000000000001"), &json!("ffffffffffffffff")]);
+        let shown = |look: &Look| page(look, &Look::default(), Duration::from_secs(1), Screen::default());
+        look.groups[1].1.held_up_by = Some(NodeId::named("carl"));
+        for group in &mut look.groups {
+            group.0.group = "accounts-of-the-bank-in-the-city".to_owned();
+        }
+        let both = shown(&look);
+        let words: Vec<&str> = both.split_whitespace().collect();
+        let of_one = "accounts-of-the-bank-in-the-city ffffffff: carl holds the group up";
+        assert!(words.join(" ").contains(of_one), "{both}");
+        let group = "accounts-of-the-bank-in-the-city ";
+        let rows: Vec<&str> = both.lines().filter_map(|line| line.strip_prefix(group)).collect();
+        let of = |membership: &str| rows.iter().filter(|row| row.starts_with(membership)).count();
+        assert!(of("00000000") >= 2 && [of("00000000"), of("ffffffff")] == [rows.len() / 2; 2], "{both}");
+        look.groups[0].0.node.name = "bob".to_owned();
+        let apart = shown(&look);
+        assert!(!apart.contains("00000000") && !apart.contains("ffffffff"), "{apart}");
     }
 
     /// Goal: a member's row has its view, lag and repairs. Members that are behind stand below, and the member that holds the group up
