@@ -90,6 +90,15 @@ fn send_cut(
     }
 }
 
+/// Waits until the medium has all that was sent, or for the deadline: then the rest goes later. Keeps the interpreter's lock if nothing
+/// is behind.
+fn see_off(py: Python<'_>, endpoint: &mut Endpoint, deadline: Deadline) -> PyResult<()> {
+    if !endpoint.see_off(Duration::ZERO) {
+        wait(py, deadline.left(), |slice| endpoint.see_off(slice).then_some(()))?;
+    }
+    Ok(())
+}
+
 /// Waits for at most so long until something may be sent there.
 fn await_target(endpoint: &mut Endpoint, target: Meant, timeout: Duration) -> Result<(), SendError> {
     let begun = Instant::now();
@@ -150,20 +159,23 @@ impl Communicator {
             if size_of(data)? > endpoint.payload_size_max() {
                 return send_cut(py, endpoint, target.0, &copied(py, data)?, timeout);
             }
+            let deadline = Deadline::after(timeout);
             let first = match try_send(py, endpoint, target.0, data)? {
+                Ok(()) => return see_off(py, endpoint, deadline),
                 Err(refusal @ (SendError::Full | SendError::Unreachable)) => refusal,
-                sent => return sent.map_err(not_sent),
+                Err(refusal) => return Err(not_sent(refusal)),
             };
             let copied = copied(py, data)?;
             let mut last = first;
-            let sent = wait(py, timeout, |slice| match endpoint.send_timeout(target.0, &copied, slice) {
+            let sent = wait(py, deadline.left(), |slice| match endpoint.send_timeout(target.0, &copied, slice) {
                 Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
                     last = refusal;
                     None
                 }
                 sent => Some(sent),
             })?;
-            sent.unwrap_or(Err(last)).map_err(not_sent)
+            sent.unwrap_or(Err(last)).map_err(not_sent)?;
+            see_off(py, endpoint, deadline)
         })
     }
 

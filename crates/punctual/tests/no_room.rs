@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use common::{Host, PATIENCE, watchdog};
-use punctual::{Bus, Node, SendError, Target};
+use punctual::{Bus, Communicator, Node, SendError, Target};
 use punctual_machine::SystemError;
 use punctual_machine::namespace::{
     add_address, add_neighbour, bring_up, create_veth, thread_id, unshare_network,
@@ -67,11 +67,8 @@ fn open(host: &Host, name: &'static str, addresses: [[u8; 4]; 2], port: u16) -> 
     host.run(move || Node::open(&Bus::peers(own, &[peer]), name).unwrap())
 }
 
-/// Goal: `send` returns when the kernel has the message. Method: the sender fills the kernel's buffer and half of what
-/// its node keeps, and then does nothing. Room comes only afterwards.
-#[test]
-fn a_message_that_was_sent_does_not_stay_behind() {
-    let _alive = watchdog(60);
+/// Method: the sender fills the kernel's buffer and half of what its node keeps, and then does nothing. Room comes only afterwards.
+fn nothing_stays_behind(send: impl Fn(&mut Communicator, Target, &[u8]) + Send + 'static) {
     let [near, far] = match hosts() {
         Ok(hosts) => hosts,
         Err(reason) => return punctual_machine::skipped!("two hosts need network namespaces: {reason}"),
@@ -79,7 +76,10 @@ fn a_message_that_was_sent_does_not_stay_behind() {
     let (target, nobody) = (Target::port("there", 1), Target::port("nobody", 1));
     let room = {
         let mut sender = open(&near, "here", [HERE, THERE], 9_931).bind(1).unwrap();
-        (0..).take_while(|number| sender.try_send(nobody, &message(*number)) != Err(SendError::Full)).count()
+        let taken = |number: &usize| sender.try_send(nobody, &message(*number)) != Err(SendError::Full);
+        let room = (0..).take_while(taken).count();
+        assert!(!sender.see_off(Duration::from_millis(1)), "the kernel has no room for all");
+        room
     };
     let here = open(&near, "here", [HERE, THERE], 9_930);
     let there = open(&far, "there", [THERE, HERE], 9_930);
@@ -89,7 +89,7 @@ fn a_message_that_was_sent_does_not_stay_behind() {
     }
     let sending = std::thread::spawn(move || {
         for number in 0..COUNT {
-            sender.send_timeout(target, &message(number), PATIENCE).unwrap();
+            send(&mut sender, target, &message(number));
         }
         sender
     });
@@ -104,4 +104,30 @@ fn a_message_that_was_sent_does_not_stay_behind() {
         assert!(missing.remove(received.payload), "{}", there.ledger());
     }
     drop(sending.join().unwrap());
+}
+
+/// Goal: `send` returns when the kernel has the message.
+#[test]
+fn a_message_that_was_sent_does_not_stay_behind() {
+    let _alive = watchdog(60);
+    nothing_stays_behind(|sender, target, message| sender.send_timeout(target, message, PATIENCE).unwrap());
+}
+
+/// Goal: `see_off` does for `try_send` what `send` does itself, and says whether all has gone.
+#[test]
+fn a_message_that_was_tried_is_seen_off() {
+    let _alive = watchdog(60);
+    nothing_stays_behind(|sender, target, message| {
+        sender.try_send(target, message).unwrap();
+        assert!(sender.see_off(PATIENCE), "the kernel has had room");
+    });
+}
+
+/// Goal: in memory nothing is ever behind.
+#[test]
+fn a_message_in_memory_is_seen_off_at_once() {
+    let node = Node::open(&Bus::loopback("seen-off"), "node").unwrap();
+    let (mut sender, _receiver) = (node.bind(1).unwrap(), node.bind(2).unwrap());
+    sender.try_send(Target::port("node", 2), b"hello").unwrap();
+    assert!(sender.see_off(Duration::ZERO));
 }

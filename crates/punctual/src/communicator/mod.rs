@@ -303,7 +303,7 @@ impl Communicator {
         } else {
             self.persist(timeout, |own| own.try_send(target, payload))?;
         }
-        self.see_off(deadline);
+        self.see_off_until(deadline);
         Ok(())
     }
 

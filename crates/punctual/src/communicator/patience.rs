@@ -32,11 +32,22 @@ impl Communicator {
         }
     }
 
-    /// Waits until the medium has every frame that was sent, or for the deadline: then the rest goes later.
+    /// Waits for at most `timeout` until the medium has every frame that this node has taken. [`Duration::MAX`] waits for as long as it
+    /// takes. True if it has all; otherwise the rest goes later, while somebody sends or waits here. Returns at once when nothing is
+    /// behind, as always in memory.
+    ///
+    /// [`Self::send`] does so itself. After [`Self::try_send`] up to 32 frames may stay in the node while a socket's buffer is full.
+    pub fn see_off(&mut self, timeout: Duration) -> bool {
+        let clock = Clock::get();
+        self.see_off_until(clock.now().plus(clock.ticks(timeout)))
+    }
+
+    /// As [`Self::see_off`].
     #[inline]
-    pub(super) fn see_off(&self, deadline: Ticks) {
-        if let End::Wire(end) = &self.end {
-            end.core().see_off(deadline);
+    pub(super) fn see_off_until(&self, deadline: Ticks) -> bool {
+        match &self.end {
+            End::Wire(end) => end.core().see_off(deadline),
+            End::Memory(_) => true,
         }
     }
 }

@@ -261,21 +261,20 @@ impl Core {
     }
 
     /// Waits until the medium has every frame that was sent, or for the deadline. Otherwise some stay behind while nobody sends or waits
-    /// here.
+    /// here. True if it has all.
     #[inline]
-    pub(crate) fn see_off(&self, deadline: Ticks) {
-        if self.is_behind() {
-            self.wait_for_medium(deadline);
-        }
+    pub(crate) fn see_off(&self, deadline: Ticks) -> bool {
+        !self.is_behind() || self.wait_for_medium(deadline)
     }
 
     #[cold]
-    fn wait_for_medium(&self, deadline: Ticks) {
+    fn wait_for_medium(&self, deadline: Ticks) -> bool {
         let mut pause = Duration::from_micros(1);
         loop {
             self.catch_up();
-            if !self.is_behind() || self.about.clock.now() >= deadline {
-                return;
+            let has_all = !self.is_behind();
+            if has_all || self.about.clock.now() >= deadline {
+                return has_all;
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
