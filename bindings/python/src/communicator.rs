@@ -156,7 +156,11 @@ impl Communicator {
     ) -> PyResult<()> {
         self.0.with(|endpoint| {
             let timeout = timeout_of(timeout)?;
-            if size_of(data)? > endpoint.payload_size_max() {
+            let (size, size_max) = (size_of(data)?, endpoint.message_size_max());
+            if size > size_max {
+                return Err(not_sent(SendError::TooLong { size, size_max }));
+            }
+            if size > endpoint.payload_size_max() {
                 return send_cut(py, endpoint, target.0, &copied(py, data)?, timeout);
             }
             let deadline = Deadline::after(timeout);
@@ -167,13 +171,14 @@ impl Communicator {
             };
             let copied = copied(py, data)?;
             let mut last = first;
-            let sent = wait(py, deadline.left(), |slice| match endpoint.send_timeout(target.0, &copied, slice) {
-                Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
-                    last = refusal;
-                    None
-                }
-                sent => Some(sent),
-            })?;
+            let sent =
+                wait(py, deadline.left(), |slice| match endpoint.send_timeout(target.0, &copied, slice) {
+                    Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
+                        last = refusal;
+                        None
+                    }
+                    sent => Some(sent),
+                })?;
             sent.unwrap_or(Err(last)).map_err(not_sent)?;
             see_off(py, endpoint, deadline)
         })

@@ -197,6 +197,16 @@ def test_messages_larger_than_a_frame(medium, size):
                 sender.try_send(TARGET, bytes((8 << 20) + 1))
 
 
+@pytest.mark.parametrize("options", [{}, {"message_size_max": 1 << 20}])
+def test_a_message_that_is_too_long_waits_for_nobody(options):
+    """Method: nobody is there, and the wait would have no end."""
+    with punctual.Node(punctual.Bus.loopback(unique("long")), "here", **options) as node, node.bind(1) as sender:
+        too_long = bytes(node.message_size_max + 1)
+        for timeout in [0, 0.2, None]:
+            with pytest.raises(punctual.TooLong, match=str(len(too_long))):
+                sender.send(TARGET, too_long, timeout)
+
+
 def test_sizes_that_cannot_be():
     bus = punctual.Bus.loopback(unique("sizes"))
     for size in [(64 << 20) + 1, 2**63]:
