@@ -1,7 +1,7 @@
 //! Publications and subscriptions: in memory, a ring for one target, and its readers.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::publication::{OfferError, Received, TakeError};
 use punctual::{Publication as Ring, Subscription as Reader, Target as Meant};
@@ -13,6 +13,10 @@ use crate::buffer::{with_bytes, with_bytes_mut};
 use crate::error::{not_offered, not_taken};
 use crate::held::{Deadline, Held, timeout_of, wait};
 use crate::message::{Known, Message};
+
+/// Pauses between two offers of a message, the shortest and the longest.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// A connected sender. Any thread may use it, one at a time.
 #[pyclass(frozen, module = "punctual")]
@@ -42,17 +46,33 @@ fn offer(py: Python<'_>, ring: &mut Ring, data: &Bound<'_, PyAny>) -> PyResult<R
     with_bytes(py, &buffer, |bytes| ring.offer(bytes))
 }
 
+/// Offers it again and again, for at most so long: a reader has no way to ring for room.
+fn offer_within(ring: &mut Ring, data: &[u8], timeout: Duration) -> Result<(), OfferError> {
+    let begun = Instant::now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let left = timeout.saturating_sub(begun.elapsed());
+        std::thread::sleep(pause.min(left));
+        match ring.offer(data) {
+            Err(OfferError::Full | OfferError::NotConnected) if pause < left => {
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            offered => return offered,
+        }
+    }
+}
+
 #[pymethods]
 impl Publication {
     /// Sends a copy of the message; waits for room, and for somebody who reads, for `timeout` seconds. Raises Full, Unreachable, TooLong.
     #[pyo3(signature = (data, timeout=Some(0.0)))]
     fn offer(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = timeout_of(timeout)?;
         self.0.with(|ring| {
             let mut last = match offer(py, ring, data)? {
                 Err(refusal @ (OfferError::Full | OfferError::NotConnected)) => refusal,
                 offered => return offered.map_err(not_offered),
             };
-            let timeout = timeout_of(timeout)?;
             if timeout == Some(Duration::ZERO) {
                 return Err(not_offered(last));
             }
@@ -60,16 +80,12 @@ impl Publication {
                 Ok(bytes) => bytes.as_bytes().to_vec(),
                 Err(_) => PyBuffer::<u8>::get(data)?.to_vec(py)?,
             };
-            let offered = wait(py, timeout, |slice| {
-                // A reader has no way to ring for room.
-                std::thread::sleep(slice.min(Duration::from_micros(100)));
-                match ring.offer(&copied) {
-                    Err(refusal @ (OfferError::Full | OfferError::NotConnected)) => {
-                        last = refusal;
-                        None
-                    }
-                    offered => Some(offered),
+            let offered = wait(py, timeout, |slice| match offer_within(ring, &copied, slice) {
+                Err(refusal @ (OfferError::Full | OfferError::NotConnected)) => {
+                    last = refusal;
+                    None
                 }
+                offered => Some(offered),
             })?;
             offered.unwrap_or(Err(last)).map_err(not_offered)
         })

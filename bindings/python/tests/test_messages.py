@@ -282,6 +282,14 @@ def test_streams_are_read_from_rings():
                 publication.offer(b"too much")
         with pytest.raises(punctual.Full):
             publication.offer(b"still", timeout=0.01)
+        offered = []
+        waits = threading.Thread(target=lambda: offered.append(publication.offer(b"late", timeout=PATIENCE)))
+        waits.start()
+        time.sleep(0.05)
+        while subscription.receive(PATIENCE).payload != b"late":
+            pass
+        waits.join(PATIENCE)
+        assert offered == [None]
         publication.close()
         with pytest.raises(punctual.Closed):
             publication.offer(b"closed")
