@@ -112,7 +112,7 @@ mod tests {
         let (network, storage) = (DeviceKind::Network, DeviceKind::Storage);
         assert_eq!(found, [(12, network), (30, network), (31, network), (40, storage)]);
         assert!(below(&tree.0.path().join("absent")).is_empty());
-        // Whatever this host has, reading it ends.
+        // Reading ends on every host.
         let _here = device_interrupts();
     }
 }
