@@ -244,13 +244,11 @@ impl Cause {
             Self::Overdue { .. } => {
                 "stop the other programs and run again, or give it more time (--duration)"
             }
-            Self::Ended { .. } => {
-                "the stored trials are complete; see whether the far end still runs, run again"
-            }
+            Self::Ended { .. } => "stored trials are complete; see whether the far end still runs, run again",
             Self::FarEndGone { .. } => {
                 "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
             }
-            Self::CutShort { .. } => "the stored trials are complete; run again for the rest",
+            Self::CutShort { .. } => "stored trials are complete; run again for the rest",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",

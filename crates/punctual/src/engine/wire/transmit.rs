@@ -422,13 +422,16 @@ mod tests {
         let left = transmit.unicast.iter().filter(|unicast| unicast.has_left);
         assert!(left.map(|unicast| unicast.node).eq([node(5)]));
     }
+    /// Kind and target of a frame.
+    type Sent = (Kind, Option<NodeId>);
+
     /// A medium that holds one frame, and has room for it at every other flush.
     #[derive(Debug)]
     struct Narrow {
         frame: [u8; 256],
         is_held: bool,
         flushes: u32,
-        gone: Arc<Mutex<Vec<(Kind, Option<NodeId>)>>>,
+        gone: Arc<Mutex<Vec<Sent>>>,
     }
 
     impl MediumTransmit for Narrow {
