@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::error::{Empty, Error, TooLong, invalid};
 use crate::held::{Held, timeout_of, wait};
-use crate::message::Target;
+use crate::message::{Target, port_of};
 
 /// A topic: a name or number, and the composition of its values.
 #[pyclass(frozen, eq, hash, from_py_object, module = "punctual")]
@@ -149,9 +149,12 @@ pub(crate) fn not_interested(error: InterestError) -> PyErr {
 }
 
 /// To whom interests and advertisements go: to one port of every node, or to all.
-fn options_of(reach: Option<u16>) -> ParticipantOptions {
+fn options_of(reach: Option<u16>) -> PyResult<ParticipantOptions> {
     let options = ParticipantOptions::default();
-    reach.map_or(options, |port| options.at_port(port))
+    Ok(match reach {
+        Some(port) => options.at_port(port_of(port)?),
+        None => options,
+    })
 }
 
 /// An instant for which a value is wanted.
@@ -200,7 +203,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(communicator: Communicator, topic: Topic, reach: Option<u16>) -> PyResult<Self> {
         let publisher =
-            Publishes::untyped(communicator, topic.0, &options_of(reach)).map_err(not_interested)?;
+            Publishes::untyped(communicator, topic.0, &options_of(reach)?).map_err(not_interested)?;
         Ok(Self { held: Held::new(Publishing { publisher, due: None }, "publisher"), topic: topic.0 })
     }
 }
@@ -367,8 +370,8 @@ impl Subscriber {
     ) -> PyResult<Self> {
         let period = Duration::try_from_secs_f64(period)
             .map_err(|error| invalid(format_args!("a period of {period} seconds: {error}")))?;
-        let subscriber =
-            Subscribes::untyped(communicator, topic.0, period, &options_of(reach)).map_err(not_interested)?;
+        let subscriber = Subscribes::untyped(communicator, topic.0, period, &options_of(reach)?)
+            .map_err(not_interested)?;
         Ok(Self { held: Held::new(subscriber, "subscriber"), topic: topic.0 })
     }
 }

@@ -13,6 +13,14 @@ use crate::error::invalid;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Target(pub(crate) Meant);
 
+/// A port that is one of a node's: the highest number stands for all.
+pub(crate) fn port_of(port: u16) -> PyResult<u16> {
+    if port == u16::MAX {
+        return Err(invalid(format_args!("port {port} stands for all ports: 0 to 65534 is needed")));
+    }
+    Ok(port)
+}
+
 #[derive(FromPyObject)]
 enum NameOrId {
     Name(String),
@@ -32,9 +40,7 @@ impl Target {
                 Some(id.ok_or_else(|| invalid(format_args!("node {number}: no node has this id")))?)
             }
         };
-        if port == Some(u16::MAX) {
-            return Err(invalid(format_args!("port {}: no port has it; None is every port", u16::MAX)));
-        }
+        let port = port.map(port_of).transpose()?;
         Ok(Self(Meant { node, port: port.map(Into::into) }))
     }
 

@@ -15,7 +15,7 @@ use crate::communicator::Communicator;
 use crate::error::{invalid, no_stream, not_bound, not_opened};
 use crate::held::Held;
 use crate::interest::{Publisher, Subscriber, Topic};
-use crate::message::Target;
+use crate::message::{Target, port_of};
 use crate::publication::{Publication, Subscription};
 
 /// One process's presence on a bus. It leaves when it and all that was made with it are closed.
@@ -91,7 +91,7 @@ impl Node {
         source: u16,
         stamps: bool,
     ) -> PyResult<Publication> {
-        let mut options = PublicationOptions { source, ..PublicationOptions::default() };
+        let mut options = PublicationOptions { source: port_of(source)?, ..PublicationOptions::default() };
         options.ring_size = ring_size.unwrap_or(options.ring_size);
         options.stamps = if stamps { StampChoice::Ends } else { StampChoice::Never };
         self.0.with(|node| Ok(Publication::new(node.publication(target.0, &options).map_err(no_stream)?)))

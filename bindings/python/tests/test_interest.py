@@ -143,6 +143,10 @@ def test_topics_that_cannot_be_are_refused(nodes):
             nodes[0].subscriber(9, SPEED, period)
     with pytest.raises(ValueError, match="speed"):
         nodes[0].subscriber(9, SPEED, PERIOD, wake="speed")
+    with pytest.raises(ValueError, match="65535"):
+        nodes[0].subscriber(9, SPEED, PERIOD, reach=65535)
+    with pytest.raises(ValueError, match="65535"):
+        nodes[0].publisher(9, SPEED, reach=65535)
     nodes[0].publisher(9, SPEED).close()  # none of these has the port
     same = punctual.Topic("speed", unit="m·s^-1", format="f32", count=2)
     assert same == SPEED and hash(same) == hash(SPEED) and same.size == 8

@@ -150,6 +150,8 @@ def test_wrong_use_is_an_exception(pair):
         here.bind(1)
     with pytest.raises(ValueError, match="65535"):
         here.bind(65535)
+    with pytest.raises(ValueError, match="65535"):
+        punctual.Target("there", 65535)
     with pytest.raises(OverflowError):
         here.bind(70_000)
     with pytest.raises(ValueError, match="unknown way"):
@@ -267,9 +269,14 @@ def test_streams_are_read_from_rings():
         publication = here.publication(punctual.Target("there", 8), ring_size=4096, stamps=True)
         with pytest.raises(punctual.Unreachable):
             publication.offer(b"to nobody")
+        with pytest.raises(ValueError, match="65535"):
+            here.publication(punctual.Target("there", 8), source=65535)
         subscription = there.subscription(8)
         publication.offer(memoryview(b"one"))
         publication.offer(bytearray(b"two"), timeout=PATIENCE)
+        for wrong in [-1, float("nan")]:
+            with pytest.raises(ValueError, match="timeout"):
+                publication.offer(b"there is room", timeout=wrong)
         message = subscription.receive(PATIENCE)
         assert message.payload == b"one" and message.latency_ns > 0 and message.target.port == 8
         buffer = bytearray(2)

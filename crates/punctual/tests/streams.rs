@@ -702,6 +702,8 @@ fn impossible_streams_are_refused_in_words() {
     assert!(node.subscription(u16::MAX, &waiting(Wake::Spin)).unwrap_err().to_string().contains("65535"));
     let odd = PublicationOptions { ring_size: 5000, ..PublicationOptions::default() };
     assert!(node.publication(Target::EVERYONE, &odd).unwrap_err().to_string().contains("power of two"));
+    let reserved = PublicationOptions { source: u16::MAX, ..PublicationOptions::default() };
+    assert!(node.publication(Target::EVERYONE, &reserved).unwrap_err().to_string().contains("65535"));
     let small = PublicationOptions { ring_size: 4096, ..PublicationOptions::default() };
     let publications: Vec<_> =
         (0..256).map(|_| node.publication(Target::EVERYONE, &small).unwrap()).collect();

@@ -71,6 +71,14 @@ fn subscription_word(port: Port, sealed: bool) -> u64 {
     (u64::from(port.get()) + 1) | (u64::from(sealed) << 32)
 }
 
+/// A port that is one of a node's.
+fn unreserved(port: Port) -> Result<Port, StreamError> {
+    if port.is_reserved() {
+        return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
+    }
+    Ok(port)
+}
+
 /// The port of a subscription that takes sealed messages, or of one that takes the others. A watcher for nodes takes none.
 fn port_of_subscription(word: u64, sealed: bool) -> Option<Port> {
     let port = (word ^ u64::from(sealed) << 32).checked_sub(1)?;
@@ -273,7 +281,7 @@ impl Streams {
         options: &PublicationOptions,
     ) -> Result<Publication, StreamError> {
         let seals = self.about.seals.as_ref();
-        let size = options.ring_size;
+        let (size, source) = (options.ring_size, unreserved(options.source.into())?);
         if !size.is_power_of_two() || !(1 << 12..=1 << 30).contains(&size) {
             let text = format!("ring of {size} bytes: a power of two from 4096 to 1073741824 is needed");
             return Err(StreamError::Invalid(text));
@@ -284,7 +292,7 @@ impl Streams {
             id,
             node: owner.node,
             life: owner.life,
-            source: Port::from(options.source),
+            source,
             target,
             capacity: size,
             began: Clock::get().now().0,
@@ -383,9 +391,7 @@ impl Streams {
         port: Port,
         event: &Arc<EventFd>,
     ) -> Result<Images, StreamError> {
-        if port.is_reserved() {
-            return Err(StreamError::Invalid("port 65535 stands for all ports: take another".into()));
-        }
+        let port = unreserved(port)?;
         let opening = self.about.seals.as_ref().map(|seals| Opening::new(seals.opener()));
         let (bell, began) = self.list(subscription_word(port, opening.is_some()))?;
         let mut images = Images::new(Arc::clone(self), Reads::Port(port), bell, (opening, Arc::clone(event)));
