@@ -84,9 +84,19 @@ impl<F> Inlet<F> {
         None
     }
 
-    /// Puts in that a node cannot be reached any more, or can again. It is little and seldom, and never dropped, room or not.
+    /// Puts in that a node cannot be reached any more, or can again. It is never dropped, room or not. It replaces a waiting notice about
+    /// the same life of the node, if no frame lies between them. Each life therefore has one at most behind the last frame.
     pub fn note(&self, presence: Presence, is_back: bool) {
-        self.put_locked(&mut self.0.waiting(), Entry::Noticed(presence, is_back));
+        let mut waiting = self.0.waiting();
+        let mut behind_frames = waiting.iter_mut().rev().map_while(|entry| match entry {
+            Entry::Noticed(of, is_back) => Some((of, is_back)),
+            Entry::Frame(_) => None,
+        });
+        match behind_frames.find(|(of, _)| **of == presence) {
+            Some((_, waiting)) => *waiting = is_back,
+            None => self.put_locked(&mut waiting, Entry::Noticed(presence, is_back)),
+        }
+        drop(waiting);
         self.0.ringer.ring();
     }
 
@@ -209,11 +219,35 @@ mod tests {
         (5..8).for_each(|number| assert_eq!(inlet.put_or_return(number), None));
         assert_eq!(inlet.put_or_return(8), Some(8));
         inlet.note(presence(9), false);
-        inlet.note(presence(9), true);
+        inlet.note(presence(8), true);
         assert_eq!(inlet.put_or_return(8), Some(8), "notices make no room");
         let rest: Vec<_> = std::iter::from_fn(|| next(&mut outlet)).collect();
-        let expected = [Ok(1), Ok(2), Ok(5), Ok(6), Ok(7), Err((9, false)), Err((9, true))];
+        let expected = [Ok(1), Ok(2), Ok(5), Ok(6), Ok(7), Err((9, false)), Err((8, true))];
         assert_eq!((rest, outlet.is_ready(), drops.take()), (expected.to_vec(), false, 0));
+    }
+
+    /// Goal: notices that nobody takes do not pile up, and none passes a frame. Method: two nodes come and go before and behind a frame.
+    #[test]
+    fn notices_have_a_bound() {
+        let (inlet, mut outlet) = queue(&ringer(), 3);
+        let come_and_go = |last: bool| {
+            for is_back in [true, false].into_iter().cycle().take(1_000).chain([last]) {
+                (1..=2).for_each(|incarnation| {
+                    inlet.note(
+                        Presence { node: punctual_proto::NodeId::named("other"), incarnation },
+                        is_back,
+                    );
+                });
+            }
+        };
+        come_and_go(false);
+        inlet.put(7);
+        come_and_go(true);
+        let waiting: Vec<_> = std::iter::from_fn(|| next(&mut outlet)).collect();
+        assert_eq!(waiting, [Err((1, false)), Err((2, false)), Ok(7), Err((1, true)), Err((2, true))]);
+        assert!(!outlet.is_ready());
+        inlet.note(Presence { node: punctual_proto::NodeId::named("other"), incarnation: 1 }, false);
+        assert_eq!((outlet.is_ready(), next(&mut outlet)), (true, Some(Err((1, false)))));
     }
 
     /// Goal: a poll shows no more than its limit, and nothing after it was told to stop.
