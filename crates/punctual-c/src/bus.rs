@@ -9,6 +9,7 @@ use punctual::{Bus, Keys};
 
 use crate::entry::entry;
 use crate::handle::{BUSES, punctual_bus};
+use crate::number::{PUNCTUAL_HOLD_BACK, PUNCTUAL_OVERRUN};
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, text, text_if_any, texts};
 
@@ -136,8 +137,8 @@ pub extern "C" fn punctual_bus_set_ring(
 
 pub(crate) fn when_full_of(number: u32) -> Result<WhenFull, Code> {
     match number {
-        1 => Ok(WhenFull::Overrun),
-        2 => Ok(WhenFull::HoldBack),
+        PUNCTUAL_OVERRUN => Ok(WhenFull::Overrun),
+        PUNCTUAL_HOLD_BACK => Ok(WhenFull::HoldBack),
         _ => Err(fail(
             Code::Invalid,
             format_args!("when_full {number}: PUNCTUAL_OVERRUN or PUNCTUAL_HOLD_BACK is needed"),

@@ -11,11 +11,12 @@ use punctual::{BindError, CommunicatorOptions, SendError, Wake};
 use crate::entry::entry;
 use crate::handle::{COMMUNICATORS, NODES, punctual_communicator, punctual_node};
 use crate::message::{no_port, punctual_address, punctual_message, target_of};
+use crate::number::{
+    PUNCTUAL_FOREVER, PUNCTUAL_WAKE_ADAPTIVE, PUNCTUAL_WAKE_BACKOFF, PUNCTUAL_WAKE_EPOLL,
+    PUNCTUAL_WAKE_EVENTFD, PUNCTUAL_WAKE_FUTEX, PUNCTUAL_WAKE_SIGNAL, PUNCTUAL_WAKE_SPIN,
+};
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Buffer, Out, bytes, sized};
-
-/// A timeout that never passes.
-const FOREVER: u64 = u64::MAX;
 
 /// Options with which a communicator is bound.
 #[repr(C)]
@@ -33,13 +34,13 @@ pub struct punctual_communicator_options {
 
 pub(crate) fn wake_of(number: u32) -> Result<Wake, Code> {
     match number {
-        0 => Ok(Wake::Adaptive),
-        1 => Ok(Wake::Spin),
-        2 => Ok(Wake::Backoff),
-        3 => Ok(Wake::Futex),
-        4 => Ok(Wake::EventFd),
-        5 => Ok(Wake::Epoll),
-        6 => Ok(Wake::Signal),
+        PUNCTUAL_WAKE_ADAPTIVE => Ok(Wake::Adaptive),
+        PUNCTUAL_WAKE_SPIN => Ok(Wake::Spin),
+        PUNCTUAL_WAKE_BACKOFF => Ok(Wake::Backoff),
+        PUNCTUAL_WAKE_FUTEX => Ok(Wake::Futex),
+        PUNCTUAL_WAKE_EVENTFD => Ok(Wake::EventFd),
+        PUNCTUAL_WAKE_EPOLL => Ok(Wake::Epoll),
+        PUNCTUAL_WAKE_SIGNAL => Ok(Wake::Signal),
         _ => Err(fail(Code::Invalid, format_args!("wake {number}: one of PUNCTUAL_WAKE_… is needed"))),
     }
 }
@@ -95,7 +96,7 @@ pub(crate) fn not_taken(error: TakeError, out: &mut Out<punctual_message>, capac
 
 /// A duration of the caller.
 pub(crate) fn duration_of(timeout_ns: u64) -> Duration {
-    if timeout_ns == FOREVER { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
+    if timeout_ns == PUNCTUAL_FOREVER { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
 }
 
 /// Binds a communicator to a port of a node.
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn punctual_communicator_receive(
         let mut tell = |delivery| out.write(punctual_message::from(delivery));
         let received = match timeout_ns {
             0 => communicator.try_receive_into(place).map(&mut tell),
-            FOREVER => communicator.receive_into_until(None, place).map(&mut tell),
+            PUNCTUAL_FOREVER => communicator.receive_into_until(None, place).map(&mut tell),
             limited => communicator.receive_into_timeout(Duration::from_nanos(limited), place).map(&mut tell),
         };
         received.map_err(|error| not_taken(error, &mut out, capacity))

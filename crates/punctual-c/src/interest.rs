@@ -10,14 +10,9 @@ use punctual::{Communicator, CommunicatorOptions};
 use crate::communicator::{flag_of, not_bound, port_of, wake_of};
 use crate::entry::entry;
 use crate::handle::{NODES, punctual_node};
+use crate::number::{PUNCTUAL_EVERY_PORT, PUNCTUAL_FOREVER};
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, sized, text, text_if_any};
-
-/// The port that stands for every port.
-const EVERY_PORT: u32 = 65535;
-
-/// A wait that does not end.
-const FOREVER: u64 = u64::MAX;
 
 /// A topic: the name or number, and the form, of published values.
 #[repr(C)]
@@ -102,7 +97,7 @@ pub(crate) fn endpoint(
     if let Some(chosen) = options {
         of_endpoint.wake = wake_of(chosen.wake)?;
         of_endpoint.stamps = flag_of(chosen.stamps, "stamps")?;
-        if chosen.reach != EVERY_PORT {
+        if chosen.reach != PUNCTUAL_EVERY_PORT {
             of_interest = of_interest.at_port(port_of(chosen.reach)?);
         }
     }
@@ -112,7 +107,7 @@ pub(crate) fn endpoint(
 }
 
 pub(crate) fn nanos_of(left: Option<Duration>) -> u64 {
-    left.map_or(FOREVER, |left| u64::try_from(left.as_nanos()).unwrap_or(FOREVER))
+    left.map_or(PUNCTUAL_FOREVER, |left| u64::try_from(left.as_nanos()).unwrap_or(PUNCTUAL_FOREVER))
 }
 
 pub(crate) fn check_size<T>(size: usize) -> Result<(), Code> {

@@ -19,6 +19,7 @@ mod handle;
 mod interest;
 mod message;
 mod node;
+mod number;
 mod outcome;
 mod pointer;
 mod publication;
@@ -32,6 +33,7 @@ pub use handle::*;
 pub use interest::*;
 pub use message::*;
 pub use node::*;
+pub use number::*;
 pub use outcome::{
     punctual_error, punctual_error_name, punctual_error_text, punctual_last_error, punctual_version,
 };

@@ -4,12 +4,8 @@ use punctual::communicator::Delivery;
 use punctual::publication::Received;
 use punctual::{Address, Clock, NodeId, Target, Ticks};
 
+use crate::number::{PUNCTUAL_EVERY_NODE, PUNCTUAL_EVERY_PORT};
 use crate::outcome::{Code, fail};
-
-/// The node that stands for every node.
-const EVERY_NODE: u64 = u64::MAX;
-/// The port that stands for every port.
-const EVERY_PORT: u32 = 65535;
 
 /// An endpoint: a port of a node.
 #[repr(C)]
@@ -51,11 +47,11 @@ pub struct punctual_message {
 #[inline]
 pub(crate) fn target_of(target: punctual_address) -> Result<Target, Code> {
     let node = match target.node {
-        EVERY_NODE => None,
+        PUNCTUAL_EVERY_NODE => None,
         number => Some(NodeId::new(number).ok_or_else(nobody)?),
     };
     let port = match target.port {
-        EVERY_PORT => None,
+        PUNCTUAL_EVERY_PORT => None,
         number => Some(u16::try_from(number).map_err(|_| no_port(number))?.into()),
     };
     Ok(Target { node, port })
@@ -85,8 +81,8 @@ impl From<Target> for punctual_address {
     #[inline]
     fn from(target: Target) -> Self {
         Self {
-            node: target.node.map_or(EVERY_NODE, NodeId::get),
-            port: target.port.map_or(EVERY_PORT, |port| port.get().into()),
+            node: target.node.map_or(PUNCTUAL_EVERY_NODE, NodeId::get),
+            port: target.port.map_or(PUNCTUAL_EVERY_PORT, |port| port.get().into()),
             reserved: 0,
         }
     }

@@ -6,6 +6,7 @@ use punctual::{Ledger, NodeId, NodeOptions, OpenError, PeerAccount};
 
 use crate::entry::entry;
 use crate::handle::{BUSES, NODES, punctual_bus, punctual_node};
+use crate::number::PUNCTUAL_EVERY_NODE;
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, OutList, sized, text, text_if_any};
 
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn punctual_node_sent_to(
     entry(|| {
         // SAFETY: as this function's caller says.
         let mut out = unsafe { Out::new(count, "count") }?;
-        let target = if target == u64::MAX { None } else { Some(id_of(target)?) };
+        let target = if target == PUNCTUAL_EVERY_NODE { None } else { Some(id_of(target)?) };
         out.write(NODES.get(node.value)?.sent_to(target));
         Ok(())
     })

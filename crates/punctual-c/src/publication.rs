@@ -11,6 +11,7 @@ use crate::communicator::{duration_of, port_of};
 use crate::entry::entry;
 use crate::handle::{NODES, PUBLICATIONS, punctual_node, punctual_publication};
 use crate::message::{punctual_address, target_of};
+use crate::number::PUNCTUAL_AS_THE_BUS;
 use crate::outcome::{Code, fail, punctual_error};
 use crate::pointer::{Out, bytes, sized};
 
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn punctual_publication_open(
                 options.ring_size = chosen.ring_size;
             }
             options.when_full = match chosen.when_full {
-                0 => None,
+                PUNCTUAL_AS_THE_BUS => None,
                 number => Some(when_full_of(number)?),
             };
             options.source = port_of(chosen.source)?;

@@ -10,12 +10,10 @@ use crate::communicator::{not_taken, port_of, wake_of};
 use crate::entry::entry;
 use crate::handle::{NODES, SUBSCRIPTIONS, punctual_node, punctual_subscription};
 use crate::message::{of_received, punctual_message};
+use crate::number::PUNCTUAL_FOREVER;
 use crate::outcome::punctual_error;
 use crate::pointer::{Buffer, Out};
 use crate::publication::no_stream;
-
-/// A timeout that never passes.
-const FOREVER: u64 = u64::MAX;
 
 /// The reader of all publications that are for a port of a node.
 ///
@@ -59,7 +57,7 @@ pub unsafe extern "C" fn punctual_subscription_receive(
         let place = buffer.as_mut();
         let received = match timeout_ns {
             0 => subscription.try_receive(place),
-            FOREVER => subscription.receive(place),
+            PUNCTUAL_FOREVER => subscription.receive(place),
             limited => subscription.receive_timeout(Duration::from_nanos(limited), place),
         };
         match received {

@@ -1,4 +1,4 @@
-//! The header says what the library is: every function with its types, every struct with its layout, in C and in C++.
+//! The header says what the library is: every function with its types, every struct with its layout, every number, in C and in C++.
 
 mod common;
 
@@ -147,6 +147,20 @@ fn interest_layouts(text: &mut String) {
     );
 }
 
+/// Assertions about every number that is no code, for a C compiler.
+fn numbers() -> String {
+    let enums = HEADER.split("\nenum punctual_").skip(1).filter(|text| !text.starts_with("error_code"));
+    let of_enums: usize = enums
+        .map(|text| text.split('}').next().unwrap().lines().filter(|line| line.contains(" = ")).count())
+        .sum();
+    let macros = ["PUNCTUAL_FOREVER", "PUNCTUAL_EVERY_NODE", "PUNCTUAL_EVERY_PORT"];
+    assert_eq!(NUMBERS.len(), of_enums + macros.len(), "numbers of the header");
+    NUMBERS
+        .iter()
+        .map(|(name, value)| format!("_Static_assert({name} == {value}ULL, \"{name}\");\n"))
+        .collect()
+}
+
 /// Assertions about every struct, for a C compiler.
 fn layouts() -> String {
     let mut text = String::new();
@@ -231,8 +245,9 @@ fn the_header_is_the_librarys() {
     }
     let declarations: String = functions.iter().map(|function| function.declaration.clone() + "\n").collect();
     let text = format!(
-        "#include <punctual.h>\n{declarations}{}\nint main(void) {{ return punctual_version()[0] == 0; }}\n",
-        layouts()
+        "#include <punctual.h>\n{declarations}{}{}\nint main(void) {{ return punctual_version()[0] == 0; }}\n",
+        layouts(),
+        numbers()
     );
     let place = folder();
     let source = place.path().join("declared.c");
