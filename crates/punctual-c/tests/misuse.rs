@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{C, CXX, crate_file, ended, folder, free_ports, watchdog};
+use common::{C, CXX, crate_file, ended, folder, free_ports, library, unique, watchdog};
 
 /// Goal: a C program is told of every mistake that the library can see. Under the sanitizer no call touches a byte that is not its own.
 #[test]
@@ -51,6 +51,29 @@ fn interest_is_served_and_wrong_use_is_an_error() {
         let said = ended(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0:handle_abort=1"));
         assert_eq!(said, "served\n");
     }
+}
+
+/// Goal: a program that unloads the library goes on, though a signal handler and the end of a thread still lead into it.
+#[test]
+fn a_program_unloads_the_library() {
+    let _alive = watchdog(60);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    let program = place.path().join("unloaded");
+    let compiled = Command::new(C.program)
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(crate_file("include"))
+        .arg(crate_file("tests/unloaded.c"))
+        .arg("-o")
+        .arg(&program)
+        .args(["-pthread", "-ldl"])
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let said = ended(Command::new(program).arg(library("libpunctual_c.so")).arg(unique("unloaded")));
+    assert_eq!(said, "handed on\n");
 }
 
 /// Goal: the library reads and writes no byte of a program's that it should not, which copies by instruction hide from the
