@@ -158,6 +158,24 @@ fn range_of(error: &clap::Error, words: &[OsString]) -> Option<String> {
     text.split_once(" is not in ").map(|(_, range)| format!("{refused} is not in {range}"))
 }
 
+/// A verb that is not there, one that looks like it, and all that are.
+fn unknown_verb(error: &clap::Error, verb: &str, below: &[String]) -> String {
+    let words = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    };
+    let unknown = words(ContextKind::InvalidSubcommand).concat();
+    let meant: Vec<String> =
+        words(ContextKind::SuggestedSubcommand).iter().map(|verb| format!("'{verb}'")).collect();
+    let meant = match meant.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", meant.join(" or ")),
+    };
+    let stop = if meant.is_empty() { "." } else { "" };
+    format!("{verb} knows no '{unknown}'{meant}{stop} It knows {}", below.join(", "))
+}
+
 /// One line that names the option, the value and the range, and whose help says more.
 fn misused(error: &clap::Error, words: &[OsString]) -> Failure {
     let (verb, below) = called();
@@ -168,10 +186,7 @@ fn misused(error: &clap::Error, words: &[OsString]) -> Failure {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("{verb} needs one of: {}", below.join(", "))
         }
-        ErrorKind::InvalidSubcommand => {
-            let line = line.trim_start_matches("error: unrecognized subcommand");
-            format!("{verb} knows no{line}, only: {}", below.join(", "))
-        }
+        ErrorKind::InvalidSubcommand => unknown_verb(error, &verb, &below),
         _ => line.trim_start_matches("error: ").to_owned(),
     };
     let no_number = NO_NUMBER.iter().find_map(|text| line.strip_suffix(text));

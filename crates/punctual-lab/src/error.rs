@@ -37,6 +37,7 @@ impl From<StoreError> for Failure {
         match error {
             StoreError::Occupied { .. }
             | StoreError::NoPlace { .. }
+            | StoreError::Absent { .. }
             | StoreError::NotARun { .. }
             | StoreError::UnknownVersion { .. } => Self::Usage(error.to_string()),
             _ => Self::Machine(error.to_string()),

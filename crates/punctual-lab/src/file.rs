@@ -27,6 +27,32 @@ pub fn make_folder(path: &Path) -> Result<bool> {
     }
 }
 
+/// Advice to a user who named a file that cannot be written, behind the error.
+pub fn advice_to_write(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some room",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
+        ErrorKind::NotFound => "; the directory that it is to be in must be there",
+        _ => "",
+    }
+}
+
+/// Opens a file that a user named; its error has advice.
+///
+/// # Errors
+/// It is not there, or may not be read.
+pub fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| {
+        let advice = match error.kind() {
+            ErrorKind::NotFound => "; name a file that is there",
+            ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
+            _ => return error,
+        };
+        Error::new(error.kind(), format!("{error}{advice}"))
+    })
+}
+
 /// All of a file of at most `size_max` bytes.
 ///
 /// # Errors
@@ -34,7 +60,7 @@ pub fn make_folder(path: &Path) -> Result<bool> {
 pub fn read(path: &Path, size_max: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // A device or a pipe has no size before it is read.
-    File::open(path)?.take(size_max + 1).read_to_end(&mut bytes)?;
+    open(path)?.take(size_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > size_max {
         return Err(Error::new(
             ErrorKind::InvalidData,

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::Place;
+use common::{Place, interleaved};
 
 /// Exit 2, one line on standard error with these words, nothing on standard output.
 #[track_caller]
@@ -20,7 +20,8 @@ fn refused(place: &Place, arguments: &str, words: &[&str]) {
 #[test]
 fn a_wrong_call_is_refused_in_one_line() {
     let place = Place::new();
-    refused(&place, "frobnicate", &["frobnicate"]);
+    refused(&place, "frobnicate", &["punctual knows no 'frobnicate'. It knows survey, run, "]);
+    refused(&place, "surve", &["punctual knows no 'surve'; did you mean 'survey'? It knows survey, run, "]);
     refused(&place, "survey --duration soon", &["--duration", "soon", "500ms"]);
     refused(&place, "survey --duration 0s", &["--duration", "0s", "24h"]);
     refused(&place, "survey --gap 11s", &["--gap", "11s", "10s"]);
@@ -44,7 +45,8 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "run vehicles --runs -1", &["'-1'", "--rounds", "is not in"]);
     refused(&place, "survey --quiet -1", &["unexpected", "'-1'"]);
     refused(&place, "survey --load half", &["--load", "half"]);
-    refused(&place, "survey --only nothing", &["--only"]);
+    refused(&place, "survey --only nothing", &["--only nothing", "no route", "floor/slot, ", "shared/spin"]);
+    refused(&place, "survey --only floor --load open", &["--only floor", "--load"]);
     refused(&place, "survey --frequently", &["--frequently"]);
     refused(&place, "stat --every 0", &["--every", "'0'"]);
     // A user who is told to read help is told of the one that has the option.
@@ -86,14 +88,65 @@ fn a_directory_that_cannot_be_is_refused() {
 fn a_path_that_is_no_run_is_refused() {
     let place = Place::new();
     fs::create_dir(place.path("mine")).expect("room");
-    for (call, run) in [("report mine", "mine"), ("report nowhere", "nowhere"), ("compare mine mine", "mine")]
-    {
-        refused(&place, call, &[run, "not a run"]);
+    for call in ["report mine", "compare mine mine"] {
+        refused(&place, call, &["mine is not a run"]);
     }
+    let absent = "nowhere: no such file or directory: name ";
+    for call in ["report nowhere", "compare nowhere nowhere", "verify nowhere --fix nice"] {
+        refused(&place, call, &[absent, "the directory of a run"]);
+    }
+    refused(&place, "explain nowhere", &[absent, "a run's directory, or the log or trace"]);
     // A directory of runs is none, and has some.
     fs::create_dir_all(place.path("mine/a/0")).expect("room");
     fs::write(place.path("mine/a/0/run.json"), "{}").expect("room");
     refused(&place, "explain mine", &["mine", "holds some", "mine/a/0"]);
+}
+
+/// Goal: a file that is not there is named, with what to do, whatever it was to be read for.
+#[test]
+fn a_file_that_is_not_there_is_refused_with_advice() {
+    let place = Place::new();
+    for (call, named) in [
+        ("replay nope", "nope: "),
+        ("import perf nope", "nope: "),
+        ("import sockperf nope", "nope: "),
+        ("record shared:x --out x.mcap --keys nope", "--keys: nope: "),
+        ("run groups --scenario nope", "--scenario nope: "),
+        ("sim stream --replay nope", "--replay nope: "),
+    ] {
+        refused(&place, call, &[named, "; name a file that is there"]);
+    }
+}
+
+/// Goal: of what a way of waiting needs only the missing part is named.
+#[test]
+fn only_the_missing_part_is_named() {
+    let place = Place::new();
+    let (there, address) = ("--interface lo", "--listen 127.0.0.1:9930");
+    for (given, missing) in [
+        (String::new(), "needs --interface, and --listen "),
+        (there.to_owned(), "needs --listen "),
+        (address.to_owned(), "needs --interface"),
+    ] {
+        let ended = place.punctual(&format!("echo --wake xdp-skb {given}")).with(2);
+        assert!(ended.err.contains(missing), "{}", ended.err);
+        for part in ["--interface", "--listen"] {
+            assert_eq!(ended.err.contains(part), missing.contains(part), "{}", ended.err);
+        }
+    }
+}
+
+/// Goal: a comparison whose first command measures nothing leaves no folder, and none of a user's is taken.
+#[test]
+fn a_mistyped_command_leaves_nothing_behind() {
+    let place = Place::new();
+    fs::create_dir(place.path("runs")).expect("room");
+    for (command, out) in [("nosuch", ""), ("false", "--out mine")] {
+        let ended = place.start(interleaved(command, command, out)).end().with(2);
+        assert!(ended.err.contains(command), "{}", ended.err);
+        assert!(!place.path("mine").exists());
+        assert_eq!(fs::read_dir(place.path("runs")).expect("there").count(), 0, "{command}");
+    }
 }
 
 #[test]

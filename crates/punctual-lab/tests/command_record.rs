@@ -218,6 +218,7 @@ fn a_killed_recorder_leaves_a_file_that_can_be_read() {
         let bus = format!("shared:{}", unique("replay"));
         let ended = place.punctual(&format!("replay {file} --bus {bus} --speed max")).with(1);
         assert!(ended.err.contains("unreachable"), "nobody is there: {}", ended.err);
+        assert!(ended.err.contains("(nobody reads there: start the readers first)"), "{}", ended.err);
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Ended, Place, alone, is_root, punctual_by, text};
+use common::{Ended, Place, alone, is_root, punctual_by, text, unprivileged};
 
 /// A survey of one cell.
 const SURVEY: &str = "survey --only shared/backoff --duration 500ms --gap 0 --load closed --quiet";
@@ -183,7 +183,41 @@ fn missing_needs_of_a_long_running_role_are_named() {
         return;
     }
     let place = Place::world_writable();
-    cannot(place.start(punctual_by(&nobody, &urgent)).end(), &["Fifo(50)", "not permitted"]);
+    cannot(place.start(punctual_by(&nobody, &urgent)).end(), &["fifo:50", "not permitted"]);
+}
+
+/// Goal: a want of privilege is told with what to do, and that once.
+#[test]
+fn a_place_or_port_of_others_is_refused_with_advice() {
+    let place = Place::world_writable();
+    for (line, words) in [
+        ("record shared:x --out /x.mcap", ["--out /x.mcap", "name a place that you may write to"]),
+        ("man --out /man", ["--out /man", "name a place that you may write to"]),
+        ("record ethernet:lo --out x.mcap", ["CAP_NET_RAW: run as root, or `setcap", "the binary"]),
+    ] {
+        let Some(command) = unprivileged(line) else { return };
+        let ended = place.start(command).end();
+        assert_eq!(ended.err.matches("CAP_NET_RAW").count(), words[0].matches("CAP_NET_RAW").count());
+        cannot(ended, &words);
+    }
+    // A system may give every port to everybody.
+    let first = text("/proc/sys/net/ipv4/ip_unprivileged_port_start".as_ref());
+    if first.trim().parse().is_ok_and(|first: u16| first > 80) {
+        let Some(command) = unprivileged("echo --listen 127.0.0.1:80") else { return };
+        cannot(place.start(command).end(), &["127.0.0.1:80", "CAP_NET_BIND_SERVICE", "take a higher one"]);
+    }
+}
+
+/// Goal: an interface that is not there is told with where to look.
+#[test]
+fn an_interface_that_is_not_there_is_told_with_advice() {
+    if !is_root() {
+        punctual_machine::skipped!("needs root: an interface that is not there");
+        return;
+    }
+    let place = Place::new();
+    cannot(place.punctual("record ethernet:nosuch0 --out x.mcap"), &["nosuch0: No such device", "`ip link`"]);
+    assert!(!place.path("x.mcap").exists());
 }
 
 /// Goal: on one processor, who asks for what polls learns why it is not measured and what can be.

@@ -1,6 +1,6 @@
 //! Where a thread runs and how it is scheduled.
 
-use std::io;
+use std::{fmt, io};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
@@ -17,6 +17,17 @@ pub enum SchedulingClass {
     Fifo(u8),
     /// Round robin, at this priority (1–99).
     RoundRobin(u8),
+}
+
+impl fmt::Display for SchedulingClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other => f.write_str("other"),
+            Self::Idle => f.write_str("idle"),
+            Self::Fifo(priority) => write!(f, "fifo:{priority}"),
+            Self::RoundRobin(priority) => write!(f, "rr:{priority}"),
+        }
+    }
 }
 
 /// Binds the calling thread to one CPU.
@@ -83,7 +94,7 @@ pub fn set_scheduling_class(class: SchedulingClass) -> Result<(), SystemError> {
     let parameters = libc::sched_param { sched_priority: i32::from(priority) };
     // SAFETY: the pointer is to a live, initialised structure; pid 0 is the calling thread.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
-        -1 => Err(SystemError::last("set scheduling class", format!("{class:?}"))),
+        -1 => Err(SystemError::last("set scheduling class", class.to_string())),
         _ => Ok(()),
     }
 }

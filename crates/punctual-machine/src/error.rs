@@ -40,6 +40,11 @@ impl SystemError {
             || self.is_locked_memory()
     }
 
+    /// Returns true if no interface or device of this host has that name.
+    pub fn is_no_device(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ENODEV)
+    }
+
     /// Returns true if this process locks its memory, and may lock no more.
     pub fn is_locked_memory(&self) -> bool {
         self.operation == Self::MAP && self.source.raw_os_error() == Some(libc::EAGAIN)

@@ -2,10 +2,10 @@
 //! waited for a CPU.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 
@@ -35,6 +35,12 @@ pub struct Reservation {
     pub runtime: Duration,
     /// Also the deadline.
     pub period: Duration,
+}
+
+impl fmt::Display for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deadline:{}/{}", self.runtime.as_micros(), self.period.as_micros())
+    }
 }
 
 /// `SCHED_DEADLINE` of the kernel's interface.
@@ -68,7 +74,7 @@ pub fn set_deadline(reservation: Reservation) -> Result<(), SystemError> {
     };
     // SAFETY: the pointer is to a live structure whose size it states; pid 0 is the calling thread.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
-        -1 => Err(SystemError::last("set deadline class", format!("{reservation:?}"))),
+        -1 => Err(SystemError::last("set scheduling class", reservation.to_string())),
         _ => Ok(()),
     }
 }

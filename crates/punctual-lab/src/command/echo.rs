@@ -54,10 +54,16 @@ pub struct EchoArguments {
 pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     catch_interrupts().and_then(|()| count_continuations())?;
     let needs_interface = arguments.way.is_raw() || arguments.way.answers_in_kernel();
-    if needs_interface && (arguments.interface.is_none() || arguments.listen.ip().is_unspecified()) {
-        let text =
-            format!("--wake {}: it needs --interface, and --listen with the address there", arguments.way);
-        return Err(Failure::Usage(text));
+    if needs_interface {
+        let missing = match (arguments.interface.is_none(), arguments.listen.ip().is_unspecified()) {
+            (true, true) => "--interface, and --listen with the address there",
+            (true, false) => "--interface",
+            (false, true) => "--listen with the address of the interface",
+            (false, false) => "",
+        };
+        if !missing.is_empty() {
+            return Err(Failure::Usage(format!("--wake {}: it needs {missing}", arguments.way)));
+        }
     }
     if arguments.way.answers_in_kernel() {
         return echo_in_kernel(arguments);

@@ -70,6 +70,10 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         check(arguments, Source::Log)?;
         return late_log(path, arguments);
     }
+    if matches!(path.try_exists(), Ok(false)) {
+        let advice = "name a run's directory, or the log or trace that a program left";
+        return Err(Failure::Usage(format!("{}: no such file or directory: {advice}", path.display())));
+    }
     let run = Run::open(path)?;
     check(arguments, Source::Run)?;
     if let Some(number) = arguments.message {

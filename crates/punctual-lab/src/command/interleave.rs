@@ -41,8 +41,19 @@ pub(super) struct Turns<'a> {
 /// that run, too.
 pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     catch_interrupts()?;
-    let Turns { commands, pairs, out, name, wanted, check, held } = *turns;
+    let Turns { out, name, .. } = *turns;
     let folder = folder(out, name)?;
+    let made = play_into(turns, &folder);
+    if made.is_err() {
+        // A folder that holds something stays.
+        let _empty = ["a", "b"].map(|side| std::fs::remove_dir(folder.join(side)));
+        let _empty = std::fs::remove_dir(&folder);
+    }
+    made
+}
+
+fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<MadeRuns, Failure> {
+    let Turns { commands, pairs, wanted, check, held, .. } = *turns;
     let bar = progress(false);
     let mut made = [Vec::new(), Vec::new()];
     let (mut pair, mut count) = (0, pairs.unwrap_or(PAIRS_MIN));
@@ -56,7 +67,9 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
                 break;
             }
             let held = held(side)?;
-            run(commands[side], &places[side], &bar)?;
+            run(commands[side], &places[side], &bar).inspect_err(|_| {
+                let _empty = std::fs::remove_dir(&places[side]);
+            })?;
             drop(held);
         }
         if !interrupted() {

@@ -64,7 +64,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::error::Failure;
-use crate::file::make_folder;
+use crate::file::{advice_to_write, make_folder};
 use crate::store::write_whole;
 
 /// Prints to standard output; a reader that went away ends the command quietly, as it does for others.
@@ -87,14 +87,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    let advice = match error.kind() {
-        ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some room",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
-        ErrorKind::NotFound => "; the directory that it is to be in must be there",
-        _ => "",
-    };
-    Failure::Machine(format!("cannot write {}: {error}{advice}", path.display()))
+    Failure::Machine(format!("cannot write {}: {error}{}", path.display(), advice_to_write(error)))
 }
 
 /// Makes the directory that `--out` names, in one that is there.
@@ -103,7 +96,7 @@ fn make_out(path: &Path) -> Result<(), Failure> {
         let text = format!("--out {}: {error}", path.display());
         match error.kind() {
             ErrorKind::InvalidInput => Failure::Usage(text),
-            _ => Failure::Machine(text),
+            _ => Failure::Machine(text + advice_to_write(&error)),
         }
     });
     made.map(drop)

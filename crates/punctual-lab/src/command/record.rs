@@ -158,12 +158,12 @@ fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Resul
 
 fn cut_short(out: &Path, recorded: u64, error: &std::io::Error) -> String {
     let advice = match error.kind() {
-        ErrorKind::StorageFull => "free some room, or record elsewhere",
-        ErrorKind::FileTooLarge => "raise the limit (ulimit -f)",
-        ErrorKind::QuotaExceeded => "ask for more, or record elsewhere",
-        _ => "see the text before",
+        ErrorKind::StorageFull => "; free some room, or record elsewhere",
+        ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)",
+        ErrorKind::QuotaExceeded => "; ask for more, or record elsewhere",
+        _ => "",
     };
-    format!("{}: {error}; it has the first {}, whole; {advice}", out.display(), plural(recorded, "message"))
+    format!("{}: {error}; it has the first {}, whole{advice}", out.display(), plural(recorded, "message"))
 }
 
 /// So many are missing, in words.

@@ -11,7 +11,7 @@ use super::record::{SealingArguments, missing};
 use super::{print, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
-use crate::recording::player::{Nodes, Play, Played, Speed, play};
+use crate::recording::player::{Nodes, Play, Played, Speed, UNREACHABLE, play};
 use crate::recording::reading::{Contents, RecordingError};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::report::text::{self, Screen};
@@ -136,8 +136,13 @@ fn promise(plan: &BusPlan, contents: &Contents, played: &Played) -> Result<(), F
             1 => "1 message was not sent".to_owned(),
             many => format!("{} messages were not sent", count(many)),
         };
-        let reasons: Vec<String> =
-            reasons.iter().map(|(reason, messages)| format!("{reason} {}", count(*messages))).collect();
+        let advice = |reason: &str| match reason {
+            UNREACHABLE => " (nobody reads there: start the readers first)",
+            _ => "",
+        };
+        let said =
+            |(reason, messages): &(&str, u64)| format!("{reason} {}{}", count(*messages), advice(reason));
+        let reasons: Vec<String> = reasons.iter().map(said).collect();
         return Err(Failure::Promise(format!("{plan}: {whole}: {}", reasons.join(", "))));
     }
     if played.interrupted > 0 && played.sent == 0 {

@@ -393,6 +393,9 @@ fn asleep_until(due_ns: u64, now_ns: u64) -> Option<u64> {
     (now_ns < until_ns).then(|| until_ns.min(now_ns + SLEEP_MAX.as_nanos() as u64))
 }
 
+/// Name of the reason that nobody reads at a target.
+pub const UNREACHABLE: &str = "unreachable";
+
 /// Why messages were not sent.
 #[derive(Debug, Default)]
 struct Unsent {
@@ -421,7 +424,7 @@ impl Unsent {
 
     fn named(&self) -> Vec<(&'static str, u64)> {
         let all = [
-            ("unreachable", self.unreachable),
+            (UNREACHABLE, self.unreachable),
             ("full", self.full),
             ("too_long", self.too_long),
             ("no_key", self.no_key),

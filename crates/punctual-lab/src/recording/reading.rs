@@ -13,6 +13,7 @@ use super::mcap_file::McapReader;
 use super::pcapng_file::PcapngReader;
 use super::whole::Gatherer;
 use super::{Entry, SOURCES_MAX};
+use crate::file::open;
 
 /// Why a file cannot be played.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl Recording {
     /// # Errors
     /// It cannot be read, or begins as no recording does.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let mut file = File::open(path)?;
+        let mut file = open(path)?;
         let mut start = Vec::new();
         (&mut file).take(mcap::MAGIC.len() as u64).read_to_end(&mut start)?;
         file.seek(SeekFrom::Start(0))?;

@@ -14,6 +14,7 @@ use punctual_proto::{Address, NodeId, Target};
 use super::queue::{Intake, Outlet, queue};
 use super::written::{Output, Unsettled, Written, write_all};
 use super::{Entry, Missed, SOURCES_MAX, Totals};
+use crate::file::advice_to_write;
 use crate::scheduling::Urgency;
 
 /// Messages of one look, so that no publication keeps the others waiting.
@@ -427,11 +428,8 @@ fn missed(ledger: &Ledger, dropped: u64) -> Vec<Missed> {
 /// The file cannot be made: why, and whether that is the caller's to mend.
 pub fn why_not_created(path: &Path, error: &io::Error) -> (bool, String) {
     let advice = match error.kind() {
-        io::ErrorKind::AlreadyExists => " (choose another name: nothing is written over)",
-        io::ErrorKind::NotFound => " (the folder must be there)",
-        io::ErrorKind::StorageFull => " (free some, or choose another place)",
-        io::ErrorKind::FileTooLarge => " (raise the limit: ulimit -f)",
-        _ => "",
+        io::ErrorKind::AlreadyExists => "; choose another name, as nothing is written over",
+        _ => advice_to_write(error),
     };
     (error.kind() == io::ErrorKind::AlreadyExists, format!("--out {}: {error}{advice}", path.display()))
 }

@@ -22,6 +22,8 @@ pub enum StoreError {
     Occupied { path: PathBuf },
     /// It is to be a directory and is a file, or the directory that it is to be in is not there.
     NoPlace { path: PathBuf, error: io::Error },
+    /// Nothing has that path.
+    Absent { path: PathBuf },
     /// There is no `run.json`; in a directory of runs there is one below.
     NotARun { path: PathBuf, below: Option<PathBuf> },
     /// Written by a version whose files this one does not know.
@@ -80,6 +82,13 @@ impl fmt::Display for StoreError {
                 write!(f, "{} is not empty: choose a new directory with --out", path.display())
             }
             Self::NoPlace { path, error } => write!(f, "--out {}: {error}", path.display()),
+            Self::Absent { path } => {
+                write!(
+                    f,
+                    "{}: no such file or directory: name the directory of a run, such as runs/TIME-EXPERIMENT",
+                    path.display()
+                )
+            }
             Self::NotARun { path, below: Some(below) } => {
                 write!(
                     f,

@@ -50,8 +50,13 @@ impl Header {
     /// # Errors
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn read(run: &Path) -> Result<Self, StoreError> {
-        read_json(&run.join(HEADER_FILE), Self::SCHEMA)?
-            .ok_or_else(|| StoreError::NotARun { path: run.to_owned(), below: below(run, 2) })
+        read_json(&run.join(HEADER_FILE), Self::SCHEMA)?.ok_or_else(|| {
+            let path = run.to_owned();
+            match run.try_exists() {
+                Ok(false) => StoreError::Absent { path },
+                _ => StoreError::NotARun { path, below: below(run, 2) },
+            }
+        })
     }
 }
 

@@ -30,7 +30,7 @@ use drops::DatagramDrops;
 use gate::Gate;
 use inlet::{Inlet, Shown};
 
-use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError, SLEEP_MAX};
+use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError, SLEEP_MAX};
 
 /// Most datagrams of one call of the kernel.
 const BATCH: usize = 32;
@@ -233,7 +233,7 @@ fn system(error: SystemError) -> OpenError {
         ErrorKind::AddrInUse => "another program has the port: take another, or end it",
         ErrorKind::AddrNotAvailable => "no interface of this host has that address: see `ip addr`",
         ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-        _ => "see the text before",
+        _ => NO_ADVICE,
     };
     OpenError::System { error, advice }
 }

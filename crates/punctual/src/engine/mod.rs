@@ -27,8 +27,8 @@ pub mod packet;
 pub mod tap;
 pub(crate) mod wire;
 
-pub(crate) use open::check_name;
 pub use open::{Joined, OpenError};
+pub(crate) use open::{NO_ADVICE, check_name};
 
 /// Both halves of an open engine.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use punctual_machine::SystemError;
 use punctual_proto::NodeId;
 use punctual_proto::limits::NAME_SIZE_MAX;
 
+/// Advice where the error says all that is known.
+pub(crate) const NO_ADVICE: &str = "";
+
 /// Why an engine could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
@@ -29,7 +32,7 @@ pub enum OpenError {
     System {
         /// The error.
         error: SystemError,
-        /// Advice that may help.
+        /// Advice that may help; empty if the error says all that is known.
         advice: &'static str,
     },
 }
@@ -50,6 +53,7 @@ impl fmt::Display for OpenError {
                     "the bus has {nodes_max} nodes already, which is the most: take another bus for some"
                 )
             }
+            Self::System { error, advice: NO_ADVICE } => error.fmt(f),
             Self::System { error, advice } => write!(f, "{error} ({advice})"),
         }
     }

@@ -18,7 +18,7 @@ use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
 use super::wire::{self, MediumReceive, MediumTransmit, Own, RawFrame};
 use crate::seal::Seals;
 
-use super::{Descriptors, Drops, Engine, Flow, Joined, OpenError};
+use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError};
 
 /// Smallest MTU that leaves room for a message, bytes: IPv4's minimum.
 const MTU_MIN: usize = 68;
@@ -74,13 +74,9 @@ pub(crate) fn open(
 }
 
 fn system(error: SystemError) -> OpenError {
-    let advice = match error.kind() {
-        ErrorKind::PermissionDenied => {
-            "raw Ethernet needs CAP_NET_RAW: run as root, or give the program that capability"
-        }
-        ErrorKind::NotFound => "see `ip link` for the interfaces of this host",
-        _ => "see the text before",
-    };
+    // A missing privilege is in the error, with what to do.
+    let advice =
+        if error.is_no_device() { "see `ip link` for the interfaces of this host" } else { NO_ADVICE };
     OpenError::System { error, advice }
 }
 

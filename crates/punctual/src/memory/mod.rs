@@ -11,7 +11,7 @@ use punctual_machine::ring::frame_size_max;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
 
-use crate::engine::{OpenError, check_name};
+use crate::engine::{NO_ADVICE, OpenError, check_name};
 use folder::Folder;
 use hall::Hall;
 use roster::Roster;
@@ -121,7 +121,7 @@ fn system(error: SystemError) -> OpenError {
         _ if error.is_exhaustion() && !error.is_locked_memory() => {
             "nodes that cannot be seen would not be heard: see `ulimit -n`"
         }
-        _ => "see the text before",
+        _ => NO_ADVICE,
     };
     OpenError::System { error, advice }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +64,14 @@ pub enum KeysError {
 impl fmt::Display for KeysError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Unreadable { path, error } => {
+                let advice = match error.kind() {
+                    ErrorKind::NotFound => "; name a file that is there",
+                    ErrorKind::PermissionDenied => "; keys are read from one's own file only",
+                    _ => "",
+                };
+                write!(f, "{}: {error}{advice}", path.display())
+            }
             Self::Exposed { path, mode } => {
                 let path = path.display();
                 write!(f, "{path}: others may read or change these keys (mode {mode:03o}): chmod 600 {path}")

@@ -157,6 +157,9 @@ fn advised(error: &SystemError) -> String {
     let advice = match error.kind() {
         ErrorKind::AddrInUse => "; another program has the port: `ss -ulpn` says which",
         ErrorKind::AddrNotAvailable => "; no interface of this host has that address: see `ip addr`",
+        ErrorKind::PermissionDenied => {
+            "; ports below 1024 need CAP_NET_BIND_SERVICE: take a higher one, or run as root"
+        }
         _ => "",
     };
     format!("{error}{advice}")
