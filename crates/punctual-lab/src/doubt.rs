@@ -197,7 +197,9 @@ impl Cause {
             Self::Rescued { .. } | Self::WakeUpsLost { .. } => {
                 "report it with the run: no wake-up may be lost"
             }
-            Self::PageFaults { .. } => "touch and lock the memory before measuring",
+            Self::PageFaults { .. } => {
+                "weigh the slowest messages less, as a fault delays one; `run response` locks its memory if asked (--lock-memory)"
+            }
             Self::Steal { .. } => "use a dedicated host, or run again and compare the trials",
             Self::Throttled { .. } => {
                 "raise cpu.max of the control group, or wait by blocking instead of spinning"

@@ -102,10 +102,22 @@ fn the_list_of_tasks_fits_a_terminal() {
     let list = Place::new().punctual("run").with(0).out;
     fits(&list, "run");
     assert!(list.lines().count() <= 22, "it runs out of a terminal of 24 lines:\n{list}");
-    for experiment in
-        ["survey", "response", "wakeup", "peel", "oneway", "vehicles", "groups", "server", "broadcast"]
-    {
+    for experiment in [
+        "survey",
+        "response",
+        "wakeup",
+        "peel",
+        "oneway",
+        "vehicles",
+        "groups",
+        "server",
+        "broadcast",
+        "causes",
+    ] {
         assert!(list.contains(experiment), "{experiment}: {list}");
+    }
+    for verb in ["explain", "watch", "record", "replay", "stat", "host", "verify", "compare"] {
+        assert!(list.contains(verb), "{verb}: {list}");
     }
     for word in ["Gap:", "Open load:", "Stall:", "Route:"] {
         assert!(list.contains(word), "{word} is not explained: {list}");

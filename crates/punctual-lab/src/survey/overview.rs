@@ -65,8 +65,7 @@ fn routes(results: &[CellResult]) -> Section {
         .table(table.without_empty())
         .note(WORDS)
         .note(
-            "–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder. The way signal \
-             is what programs did before epoll; punctual run wakeup measures it (sigio), as nobody should choose it here.",
+            "–: not measured, or too few messages for it (a longer --duration helps). CPU: of the responder.",
         )
 }
 
