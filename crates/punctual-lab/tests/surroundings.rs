@@ -220,6 +220,29 @@ fn an_interface_that_is_not_there_is_told_with_advice() {
     assert!(!place.path("x.mcap").exists());
 }
 
+/// Goal: a trace that was asked for and that this user may not record is listed as not measured, whichever experiment was to record it.
+#[test]
+fn a_trace_without_privilege_is_listed_as_not_measured() {
+    let _turn = alone();
+    for experiment in [
+        "survey --only shared/futex --duration 300ms --gap 0 --load closed",
+        "run response --duration 300ms --rounds 1",
+        "run vehicles --engine shared --vehicles 2 --roadside 0 --duration 300ms --rounds 1",
+        "run server --model threads-blocking --connections 1 --matrix 1 --duration 300ms --rounds 1",
+        "run broadcast --engine shared --members 3 --period 20ms --duration 300ms --rounds 1",
+    ] {
+        let place = Place::world_writable();
+        let line = format!("{experiment} --trace --out run --quiet");
+        let Some(command) = unprivileged(&line) else { return };
+        let ended = place.start(command).end();
+        assert!(place.path("run/summary.json").exists(), "{line}: {}", ended.err);
+        let summary = place.summary("run/summary.json");
+        let skipped = summary["skipped"].as_array().into_iter().flatten();
+        let reasons = skipped.filter(|skipped| skipped["what"] == "the kernel's trace (--trace)");
+        assert_eq!(reasons.count(), 1, "{line}: {}", summary["skipped"]);
+    }
+}
+
 /// Goal: on one processor, who asks for what polls learns why it is not measured and what can be.
 #[test]
 fn polling_on_one_cpu_is_refused_with_an_alternative() {

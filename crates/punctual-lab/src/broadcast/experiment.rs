@@ -410,6 +410,10 @@ impl Experiment for BroadcastSettings {
         RunPlan { name: "broadcast", warmup: WARMUP, cpus: Vec::new(), described }
     }
 
+    fn is_traced(&self) -> bool {
+        self.trace
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<Self::Made, RunError> {
         let most = self.members.iter().copied().max().unwrap_or(0);
         let turns = turns(self);

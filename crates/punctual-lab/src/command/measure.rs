@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{print, try_json, write_json, write_page};
 use crate::error::Failure;
+use crate::explain::recorder::LateRecorder;
 use crate::report::parts;
 use crate::report::text::{self, Screen};
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, catch_interrupts_of_run, in_a_thread};
@@ -23,12 +24,19 @@ pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &Progress
     let mut header = header(name, common, warmup, &cpus, described);
     header.host.scheduler = experiment.schedulers().join(", ");
     let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
-    let summary = experiment.summarise(&made, &store)?;
+    let mut summary = experiment.summarise(&made, &store)?;
+    summary.skipped.extend(experiment.is_traced().then(not_traced).flatten());
     conclude(store, &summary, common)?;
     if let Some(reason) = experiment.in_vain(&made) {
         return Err(Failure::Machine(reason));
     }
     experiment.promise(&summary, &made).map_err(Failure::Promise)
+}
+
+/// The kernel's trace, if it was asked for and this process cannot record it.
+fn not_traced() -> Option<Skipped> {
+    let reason = LateRecorder::start().err()?;
+    Some(Skipped { what: "the kernel's trace (--trace)".to_owned(), reason })
 }
 
 /// The header of a run on this host.
@@ -90,14 +98,29 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
     Err(Failure::Machine(format!("nothing could be measured here: {why}")))
 }
 
+/// What lacks is listed before it: of several the reasons suffice, each once.
 fn why_nothing(skipped: &[Skipped], interrupted: bool) -> String {
-    let mut reasons = Skipped::by_reason(skipped);
+    let mut reasons = match skipped {
+        [one] => vec![format!("{}: {}", one.what, one.reason)],
+        several => distinct(several.iter().map(|skipped| skipped.reason.clone())),
+    };
     if interrupted {
         reasons.insert(0, "it was interrupted".to_owned());
     } else if reasons.is_empty() {
         reasons.push("no answer came after the warm-up: raise --duration".to_owned());
     }
     reasons.join("; ")
+}
+
+/// Each of them once, in their order.
+fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
 }
 
 /// Role of a process that the command starts itself.
@@ -157,6 +180,15 @@ mod tests {
         };
         assert!(words(folder.path()).contains(&*folder.path().to_string_lossy()));
         assert_eq!(words(&folder.path().join("gone")), "no room");
+    }
+
+    /// Goal: what was listed as not measured is not listed again: of several the reasons are said, each once.
+    #[test]
+    fn reasons_of_several_are_said_once() {
+        let of = |what: &str, reason: &str| Skipped { what: what.to_owned(), reason: reason.to_owned() };
+        let skipped = [of("a route", "no room"), of("another", "no room"), of("a third", "no root")];
+        assert_eq!(why_nothing(&skipped, false), "no room; no root");
+        assert_eq!(why_nothing(&skipped[..1], false), "a route: no room");
     }
 
     /// Goal: a user who measured nothing is told why, also where nothing was skipped.

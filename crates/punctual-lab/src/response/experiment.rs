@@ -82,13 +82,6 @@ impl ResponseSession<'_> {
         Some(Skipped { what, reason: reason.clone() })
     }
 
-    fn not_traced(&self) -> Option<Skipped> {
-        let settings = self.settings;
-        let is_asked = settings.choices.iter().any(|&choice| settings.asked.traces(choice));
-        let reason = is_asked.then(LateRecorder::start)?.err()?;
-        Some(Skipped { what: "the kernel's trace (--trace)".to_owned(), reason })
-    }
-
     fn place(&self) -> String {
         match (&self.testbed, self.settings.asked.to) {
             (Some(ResponseTestbed { place: PacketPath::Segment, .. }), _) => {
@@ -367,6 +360,10 @@ impl Experiment for ResponseSettings {
         names
     }
 
+    fn is_traced(&self) -> bool {
+        self.choices.iter().any(|&choice| self.asked.traces(choice))
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ResponseOutcome, RunError> {
         let testbed = match self.asked.to {
             Some(_) => None,
@@ -377,7 +374,6 @@ impl Experiment for ResponseSettings {
         let start = Clock::get().now();
         let mut session = ResponseSession { settings: self, testbed, store, start, accounts, trials: 0 };
         let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
-        skipped.extend(session.not_traced());
         let mut kinds: Vec<Option<usize>> = (0..self.choices.len()).map(Some).collect();
         kinds.extend(self.asked.against.as_ref().map(|_| None));
         let share = self.share();

@@ -37,6 +37,11 @@ pub trait Experiment: Sync {
         vec![Urgency::Other.to_string()]
     }
 
+    /// True if the kernel's trace of its trials is asked for.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
     /// Makes all trials, in a thread that may leave for another network namespace. Each is in the store before the next.
     ///
     /// # Errors

@@ -408,6 +408,10 @@ impl Experiment for ServerSettings {
         RunPlan { name: "server", warmup: WARMUP, cpus: self.cpus.into_iter().flatten().collect(), described }
     }
 
+    fn is_traced(&self) -> bool {
+        self.trace
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<ServerOverall, RunError> {
         let start = Clock::get().now();
         let mut server = Worker::start("server")?;

@@ -235,6 +235,10 @@ impl Experiment for SurveyPlan {
         RunPlan { name: "survey", warmup: WARMUP, cpus, described }
     }
 
+    fn is_traced(&self) -> bool {
+        self.asked.trace
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<SurveyOutcome, RunError> {
         run(self, &HostFacts::read(), store, bar)
     }

@@ -279,6 +279,10 @@ impl Experiment for VehiclesSettings {
         vec![self.asked.sched.to_string()]
     }
 
+    fn is_traced(&self) -> bool {
+        self.asked.trace
+    }
+
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<MadeRuns, RunError> {
         let place = VehiclesPlace::choose(self)?;
         let began = Clock::get().now();
