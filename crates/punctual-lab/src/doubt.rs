@@ -201,9 +201,7 @@ impl Cause {
                 "weigh the slowest messages less, as a fault delays one; `run response` locks its memory if asked (--lock-memory)"
             }
             Self::Steal { .. } => "use a dedicated host, or run again and compare the trials",
-            Self::Throttled { .. } => {
-                "raise cpu.max of the control group, or wait by blocking instead of spinning"
-            }
+            Self::Throttled { .. } => "raise cpu.max of the control group, or block instead of spinning",
             Self::OthersRan { .. } => "stop the other programs and run again",
             Self::ClockSkew { .. } => "believe round trips only: one way is wrong by as much",
             Self::FewSamples { .. } => "measure for longer, or more messages: `--help` names the option",
@@ -225,9 +223,7 @@ impl Cause {
             Self::Unheard { .. } => {
                 "start fewer processes at once, or stop the other programs: first values may be missing"
             }
-            Self::NoRoom { .. } => {
-                "send less often, or from fewer: the medium or a receiver does not keep up"
-            }
+            Self::NoRoom { .. } => "send less often, or from fewer: medium or receiver cannot keep up",
             Self::Skipped { .. } => {
                 "see which nodes did not run at their instants, and why; before the first was heard, nobody asked"
             }

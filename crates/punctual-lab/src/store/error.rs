@@ -35,6 +35,24 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The file or directory concerned.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Full { path }
+            | Self::TooLarge { path }
+            | Self::Forbidden { path }
+            | Self::ReadOnly { path }
+            | Self::Unread { path, .. }
+            | Self::Occupied { path }
+            | Self::NoPlace { path, .. }
+            | Self::Absent { path }
+            | Self::NotARun { path, .. }
+            | Self::UnknownVersion { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::Device { path, .. } => path,
+        }
+    }
+
     pub(crate) fn unread(path: &Path, error: io::Error) -> Self {
         Self::Unread { path: path.to_owned(), error }
     }
@@ -54,75 +72,59 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path().display();
         match self {
-            Self::Full { path } => {
+            Self::Full { .. } => {
                 write!(
                     f,
-                    "no room for {}: free some, or choose another disk with --out; the stored trials stay readable",
-                    path.display()
+                    "no room for {path}: free some, or choose another disk with --out; the stored trials stay readable"
                 )
             }
-            Self::TooLarge { path } => {
+            Self::TooLarge { .. } => {
                 write!(
                     f,
-                    "{} is larger than this process may write: raise the limit of file sizes (ulimit -f), take fewer messages with \
-                     --count, or a file system without such a limit with --out; the stored trials stay readable",
-                    path.display()
+                    "{path} is larger than this process may write: raise the limit of file sizes (ulimit -f), take fewer messages with \
+                     --count, or a file system without such a limit with --out; the stored trials stay readable"
                 )
             }
-            Self::Forbidden { path } => {
-                write!(f, "no permission for {}: choose another directory with --out", path.display())
+            Self::Forbidden { .. } => {
+                write!(f, "no permission for {path}: choose another directory with --out")
             }
-            Self::ReadOnly { path } => write!(
-                f,
-                "the file system of {} is read-only: choose a directory of another with --out",
-                path.display()
-            ),
-            Self::Occupied { path } => {
-                write!(f, "{} is not empty: choose a new directory with --out", path.display())
+            Self::ReadOnly { .. } => {
+                write!(f, "the file system of {path} is read-only: choose a directory of another with --out")
             }
-            Self::NoPlace { path, error } => write!(f, "--out {}: {error}", path.display()),
-            Self::Absent { path } => {
+            Self::Occupied { .. } => write!(f, "{path} is not empty: choose a new directory with --out"),
+            Self::NoPlace { error, .. } => write!(f, "--out {path}: {error}"),
+            Self::Absent { .. } => {
                 write!(
                     f,
-                    "{}: no such file or directory: name the directory of a run, such as runs/TIME-EXPERIMENT",
-                    path.display()
+                    "{path}: no such file or directory: name the directory of a run, such as runs/TIME-EXPERIMENT"
                 )
             }
-            Self::NotARun { path, below: Some(below) } => {
+            Self::NotARun { below: Some(below), .. } => {
+                write!(f, "{path} is not a run but holds some: name one, such as {}", below.display())
+            }
+            Self::NotARun { below: None, .. } => {
                 write!(
                     f,
-                    "{} is not a run but holds some: name one, such as {}",
-                    path.display(),
-                    below.display()
+                    "{path} is not a run (no run.json): name the directory of one, such as runs/TIME-EXPERIMENT"
                 )
             }
-            Self::NotARun { path, below: None } => {
-                write!(
-                    f,
-                    "{} is not a run (no run.json): name the directory of one, such as runs/TIME-EXPERIMENT",
-                    path.display()
-                )
-            }
-            Self::Unread { path, error } => {
+            Self::Unread { error, .. } => {
                 let advice = match error.kind() {
                     io::ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
                     _ => "",
                 };
-                write!(f, "cannot read {}: {error}{advice}", path.display())
+                write!(f, "cannot read {path}: {error}{advice}")
             }
-            Self::UnknownVersion { path, found } => {
-                write!(
-                    f,
-                    "{} is of version `{found}`, unknown here: read it with a newer punctual",
-                    path.display()
-                )
+            Self::UnknownVersion { found, .. } => {
+                write!(f, "{path} is of version `{found}`, unknown here: read it with a newer punctual")
             }
-            Self::Damaged { path, reason } => {
-                write!(f, "{} is damaged ({reason}): remove it and measure again", path.display())
+            Self::Damaged { reason, .. } => {
+                write!(f, "{path} is damaged ({reason}): remove it and measure again")
             }
-            Self::Device { path, error } => {
-                write!(f, "{} failed: {error}; check the disk, or choose another with --out", path.display())
+            Self::Device { error, .. } => {
+                write!(f, "{path} failed: {error}; check the disk, or choose another with --out")
             }
         }
     }
