@@ -98,7 +98,7 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
     Err(Failure::Machine(format!("nothing could be measured here: {why}")))
 }
 
-/// What lacks is listed before it: of several the reasons suffice, each once.
+/// The list of missing measurements stands before it: of several the reasons suffice, each once.
 fn why_nothing(skipped: &[Skipped], interrupted: bool) -> String {
     let mut reasons = match skipped {
         [one] => vec![format!("{}: {}", one.what, one.reason)],
