@@ -252,6 +252,8 @@ impl AdapterTransmit for Transmit {
             None => &self.all,
             Some(node) => {
                 if !self.one.contains_key(&node) {
+                    // Nodes come and go for as long as a bus runs.
+                    self.one.retain(|&other, _| self.there.has(other));
                     let key = self.bus.key(&format!("to/{node}"));
                     let one = self.session.declare_publisher(key).congestion_control(self.bus.congestion());
                     let one = one.allowed_destination(Locality::Remote).wait();
