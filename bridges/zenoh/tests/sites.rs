@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use punctual::Keys;
@@ -12,19 +13,23 @@ use punctual_zenoh::scene::{Ask, Own, Sum, all_reach_all, each, quiet, settled};
 /// Longer than anything takes that does not hang: sessions come back within some seconds.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-fn watched(seconds: u64) {
+/// Ends the process if a test hangs: if what is returned lives for longer.
+fn watchdog(seconds: u64) -> mpsc::Sender<()> {
+    let (alive, ended) = mpsc::channel::<()>();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(seconds));
-        eprintln!("hangs");
-        std::process::exit(101);
+        if ended.recv_timeout(Duration::from_secs(seconds)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("nothing for {seconds} s: hangs");
+            std::process::exit(101);
+        }
     });
+    alive
 }
 
 /// Goal: sealed messages go both ways; while a router is dead its site cannot be reached, and senders are told; when it is back all
 /// goes on, in the accounts that were; and in the end every frame has arrived, is lost, or is missing still.
 #[test]
 fn a_router_is_killed_and_back() {
-    watched(170);
+    let _alive = watchdog(170);
     let program = Path::new(env!("CARGO_BIN_EXE_punctual-zenoh-router"));
     let [one, two] = [(); 2].map(|()| format!("tcp/127.0.0.1:{}", free_port()));
     let _first = Router::start(program, &[&one], None).unwrap();
@@ -70,7 +75,7 @@ fn a_router_is_killed_and_back() {
 /// the bus, and over TCP. The program checks what it prints.
 #[test]
 fn sites_in_namespaces_of_their_own() {
-    watched(400);
+    let _alive = watchdog(400);
     for link in ["udp", "tcp"] {
         let run = Command::new(env!("CARGO_BIN_EXE_punctual-zenoh-sites"))
             .args(["--link", link, "--rounds", "100"])
