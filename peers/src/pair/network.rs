@@ -70,17 +70,17 @@ impl Packet {
 impl Pair for Packet {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        let slot = self.socket.claim(message.len()).ok_or("no room in the ring of what is sent")?;
+        let slot = self.socket.sender.claim(message.len()).ok_or("no room in the ring of what is sent")?;
         slot[..message.len()].copy_from_slice(message);
-        self.socket.commit(self.peer);
-        self.socket.flush()?;
+        self.socket.sender.commit(self.peer);
+        self.socket.sender.flush()?;
         Ok(())
     }
 
     #[inline]
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
         loop {
-            let Some(frame) = self.socket.recv() else {
+            let Some(frame) = self.socket.receiver.recv() else {
                 std::hint::spin_loop();
                 continue;
             };
@@ -88,7 +88,7 @@ impl Pair for Packet {
             let size = message.len();
             message.copy_from_slice(frame.bytes.get(..size).ok_or("a frame is too short")?);
             self.peer = frame.source_mac;
-            self.socket.release();
+            self.socket.receiver.release();
             return Ok(());
         }
     }
