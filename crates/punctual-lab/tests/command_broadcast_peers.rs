@@ -23,6 +23,15 @@ fn short(systems: &str, program: &str, more: &str) -> String {
     format!("run broadcast {asked} --against {systems} --peer-broadcast {program} {more}")
 }
 
+/// True if this host has none of the systems, of which the program then has no members.
+fn are_all_absent(summary: &Value) -> bool {
+    let skipped = summary["skipped"].as_array().expect("a list");
+    let is_absent = |entry: &Value| {
+        entry["reason"].as_str().is_some_and(|reason| reason.contains("is not there: install"))
+    };
+    !skipped.is_empty() && skipped.iter().all(is_absent)
+}
+
 /// Goal: members of other systems deliver the messages that were sent, in one order, in the same namespaces as ours. They do so also
 /// where a program in the kernel loses packets. They are cells beside ours, and of the kind that they have.
 #[test]
@@ -60,7 +69,11 @@ fn other_systems_deliver_the_same() {
             assert_eq!(trial["kind"], if engine == "multicast" { "ab" } else { "agreed" }, "{trial:#}");
         }
     }
-    assert!(missing < 3, "the program is there, and makes none: {}", summary["skipped"]);
+    assert!(
+        missing < 3 || are_all_absent(&summary),
+        "the program is there, and makes none: {}",
+        summary["skipped"]
+    );
 }
 
 /// Goal: all members broadcast where that is asked for, of theirs as of ours. Method: three members broadcast
@@ -75,8 +88,11 @@ fn all_members_of_other_systems_broadcast() {
     let place = Place::new();
     let more = "--faults 0/0 --bytes 400k --message 5000 --senders all";
     let ended = place.punctual(&short(&SYSTEMS.join(","), &program, more)).with(0);
-    assert!(ended.out.contains("All members broadcast, of theirs as of ours."), "{}", ended.out);
     let summary = place.summary("summary.json");
+    if are_all_absent(&summary) {
+        return punctual_machine::skipped!("{}", summary["skipped"]);
+    }
+    assert!(ended.out.contains("All members broadcast, of theirs as of ours."), "{}", ended.out);
     let trials = summary["broadcast"]["trials"].as_array().expect("trials");
     for trial in trials {
         let count = |field: &str| trial[field].as_u64().expect("a count");
@@ -116,7 +132,11 @@ fn other_systems_are_paced() {
             }
         }
     }
-    assert!(found > 0, "the program is there, and makes none: {}", summary["skipped"]);
+    assert!(
+        found > 0 || are_all_absent(&summary),
+        "the program is there, and makes none: {}",
+        summary["skipped"]
+    );
 }
 
 /// Goal: options that do not go together, and a program that is not there, are reported.
