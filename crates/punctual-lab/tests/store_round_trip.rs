@@ -179,11 +179,10 @@ fn absurd_numbers_of_trials_are_missing_trials() {
 #[test]
 fn a_path_that_is_no_run_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let missing = directory.path().join("nothing here");
-    for path in [directory.path(), &missing] {
-        let error = Run::open(path).expect_err("not a run");
-        assert!(matches!(error, StoreError::NotARun { .. }), "{error}");
-    }
+    let error = Run::open(directory.path()).expect_err("not a run");
+    assert!(matches!(error, StoreError::NotARun { .. }), "{error}");
+    let error = Run::open(&directory.path().join("nothing here")).expect_err("nothing");
+    assert!(matches!(error, StoreError::Absent { .. }), "{error}");
     fs::write(directory.path().join("run.json"), "{").expect("room");
     let error = Run::open(directory.path()).expect_err("damaged");
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
