@@ -195,10 +195,10 @@ impl Image {
         self.poll_frames::<false>(limit, belief, take)
     }
 
-    /// Shows the frame that was found, and those behind it. `SIMPLE`: as long as they have neither stages nor seal, as most; a loop
+    /// Shows the frame that was found, and those behind it. `PLAIN`: as long as they have neither stages nor seal, as most; a loop
     /// that knows that finds each in a third less time.
     #[inline]
-    fn poll_frames<const SIMPLE: bool>(
+    fn poll_frames<const PLAIN: bool>(
         &mut self,
         limit: usize,
         belief: &mut Belief,
@@ -209,12 +209,11 @@ impl Image {
         let image = &mut *told.0;
         let (mut delivered, mut gathered) = (0, 0);
         loop {
-            if SIMPLE && !(Prefix::is_word(image.reader.flags()) && belief.opening.is_none()) {
+            if PLAIN && !(image.reader.flags() == Prefix::Plain.flags() && belief.opening.is_none()) {
                 return delivered + image.poll_any_frames(limit - delivered, belief, take);
             }
             let Image { head, reader, file, streams, .. } = &mut *image;
-            let read =
-                if SIMPLE { read_simple(head, reader) } else { read(head, reader, &file.about, belief) };
+            let read = if PLAIN { read_plain(head, reader) } else { read(head, reader, &file.about, belief) };
             let payload = match read {
                 Ok(payload) => payload,
                 Err(unreadable) => {
@@ -389,15 +388,14 @@ impl Image {
 
 /// Reads a frame, without stages and seal, that was found: its head goes into `head`, of which the rest stays as it is.
 #[inline(always)]
-fn read_simple<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Payload<'a>, Unreadable> {
+fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Payload<'a>, Unreadable> {
     head.sequence = reader.sequence();
-    (head.noted, head.fragment_of) = (None, None);
-    let (sent, bytes) = Prefix::read_word(reader.flags(), reader.frame()).ok_or(Unreadable::Corrupt)?;
-    head.sent = sent;
+    (head.sent, head.noted, head.fragment_of) = (None, None, None);
+    let bytes = reader.frame().skip(Prefix::Plain.size()).ok_or(Unreadable::Corrupt)?;
     Ok(Payload::Shared { bytes, guard: reader.guard() })
 }
 
-/// As [`read_simple`], of any frame.
+/// As [`read_plain`], of any frame.
 fn read<'a>(
     head: &mut StreamHead,
     reader: &'a RingReader,

@@ -118,19 +118,6 @@ impl Prefix {
         flags >= STAGES
     }
 
-    /// True if the prefix of frames with these flags is one word: they say at most when they were sent.
-    #[inline]
-    pub(super) fn is_word(flags: u8) -> bool {
-        flags <= SENT
-    }
-
-    /// As [`Self::read`], of a frame whose prefix is one word: when it was sent, if it says so, and its payload.
-    #[inline]
-    pub(super) fn read_word(flags: u8, frame: SharedBytes<'_>) -> Option<(Option<Ticks>, SharedBytes<'_>)> {
-        let sent = if flags == SENT { frame.first_words().map(|[sent]| Ticks(sent)) } else { None };
-        Some((sent, frame.skip(WORD_SIZE)?))
-    }
-
     /// All of it, if that is one word.
     #[inline]
     pub(super) fn word(&self) -> Option<u64> {
@@ -158,9 +145,10 @@ impl Prefix {
     #[inline]
     pub(super) fn read(flags: u8, frame: SharedBytes<'_>) -> Option<(Self, SharedBytes<'_>)> {
         let (prefix, size) = match flags {
-            0 | SENT => {
-                let (sent, payload) = Self::read_word(flags, frame)?;
-                return Some((sent.map_or(Self::Plain, Self::Sent), payload));
+            0 => (Self::Plain, WORD_SIZE),
+            SENT => {
+                let [sent] = frame.first_words()?;
+                (Self::Sent(Ticks(sent)), WORD_SIZE)
             }
             STAGES => (Self::Stages(Stamps::from_words(frame.first_words()?)), STAMPS_SIZE),
             FRAGMENT => (Self::Fragment(Stamps::from_words(frame.first_words()?)), STAMPS_SIZE),
