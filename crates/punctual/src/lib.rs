@@ -37,6 +37,7 @@ pub mod memory;
 pub mod monitor;
 pub mod node;
 mod pages;
+mod pause;
 mod prometheus;
 pub mod publication;
 pub mod runtime;

@@ -9,9 +9,7 @@ use punctual_proto::broadcast::Guarantee;
 use super::shared::Shared;
 use super::{BroadcastError, try_broadcast};
 use crate::communicator::Sender;
-
-/// The longest pause between two looks for credit.
-const PAUSE_MAX: Duration = Duration::from_millis(1);
+use crate::pause::Pauses;
 
 /// Broadcasts from a member of a group, on any thread, while the [`Group`](super::Group) delivers on another.
 #[derive(Clone)]
@@ -69,7 +67,7 @@ impl Broadcaster {
     /// See [`BroadcastError`].
     pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
         let deadline = Instant::now().checked_add(timeout);
-        let mut pause = Duration::from_micros(10);
+        let mut pauses = Pauses::from(Duration::from_micros(10));
         loop {
             match self.offer(message, self.guarantee) {
                 (Err(error), true) if error.may_pass() => {
@@ -80,8 +78,7 @@ impl Broadcaster {
                 (result, _) => return result,
             }
             // A driver does not report what it hears: the only way left is to look again from time to time.
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
+            pauses.sleep();
         }
     }
 }

@@ -6,6 +6,7 @@ use punctual_machine::clock::{Clock, Ticks};
 
 use super::{Communicator, End};
 use crate::engine::SendError;
+use crate::pause::Pauses;
 
 impl Communicator {
     /// Tries until there is room and a target, for at most `timeout`.
@@ -16,15 +17,14 @@ impl Communicator {
     ) -> Result<(), SendError> {
         let clock = Clock::get();
         let deadline = clock.now().plus(clock.ticks(timeout));
-        let mut pause = Duration::from_micros(1);
+        let mut pauses = Pauses::from(Duration::from_micros(1));
         loop {
             match attempt(self) {
                 Err(SendError::Full | SendError::Unreachable) if clock.now() < deadline => {}
                 result => return result,
             }
             // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.sleep();
             match &mut self.end {
                 End::Wire(end) => end.core().keep_house(),
                 End::Memory(end) => end.keep_house(),

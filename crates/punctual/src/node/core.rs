@@ -19,6 +19,7 @@ use super::sending::Sending;
 use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
+use crate::pause::Pauses;
 use crate::wake::{Gate, Manners};
 
 /// State that all communicators of a node on a kernel's medium share.
@@ -269,15 +270,14 @@ impl Core {
 
     #[cold]
     fn wait_for_medium(&self, deadline: Ticks) -> bool {
-        let mut pause = Duration::from_micros(1);
+        let mut pauses = Pauses::from(Duration::from_micros(1));
         loop {
             self.catch_up();
             let has_all = !self.is_behind();
             if has_all || self.about.clock.now() >= deadline {
                 return has_all;
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.sleep();
             self.keep_house();
         }
     }

@@ -611,6 +611,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+
     /// Goal: a frame that was taken goes before its communicator does. Method: the medium has room at the flush behind the first one of
     /// the close.
     #[test]

@@ -181,6 +181,11 @@ mod tests {
     use crate::engine::PrivateBell;
     use crate::engine::wire::WireBell;
 
+    /// Another node, in this life.
+    fn presence(incarnation: u16) -> Presence {
+        Presence { node: punctual_proto::NodeId::named("other"), incarnation }
+    }
+
     fn ringer() -> Ringer {
         Ringer(Arc::new(WireBell::new(PrivateBell::new().unwrap(), None)))
     }
@@ -210,7 +215,6 @@ mod tests {
     fn a_queue_is_a_queue_with_a_limit() {
         let (inlet, mut outlet) = queue(&ringer(), 3);
         let mut drops = outlet.drops();
-        let presence = |incarnation| Presence { node: punctual_proto::NodeId::named("other"), incarnation };
         assert!(!outlet.is_ready() && next(&mut outlet).is_none());
         (0..5).for_each(|number| inlet.put(number));
         assert_eq!((drops.take(), drops.take()), (2, 0));
@@ -226,18 +230,13 @@ mod tests {
         assert_eq!((rest, outlet.is_ready(), drops.take()), (expected.to_vec(), false, 0));
     }
 
-    /// Goal: notices that nobody takes do not pile up, and none passes a frame. Method: two nodes come and go before and behind a frame.
+    /// Goal: notices that nobody takes do not pile up, and none passes a frame. Method: two lives of a node come and go before and behind a frame.
     #[test]
     fn notices_have_a_bound() {
         let (inlet, mut outlet) = queue(&ringer(), 3);
         let come_and_go = |last: bool| {
             for is_back in [true, false].into_iter().cycle().take(10).chain([last]) {
-                (1..=2).for_each(|incarnation| {
-                    inlet.note(
-                        Presence { node: punctual_proto::NodeId::named("other"), incarnation },
-                        is_back,
-                    );
-                });
+                (1..=2).for_each(|incarnation| inlet.note(presence(incarnation), is_back));
             }
         };
         come_and_go(false);
@@ -246,7 +245,7 @@ mod tests {
         let waiting: Vec<_> = std::iter::from_fn(|| next(&mut outlet)).collect();
         assert_eq!(waiting, [Err((1, false)), Err((2, false)), Ok(7), Err((1, true)), Err((2, true))]);
         assert!(!outlet.is_ready());
-        inlet.note(Presence { node: punctual_proto::NodeId::named("other"), incarnation: 1 }, false);
+        inlet.note(presence(1), false);
         assert_eq!((outlet.is_ready(), next(&mut outlet)), (true, Some(Err((1, false)))));
     }
 

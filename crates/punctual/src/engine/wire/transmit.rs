@@ -13,6 +13,7 @@ use super::address_book::{AddressBook, Whereabouts, long_silent_from};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{FAREWELL_MAX, SendError, Transmit};
+use crate::pause::Pauses;
 use crate::seal::NodeSealer;
 
 /// Interval at which a node says how far it is.
@@ -178,10 +179,9 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     /// Waits until the medium has every frame that was taken, or for the deadline.
     fn see_off(&mut self, deadline: Ticks) {
-        let mut pause = Duration::from_micros(1);
+        let mut pauses = Pauses::from(Duration::from_micros(1));
         while Clock::get().now() < deadline && self.medium.flush() {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.sleep();
         }
     }
 

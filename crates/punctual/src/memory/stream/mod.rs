@@ -23,6 +23,7 @@ use crate::engine::faulty::Faults;
 use crate::engine::tap::Capture;
 use crate::ledger::Count;
 use crate::node::{About, PeerAccount};
+use crate::pause::Pauses;
 use crate::wake::Wake;
 use books::Books;
 use follower::{Follower, followers_of};
@@ -457,11 +458,10 @@ impl Drop for Streams {
         }
         let clock = Clock::get();
         let give_up = clock.now().plus(clock.ticks(LINGER_MAX));
-        let mut pause = Duration::from_micros(20);
+        let mut pauses = Pauses::from(Duration::from_micros(20));
         self.housekeep();
         while !self.lingering().is_empty() && clock.now() < give_up {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.sleep();
             self.roster.handle_housekeeping();
             self.housekeep();
         }

@@ -23,6 +23,7 @@ use super::run::Run;
 use super::sealing::Sealing;
 use crate::engine::tap::Direction;
 use crate::node::sending::Timing;
+use crate::pause::Pauses;
 
 mod readers;
 
@@ -125,13 +126,12 @@ impl Publication {
     /// Waits until so many subscriptions read it; returns true if they do.
     pub fn wait_for_readers(&mut self, count: usize, timeout: Duration) -> bool {
         let begin = Instant::now();
-        let mut pause = Duration::from_micros(10);
+        let mut pauses = Pauses::from(Duration::from_micros(10));
         while self.readers() < count {
             if begin.elapsed() > timeout {
                 return false;
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pauses.sleep();
             self.look_who_lives();
         }
         true
