@@ -10,6 +10,7 @@ pub mod causes;
 pub mod cli;
 pub mod command;
 pub mod compare;
+pub mod distinct;
 pub mod doubt;
 pub mod endpoint;
 pub mod error;

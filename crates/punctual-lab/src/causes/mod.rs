@@ -20,8 +20,8 @@ pub use judge::Tier;
 pub use matrix::{CleanCounts, Matrix, PairCounts, RowCounts};
 pub use plan::Row;
 pub use victim::InjectedExperiment;
-use victim::Victim;
 
+use crate::distinct::distinct;
 use crate::explain::injection::Tools;
 use crate::run::RunError;
 use crate::summary::Skipped;
@@ -85,7 +85,7 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     let stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
     let mut making = Making { stage, matrix, bar, runs: 0, failures: 0 };
     // Injections that need another run than most have runs of their own.
-    for victim in distinct(&rows) {
+    for victim in distinct(rows.iter().map(Row::victim)) {
         let of_it: Vec<Row> = rows.iter().copied().filter(|row| row.victim() == victim).collect();
         for _ in 0..ATTEMPTS {
             let missing = making.matrix.missing(&of_it, settings.injections);
@@ -143,15 +143,4 @@ impl Making<'_> {
         }
         Ok(())
     }
-}
-
-/// The runs that these rows need, each once.
-fn distinct(rows: &[Row]) -> Vec<Victim> {
-    let mut victims: Vec<Victim> = Vec::new();
-    for victim in rows.iter().map(Row::victim) {
-        if !victims.contains(&victim) {
-            victims.push(victim);
-        }
-    }
-    victims
 }

@@ -9,6 +9,7 @@ use punctual_machine::signal::{catch_all_interrupts, count_continuations, end_wi
 use serde_json::Value;
 
 use super::{print, try_json, write_json, write_page};
+use crate::distinct::distinct;
 use crate::error::Failure;
 use crate::explain::recorder::LateRecorder;
 use crate::report::parts;
@@ -25,7 +26,9 @@ pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &Progress
     header.host.scheduler = experiment.schedulers().join(", ");
     let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
     let mut summary = experiment.summarise(&made, &store)?;
-    summary.skipped.extend(experiment.is_traced().then(not_traced).flatten());
+    if experiment.is_traced() && !summary.results.is_empty() {
+        summary.skipped.extend(not_traced());
+    }
     conclude(store, &summary, common)?;
     if let Some(reason) = experiment.in_vain(&made) {
         return Err(Failure::Machine(reason));
@@ -110,17 +113,6 @@ fn why_nothing(skipped: &[Skipped], interrupted: bool) -> String {
         reasons.push("no answer came after the warm-up: raise --duration".to_owned());
     }
     reasons.join("; ")
-}
-
-/// Each of them once, in their order.
-fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
-    let mut once = Vec::new();
-    for one in all {
-        if !once.contains(&one) {
-            once.push(one);
-        }
-    }
-    once
 }
 
 /// Role of a process that the command starts itself.

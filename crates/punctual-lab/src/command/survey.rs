@@ -4,6 +4,7 @@ use punctual_machine::signal::count_continuations;
 
 use super::measure;
 use super::progress::progress;
+use crate::distinct::distinct;
 use crate::error::Failure;
 use crate::run::Common;
 use crate::survey::{SurveyOptions, SurveyPlan};
@@ -23,14 +24,9 @@ fn nothing_left(options: &SurveyOptions) -> String {
     let only = options.only.as_deref().unwrap_or_default();
     let common = Common { gap: None, load: None, ..options.common.clone() };
     if SurveyPlan::survey(&SurveyOptions { common, ..options.clone() }).cells.is_empty() {
-        let mut names = Vec::new();
-        for cell in SurveyPlan::survey(&SurveyOptions::default()).cells {
-            let (engine, wake) = cell.route.names();
-            let name = format!("{engine}/{wake}");
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        let name = |(engine, wake)| format!("{engine}/{wake}");
+        let all = SurveyPlan::survey(&SurveyOptions::default()).cells;
+        let names = distinct(all.iter().map(|cell| name(cell.route.names())));
         return format!("--only {only}: no route has that in its name; there are {}", names.join(", "));
     }
     let of = if only.is_empty() { String::new() } else { format!(" of --only {only}") };

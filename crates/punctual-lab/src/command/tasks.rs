@@ -12,7 +12,7 @@ use crate::report::text::{Screen, page};
 const TASKS: [(&str, &str); 16] = [
     ("how fast is this machine, what should I use", "punctual survey (--quick: 15 s)"),
     ("who was late, at which stage, and why", "punctual run response, explain"),
-    ("the same of programs; of causes on purpose", "punctual watch, run causes"),
+    ("late messages of programs; stalls on purpose", "punctual watch, run causes"),
     ("what it costs to wake a sleeping reader", "punctual run wakeup"),
     ("what each layer between two programs adds", "punctual run peel"),
     ("how long one way takes, to another host too", "punctual run oneway"),
@@ -21,7 +21,7 @@ const TASKS: [(&str, &str); 16] = [
     ("one order for a group, with any message lost", "punctual run broadcast"),
     ("did it become faster, does a fix help", "punctual compare, punctual verify"),
     ("a run as a page or as text; sockperf's too", "punctual report, import sockperf"),
-    ("every message of a bus in a file; said again", "punctual record, punctual replay"),
+    ("record all messages of a bus, send them again", "punctual record, punctual replay"),
     ("what is open or lost, what limits this host", "punctual stat, punctual host"),
     ("the other end, for another host", "punctual echo, punctual node"),
     ("where a wake-up can be lost, in a model", "punctual sim wakeup"),

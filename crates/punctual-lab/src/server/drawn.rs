@@ -4,6 +4,7 @@ use super::experiment::{ServerOverall, ServerTrial, cell};
 use super::host::OldestWaiters;
 use super::published::{CONNECTIONS, DURATION_S, MEANS_US, REQUESTS, Row};
 use super::setup::Setup;
+use crate::distinct::distinct;
 use crate::report::draw::{Series, lines, numbers};
 use crate::report::section::{Block, Output, Section};
 use crate::stats::middle;
@@ -18,16 +19,6 @@ pub(super) fn sections(all: &ServerOverall, summary: &Summary) -> Vec<Section> {
 /// Properties that differ from trial to trial besides connections.
 fn without_connections(setup: &Setup) -> Setup {
     Setup { connections: 0, ..*setup }
-}
-
-/// Each once, in the order in which they come.
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut kept, one| {
-        if !kept.contains(&one) {
-            kept.push(one);
-        }
-        kept
-    })
 }
 
 fn against_connections(all: &ServerOverall) -> Option<Section> {

@@ -1,6 +1,7 @@
 //! Output of the survey: one line per route and way of waiting, understood at once.
 
 use super::plan::Manner;
+use crate::distinct::distinct;
 use crate::report::parts::{self, WORDS, tail_cells};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{CellId, Kind, Load};
@@ -45,13 +46,8 @@ fn routes(results: &[CellResult]) -> Section {
     ]);
     let mut table = Table::new(columns);
     let is_usual = |cell: &CellId| !cell.neighbour && !cell.wake.ends_with(Manner::Plain.suffix());
-    let mut names: Vec<(&str, &str)> = Vec::new();
-    for result in results.iter().filter(|result| is_usual(&result.cell)) {
-        let name = (result.cell.engine.as_str(), result.cell.name.as_str());
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let usual = results.iter().map(|result| &result.cell).filter(|cell| is_usual(cell));
+    let names = distinct(usual.map(|cell| (cell.engine.as_str(), cell.name.as_str())));
     let mut engine = "";
     for (of, name) in names {
         if engine != of {
