@@ -8,16 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <punctual.h>
-
-/* Fails with the line, unless it is so. */
-#define CHECK(condition)                                                     \
-    do {                                                                     \
-        if (!(condition)) {                                                  \
-            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition);  \
-            exit(1);                                                         \
-        }                                                                    \
-    } while (0)
+#include "expect.h"
 
 /* A function of the library, by its name. */
 #define FIND(library, name)                       \
