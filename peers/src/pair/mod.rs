@@ -23,6 +23,10 @@ pub(crate) use network::INTERFACES;
 /// Longest time that one end waits for the other to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Ring of a stream that is sent message by message, bytes: larger than a core's own caches, and a quarter of Aeron's term. A line
+/// that the reader's core still has must be taken from it before it can be stored to.
+const STREAM_RING_SIZE: usize = 16 << 20;
+
 /// One end.
 pub(crate) trait Pair {
     /// Sends, waiting for room.

@@ -5,7 +5,7 @@ use punctual::{Bus, Communicator, CommunicatorOptions, Node, SendError, Target, 
 use punctual_machine::block;
 
 use super::network::INTERFACES;
-use super::{Pair, patiently};
+use super::{Pair, STREAM_RING_SIZE, patiently};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
@@ -41,8 +41,12 @@ impl Ours {
 fn bus(medium: &str, meeting: &Meeting, held: bool) -> Outcome<Bus> {
     Ok(match medium {
         "shared" => {
-            let when_full = if held { WhenFull::HoldBack } else { WhenFull::Overrun };
-            Bus::Shared(SharedOptions { when_full, ..SharedOptions::new(&meeting.name) })
+            let options = SharedOptions::new(&meeting.name);
+            Bus::Shared(if held {
+                SharedOptions { when_full: WhenFull::HoldBack, ring_size: STREAM_RING_SIZE, ..options }
+            } else {
+                SharedOptions { when_full: WhenFull::Overrun, ..options }
+            })
         }
         "datagram" => {
             let [own, other] = meeting.addresses();

@@ -8,13 +8,13 @@ use punctual::{
     Bus, Keys, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions, Target, Wake,
 };
 
-use super::{PATIENCE, Pair};
+use super::{PATIENCE, Pair, STREAM_RING_SIZE};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
 const PORT: u16 = 1;
 
-/// As large as a node's ring, and as the bare ring's, bytes.
+/// As large as a node's ring, and as the bare ring's, bytes. Runs are fastest while it stays in the cache.
 const RING_SIZE: usize = 1 << 20;
 
 /// Of a publication that says nothing, bytes.
@@ -53,8 +53,8 @@ impl Publications {
         let node = Node::open(&bus, own)?;
         let subscription = node.subscription(PORT, &SubscriptionOptions { wake })?;
         let when_full = Some(if held { WhenFull::HoldBack } else { WhenFull::Overrun });
-        let options =
-            PublicationOptions { ring_size: RING_SIZE, when_full, stamps, ..PublicationOptions::default() };
+        let ring_size = if held && !runs { STREAM_RING_SIZE } else { RING_SIZE };
+        let options = PublicationOptions { ring_size, when_full, stamps, ..PublicationOptions::default() };
         let idle = PublicationOptions { ring_size: IDLE_RING_SIZE, ..options.clone() };
         let idle = (1..count).map(|_| node.publication(Target::port(other, PORT), &idle));
         let idle = idle.collect::<Result<Vec<_>, _>>()?;
