@@ -40,3 +40,15 @@ pub(crate) fn may_pass_caches() -> bool {
     };
     may
 }
+
+/// Returns true if [`demote`] does something. Asked once, as above.
+pub(crate) fn may_demote() -> bool {
+    #[cfg(loom)]
+    let may = false;
+    #[cfg(not(loom))]
+    let may = {
+        static MAY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        COPIES_BLOCKS && *MAY.get_or_init(can_demote)
+    };
+    may
+}

@@ -1,4 +1,4 @@
-//! Processors on which nothing is stored past the caches.
+//! Processors on which nothing is stored past the caches, and no line is moved to another one.
 
 /// Not measured on this processor.
 #[cfg(not(loom))]
@@ -28,3 +28,12 @@ pub(crate) unsafe fn copy_past_caches(_source: *const u8, _target: *mut u8, _siz
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn await_stores_past_caches() {}
+
+/// No such hint is known.
+#[cfg(not(loom))]
+pub(crate) fn can_demote() -> bool {
+    false
+}
+
+/// Never asked for, as above.
+pub(crate) fn demote(_address: *const u8) {}

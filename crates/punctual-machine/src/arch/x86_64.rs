@@ -1,7 +1,7 @@
 //! x86-64: the time-stamp counter, copies by SSE and AVX, PAUSE, CPUID.
 
 #[cfg(not(loom))]
-use core::arch::x86_64::__cpuid;
+use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 use super::BLOCK_SIZE;
@@ -81,6 +81,21 @@ fn rate_of(processor: &str) -> Option<u64> {
 pub(crate) fn prefetch(address: *const u8) {
     // SAFETY: a hint: the processor ignores it where it cannot follow it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+/// CPUID 7, ECX bit 25: the processor has CLDEMOTE (Intel SDM vol. 2A).
+#[cfg(not(loom))]
+pub(crate) fn can_demote() -> bool {
+    const FEATURES: u32 = 7;
+    __cpuid(0).eax >= FEATURES && __cpuid_count(FEATURES, 0).ecx & (1 << 25) != 0
+}
+
+/// Moves a line that was stored to into the cache that all cores share, from where another core reads it sooner: CLDEMOTE. It may
+/// overtake the stores to that line: then they wait until it is back.
+#[inline]
+pub(crate) fn demote(address: *const u8) {
+    // SAFETY: a hint, which changes no memory. Processors that do not have it ignore it (Intel SDM vol. 2A, CLDEMOTE).
+    unsafe { core::arch::asm!("cldemote [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 
 /// Tells the processor that this thread waits for another: PAUSE.

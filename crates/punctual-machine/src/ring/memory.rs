@@ -1,5 +1,6 @@
 //! Where a ring lies: in a shared mapping, or in memory of this process.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +8,7 @@ use crate::memory_traits::SharedObject;
 use crate::mutant::{fence, ordering};
 use crate::sync::{AtomicU64, Ordering};
 
-use super::{COMMIT_SIZE, RECORD_ALIGN, SharedBytes, Spacing};
+use super::{COMMIT_SIZE, LINE_SIZE, RECORD_ALIGN, SharedBytes, Spacing};
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
@@ -168,6 +169,13 @@ impl RingMemory {
     pub(super) fn prefetch(&self, position: u64) {
         if crate::arch::COPIES_BLOCKS {
             crate::arch::prefetch(std::ptr::from_ref(self.word(position)).cast());
+        }
+    }
+
+    /// Moves the lines of these positions to where their readers find them sooner.
+    pub(super) fn demote(&self, positions: Range<u64>) {
+        for position in positions.step_by(LINE_SIZE) {
+            crate::arch::demote(std::ptr::from_ref(self.word(position)).cast());
         }
     }
 

@@ -37,16 +37,18 @@
 //!    and then the commit word at that position knows the number of the record that begins there. It is the number in the commit word,
 //!    or the tail's number where none stands yet. So positions and numbers are the account: nothing else counts messages.
 
+mod claim_error;
 mod memory;
 mod reader;
 mod words;
 mod writer;
 
+pub use claim_error::ClaimError;
 pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
 pub use reader::{Next, RingGuard, RingReader};
 pub use words::SharedBytes;
 pub(crate) use words::{copy_in, copy_out};
-pub use writer::{ClaimError, RingWriter};
+pub use writer::RingWriter;
 
 /// Bytes that move between processors together.
 const LINE_SIZE: usize = 64;
@@ -112,6 +114,10 @@ const RUN_AHEAD: u64 = 1024;
 
 /// So many bytes of the next record are taken from its readers ahead at most: half of a core's first cache.
 const AHEAD_MAX: u64 = 16384;
+
+/// Up to so many bytes a record is demoted behind its fence ([`RingWriter::demote_short`]). Before it, a sender of 64 bytes would take
+/// up to twice as long, for a reader that has them no sooner.
+const SHORT_RECORD: u64 = 2 * LINE_SIZE as u64;
 
 /// Size of a commit word, bytes.
 pub const COMMIT_SIZE: usize = 8;

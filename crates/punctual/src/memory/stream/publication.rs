@@ -28,7 +28,7 @@ use crate::pause::Pauses;
 mod readers;
 
 /// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
-const LIVENESS_MESSAGES: u64 = 1 << 16;
+const LIVENESS_MESSAGES: u64 = LOOK_EVERY << 10;
 
 /// The sending end of a stream: its ring, and its readers. One thread at a time holds it.
 ///
@@ -405,6 +405,10 @@ impl Publication {
     /// Tells of all that was committed, and wakes who sleeps.
     #[inline]
     pub(super) fn hand_over(&mut self) {
+        let has_time = self.gaps.are_there();
+        if has_time {
+            self.writer.demote_long();
+        }
         self.writer.publish_tail();
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: a reader that does not see the message is seen here.
@@ -413,7 +417,8 @@ impl Publication {
         if self.has_visitors() {
             self.ring_visitors();
         }
-        if self.gaps.are_there() {
+        if has_time {
+            self.writer.demote_short();
             self.writer.clear_ahead();
         }
         if self.writer.sequence().is_multiple_of(LOOK_EVERY) {
@@ -487,15 +492,18 @@ mod tests {
             let now = publication.clock.now();
             publication.gaps.begin(now);
             publication.gaps.end(now);
-            for _ in 0..LOOK_EVERY {
-                assert!(!publication.gaps.are_there());
+            for gaps in [1, 2] {
+                while !publication.gaps.is_looking() {
+                    assert!(!publication.gaps.are_there());
+                    send(&mut publication);
+                    assert!(publication.writer.cleared() <= publication.writer.position());
+                }
+                assert_eq!(publication.writer.sequence(), gaps * LOOK_EVERY);
+                std::thread::sleep(Duration::from_micros(10));
                 send(&mut publication);
-                assert!(publication.writer.cleared() <= publication.writer.position());
+                assert!(!publication.gaps.is_looking());
             }
-            assert!(publication.gaps.is_looking());
-            std::thread::sleep(Duration::from_micros(10));
-            send(&mut publication);
-            assert!(publication.gaps.are_there() && !publication.gaps.is_looking());
+            assert!(publication.gaps.are_there());
             assert!(publication.writer.cleared() > publication.writer.position());
         }
     }
