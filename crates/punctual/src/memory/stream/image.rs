@@ -209,7 +209,7 @@ impl Image {
         let image = &mut *told.0;
         let (mut delivered, mut gathered) = (0, 0);
         loop {
-            if PLAIN && !(image.reader.flags() == Prefix::Plain.flags() && belief.opening.is_none()) {
+            if PLAIN && (Prefix::has_stages(image.reader.flags()) || belief.opening.is_some()) {
                 return delivered + image.poll_any_frames(limit - delivered, belief, take);
             }
             let Image { head, reader, file, streams, .. } = &mut *image;
@@ -390,8 +390,9 @@ impl Image {
 #[inline(always)]
 fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Payload<'a>, Unreadable> {
     head.sequence = reader.sequence();
-    (head.sent, head.noted, head.fragment_of) = (None, None, None);
-    let bytes = reader.frame().skip(Prefix::Plain.size()).ok_or(Unreadable::Corrupt)?;
+    (head.noted, head.fragment_of) = (None, None);
+    let (prefix, bytes) = Prefix::read(reader.flags(), reader.frame()).ok_or(Unreadable::Corrupt)?;
+    head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
     Ok(Payload::Shared { bytes, guard: reader.guard() })
 }
 
