@@ -2,8 +2,8 @@
 
 use super::words::{await_stores_past_caches, copy_in, copy_past_caches_in, store_past_caches};
 use super::{
-    AHEAD_MAX, COMMIT_SIZE, ClaimError, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE, RingMemory,
-    SHORT_RECORD, Spacing, commit_word, frame_size_max, record_end, record_word,
+    AHEAD_MAX, COMMIT_SIZE, ClaimError, DEMOTED_MAX, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE,
+    RingMemory, SHORT_RECORD, Spacing, commit_word, frame_size_max, record_end, record_word,
 };
 use crate::arch::{may_demote, may_pass_caches};
 use crate::mutant::{fence, ordering, without};
@@ -22,6 +22,8 @@ pub struct RingWriter {
     near: u64,
     /// The position that the tail says.
     told: u64,
+    /// Where that begins which was told last.
+    told_from: u64,
     /// Value of `control.limit`.
     limit: u64,
     /// Nothing at or above this position may be written, as a reader may still read it a lap below.
@@ -67,6 +69,7 @@ impl RingWriter {
             sequence: 0,
             near: 0,
             told: 0,
+            told_from: 0,
             limit: 0,
             held_at,
             claimed: 0,
@@ -389,6 +392,7 @@ impl RingWriter {
             self.was_long = self.run_bytes >= LONG_RUN;
             self.run_bytes = 0;
         }
+        self.told_from = self.told;
         self.tell();
     }
 
@@ -404,28 +408,29 @@ impl RingWriter {
         crate::label!("ring.tail.done");
     }
 
-    /// Moves the lines of the last record, if it is a long one, to where its readers find them sooner. The fence behind a record waits
+    /// Moves the lines of what was told last, if that is more than a short record, to where its readers find them sooner. A fence waits
     /// for that, which takes less time than its readers save.
     #[inline]
     pub fn demote_long(&self) {
-        if self.may_demote && self.last_size > SHORT_RECORD {
-            self.demote_last();
+        if self.may_demote && self.position - self.told_from > SHORT_RECORD {
+            self.demote_told();
         }
     }
 
-    /// The same, if it is a short one, behind that fence.
+    /// The same, if it is a short record, behind that fence.
     #[inline]
     pub fn demote_short(&self) {
-        if self.may_demote && self.last_size <= SHORT_RECORD {
-            self.demote_last();
+        if self.may_demote && self.position - self.told_from <= SHORT_RECORD {
+            self.demote_told();
         }
     }
 
     /// But the first line, which a reader that waits asks for all the time.
     #[inline]
-    fn demote_last(&self) {
-        const LINE: u64 = LINE_SIZE as u64;
-        self.memory.demote((self.position - self.last_size + LINE).min(self.position)..self.position);
+    fn demote_told(&self) {
+        if self.position - self.told_from <= DEMOTED_MAX {
+            self.memory.demote((self.told_from + LINE_SIZE as u64).min(self.position)..self.position);
+        }
     }
 
     /// Takes the lines of the next record from its readers, if that will be as large as the last one: sets their first words to

@@ -405,11 +405,11 @@ impl Publication {
     /// Tells of all that was committed, and wakes who sleeps.
     #[inline]
     pub(super) fn hand_over(&mut self) {
+        self.writer.publish_tail();
         let has_time = self.gaps.are_there();
         if has_time {
             self.writer.demote_long();
         }
-        self.writer.publish_tail();
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: a reader that does not see the message is seen here.
         sender_fence();
