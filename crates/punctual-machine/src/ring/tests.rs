@@ -182,6 +182,8 @@ fn behind_what_was_cleared_ahead_stands_nothing_older() {
             if random().is_multiple_of(4) {
                 writer.publish_tail();
             }
+            writer.demote_long();
+            writer.demote_short();
             writer.clear_ahead();
             model.push_back(bytes);
             if model.len() > lag_max {
@@ -210,6 +212,32 @@ fn the_next_record_finds_its_lines_cleared() {
         cleared += usize::from(number >= 256 && (0..=256).step_by(LINE_SIZE).all(is_zero));
     }
     assert!((700..768).contains(&cleared), "{cleared} of 768");
+}
+
+/// Goal: the lines that go to the shared cache are those of the record, or of the run, that was told last, but the first one. Of a
+/// large one none goes, nor when nothing was told.
+#[test]
+fn lines_of_what_was_told_last_are_demoted() {
+    let (mut writer, _reader) = pair(1 << 20);
+    let lines = |writer: &RingWriter| {
+        let lines = writer.told_lines();
+        assert_eq!(lines.end, writer.position());
+        lines.end - lines.start
+    };
+    assert_eq!(lines(&writer), 0);
+    for (size, expected) in [(40, 0), (72, 64), (1080, 1024), (16_376, 16_320), (16_377, 0)] {
+        publish(&mut writer, &vec![7; size]);
+        assert_eq!(lines(&writer), expected, "{size} bytes");
+    }
+    writer.publish_tail();
+    assert_eq!(lines(&writer), 0, "nothing was told");
+    for number in 0..16 {
+        writer.append(number, &[7; 64], 0, Spacing::Dense);
+    }
+    writer.publish_tail();
+    assert_eq!(lines(&writer), 16 * 80 - 64);
+    writer.demote_long();
+    writer.demote_short();
 }
 
 /// Goal: a reader that is lapped at every look for the newest end has found nothing yet. Where nothing moves, no honest writer is to

@@ -1,5 +1,7 @@
 //! The one writer of a ring.
 
+use core::ops::Range;
+
 use super::words::{await_stores_past_caches, copy_in, copy_past_caches_in, store_past_caches};
 use super::{
     AHEAD_MAX, COMMIT_SIZE, ClaimError, DEMOTED_MAX, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE,
@@ -408,12 +410,12 @@ impl RingWriter {
         crate::label!("ring.tail.done");
     }
 
-    /// Moves the lines of what was told last, if that is more than a short record, to where its readers find them sooner. A fence waits
+    /// Moves the lines that were told last to where their readers find them sooner, if that is more than a short record. A fence waits
     /// for that, which takes less time than its readers save.
     #[inline]
     pub fn demote_long(&self) {
         if self.may_demote && self.position - self.told_from > SHORT_RECORD {
-            self.demote_told();
+            self.memory.demote(self.told_lines());
         }
     }
 
@@ -421,16 +423,17 @@ impl RingWriter {
     #[inline]
     pub fn demote_short(&self) {
         if self.may_demote && self.position - self.told_from <= SHORT_RECORD {
-            self.demote_told();
+            self.memory.demote(self.told_lines());
         }
     }
 
-    /// But the first line, which a reader that waits asks for all the time.
+    /// Positions of the lines that were told last, but of the first one, which a waiting reader asks for all the time. None, if there
+    /// are too many.
     #[inline]
-    fn demote_told(&self) {
-        if self.position - self.told_from <= DEMOTED_MAX {
-            self.memory.demote((self.told_from + LINE_SIZE as u64).min(self.position)..self.position);
-        }
+    pub(super) fn told_lines(&self) -> Range<u64> {
+        let is_too_much = self.position - self.told_from > DEMOTED_MAX;
+        let second = if is_too_much { self.position } else { self.told_from + LINE_SIZE as u64 };
+        second.min(self.position)..self.position
     }
 
     /// Takes the lines of the next record from its readers, if that will be as large as the last one: sets their first words to
