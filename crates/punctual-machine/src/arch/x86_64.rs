@@ -90,8 +90,8 @@ pub(crate) fn can_demote() -> bool {
     __cpuid(0).eax >= FEATURES && __cpuid_count(FEATURES, 0).ecx & (1 << 25) != 0
 }
 
-/// Moves a line that was stored to into the cache that all cores share, from where another core reads it sooner: CLDEMOTE. It may
-/// overtake the stores to that line: then they wait until it is back.
+/// Moves a line that was stored to into the cache that all cores share, from where another core reads it sooner: CLDEMOTE. Only the
+/// stores to that line are ordered with it. Measured, a fence behind it still takes longer.
 #[inline]
 pub(crate) fn demote(address: *const u8) {
     // SAFETY: a hint, which changes no memory. Processors that do not have it ignore it (Intel SDM vol. 2A, CLDEMOTE).

@@ -1,6 +1,5 @@
 //! Where a ring lies: in a shared mapping, or in memory of this process.
 
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +7,7 @@ use crate::memory_traits::SharedObject;
 use crate::mutant::{fence, ordering};
 use crate::sync::{AtomicU64, Ordering};
 
-use super::{COMMIT_SIZE, LINE_SIZE, RECORD_ALIGN, SharedBytes, Spacing};
+use super::{COMMIT_SIZE, RECORD_ALIGN, SharedBytes, Spacing};
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
@@ -172,11 +171,10 @@ impl RingMemory {
         }
     }
 
-    /// Moves the lines of these positions to where their readers find them sooner.
-    pub(super) fn demote(&self, positions: Range<u64>) {
-        for position in positions.step_by(LINE_SIZE) {
-            crate::arch::demote(std::ptr::from_ref(self.word(position)).cast());
-        }
+    /// Moves the line at a position to where its readers find it sooner.
+    #[inline]
+    pub(super) fn demote(&self, position: u64) {
+        crate::arch::demote(std::ptr::from_ref(self.word(position)).cast());
     }
 
     /// The frame of `size` bytes whose record begins at `position`.

@@ -115,13 +115,9 @@ const RUN_AHEAD: u64 = 1024;
 /// So many bytes of the next record are taken from its readers ahead at most: half of a core's first cache.
 const AHEAD_MAX: u64 = 16384;
 
-/// Up to so many bytes a record is demoted behind its fence ([`RingWriter::demote_short`]). Before it, a sender of 64 bytes would take
-/// up to twice as long, for a reader that has them no sooner.
+/// Up to so many bytes a record is demoted behind its fence ([`RingWriter::demote_short`]). Before it, a sender of 64 bytes took a
+/// fifth to two fifths longer, for a reader that had them no sooner.
 const SHORT_RECORD: u64 = 2 * LINE_SIZE as u64;
-
-/// More than so many bytes are not demoted. Of 16,000 bytes a reader still has the last line sooner, there and back 3 to 8 %; of 32 KiB
-/// no more.
-const DEMOTED_MAX: u64 = 16384;
 
 /// Size of a commit word, bytes.
 pub const COMMIT_SIZE: usize = 8;

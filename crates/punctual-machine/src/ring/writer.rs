@@ -1,11 +1,9 @@
 //! The one writer of a ring.
 
-use core::ops::Range;
-
 use super::words::{await_stores_past_caches, copy_in, copy_past_caches_in, store_past_caches};
 use super::{
-    AHEAD_MAX, COMMIT_SIZE, ClaimError, DEMOTED_MAX, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE,
-    RingMemory, SHORT_RECORD, Spacing, commit_word, frame_size_max, record_end, record_word,
+    AHEAD_MAX, COMMIT_SIZE, ClaimError, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE, RingMemory,
+    SHORT_RECORD, Spacing, commit_word, frame_size_max, record_end, record_word,
 };
 use crate::arch::{may_demote, may_pass_caches};
 use crate::mutant::{fence, ordering, without};
@@ -82,7 +80,7 @@ impl RingWriter {
             run_word: 0,
             run_size: RUN_SIZE.min(held_at / LIMIT_STEPS),
             may_pass_caches: may_pass_caches() && is_aligned,
-            may_demote: may_demote() && is_aligned,
+            may_demote: may_demote(),
             run_bytes: 0,
             was_long: false,
             has_passed_caches: false,
@@ -410,30 +408,33 @@ impl RingWriter {
         crate::label!("ring.tail.done");
     }
 
-    /// Moves the lines that were told last to where their readers find them sooner, if that is more than a short record. A fence waits
-    /// for that, which takes less time than its readers save.
+    /// Moves the lines that were told last to where their readers find them sooner, if they are more than a short record's, and no more
+    /// than so many. Their sender's next fence takes longer for it.
     #[inline]
-    pub fn demote_long(&self) {
-        if self.may_demote && self.position - self.told_from > SHORT_RECORD {
-            self.memory.demote(self.told_lines());
+    pub fn demote_long(&self, lines_max: u64) {
+        let size = self.position - self.told_from;
+        if self.may_demote && size > SHORT_RECORD && size <= lines_max * LINE_SIZE as u64 {
+            self.demote_told();
         }
     }
 
-    /// The same, if it is a short record, behind that fence.
+    /// The same of a short record, behind that fence.
     #[inline]
     pub fn demote_short(&self) {
         if self.may_demote && self.position - self.told_from <= SHORT_RECORD {
-            self.memory.demote(self.told_lines());
+            self.demote_told();
         }
     }
 
-    /// Positions of the lines that were told last, but of the first one, which a waiting reader asks for all the time. None, if there
-    /// are too many.
     #[inline]
-    pub(super) fn told_lines(&self) -> Range<u64> {
-        let is_too_much = self.position - self.told_from > DEMOTED_MAX;
-        let second = if is_too_much { self.position } else { self.told_from + LINE_SIZE as u64 };
-        second.min(self.position)..self.position
+    fn demote_told(&self) {
+        self.told_lines().for_each(|line| self.memory.demote(line));
+    }
+
+    /// Where the lines begin that were told last, but for the first one, which a waiting reader asks for all the time.
+    pub(super) fn told_lines(&self) -> impl Iterator<Item = u64> {
+        let first = self.told_from & !(LINE_SIZE as u64 - 1);
+        (first..self.position).step_by(LINE_SIZE).skip(1)
     }
 
     /// Takes the lines of the next record from its readers, if that will be as large as the last one: sets their first words to

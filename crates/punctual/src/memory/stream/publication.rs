@@ -212,7 +212,7 @@ impl Publication {
         due: Option<Ticks>,
         spacing: Spacing,
     ) -> Result<(), OfferError> {
-        self.look_at_gap(spacing);
+        self.look_at_gap();
         if self.is_simple && self.append_simple(payload, spacing) {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Publication {
         held_back: bool,
         spacing: Spacing,
     ) -> Result<(), OfferError> {
-        self.look_at_gap(spacing);
+        self.look_at_gap();
         if self.followers.is_empty() || self.has_visitors() {
             self.connect()?;
         }
@@ -408,7 +408,7 @@ impl Publication {
         self.writer.publish_tail();
         let has_time = self.gaps.are_there();
         if has_time {
-            self.writer.demote_long();
+            self.writer.demote_long(self.gaps.lines());
         }
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: a reader that does not see the message is seen here.
@@ -436,10 +436,10 @@ impl Publication {
         }
     }
 
-    /// A message that is not one of a run ends the gap behind the one before.
+    /// The next message, be it one of a run or not, ends the gap behind what was told before.
     #[inline(always)]
-    fn look_at_gap(&mut self, spacing: Spacing) {
-        if spacing == Spacing::Lines && self.gaps.is_looking() {
+    fn look_at_gap(&mut self) {
+        if self.gaps.is_looking() {
             self.end_gap();
         }
     }
@@ -483,10 +483,17 @@ mod tests {
         let offer: Send = |publication| publication.offer(&[7; 100]).unwrap();
         let claim: Send = |publication| publication.try_claim(100).unwrap().commit();
         let fragment: Send = |publication| publication.claim_fragment(100, None, false).unwrap().commit();
+        let run: Send = |publication| publication.run().offer(&[7; 100]).unwrap();
+        let queue: Send = |publication| {
+            publication.queue_in_run(&[7; 100]).unwrap();
+            publication.flush();
+        };
         let bus = Bus::loopback("gaps");
         let node = Node::open(&bus, "node").unwrap();
         let _subscription = node.subscription(7, &SubscriptionOptions::default()).unwrap();
-        for send in [offer, claim, fragment] {
+        for (send, takes_ahead) in
+            [(offer, true), (claim, true), (fragment, true), (run, false), (queue, false)]
+        {
             let mut publication =
                 node.publication(Target::port("node", 7), &PublicationOptions::default()).unwrap();
             let now = publication.clock.now();
@@ -504,7 +511,7 @@ mod tests {
                 assert!(!publication.gaps.is_looking());
             }
             assert!(publication.gaps.are_there());
-            assert!(publication.writer.cleared() > publication.writer.position());
+            assert_eq!(publication.writer.cleared() > publication.writer.position(), takes_ahead);
         }
     }
 }
