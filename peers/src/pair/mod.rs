@@ -23,9 +23,9 @@ pub(crate) use network::INTERFACES;
 /// Longest time that one end waits for the other to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ring of a stream that is sent message by message, bytes: larger than a core's own caches, and a quarter of Aeron's term. A line
+/// Ring of a stream that is sent message by message, bytes: larger than a core's own caches, and an eighth of Aeron's term. A line
 /// that the reader's core still has must be taken from it before it can be stored to.
-const STREAM_RING_SIZE: usize = 16 << 20;
+const STREAM_RING_SIZE: usize = 8 << 20;
 
 /// One end.
 pub(crate) trait Pair {
