@@ -14,7 +14,7 @@ use crate::meeting::Meeting;
 
 const PORT: u16 = 1;
 
-/// As large as a node's ring, and as the bare ring's, bytes. Runs are fastest while it stays in the cache.
+/// As large as a node's ring by default, and as the bare ring's, bytes. Runs are fastest while it stays in the cache.
 const RING_SIZE: usize = 1 << 20;
 
 /// Of a publication that says nothing, bytes.

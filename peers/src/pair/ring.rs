@@ -11,7 +11,7 @@ use super::{Pair, Temporary, path, patiently};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
-/// As large as a node's, bytes.
+/// As large as a node's by default, bytes.
 const CAPACITY: usize = 1 << 20;
 
 /// Distance that a reader goes before it says so, bytes.

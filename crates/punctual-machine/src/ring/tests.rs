@@ -214,8 +214,8 @@ fn the_next_record_finds_its_lines_cleared() {
     assert!((700..768).contains(&cleared), "{cleared} of 768");
 }
 
-/// Goal: the lines that go to the shared cache are those of the record, or of the run, that was told last, but for the first one. When
-/// nothing was told, none goes.
+/// Goal: the lines of the record or run that was told last go to the shared cache, but for the first one. When nothing was told, none
+/// goes.
 #[test]
 fn lines_of_what_was_told_last_are_demoted() {
     let (mut writer, _reader) = pair(1 << 20);

@@ -408,8 +408,8 @@ impl RingWriter {
         crate::label!("ring.tail.done");
     }
 
-    /// Moves the lines that were told last to where their readers find them sooner, if they are more than a short record's, and no more
-    /// than so many. Their sender's next fence takes longer for it.
+    /// Moves the lines that were told last to where their readers find them sooner. They must be more than a short record's, and no
+    /// more than so many. Their sender's next fence takes longer for it.
     #[inline]
     pub fn demote_long(&self, lines_max: u64) {
         let size = self.position - self.told_from;

@@ -13,8 +13,8 @@ pub struct PublicationOptions {
     /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
     /// bytes, or 32 with all stamps, and 24 more on a sealed bus.
     ///
-    /// A stream of small messages one by one is up to twice as fast in a ring that is larger than a core's own caches. One of 16 MiB
-    /// is. [Runs](crate::Publication::run) need none.
+    /// A stream of small messages one by one can be faster in a ring that is larger than a core's own caches. On an Intel Xeon messages
+    /// of 64 bytes were two to three times as fast in 16 MiB as in 1 MiB. Those of 1 KiB were slower.
     pub ring_size: usize,
     /// Reaction to a reader that is too slow; by default as the bus says.
     pub when_full: Option<WhenFull>,
