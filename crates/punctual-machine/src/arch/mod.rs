@@ -3,6 +3,9 @@
 //! Features that a processor lacks are replaced there, not at the caller's: `other.rs` and `within_caches.rs` are the whole list of
 //! what Punctual asks for.
 
+#[cfg(not(loom))]
+use std::sync::OnceLock;
+
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -28,27 +31,32 @@ pub(crate) const COPIES_BLOCKS: bool =
 /// Smallest block for [`copy_block`].
 pub(crate) const BLOCK_SIZE: usize = 64;
 
-/// Returns true if large data that another core reads next is to be stored past the caches. Asked once: CPUID takes microseconds in a
-/// guest.
+/// Returns true if large data that another core reads next is to be stored past the caches.
 pub(crate) fn may_pass_caches() -> bool {
     #[cfg(loom)]
     let may = false;
     #[cfg(not(loom))]
     let may = {
-        static MAY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        COPIES_BLOCKS && *MAY.get_or_init(prefers_stores_past_caches)
+        static MAY: OnceLock<bool> = OnceLock::new();
+        asked_once(&MAY, prefers_stores_past_caches)
     };
     may
 }
 
-/// Returns true if [`demote`] does something. Asked once, as above.
+/// Returns true if [`demote`] does something.
 pub(crate) fn may_demote() -> bool {
     #[cfg(loom)]
     let may = false;
     #[cfg(not(loom))]
     let may = {
-        static MAY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        COPIES_BLOCKS && *MAY.get_or_init(can_demote)
+        static MAY: OnceLock<bool> = OnceLock::new();
+        asked_once(&MAY, can_demote)
     };
     may
+}
+
+/// CPUID takes microseconds in a guest.
+#[cfg(not(loom))]
+fn asked_once(answer: &OnceLock<bool>, ask: fn() -> bool) -> bool {
+    COPIES_BLOCKS && *answer.get_or_init(ask)
 }
