@@ -28,14 +28,15 @@ pub(super) struct Gaps {
     /// When that was told of behind which a gap is looked for; zero while none is.
     begin: Ticks,
     least: Ticks,
-    line: Ticks,
+    /// In which all of [`LINES_MAX`] can be sent; a single line's time may be less than a tick.
+    most: Ticks,
 }
 
 impl Gaps {
     /// Until the first look there is time for everything.
     pub(super) fn new(clock: &Clock) -> Self {
-        let (least, line) = (clock.ticks(GAP_MIN), clock.ticks(LINE_TIME));
-        Self { lines: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, line }
+        let (least, most) = (clock.ticks(GAP_MIN), clock.ticks(LINE_TIME * LINES_MAX as u32));
+        Self { lines: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
     }
 
     #[inline]
@@ -62,7 +63,8 @@ impl Gaps {
 
     pub(super) fn end(&mut self, now: Ticks) {
         let gap = now.since(self.begin);
-        let lines = if gap < self.least { 0 } else { (gap.0 / self.line.0.max(1)).min(LINES_MAX) };
+        let sent = gap.0.min(self.most.0) * LINES_MAX / self.most.0.max(1);
+        let lines = if gap < self.least { 0 } else { sent };
         self.lines = lines.min(self.last);
         self.last = lines;
         self.begin = Ticks::default();
