@@ -21,8 +21,8 @@ const LINES_MAX: u64 = 256;
 /// time, and those of the last one go to them. In a stream without gaps each message would wait for that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
-    /// So many lines can be sent in the shorter of the last two gaps, as there is a long one between bursts. Zero: there are no gaps.
-    lines: u64,
+    /// So many lines can be sent in the shorter of the last two gaps, as there is a long one between bursts.
+    lines_per_gap: u64,
     /// In the last one.
     last: u64,
     /// When that was told of behind which a gap is looked for; zero while none is.
@@ -36,18 +36,13 @@ impl Gaps {
     /// Until the first look there is time for everything.
     pub(super) fn new(clock: &Clock) -> Self {
         let (least, most) = (clock.ticks(GAP_MIN), clock.ticks(LINE_TIME * LINES_MAX as u32));
-        Self { lines: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
+        Self { lines_per_gap: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
     }
 
+    /// So many lines can be sent in a gap; none if there are no gaps.
     #[inline]
-    pub(super) fn are_there(&self) -> bool {
-        self.lines > 0
-    }
-
-    /// So many lines can be sent in a gap.
-    #[inline]
-    pub(super) fn lines(&self) -> u64 {
-        self.lines
+    pub(super) fn lines_per_gap(&self) -> u64 {
+        self.lines_per_gap
     }
 
     /// Readers were told of something, and the next message shows whether there are gaps.
@@ -65,7 +60,7 @@ impl Gaps {
         let gap = now.since(self.begin);
         let sent = gap.0.min(self.most.0) * LINES_MAX / self.most.0.max(1);
         let lines = if gap < self.least { 0 } else { sent };
-        self.lines = lines.min(self.last);
+        self.lines_per_gap = lines.min(self.last);
         self.last = lines;
         self.begin = Ticks::default();
     }
@@ -80,7 +75,7 @@ mod tests {
     fn gaps_come_and_go() {
         let clock = Clock::get();
         let mut gaps = Gaps::new(clock);
-        assert!(gaps.are_there() && !gaps.is_looking());
+        assert!(gaps.lines_per_gap() > 0 && !gaps.is_looking());
         let looks =
             [(20, false), (5000, false), (5000, true), (40, false), (150, false), (30, false), (150, false)];
         for (nanos, expected) in looks.into_iter().chain([(150, true)]) {
@@ -88,14 +83,14 @@ mod tests {
             gaps.begin(begin);
             assert!(gaps.is_looking());
             gaps.end(begin.plus(clock.ticks(Duration::from_nanos(nanos))));
-            assert_eq!((gaps.are_there(), gaps.is_looking()), (expected, false), "{nanos} ns");
+            assert_eq!((gaps.lines_per_gap() > 0, gaps.is_looking()), (expected, false), "{nanos} ns");
         }
         let [few, many] = [150, 9_000].map(|nanos| {
             for _ in 0..2 {
                 gaps.begin(Ticks(1));
                 gaps.end(Ticks(1).plus(clock.ticks(Duration::from_nanos(nanos))));
             }
-            gaps.lines()
+            gaps.lines_per_gap()
         });
         assert!((20..30).contains(&few) && many == LINES_MAX, "{few} and {many} lines");
     }

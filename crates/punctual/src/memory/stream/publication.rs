@@ -406,10 +406,8 @@ impl Publication {
     #[inline]
     pub(super) fn hand_over(&mut self) {
         self.writer.publish_tail();
-        let has_time = self.gaps.are_there();
-        if has_time {
-            self.writer.demote_long(self.gaps.lines());
-        }
+        let lines = self.gaps.lines_per_gap();
+        self.writer.demote_long(lines);
         punctual_machine::label!("stream.ring");
         // For all bells and for those who join: a reader that does not see the message is seen here.
         sender_fence();
@@ -417,7 +415,7 @@ impl Publication {
         if self.has_visitors() {
             self.ring_visitors();
         }
-        if has_time {
+        if lines > 0 {
             self.writer.demote_short();
             self.writer.clear_ahead();
         }
@@ -501,7 +499,7 @@ mod tests {
             publication.gaps.end(now);
             for gaps in [1, 2] {
                 while !publication.gaps.is_looking() {
-                    assert!(!publication.gaps.are_there());
+                    assert_eq!(publication.gaps.lines_per_gap(), 0);
                     send(&mut publication);
                     assert!(publication.writer.cleared() <= publication.writer.position());
                 }
@@ -510,7 +508,7 @@ mod tests {
                 send(&mut publication);
                 assert!(!publication.gaps.is_looking());
             }
-            assert!(publication.gaps.are_there());
+            assert!(publication.gaps.lines_per_gap() > 0);
             assert_eq!(publication.writer.cleared() > publication.writer.position(), takes_ahead);
         }
     }
