@@ -54,7 +54,7 @@ pub unsafe extern "C" fn punctual_subscription_receive(
         let (mut buffer, mut out) =
             unsafe { (Buffer::new(buffer, capacity)?, Out::new(message, "message")?) };
         let mut subscription = SUBSCRIPTIONS.enter(subscription.value)?;
-        let place = buffer.as_mut();
+        let (place, target) = (buffer.as_mut(), subscription.address().into());
         let received = match timeout_ns {
             0 => subscription.try_receive(place),
             PUNCTUAL_FOREVER => subscription.receive(place),
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn punctual_subscription_receive(
         };
         match received {
             Ok(received) => {
-                out.write(of_received(&received, subscription.address().into()));
+                out.write(of_received(received, target));
                 Ok(())
             }
             Err(error) => Err(not_taken(error, &mut out, capacity)),

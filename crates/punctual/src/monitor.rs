@@ -238,8 +238,9 @@ impl MemoryEnd {
         }
         let clock = Clock::get();
         let deadline = clock.now().plus(clock.ticks(timeout));
-        let _news_or_late =
-            self.subscription.wait_for(Some(deadline), |subscription| subscription.is_ready().then_some(()));
+        let _news_or_late = self
+            .subscription
+            .wait_for(|| Some(deadline), |subscription| subscription.is_ready().then_some(()));
         self.show(limit, f)
     }
 

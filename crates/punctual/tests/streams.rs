@@ -244,7 +244,7 @@ fn stages_add_up() {
         std::thread::sleep(Duration::from_millis(2));
         publication.offer_due(b"late", due).unwrap();
         std::thread::sleep(Duration::from_millis(3));
-        let received = subscription.receive(&mut buffer).unwrap();
+        let received = *subscription.receive(&mut buffer).unwrap();
         let stages = subscription.stages().unwrap();
         let time_in = |stage| clock.duration(stages.time_in(stage).unwrap());
         assert!(time_in(Stage::Sent) >= Duration::from_millis(2), "{stages:?}");
@@ -479,7 +479,7 @@ fn each_sleeper_is_woken_for_its_own() {
                     scope.spawn(move || {
                         for count in 0..300 {
                             let mut buffer = [0; 8];
-                            let received = subscription.receive_timeout(PATIENCE / 2, &mut buffer);
+                            let received = subscription.receive_timeout(PATIENCE / 2, &mut buffer).copied();
                             let accounts = || subscription.accounts().collect::<Vec<_>>();
                             received.unwrap_or_else(|error| panic!("{count}: {error}: {:#?}", accounts()));
                             assert_eq!(u64::from_le_bytes(buffer) >> 32, life);

@@ -79,7 +79,7 @@ impl MemoryEnd {
         let Self { subscription, buffer, .. } = self;
         subscription.note_listening();
         let take = |subscription: &mut Subscription| subscription.take_growing(buffer).then_some(());
-        let waited = subscription.wait_for(deadline, take);
+        let waited = subscription.wait_for(|| deadline, take);
         self.was_nudged = waited == Wait::Nudged;
         waited != Wait::Late
     }
@@ -102,7 +102,7 @@ impl MemoryEnd {
             Err(TakeError::Empty) => None,
             taken => Some(taken),
         };
-        let waited = self.subscription.wait_for(deadline, take);
+        let waited = self.subscription.wait_for(|| deadline, take);
         self.was_nudged = waited == Wait::Nudged;
         match waited {
             Wait::Found(taken) => taken,

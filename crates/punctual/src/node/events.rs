@@ -237,13 +237,16 @@ impl NodeEvents {
                     return Some(event);
                 }
                 let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
-                let _found_or_late = subscription.wait_for(Some(deadline), |subscription| {
-                    // This takes note of the changes that ended the wait: the next wait would end at once for the same ones.
-                    let _no_message = subscription.poll(1, |_| {});
-                    let streams = subscription.streams();
-                    streams.look_for_nodes();
-                    (Some(streams.nodes_version()) != *version_seen).then_some(())
-                });
+                let _found_or_late = subscription.wait_for(
+                    || Some(deadline),
+                    |subscription| {
+                        // This takes note of the changes that ended the wait: the next wait would end at once for the same ones.
+                        let _no_message = subscription.poll(1, |_| {});
+                        let streams = subscription.streams();
+                        streams.look_for_nodes();
+                        (Some(streams.nodes_version()) != *version_seen).then_some(())
+                    },
+                );
                 watcher.next()
             }
         }

@@ -61,7 +61,8 @@ impl Received {
 /// The message that was received last.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// It is read where it was written: moving it costs as much as receiving it.
+    /// It is read where it was written. A copy of what was just written, in words of another width, waits until the stores before it are
+    /// done, also those that others read: 60 ns (Intel Xeon).
     pub(super) received: Received,
     pub(super) target: Target,
     pub(super) stages: Option<Stages>,
@@ -95,9 +96,9 @@ impl Taken {
     }
 
     /// When it was delivered, if it says when it was sent.
-    fn note_time(&mut self, message: &StreamMessage<'_>) -> Option<Ticks> {
-        self.stages = message.stages_of(self.listened, self.woken);
+    fn note_time(&mut self, head: &StreamHead) -> Option<Ticks> {
+        self.stages = head.stages_of(self.listened, self.woken);
         let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
-        message.sent.map(|_| delivered())
+        head.sent.map(|_| delivered())
     }
 }

@@ -15,7 +15,7 @@ use super::news::{News, Nudges};
 use super::received::{Received, TakeError, Taken};
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
-use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
+use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams, Take};
 use crate::trace::Stages;
 use crate::wake::{Alarm, Bed, Manners, Waiter, Wake, epoll_set, waiter};
 
@@ -139,7 +139,7 @@ impl Subscription {
     #[inline]
     pub fn poll(&mut self, limit: usize, mut f: impl FnMut(&StreamMessage<'_>)) -> usize {
         self.disarm();
-        self.images.poll(limit, &mut |message| {
+        self.images.poll(limit, &mut |message: &StreamMessage<'_>| {
             f(message);
             true
         })
@@ -150,7 +150,7 @@ impl Subscription {
     pub(crate) fn poll_one<R>(&mut self, f: impl for<'a> FnOnce(&'a StreamMessage<'a>) -> R) -> Option<R> {
         self.disarm();
         let (mut f, mut made) = (Some(f), None);
-        self.images.poll(1, &mut |message| match f.take() {
+        self.images.poll(1, &mut |message: &StreamMessage<'_>| match f.take() {
             Some(f) => {
                 made = Some(f(message));
                 true
@@ -224,25 +224,13 @@ impl Subscription {
         if self.takes.is_multiple_of(TAKES_PER_LOOK) {
             self.images.housekeep(self.clock.now());
         }
-        let ignored = self.ignored;
-        let mut is_claimed = false;
-        let has_taken = self.take_with(|message| {
-            if ignored == Some(message.source) {
-                return Some(0);
-            }
-            if message.claim() {
-                is_claimed = true;
-                return Some(message.len());
-            }
-            if message.len() > buffer.len() {
-                buffer.resize(message.len().next_power_of_two(), 0);
-            }
-            message.copy_to(buffer).ok()
-        });
-        if is_claimed {
+        let Self { images, taken, ignored, .. } = self;
+        let mut copy = CopyGrowing { buffer, taken, ignored: *ignored, is_claimed: false };
+        let delivered = images.poll(1, &mut copy);
+        if copy.is_claimed {
             self.images.exchange(buffer);
         }
-        has_taken
+        delivered > 0
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.
@@ -250,10 +238,10 @@ impl Subscription {
     /// # Errors
     /// See [`TakeError`].
     #[inline]
-    pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
+    pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<&Received, TakeError> {
         self.disarm();
         self.note_listening();
-        self.take(buffer)
+        self.take_into(buffer).map(|()| &self.taken.received)
     }
 
     /// True if there may be a message, or something else to look after.
@@ -309,38 +297,13 @@ impl Subscription {
         }
     }
 
-    #[inline]
-    fn take(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
-        self.take_into(buffer).map(|()| self.taken.received)
-    }
-
-    /// The message that was taken: [`Self::last`].
+    /// Copies the oldest message of one of its publications into `buffer`; [`Self::last`] describes it.
     #[inline]
     pub(crate) fn take_into(&mut self, buffer: &mut [u8]) -> Result<(), TakeError> {
-        let mut outcome = Err(TakeError::Empty);
-        let taken = self.take_with(|message| {
-            if message.len() > buffer.len() {
-                outcome = Err(TakeError::BufferTooSmall { size: message.len() });
-                return None;
-            }
-            message.copy_to(buffer).ok()
-        });
-        if taken { Ok(()) } else { outcome }
-    }
-
-    /// Takes the oldest message of one of its publications, if `copy` has copied it, and says how many bytes that were. Returns true if
-    /// it has copied it.
-    #[inline]
-    fn take_with(&mut self, mut copy: impl FnMut(&StreamMessage<'_>) -> Option<usize>) -> bool {
         let Self { images, taken, .. } = self;
-        let mut has_taken = false;
-        images.poll(1, &mut |message| {
-            let Some(size) = copy(message) else { return false };
-            taken.note(message, size);
-            has_taken = true;
-            true
-        });
-        has_taken
+        let mut copy = CopyOut { buffer, taken, outcome: Err(TakeError::Empty) };
+        images.poll(1, &mut copy);
+        copy.outcome
     }
 
     /// As [`Self::try_receive`]; waits for a message in the way that was chosen.
@@ -348,61 +311,92 @@ impl Subscription {
     /// # Errors
     /// [`TakeError::BufferTooSmall`].
     #[inline]
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, TakeError> {
-        self.receive_until(None, buffer)
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<&Received, TakeError> {
+        self.receive_until(|| None, buffer)
     }
 
     /// As [`Self::receive`], for at most `timeout`.
     ///
     /// # Errors
     /// See [`TakeError`].
-    pub fn receive_timeout(&mut self, timeout: Duration, buffer: &mut [u8]) -> Result<Received, TakeError> {
-        let deadline = self.clock.now().plus(self.clock.ticks(timeout));
-        self.receive_until(Some(deadline), buffer)
+    pub fn receive_timeout(&mut self, timeout: Duration, buffer: &mut [u8]) -> Result<&Received, TakeError> {
+        let clock = self.clock;
+        self.receive_until(|| Some(clock.now().plus(clock.ticks(timeout))), buffer)
     }
 
+    /// `deadline` is asked for where there is a wait: a message that is there costs no look at the clock.
     #[inline]
-    fn receive_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<Received, TakeError> {
+    fn receive_until(
+        &mut self,
+        deadline: impl FnOnce() -> Option<Ticks>,
+        buffer: &mut [u8],
+    ) -> Result<&Received, TakeError> {
         self.disarm();
         self.note_listening();
+        let looks = self.begins_with_full_look();
+        let mut outcome = if looks { self.take_into(buffer) } else { Err(TakeError::Empty) };
+        if outcome == Err(TakeError::Empty) {
+            outcome = self.take_later(looks, deadline(), buffer);
+        }
+        outcome.map(|()| &self.taken.received)
+    }
+
+    /// Waits for a message. `has_looked`: a full look has found none.
+    #[inline(never)]
+    fn take_later(
+        &mut self,
+        mut has_looked: bool,
+        deadline: Option<Ticks>,
+        buffer: &mut [u8],
+    ) -> Result<(), TakeError> {
         loop {
-            let found = self.wait_for(deadline, |subscription| match subscription.take_into(buffer) {
-                Err(TakeError::Empty) => None,
-                outcome => Some(outcome),
-            });
+            let found =
+                self.wait_longer(has_looked, deadline, |subscription| match subscription.take_into(buffer) {
+                    Err(TakeError::Empty) => None,
+                    outcome => Some(outcome),
+                });
             match found {
-                Wait::Found(outcome) => return outcome.map(|()| self.taken.received),
-                Wait::Nudged => {}
+                Wait::Found(outcome) => return outcome,
+                // A nudge may have come in place of a look.
+                Wait::Nudged => has_looked = false,
                 Wait::Late => return Err(TakeError::Empty),
             }
         }
     }
 
-    /// Waits until `take` finds something, somebody nudges, or the deadline has passed.
+    /// Waits until `take` finds something, somebody nudges, or the deadline has passed. That is asked for where there is a wait.
     #[inline]
     pub(crate) fn wait_for<T>(
         &mut self,
+        deadline: impl FnOnce() -> Option<Ticks>,
+        mut take: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Wait<T> {
+        self.disarm();
+        let looks = self.begins_with_full_look();
+        if looks && let Some(found) = take(self) {
+            return Wait::Found(found);
+        }
+        self.wait_longer(looks, deadline(), take)
+    }
+
+    /// The same after a full look that found nothing, or after none.
+    fn wait_longer<T>(
+        &mut self,
+        mut has_looked: bool,
         deadline: Option<Ticks>,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Wait<T> {
-        let (mut has_waited, mut has_looked) = (false, false);
-        self.disarm();
         loop {
-            if has_waited || self.begins_with_full_look() {
-                has_looked = true;
-                if let Some(found) = take(self) {
-                    if has_waited {
-                        self.waiter.handle_found();
-                    }
-                    return Wait::Found(found);
-                }
-            }
             if self.take_nudge() {
                 return Wait::Nudged;
             }
-            has_waited = true;
             if self.wait(deadline) && has_looked {
                 return Wait::Late;
+            }
+            has_looked = true;
+            if let Some(found) = take(self) {
+                self.waiter.handle_found();
+                return Wait::Found(found);
             }
         }
     }
@@ -463,6 +457,59 @@ impl Subscription {
     }
 }
 
+/// Copies a message into a buffer that grows as it must, unless it is from its own address.
+struct CopyGrowing<'a> {
+    buffer: &'a mut Vec<u8>,
+    taken: &'a mut Taken,
+    ignored: Option<Address>,
+    /// The message was put together, and its memory is to be had without a copy.
+    is_claimed: bool,
+}
+
+impl Take for CopyGrowing<'_> {
+    // It has two callers, of which one is on the path of every message.
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        let size = if self.ignored == Some(message.source) {
+            0
+        } else if message.claim() {
+            self.is_claimed = true;
+            message.len()
+        } else {
+            if message.len() > self.buffer.len() {
+                self.buffer.resize(message.len().next_power_of_two(), 0);
+            }
+            let Ok(size) = message.copy_to(self.buffer) else { return false };
+            size
+        };
+        self.taken.note(message, size);
+        true
+    }
+}
+
+/// Copies a message into a buffer, if it fits.
+struct CopyOut<'a> {
+    buffer: &'a mut [u8],
+    taken: &'a mut Taken,
+    /// As it was, if there was no message.
+    outcome: Result<(), TakeError>,
+}
+
+impl Take for CopyOut<'_> {
+    // It has two callers, of which one is on the path of every message.
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        if message.len() > self.buffer.len() {
+            self.outcome = Err(TakeError::BufferTooSmall { size: message.len() });
+            return false;
+        }
+        let Ok(size) = message.copy_to(self.buffer) else { return false };
+        self.taken.note(message, size);
+        self.outcome = Ok(());
+        true
+    }
+}
+
 impl AsFd for Subscription {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
@@ -499,7 +546,7 @@ mod tests {
             assert!(!subscription.last_look.finds_past(ahead, Ticks::NEVER));
             let (ended, result) = mpsc::channel();
             std::thread::spawn(move || {
-                let outcome = subscription.receive_until(Some(deadline), &mut [0; 8]);
+                let outcome = subscription.receive_until(|| Some(deadline), &mut [0; 8]).copied();
                 ended.send((outcome, clock.now()))
             });
             let (outcome, now) = result.recv_timeout(Duration::from_secs(60)).expect("it ends");

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::sim::Rng;
 
-use super::message::{Fate, Noted, StreamHead, StreamMessage};
+use super::message::{Fate, Noted, StreamHead, StreamMessage, Take};
 use super::payload::Payload;
 use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX};
 use crate::ledger::{Count, Page};
@@ -53,12 +53,7 @@ impl Faulty {
     }
 
     /// Shows messages that are to be let go, at most `limit`: those that are due, and the oldest if there is room for no more.
-    pub(super) fn release(
-        &mut self,
-        now: Ticks,
-        limit: usize,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
-    ) -> usize {
+    pub(super) fn release(&mut self, now: Ticks, limit: usize, take: &mut (impl Take + ?Sized)) -> usize {
         let mut shown = 0;
         while shown < limit
             && let Some(position) = self.next_released(now)
@@ -67,7 +62,7 @@ impl Faulty {
             let held = &mut self.held[position];
             held.head.noted = held.head.noted.map(|noted| Noted { read: now, opened: now, ..noted });
             let message = StreamMessage::new(&held.head, Payload::Private(&held.payload));
-            if !take(&message) {
+            if !take.take(&message) {
                 break;
             }
             shown += usize::from(message.fate.get() != Fate::Gathered);
@@ -91,7 +86,7 @@ impl Faulty {
         message: &StreamMessage<'_>,
         now: Ticks,
         page: &Page,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> bool {
         let before = self.rng.clone();
         let Self { faults, rng, .. } = self;
@@ -120,7 +115,7 @@ impl Faulty {
             for waiting in self.held.iter_mut().filter(|waiting| waiting.overtaken) {
                 (waiting.release, waiting.overtaken) = (now, false);
             }
-            if !take(message) {
+            if !take.take(message) {
                 self.rng = before;
                 return false;
             }

@@ -1,7 +1,7 @@
 //! Order of turns among the rings that are followed.
 
 use super::image::Image;
-use super::message::StreamMessage;
+use super::message::Take;
 use super::sealing::Belief;
 
 /// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
@@ -69,16 +69,25 @@ impl Followed {
         });
     }
 
-    /// Shows messages of the image that was busy last, if that may be asked again before the others.
+    /// True if the image that was busy last was asked so often in a row that the others have their turn.
     #[inline]
-    pub(super) fn poll_busy(
-        &mut self,
-        limit: usize,
-        take: &mut impl FnMut(&StreamMessage<'_>) -> bool,
-    ) -> usize {
-        if self.busy_turns >= BUSY_TURNS {
-            return 0;
+    pub(super) fn is_turn_of_others(&self) -> bool {
+        self.busy_turns >= BUSY_TURNS
+    }
+
+    /// Leaves the turn of the others out, if they are few and have no messages. Returns true if it did.
+    pub(super) fn skip_others(&mut self) -> bool {
+        let mut others = self.images.iter().enumerate().filter(|(index, _)| *index != self.busy);
+        let skips = !self.are_many() && others.all(|(_, image)| !image.has_news());
+        if skips {
+            self.busy_turns = 0;
         }
+        skips
+    }
+
+    /// Shows messages of the image that was busy last.
+    #[inline]
+    pub(super) fn poll_busy(&mut self, limit: usize, take: &mut impl Take) -> usize {
         let Some(image) = self.images.get_mut(self.busy) else { return 0 };
         let delivered = image.poll(limit, &mut self.belief, take);
         self.busy_turns += u32::from(delivered > 0);
@@ -87,7 +96,7 @@ impl Followed {
 
     /// Shows messages of all images; looks behind what is no message a bounded number of times. One that is refused ends the turn,
     /// and is the first of the next.
-    pub(super) fn poll(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    pub(super) fn poll(&mut self, limit: usize, take: &mut dyn Take) -> usize {
         self.busy_turns = 0;
         // The busy one's, just now.
         if self.take_refused() {
@@ -105,7 +114,7 @@ impl Followed {
     }
 
     /// Looks at all images once, and at the one that was busy last after every few others: it need not wait for all of them.
-    fn poll_once(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    fn poll_once(&mut self, limit: usize, take: &mut dyn Take) -> usize {
         let count = self.images.len();
         let first = self.next.min(count);
         let mut delivered = 0;
@@ -134,12 +143,7 @@ impl Followed {
 
     /// Returns the number of messages delivered, and true if that ends the turn.
     #[inline]
-    fn poll_image(
-        &mut self,
-        index: usize,
-        limit: usize,
-        take: &mut dyn FnMut(&StreamMessage<'_>) -> bool,
-    ) -> (usize, bool) {
+    fn poll_image(&mut self, index: usize, limit: usize, take: &mut dyn Take) -> (usize, bool) {
         // Most have nothing.
         let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else {
             return (0, false);

@@ -4,11 +4,26 @@ use std::cell::Cell;
 
 use punctual_proto::fragment::HEAD_SIZE;
 
-use super::message::{Fate, StreamHead, StreamMessage};
+use super::message::{Fate, StreamHead, StreamMessage, Take};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
 use crate::ledger::{Count, RowCount};
 use crate::node::About;
+
+/// Shows messages to `take`, those that were cut once they are whole.
+pub(super) struct Gather<'a, T: ?Sized> {
+    pub(super) gathering: &'a mut Gathering,
+    pub(super) about: &'a About,
+    pub(super) take: &'a mut T,
+}
+
+impl<T: Take + ?Sized> Take for Gather<'_, T> {
+    // It has two callers, of which one is on the path of every message.
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        self.gathering.show(self.about, message, self.take)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Gathering {
@@ -25,16 +40,16 @@ impl Gathering {
     }
 
     /// Shows a message to `take`. Of one that was cut it keeps the fragments, and shows it with the last of them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn show(
         &mut self,
         about: &About,
         message: &StreamMessage<'_>,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> bool {
         match message.fragment_of {
             Some(life) if !message.is_unopened => self.gather(about, life, message, take),
-            _ => take(message),
+            _ => take.take(message),
         }
     }
 
@@ -44,7 +59,7 @@ impl Gathering {
         about: &About,
         life: u64,
         message: &StreamMessage<'_>,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> bool {
         let StreamHead { source, target, sealed_in, .. } = *message.head;
         let origin = Origin { source, target, life, sealed_in };
@@ -67,7 +82,7 @@ impl Gathering {
                 let is_claimed = Cell::new(false);
                 let whole =
                     StreamMessage { is_claimed: Some(&is_claimed), ..StreamMessage::new(&head, payload) };
-                let is_taken = take(&whole);
+                let is_taken = take.take(&whole);
                 if is_taken {
                     let bytes = self.gatherer.take(about, place);
                     if is_claimed.get() {

@@ -10,7 +10,7 @@ use punctual_proto::{Address, Header, Kind};
 use super::super::roster::Peer;
 use super::super::rows::row;
 use super::super::segment::READERS_BELL;
-use super::message::{Fate, Noted, StreamHead, StreamMessage};
+use super::message::{Fate, Noted, StreamHead, StreamMessage, Take};
 use super::payload::Payload;
 use super::places::OwnRow;
 use super::prefix::Prefix;
@@ -152,7 +152,7 @@ impl Image {
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> usize {
         if self.corrupt || limit == 0 {
             return 0;
@@ -190,7 +190,7 @@ impl Image {
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> usize {
         self.poll_frames::<false>(limit, belief, take)
     }
@@ -202,7 +202,7 @@ impl Image {
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl FnMut(&StreamMessage<'_>) -> bool + ?Sized),
+        take: &mut (impl Take + ?Sized),
     ) -> usize {
         // Dropped also if `take` panics: the messages before that one were delivered.
         let told = Told(self);
@@ -223,7 +223,7 @@ impl Image {
                 }
             };
             let message = StreamMessage::new(head, payload);
-            if !take(&message) {
+            if !take.take(&message) {
                 // One that was written over is gone.
                 let is_there = message.fate.get() != Fate::Overwritten;
                 belief.was_refused = is_there;
@@ -234,7 +234,7 @@ impl Image {
                 return delivered;
             }
             if let Some(capture) = &streams.layers.capture {
-                capture_message(capture, &file.about, &message);
+                capture_message(capture, &file.about, head, payload);
             }
             if let Some(opening) = &mut belief.opening {
                 opening.take();
@@ -440,22 +440,21 @@ fn note_time(head: &mut StreamHead, prefix: Prefix, about: &RingIdentity, read: 
 }
 
 #[cold]
-fn capture_message(capture: &Capture, about: &RingIdentity, message: &StreamMessage<'_>) {
+fn capture_message(capture: &Capture, about: &RingIdentity, head: &StreamHead, payload: Payload<'_>) {
     let header = Header {
-        kind: if message.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
+        kind: if head.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
         incarnation: about.life as u16,
-        source: message.source,
-        target: message.target,
-        sequence: message.sequence as u32,
-        payload_size: message.len() as u32,
-        stamped: message.noted.is_some(),
+        source: head.source,
+        target: head.target,
+        sequence: head.sequence as u32,
+        payload_size: payload.len() as u32,
+        stamped: head.noted.is_some(),
         sealed: false,
     };
-    let stamps = message.noted.map(|noted| noted.sender);
-    let payload = message.payload.to_vec();
+    let bytes = payload.to_vec();
     // Its reader has it. Since then it may have been written over.
-    if message.payload.is_intact() {
-        capture.headed(Direction::In, &header, stamps, &payload);
+    if payload.is_intact() {
+        capture.headed(Direction::In, &header, head.stamps(), &bytes);
     }
 }
 

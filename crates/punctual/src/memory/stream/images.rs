@@ -18,9 +18,9 @@ use super::super::roster::Peer;
 use super::super::segment::RINGS_BELL;
 use super::faulty::Faulty;
 use super::followed::Followed;
-use super::gathering::Gathering;
+use super::gathering::{Gather, Gathering};
 use super::image::{Image, ImageAccount};
-use super::message::StreamMessage;
+use super::message::{StreamMessage, Take};
 use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
 use super::{StreamError, Streams};
@@ -303,11 +303,12 @@ impl Images {
     ///
     /// While the image that was busy last has messages, only that is asked, [`BUSY_TURNS`] times in a row.
     #[inline]
-    pub(crate) fn poll(&mut self, limit: usize, take: &mut impl FnMut(&StreamMessage<'_>) -> bool) -> usize {
-        if self.faulty.is_none() {
+    pub(crate) fn poll(&mut self, limit: usize, take: &mut impl Take) -> usize {
+        let is_turn_of_others = self.followed.is_turn_of_others() && !self.skip_others();
+        if !is_turn_of_others && self.faulty.is_none() {
             let Self { gathering, streams, followed, .. } = self;
-            let delivered =
-                followed.poll_busy(limit, &mut |message| gathering.show(&streams.about, message, take));
+            let mut whole = Gather { gathering, about: &streams.about, take };
+            let delivered = followed.poll_busy(limit, &mut whole);
             if delivered > 0 {
                 return delivered;
             }
@@ -315,21 +316,27 @@ impl Images {
         self.poll_all(limit, take)
     }
 
+    /// Leaves the turn of the others out, if nothing has come of them.
+    #[cold]
+    fn skip_others(&mut self) -> bool {
+        !self.has_changed() && self.followed.skip_others()
+    }
+
     /// The same for all images, those included that have come since.
     #[inline(never)]
-    fn poll_all(&mut self, limit: usize, take: &mut dyn FnMut(&StreamMessage<'_>) -> bool) -> usize {
+    fn poll_all(&mut self, limit: usize, take: &mut dyn Take) -> usize {
         if self.has_changed() {
             self.look_for_rings();
         }
         let Self { gathering, streams, followed, .. } = self;
-        let mut take = |message: &StreamMessage<'_>| gathering.show(&streams.about, message, take);
+        let mut whole = Gather { gathering, about: &streams.about, take };
         let delivered = match &mut self.faulty {
-            None => followed.poll(limit, &mut take),
+            None => followed.poll(limit, &mut whole),
             Some(faulty) => {
                 let now = Clock::get().now();
-                let released = faulty.release(now, limit, &mut take);
+                let released = faulty.release(now, limit, &mut whole);
                 let page = &streams.about.page;
-                let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, &mut take);
+                let mut suffer = |message: &StreamMessage<'_>| faulty.suffer(message, now, page, &mut whole);
                 released + followed.poll(limit - released, &mut suffer)
             }
         };

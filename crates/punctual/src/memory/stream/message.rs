@@ -44,6 +44,23 @@ pub struct StreamHead {
     pub(super) noted: Option<Noted>,
 }
 
+impl StreamHead {
+    /// As [`StreamMessage::stages`], for a reader that began to listen and last woke then.
+    pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
+        let Noted { sender, read, opened } = self.noted?;
+        let clock = Clock::get();
+        let delivered = clock.now();
+        let receiver =
+            ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
+        Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
+    }
+
+    /// Stamps of its sender, if its publication stamps all stages.
+    pub(crate) fn stamps(&self) -> Option<Stamps> {
+        self.noted.map(|noted| noted.sender)
+    }
+}
+
 /// A message where it lies, for as long as it is looked at: its writer may write over it at any instant. Its head has been copied.
 #[derive(Debug)]
 pub struct StreamMessage<'a> {
@@ -60,6 +77,19 @@ impl Deref for StreamMessage<'_> {
     #[inline]
     fn deref(&self) -> &StreamHead {
         self.head
+    }
+}
+
+/// Receives messages that are shown.
+pub(crate) trait Take {
+    /// Takes a message; false if it is wanted later, or not at all. Then it is shown again.
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool;
+}
+
+impl<F: FnMut(&StreamMessage<'_>) -> bool> Take for F {
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        self(message)
     }
 }
 
@@ -105,22 +135,7 @@ impl<'a> StreamMessage<'a> {
     /// Where its time went until now, if its publication stamps all stages. The time for which it lay in the ring is not divided.
     /// [`crate::Subscription::stages`] tells whether its reader was elsewhere or slept.
     pub fn stages(&self) -> Option<Stages> {
-        self.stages_of(Ticks::default(), Ticks::default())
-    }
-
-    /// The same, for a reader that began to listen and last woke then.
-    pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
-        let Noted { sender, read, opened } = self.noted?;
-        let clock = Clock::get();
-        let delivered = clock.now();
-        let receiver =
-            ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
-        Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
-    }
-
-    /// Stamps of its sender, if its publication stamps all stages.
-    pub(crate) fn stamps(&self) -> Option<Stamps> {
-        self.noted.map(|noted| noted.sender)
+        self.head.stages_of(Ticks::default(), Ticks::default())
     }
 
     /// Size, bytes.
