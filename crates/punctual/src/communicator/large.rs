@@ -17,6 +17,7 @@ use crate::node::inbox::Inbox;
 use crate::node::receiving::Found;
 use crate::node::sending::Timing;
 use crate::node::{About, Core};
+use crate::pause::TimeLimit;
 
 /// Bytes after which a kernel's medium is given time where several receive, and how long each takes: 200 MB/s. None of them says
 /// that it is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
@@ -204,7 +205,7 @@ impl Communicator {
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);
             let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits };
-            self.persist(timeout, |own| match &mut own.end {
+            self.persist(&mut TimeLimit::new(timeout), |own| match &mut own.end {
                 End::Wire(end) => put_fragment(&end.core, &end.reception.inbox, end.stamps, &fragment),
                 End::Memory(end) => end.outlet.put_fragment(&fragment),
             })?;

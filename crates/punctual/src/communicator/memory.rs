@@ -75,11 +75,11 @@ impl MemoryEnd {
     }
 
     #[inline]
-    pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
+    pub(super) fn receive_until(&mut self, deadline: impl FnOnce() -> Option<Ticks>) -> bool {
         let Self { subscription, buffer, .. } = self;
         subscription.note_listening();
         let take = |subscription: &mut Subscription| subscription.take_growing(buffer).then_some(());
-        let waited = subscription.wait_for(|| deadline, take);
+        let waited = subscription.wait_for(deadline, take);
         self.was_nudged = waited == Wait::Nudged;
         waited != Wait::Late
     }

@@ -12,6 +12,7 @@ use crate::engine::SendError;
 use crate::late::Watch;
 use crate::node::inbox::Inbox;
 use crate::node::{About, BindError, CommunicatorOptions, Core};
+use crate::pause::TimeLimit;
 use crate::publication::Subscription;
 use crate::trace::{Record, Recorder, Stages};
 use crate::wake::Waiter;
@@ -296,14 +297,13 @@ impl Communicator {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<(), SendError> {
-        let clock = Clock::get();
-        let deadline = clock.now().plus(clock.ticks(timeout));
+        let mut limit = TimeLimit::new(timeout);
         if payload.len() > self.about().payload_size_max {
             self.send_cut(target, payload, None, timeout)?;
         } else {
-            self.persist(timeout, |own| own.try_send(target, payload))?;
+            self.persist(&mut limit, |own| own.try_send(target, payload))?;
         }
-        self.see_off_until(deadline);
+        self.see_off_within(&mut limit);
         Ok(())
     }
 
@@ -332,9 +332,10 @@ impl Communicator {
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] when it has passed.
+    #[inline]
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Message<'_>, ReceiveError> {
         let clock = Clock::get();
-        self.receive_until(Some(clock.now().plus(clock.ticks(timeout))))
+        self.receive_by(|| Some(clock.now().plus(clock.ticks(timeout))))
     }
 
     /// As [`Self::receive`], until an instant of [`crate::Clock`] at the most.
@@ -343,17 +344,23 @@ impl Communicator {
     /// [`ReceiveError::Empty`] when it has passed.
     #[inline]
     pub fn receive_until(&mut self, deadline: Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
+        self.receive_by(|| deadline)
+    }
+
+    /// `deadline` is asked for where there may be a wait: in memory a message that is there costs no look at the clock.
+    #[inline(always)]
+    fn receive_by(&mut self, deadline: impl FnOnce() -> Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
         if self.takes_detour() {
-            return self.receive_until_watched(deadline);
+            return self.receive_until_watched(deadline());
         }
         if self.land_until(deadline) { Ok(self.message()) } else { Err(ReceiveError::Empty) }
     }
 
     /// Lets the oldest message land; waits for one.
     #[inline(always)]
-    fn land_until(&mut self, deadline: Option<Ticks>) -> bool {
+    fn land_until(&mut self, deadline: impl FnOnce() -> Option<Ticks>) -> bool {
         match &mut self.end {
-            End::Wire(end) => end.receive_until(deadline),
+            End::Wire(end) => end.receive_until(deadline()),
             End::Memory(end) => end.receive_until(deadline),
         }
     }
@@ -378,7 +385,7 @@ impl Communicator {
             return true;
         }
         loop {
-            if self.land_until(deadline) {
+            if self.land_until(|| deadline) {
                 return true;
             }
             let now = Clock::get().now();

@@ -2,25 +2,21 @@
 
 use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
-
 use super::{Communicator, End};
 use crate::engine::SendError;
-use crate::pause::Pauses;
+use crate::pause::{Pauses, TimeLimit};
 
 impl Communicator {
-    /// Tries until there is room and a target, for at most `timeout`.
+    /// Tries until there is room and a target, or the time is over.
     pub(super) fn persist(
         &mut self,
-        timeout: Duration,
+        limit: &mut TimeLimit,
         mut attempt: impl FnMut(&mut Self) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let clock = Clock::get();
-        let deadline = clock.now().plus(clock.ticks(timeout));
         let mut pauses = Pauses::from(Duration::from_micros(1));
         loop {
             match attempt(self) {
-                Err(SendError::Full | SendError::Unreachable) if clock.now() < deadline => {}
+                Err(SendError::Full | SendError::Unreachable) if !limit.is_over() => {}
                 result => return result,
             }
             // The reader of a full ring has no way to ring for room; looking again from time to time is what is left.
@@ -38,15 +34,14 @@ impl Communicator {
     ///
     /// [`Self::send`] does so itself. After [`Self::try_send`] up to 32 frames may stay in the node while a socket's buffer is full.
     pub fn see_off(&mut self, timeout: Duration) -> bool {
-        let clock = Clock::get();
-        self.see_off_until(clock.now().plus(clock.ticks(timeout)))
+        self.see_off_within(&mut TimeLimit::new(timeout))
     }
 
     /// As [`Self::see_off`].
     #[inline]
-    pub(super) fn see_off_until(&self, deadline: Ticks) -> bool {
+    pub(super) fn see_off_within(&self, limit: &mut TimeLimit) -> bool {
         match &self.end {
-            End::Wire(end) => end.core().see_off(deadline),
+            End::Wire(end) => end.core().see_off(|| limit.end()),
             End::Memory(_) => true,
         }
     }

@@ -371,7 +371,7 @@ impl Drop for WireEnd {
         // Queued messages go before their sender does, as far as the medium has room in time.
         self.core.sending().flush();
         let clock = self.core.about.clock;
-        self.core.see_off(clock.now().plus(clock.ticks(FAREWELL_MAX)));
+        self.core.see_off(|| clock.now().plus(clock.ticks(FAREWELL_MAX)));
         self.gatherer.close(&self.core.about);
         self.held.close(&self.core.about);
         self.core.close(&self.reception.inbox);

@@ -25,7 +25,6 @@ pub(crate) mod fuzzing;
 mod hall;
 mod mail;
 mod paths;
-mod patience;
 mod roster;
 mod rows;
 mod segment;

@@ -264,8 +264,8 @@ impl Core {
     /// Waits until the medium has every frame that was sent, or for the deadline. Otherwise some stay behind while nobody sends or waits
     /// here. True if it has all.
     #[inline]
-    pub(crate) fn see_off(&self, deadline: Ticks) -> bool {
-        !self.is_behind() || self.wait_for_medium(deadline)
+    pub(crate) fn see_off(&self, deadline: impl FnOnce() -> Ticks) -> bool {
+        !self.is_behind() || self.wait_for_medium(deadline())
     }
 
     #[cold]

@@ -1,17 +1,16 @@
 //! Joining of a node: it settles who comes in and who has the id, and says hello.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_machine::clock::Clock;
 use punctual_proto::limits::NODES_MAX;
 
-use super::super::patience::Patience;
 use super::super::segment::State;
 use super::super::system;
 use super::super::venue::Scope;
 use super::{OpenError, Peer, Roster};
+use crate::pause::TimeLimit;
 
 /// Longest time that a joining node waits for another with the same id to make up its mind.
 const TIE_WAIT_MAX: Duration = Duration::from_millis(200);
@@ -73,8 +72,8 @@ impl Roster {
         // Only where it matters is waited for those who are about to take theirs, and for the clock, which is still being checked.
         if self.lock().peers.len() >= NODES_MAX {
             let is_late = |peer: &Arc<Peer>| undecided(peer) && !peer.look_whether_gone(&*self.venue);
-            let patience = Patience::new(ROOM_WAIT_MAX);
-            while self.peers().iter().any(is_late) && !patience.is_over() {
+            let mut limit = TimeLimit::new(ROOM_WAIT_MAX);
+            while self.peers().iter().any(is_late) && !limit.is_over() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -100,7 +99,7 @@ impl Roster {
     /// Two lives with one id: the ready one keeps it; of two that join, the one with the smaller life.
     fn settle_id(&self) -> Result<(), OpenError> {
         let own = self.own.owner;
-        let patience = OnceCell::new();
+        let mut limit = TimeLimit::new(TIE_WAIT_MAX);
         loop {
             let peers = self.peers();
             let rival = peers
@@ -108,8 +107,7 @@ impl Roster {
                 .find(|peer| peer.segment.owner.node == own.node && !peer.look_whether_gone(&*self.venue));
             let Some(rival) = rival else { return Ok(()) };
             let theirs = rival.segment.owner;
-            let is_over = || patience.get_or_init(|| Patience::new(TIE_WAIT_MAX)).is_over();
-            if rival.segment.state() == State::Ready || theirs.life < own.life || is_over() {
+            if rival.segment.state() == State::Ready || theirs.life < own.life || limit.is_over() {
                 let pid = theirs.process.pid_here().unwrap_or(0);
                 return Err(OpenError::NodeTaken { node: own.node, pid });
             }
