@@ -1,4 +1,4 @@
-//! Facts about a message that was taken, or the reason why none was.
+//! Facts about a message that was taken, or the reason why none was; and the copy by which it is taken.
 
 use std::fmt;
 
@@ -6,6 +6,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, Target};
 
 use super::{StreamHead, StreamMessage};
+use crate::memory::stream::Take;
 use crate::trace::Stages;
 
 /// Why no message was taken.
@@ -100,5 +101,58 @@ impl Taken {
         self.stages = head.stages_of(self.listened, self.woken);
         let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
         head.sent.map(|_| delivered())
+    }
+}
+
+/// Copies a message into a buffer that grows as it must, unless it is from its own address.
+pub(super) struct CopyGrowing<'a> {
+    pub(super) buffer: &'a mut Vec<u8>,
+    pub(super) taken: &'a mut Taken,
+    pub(super) ignored: Option<Address>,
+    /// The message was put together, and its memory is to be had without a copy.
+    pub(super) is_claimed: bool,
+}
+
+impl Take for CopyGrowing<'_> {
+    // It has two callers, of which one is on the path of every message.
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        let size = if self.ignored == Some(message.source) {
+            0
+        } else if message.claim() {
+            self.is_claimed = true;
+            message.len()
+        } else {
+            if message.len() > self.buffer.len() {
+                self.buffer.resize(message.len().next_power_of_two(), 0);
+            }
+            let Ok(size) = message.copy_to(self.buffer) else { return false };
+            size
+        };
+        self.taken.note(message, size);
+        true
+    }
+}
+
+/// Copies a message into a buffer, if it fits.
+pub(super) struct CopyOut<'a> {
+    pub(super) buffer: &'a mut [u8],
+    pub(super) taken: &'a mut Taken,
+    /// As it was, if there was no message.
+    pub(super) outcome: Result<(), TakeError>,
+}
+
+impl Take for CopyOut<'_> {
+    // It has two callers, of which one is on the path of every message.
+    #[inline(always)]
+    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+        if message.len() > self.buffer.len() {
+            self.outcome = Err(TakeError::BufferTooSmall { size: message.len() });
+            return false;
+        }
+        let Ok(size) = message.copy_to(self.buffer) else { return false };
+        self.taken.note(message, size);
+        self.outcome = Ok(());
+        true
     }
 }

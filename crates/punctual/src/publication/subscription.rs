@@ -12,10 +12,10 @@ use punctual_machine::sync::spin_hint;
 use punctual_proto::{Address, NodeId, Target};
 
 use super::news::{News, Nudges};
-use super::received::{Received, TakeError, Taken};
+use super::received::{CopyGrowing, CopyOut, Received, TakeError, Taken};
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
-use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams, Take};
+use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
 use crate::wake::{Alarm, Bed, Manners, Waiter, Wake, epoll_set, waiter};
 
@@ -454,59 +454,6 @@ impl Subscription {
             images.page().count(Count::MissedWakeups).add(1);
         }
         false
-    }
-}
-
-/// Copies a message into a buffer that grows as it must, unless it is from its own address.
-struct CopyGrowing<'a> {
-    buffer: &'a mut Vec<u8>,
-    taken: &'a mut Taken,
-    ignored: Option<Address>,
-    /// The message was put together, and its memory is to be had without a copy.
-    is_claimed: bool,
-}
-
-impl Take for CopyGrowing<'_> {
-    // It has two callers, of which one is on the path of every message.
-    #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
-        let size = if self.ignored == Some(message.source) {
-            0
-        } else if message.claim() {
-            self.is_claimed = true;
-            message.len()
-        } else {
-            if message.len() > self.buffer.len() {
-                self.buffer.resize(message.len().next_power_of_two(), 0);
-            }
-            let Ok(size) = message.copy_to(self.buffer) else { return false };
-            size
-        };
-        self.taken.note(message, size);
-        true
-    }
-}
-
-/// Copies a message into a buffer, if it fits.
-struct CopyOut<'a> {
-    buffer: &'a mut [u8],
-    taken: &'a mut Taken,
-    /// As it was, if there was no message.
-    outcome: Result<(), TakeError>,
-}
-
-impl Take for CopyOut<'_> {
-    // It has two callers, of which one is on the path of every message.
-    #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
-        if message.len() > self.buffer.len() {
-            self.outcome = Err(TakeError::BufferTooSmall { size: message.len() });
-            return false;
-        }
-        let Ok(size) = message.copy_to(self.buffer) else { return false };
-        self.taken.note(message, size);
-        self.outcome = Ok(());
-        true
     }
 }
 
