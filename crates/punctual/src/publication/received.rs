@@ -99,7 +99,8 @@ impl Taken {
     /// When it was delivered, if it says when it was sent.
     fn note_time(&mut self, head: &StreamHead) -> Option<Ticks> {
         self.stages = head.stages_of(self.listened, self.woken);
-        let delivered = || self.stages.map_or_else(|| self.clock.now(), |stages| stages.receiver.delivered);
+        let delivered =
+            || self.stages.map_or_else(|| self.clock.now_after_loads(), |stages| stages.receiver.delivered);
         head.sent.map(|_| delivered())
     }
 }

@@ -49,7 +49,7 @@ impl StreamHead {
     pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
         let Noted { sender, read, opened } = self.noted?;
         let clock = Clock::get();
-        let delivered = clock.now();
+        let delivered = clock.now_after_loads();
         let receiver =
             ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
         Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
