@@ -196,7 +196,8 @@ impl Client for ClientTrial<'_> {
     #[inline]
     fn receive_one(&mut self, deadline: Ticks) -> Option<Option<u64>> {
         let Received { size, stages } = self.endpoint.receive(&mut self.buffer, deadline)?;
-        let done = self.clock.now();
+        // Not before the answer's last line is here.
+        let done = self.clock.now_after_loads();
         let Some(answer) = self.buffer.get(..size).and_then(|bytes| ping::read_answer(bytes, &self.prepared))
         else {
             self.recording.note_damage(None, done);
