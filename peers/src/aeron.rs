@@ -185,8 +185,8 @@ pub(crate) fn clock_cost() -> u64 {
     let clock = Clock::get();
     let mut steps: Vec<u64> = (0..10_001)
         .map(|_| {
-            let start = clock.now();
-            clock.nanos(clock.now().since(start))
+            let start = clock.now_after_loads();
+            clock.nanos(clock.now_after_loads().since(start))
         })
         .collect();
     steps.sort_unstable();
