@@ -62,7 +62,7 @@ pub(crate) const ZMQ: &str = "zmq ipc";
 
 /// The compared mechanisms, in the order of a round. Mechanisms that are compared stand close: the less time lies between two, the less
 /// the machine has changed.
-pub(crate) const KINDS: [Kind; 28] = [
+pub(crate) const KINDS: [Kind; 29] = [
     Kind { name: AERON, sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual publication/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
@@ -74,6 +74,7 @@ pub(crate) const KINDS: [Kind; 28] = [
     Kind { name: "punctual publication/spin runs", sizes: &[], stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "punctual shared/spin", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/slot", sizes: SLOT_SIZES, stream_sizes: &[], fast: true },
+    Kind { name: "punctual shared/spin timed", sizes: &[64], stream_sizes: &[], fast: true },
     Kind { name: "punctual shared/spin stamped", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "floor/ring", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },
     Kind { name: "iceoryx2", sizes: SIZES, stream_sizes: STREAM_SIZES, fast: true },

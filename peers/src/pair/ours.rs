@@ -5,7 +5,7 @@ use punctual::{Bus, Communicator, CommunicatorOptions, Node, SendError, Target, 
 use punctual_machine::block;
 
 use super::network::INTERFACES;
-use super::{Pair, STREAM_RING_SIZE, patiently};
+use super::{PATIENCE, Pair, STREAM_RING_SIZE, patiently};
 use crate::Outcome;
 use crate::meeting::Meeting;
 
@@ -18,13 +18,16 @@ const RECORDED: usize = 1024;
 pub(super) struct Ours {
     communicator: Communicator,
     target: Target,
+    /// It sends and receives by the calls that wait for so long at most.
+    is_timed: bool,
 }
 
 impl Ours {
-    /// `punctual MEDIUM/WAKE [stamped]`.
+    /// `punctual MEDIUM/WAKE [timed] [stamped]`.
     pub(super) fn open(kind: &str, meeting: &Meeting, held: bool) -> Outcome<Self> {
         let name = kind.trim_start_matches("punctual ");
         let (way, stamped) = name.strip_suffix(" stamped").map_or((name, false), |way| (way, true));
+        let (way, is_timed) = way.strip_suffix(" timed").map_or((way, false), |way| (way, true));
         let (medium, wake) = way.split_once('/').ok_or_else(|| format!("unknown kind {kind:?}"))?;
         let wake: Wake = wake.parse()?;
         // The recorder is on for all; a message without stamps has nothing to record.
@@ -34,7 +37,7 @@ impl Ours {
         }
         let (own, other) = if meeting.here { ("here", "there") } else { ("there", "here") };
         let communicator = Node::open(&bus(medium, meeting, held)?, own)?.bind_with(PORT, &options)?;
-        Ok(Self { communicator, target: Target::port(other, PORT) })
+        Ok(Self { communicator, target: Target::port(other, PORT), is_timed })
     }
 }
 
@@ -60,6 +63,9 @@ fn bus(medium: &str, meeting: &Meeting, held: bool) -> Outcome<Bus> {
 impl Pair for Ours {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Outcome<()> {
+        if self.is_timed {
+            return Ok(self.communicator.send_timeout(self.target, message, PATIENCE)?);
+        }
         loop {
             match self.communicator.try_send(self.target, message) {
                 Ok(()) => return Ok(()),
@@ -71,13 +77,15 @@ impl Pair for Ours {
 
     #[inline]
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
-        let received = self.communicator.receive()?;
+        let Self { communicator, is_timed, .. } = self;
+        let received =
+            if *is_timed { communicator.receive_timeout(PATIENCE)? } else { communicator.receive()? };
         block::copy(received.payload, message);
         Ok(())
     }
 
     fn wait_for_peer(&mut self) -> Outcome<()> {
-        let Self { communicator, target } = self;
+        let Self { communicator, target, .. } = self;
         // A claim that is dropped sends nothing: it says whether the peer is there.
         patiently(|| communicator.claim(*target, 1).map(drop))
     }
