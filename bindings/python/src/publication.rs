@@ -111,7 +111,10 @@ fn known(reader: &Reader, received: &Received) -> Known {
 }
 
 fn try_receive(py: Python<'_>, reader: &mut Reader) -> PyResult<Option<Message>> {
-    Message::take(py, |bytes| reader.try_receive(bytes).map(|received| known(reader, &received)))
+    Message::take(py, |bytes| {
+        let received = reader.try_receive(bytes).copied();
+        received.map(|received| known(reader, &received))
+    })
 }
 
 fn await_message(
@@ -122,7 +125,7 @@ fn await_message(
     wait(py, timeout, |slice| match reader.receive_timeout(slice, &mut []) {
         Err(TakeError::Empty) => None,
         Err(TakeError::BufferTooSmall { .. }) => Some(None),
-        Ok(received) => Some(Some(received)),
+        Ok(received) => Some(Some(*received)),
     })
 }
 
@@ -165,7 +168,8 @@ impl Subscription {
     ) -> PyResult<Message> {
         let (buffer, deadline) = (PyBuffer::<u8>::get(buffer)?, Deadline::after(timeout_of(timeout)?));
         self.0.with(|reader| {
-            let take = |reader: &mut Reader| with_bytes_mut(py, &buffer, |bytes| reader.try_receive(bytes));
+            let take =
+                |reader: &mut Reader| with_bytes_mut(py, &buffer, |bytes| reader.try_receive(bytes).copied());
             loop {
                 match take(reader)? {
                     Err(TakeError::Empty) => {}
