@@ -111,7 +111,7 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
     let mut buffer = vec![0; plan.size];
     let (mut last, mut is_stopped) = (clock.now(), false);
     while let Some(Received { size, stages }) = next(endpoint, &mut buffer, last, watch.as_mut()) {
-        let delivered = stages.map_or_else(|| clock.now(), |stages| stages.receiver.delivered);
+        let delivered = stages.map_or_else(|| clock.now_after_loads(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;
         };
