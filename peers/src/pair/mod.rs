@@ -20,7 +20,7 @@ mod zeromq;
 
 pub(crate) use network::INTERFACES;
 
-/// Longest time that one end waits for the other to appear.
+/// Longest time that one end waits for the other to appear, and of a send or a receive with a time limit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ring of a stream that is sent message by message, bytes: larger than a core's own caches, and an eighth of Aeron's term. A line

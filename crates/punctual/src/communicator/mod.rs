@@ -12,7 +12,6 @@ use crate::engine::SendError;
 use crate::late::Watch;
 use crate::node::inbox::Inbox;
 use crate::node::{About, BindError, CommunicatorOptions, Core};
-use crate::pause::TimeLimit;
 use crate::publication::Subscription;
 use crate::trace::{Record, Recorder, Stages};
 use crate::wake::Waiter;
@@ -265,48 +264,6 @@ impl Communicator {
         }))
     }
 
-    /// Longest time that [`Self::send`] waits: longer than a program takes to start, or a reader to be scheduled.
-    pub const SEND_TIMEOUT: Duration = Duration::from_secs(1);
-
-    /// Sends. Waits for room, and for a target that is not there yet, for at most [`Self::SEND_TIMEOUT`]. Waits also while a socket's
-    /// buffer is full, so that the message does not stay behind. Waits as long at each fragment of a cut message, for readers that
-    /// would otherwise be written over. Over a kernel's medium, waits also until the one receiver has all or tells nothing new for so
-    /// long. Lost fragments are sent again (`docs/large.md`).
-    ///
-    /// ```
-    /// use punctual::{Bus, Node, SendError, Target};
-    ///
-    /// let mut here = Node::open(&Bus::loopback("nobody-there"), "ping").unwrap().bind(1).unwrap();
-    /// assert_eq!(here.send(Target::port("pong", 7400), b"hello"), Err(SendError::Unreachable));
-    /// ```
-    ///
-    /// # Errors
-    /// See [`SendError`]; the message was then not sent. [`SendError::Full`] and [`SendError::Unreachable`] come when the time has
-    /// passed, the others at once.
-    pub fn send(&mut self, target: Target, payload: &[u8]) -> Result<(), SendError> {
-        self.send_timeout(target, payload, Self::SEND_TIMEOUT)
-    }
-
-    /// As [`Self::send`], for at most `timeout`. [`Duration::MAX`] waits for as long as it takes.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub fn send_timeout(
-        &mut self,
-        target: Target,
-        payload: &[u8],
-        timeout: Duration,
-    ) -> Result<(), SendError> {
-        let mut limit = TimeLimit::new(timeout);
-        if payload.len() > self.about().payload_size_max {
-            self.send_cut(target, payload, None, timeout)?;
-        } else {
-            self.persist(&mut limit, |own| own.try_send(target, payload))?;
-        }
-        self.see_off_within(&mut limit);
-        Ok(())
-    }
-
     /// The oldest message, if there is one; never waits.
     ///
     /// # Errors
@@ -347,7 +304,7 @@ impl Communicator {
         self.receive_by(|| deadline)
     }
 
-    /// `deadline` is asked for where there may be a wait: in memory a message that is there costs no look at the clock.
+    /// `deadline` is asked for where there may be a wait: in memory it costs a message that is there no look at the clock, as a rule.
     #[inline(always)]
     fn receive_by(&mut self, deadline: impl FnOnce() -> Option<Ticks>) -> Result<Message<'_>, ReceiveError> {
         if self.takes_detour() {

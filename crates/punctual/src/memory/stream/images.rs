@@ -301,7 +301,8 @@ impl Images {
 
     /// Shows at most `limit` messages for as long as `take` takes them; returns how many were delivered.
     ///
-    /// While the image that was busy last has messages, only that is asked, [`BUSY_TURNS`] times in a row.
+    /// While the image that was busy last has messages, only that is asked, [`BUSY_TURNS`] times in a row. It is asked again if the
+    /// others are few and have none.
     #[inline]
     pub(crate) fn poll(&mut self, limit: usize, take: &mut impl Take) -> usize {
         let is_turn_of_others = self.followed.is_turn_of_others() && !self.skip_others();
