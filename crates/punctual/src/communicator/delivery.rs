@@ -87,11 +87,21 @@ impl Communicator {
         deadline: Option<Ticks>,
         buffer: &mut [u8],
     ) -> Result<Delivery, TakeError> {
+        self.receive_into_by(|| deadline, buffer)
+    }
+
+    /// `deadline` is asked for where there may be a wait.
+    #[inline(always)]
+    fn receive_into_by(
+        &mut self,
+        deadline: impl FnOnce() -> Option<Ticks>,
+        buffer: &mut [u8],
+    ) -> Result<Delivery, TakeError> {
         if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
             end.take_until(deadline, buffer)?;
             return Ok(self.delivery());
         }
-        let landed = self.land_until_watched(deadline);
+        let landed = self.land_until_watched(deadline());
         self.copy_landed(landed, buffer)
     }
 
@@ -99,13 +109,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::try_receive_into`].
+    #[inline]
     pub fn receive_into_timeout(
         &mut self,
         timeout: Duration,
         buffer: &mut [u8],
     ) -> Result<Delivery, TakeError> {
         let clock = Clock::get();
-        self.receive_into_until(Some(clock.now().plus(clock.ticks(timeout))), buffer)
+        self.receive_into_by(|| Some(clock.now().plus(clock.ticks(timeout))), buffer)
     }
 
     /// Delivery of the message that was taken from memory into a buffer of the caller's.

@@ -96,13 +96,17 @@ impl MemoryEnd {
 
     /// As [`Self::receive_until`], into a buffer of the caller's.
     #[inline]
-    pub(super) fn take_until(&mut self, deadline: Option<Ticks>, buffer: &mut [u8]) -> Result<(), TakeError> {
+    pub(super) fn take_until(
+        &mut self,
+        deadline: impl FnOnce() -> Option<Ticks>,
+        buffer: &mut [u8],
+    ) -> Result<(), TakeError> {
         self.note_take();
         let take = |subscription: &mut Subscription| match subscription.take_into(buffer) {
             Err(TakeError::Empty) => None,
             taken => Some(taken),
         };
-        let waited = self.subscription.wait_for(|| deadline, take);
+        let waited = self.subscription.wait_for(deadline, take);
         self.was_nudged = waited == Wait::Nudged;
         match waited {
             Wait::Found(taken) => taken,
