@@ -87,7 +87,7 @@ impl Communicator {
     #[inline]
     pub(super) fn see_off_within(&self, limit: &mut TimeLimit) -> bool {
         match &self.end {
-            End::Wire(end) => end.core().see_off(|| limit.end()),
+            End::Wire(end) => end.core().see_off(limit),
             End::Memory(_) => true,
         }
     }

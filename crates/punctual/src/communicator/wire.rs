@@ -21,6 +21,7 @@ use crate::node::reader::Reader;
 use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
+use crate::pause::TimeLimit;
 use crate::trace::{ReceiverStamps, Stages};
 use crate::wake::{Manners, Waiter, epoll_set, waiter};
 
@@ -370,8 +371,7 @@ impl Drop for WireEnd {
         self.disarm();
         // Queued messages go before their sender does, as far as the medium has room in time.
         self.core.sending().flush();
-        let clock = self.core.about.clock;
-        self.core.see_off(|| clock.now().plus(clock.ticks(FAREWELL_MAX)));
+        self.core.see_off(&mut TimeLimit::new(FAREWELL_MAX));
         self.gatherer.close(&self.core.about);
         self.held.close(&self.core.about);
         self.core.close(&self.reception.inbox);

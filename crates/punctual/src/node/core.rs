@@ -19,7 +19,7 @@ use super::sending::Sending;
 use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
-use crate::pause::Pauses;
+use crate::pause::{Pauses, TimeLimit};
 use crate::wake::{Gate, Manners};
 
 /// State that all communicators of a node on a kernel's medium share.
@@ -261,20 +261,20 @@ impl Core {
         }
     }
 
-    /// Waits until the medium has every frame that was sent, or for the deadline. Otherwise some stay behind while nobody sends or waits
+    /// Waits until the medium has every frame that was sent, or the time is over. Otherwise some stay behind while nobody sends or waits
     /// here. True if it has all.
     #[inline]
-    pub(crate) fn see_off(&self, deadline: impl FnOnce() -> Ticks) -> bool {
-        !self.is_behind() || self.wait_for_medium(deadline())
+    pub(crate) fn see_off(&self, limit: &mut TimeLimit) -> bool {
+        !self.is_behind() || self.wait_for_medium(limit)
     }
 
     #[cold]
-    fn wait_for_medium(&self, deadline: Ticks) -> bool {
+    fn wait_for_medium(&self, limit: &mut TimeLimit) -> bool {
         let mut pauses = Pauses::from(Duration::from_micros(1));
         loop {
             self.catch_up();
             let has_all = !self.is_behind();
-            if has_all || self.about.clock.now() >= deadline {
+            if has_all || limit.is_over() {
                 return has_all;
             }
             pauses.sleep();
