@@ -6,7 +6,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::{Address, Target};
 
 use super::{StreamHead, StreamMessage};
-use crate::memory::stream::Take;
+use crate::memory::stream::MessageHandler;
 use crate::trace::Stages;
 
 /// Why no message was taken.
@@ -62,8 +62,7 @@ impl Received {
 /// The message that was received last.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// It is read where it was written. A copy of what was just written, in words of another width, waits until the stores before it are
-    /// done, also those that others read: 60 ns (Intel Xeon).
+    /// It is read where it was written: a copy of it takes as many instructions as a sixth of a receive.
     pub(super) received: Received,
     pub(super) target: Target,
     pub(super) stages: Option<Stages>,
@@ -114,10 +113,10 @@ pub(super) struct CopyGrowing<'a> {
     pub(super) is_claimed: bool,
 }
 
-impl Take for CopyGrowing<'_> {
+impl MessageHandler for CopyGrowing<'_> {
     // It has two callers, of which one is on the path of every message.
     #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+    fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         let size = if self.ignored == Some(message.source) {
             0
         } else if message.claim() {
@@ -143,10 +142,10 @@ pub(super) struct CopyOut<'a> {
     pub(super) outcome: Result<(), TakeError>,
 }
 
-impl Take for CopyOut<'_> {
+impl MessageHandler for CopyOut<'_> {
     // It has two callers, of which one is on the path of every message.
     #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+    fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         if message.len() > self.buffer.len() {
             self.outcome = Err(TakeError::BufferTooSmall { size: message.len() });
             return false;

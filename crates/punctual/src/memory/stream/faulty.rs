@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::sim::Rng;
 
-use super::message::{Fate, Noted, StreamHead, StreamMessage, Take};
+use super::message::{Fate, MessageHandler, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX};
 use crate::ledger::{Count, Page};
@@ -53,7 +53,12 @@ impl Faulty {
     }
 
     /// Shows messages that are to be let go, at most `limit`: those that are due, and the oldest if there is room for no more.
-    pub(super) fn release(&mut self, now: Ticks, limit: usize, take: &mut (impl Take + ?Sized)) -> usize {
+    pub(super) fn release(
+        &mut self,
+        now: Ticks,
+        limit: usize,
+        handler: &mut (impl MessageHandler + ?Sized),
+    ) -> usize {
         let mut shown = 0;
         while shown < limit
             && let Some(position) = self.next_released(now)
@@ -62,7 +67,7 @@ impl Faulty {
             let held = &mut self.held[position];
             held.head.noted = held.head.noted.map(|noted| Noted { read: now, opened: now, ..noted });
             let message = StreamMessage::new(&held.head, Payload::Private(&held.payload));
-            if !take.take(&message) {
+            if !handler.handle(&message) {
                 break;
             }
             shown += usize::from(message.fate.get() != Fate::Gathered);
@@ -80,13 +85,13 @@ impl Faulty {
         self.held.len() >= HELD_MAX
     }
 
-    /// Applies faults to one message; returns true if it was taken, by `take` or by a fault.
+    /// Applies faults to one message; returns true if it was taken, by `handler` or by a fault.
     pub(super) fn suffer(
         &mut self,
         message: &StreamMessage<'_>,
         now: Ticks,
         page: &Page,
-        take: &mut (impl Take + ?Sized),
+        handler: &mut (impl MessageHandler + ?Sized),
     ) -> bool {
         let before = self.rng.clone();
         let Self { faults, rng, .. } = self;
@@ -115,7 +120,7 @@ impl Faulty {
             for waiting in self.held.iter_mut().filter(|waiting| waiting.overtaken) {
                 (waiting.release, waiting.overtaken) = (now, false);
             }
-            if !take.take(message) {
+            if !handler.handle(message) {
                 self.rng = before;
                 return false;
             }

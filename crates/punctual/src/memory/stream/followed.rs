@@ -1,7 +1,7 @@
 //! Order of turns among the rings that are followed.
 
 use super::image::Image;
-use super::message::Take;
+use super::message::MessageHandler;
 use super::sealing::Belief;
 
 /// Polls in a row that may find all they want at the publication that was busy last, before the others have their turn.
@@ -87,16 +87,16 @@ impl Followed {
 
     /// Shows messages of the image that was busy last.
     #[inline]
-    pub(super) fn poll_busy(&mut self, limit: usize, take: &mut impl Take) -> usize {
+    pub(super) fn poll_busy(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
         let Some(image) = self.images.get_mut(self.busy) else { return 0 };
-        let delivered = image.poll(limit, &mut self.belief, take);
+        let delivered = image.poll(limit, &mut self.belief, handler);
         self.busy_turns += u32::from(delivered > 0);
         delivered
     }
 
     /// Shows messages of all images; looks behind what is no message a bounded number of times. One that is refused ends the turn,
     /// and is the first of the next.
-    pub(super) fn poll(&mut self, limit: usize, take: &mut dyn Take) -> usize {
+    pub(super) fn poll(&mut self, limit: usize, handler: &mut dyn MessageHandler) -> usize {
         self.busy_turns = 0;
         // The busy one's, just now.
         if self.take_refused() {
@@ -105,7 +105,7 @@ impl Followed {
         }
         for _ in 0..AGAIN_MAX {
             self.belief.was_delayed = false;
-            let delivered = self.poll_once(limit, take);
+            let delivered = self.poll_once(limit, handler);
             if delivered > 0 || !self.belief.was_delayed {
                 return delivered;
             }
@@ -114,7 +114,7 @@ impl Followed {
     }
 
     /// Looks at all images once, and at the one that was busy last after every few others: it need not wait for all of them.
-    fn poll_once(&mut self, limit: usize, take: &mut dyn Take) -> usize {
+    fn poll_once(&mut self, limit: usize, handler: &mut dyn MessageHandler) -> usize {
         let count = self.images.len();
         let first = self.next.min(count);
         let mut delivered = 0;
@@ -122,7 +122,7 @@ impl Followed {
         for (turn, index) in (first..count).chain(0..first).enumerate() {
             if turn % LOOKS_BETWEEN == LOOKS_BETWEEN - 1 && !has_only_parts {
                 let busy = self.busy;
-                let (found, is_over) = self.poll_image(busy, limit - delivered, take);
+                let (found, is_over) = self.poll_image(busy, limit - delivered, handler);
                 // Of a message that is cut as much is taken in one look as may be.
                 has_only_parts = found == 0 && self.images.get(busy).is_some_and(Image::has_news);
                 delivered += found;
@@ -131,7 +131,7 @@ impl Followed {
                     break;
                 }
             }
-            let (found, is_over) = self.poll_image(index, limit - delivered, take);
+            let (found, is_over) = self.poll_image(index, limit - delivered, handler);
             delivered += found;
             if is_over {
                 self.next = if self.take_refused() { index } else { index + 1 };
@@ -143,12 +143,12 @@ impl Followed {
 
     /// Returns the number of messages delivered, and true if that ends the turn.
     #[inline]
-    fn poll_image(&mut self, index: usize, limit: usize, take: &mut dyn Take) -> (usize, bool) {
+    fn poll_image(&mut self, index: usize, limit: usize, handler: &mut dyn MessageHandler) -> (usize, bool) {
         // Most have nothing.
         let Some(image) = self.images.get_mut(index).filter(|image| image.has_news()) else {
             return (0, false);
         };
-        let found = image.poll(limit, &mut self.belief, take);
+        let found = image.poll(limit, &mut self.belief, handler);
         let is_refused = self.belief.was_refused;
         if found > 0 || is_refused {
             self.busy = index;

@@ -4,24 +4,29 @@ use std::cell::Cell;
 
 use punctual_proto::fragment::HEAD_SIZE;
 
-use super::message::{Fate, StreamHead, StreamMessage, Take};
+use super::message::{Fate, MessageHandler, StreamHead, StreamMessage};
 use super::payload::Payload;
 use crate::large::{Gathered, Gatherer, Origin};
 use crate::ledger::{Count, RowCount};
 use crate::node::About;
 
-/// Shows messages to `take`, those that were cut once they are whole.
-pub(super) struct Gather<'a, T: ?Sized> {
+/// Shows messages to another handler. Of one that was cut it keeps the fragments, and shows it with the last of them.
+pub(super) struct WholeMessages<'a, H: ?Sized> {
     pub(super) gathering: &'a mut Gathering,
     pub(super) about: &'a About,
-    pub(super) take: &'a mut T,
+    pub(super) handler: &'a mut H,
 }
 
-impl<T: Take + ?Sized> Take for Gather<'_, T> {
+impl<H: MessageHandler + ?Sized> MessageHandler for WholeMessages<'_, H> {
     // It has two callers, of which one is on the path of every message.
     #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
-        self.gathering.show(self.about, message, self.take)
+    fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
+        match message.fragment_of {
+            Some(life) if !message.is_unopened => {
+                self.gathering.gather(self.about, life, message, self.handler)
+            }
+            _ => self.handler.handle(message),
+        }
     }
 }
 
@@ -39,27 +44,13 @@ impl Gathering {
         Self { gatherer: Gatherer::new(&about.large), claimed: Vec::new(), row: None }
     }
 
-    /// Shows a message to `take`. Of one that was cut it keeps the fragments, and shows it with the last of them.
-    #[inline(always)]
-    pub(super) fn show(
-        &mut self,
-        about: &About,
-        message: &StreamMessage<'_>,
-        take: &mut (impl Take + ?Sized),
-    ) -> bool {
-        match message.fragment_of {
-            Some(life) if !message.is_unopened => self.gather(about, life, message, take),
-            _ => take.take(message),
-        }
-    }
-
     #[inline(never)]
     fn gather(
         &mut self,
         about: &About,
         life: u64,
         message: &StreamMessage<'_>,
-        take: &mut (impl Take + ?Sized),
+        handler: &mut (impl MessageHandler + ?Sized),
     ) -> bool {
         let StreamHead { source, target, sealed_in, .. } = *message.head;
         let origin = Origin { source, target, life, sealed_in };
@@ -82,7 +73,7 @@ impl Gathering {
                 let is_claimed = Cell::new(false);
                 let whole =
                     StreamMessage { is_claimed: Some(&is_claimed), ..StreamMessage::new(&head, payload) };
-                let is_taken = take.take(&whole);
+                let is_taken = handler.handle(&whole);
                 if is_taken {
                     let bytes = self.gatherer.take(about, place);
                     if is_claimed.get() {

@@ -10,7 +10,7 @@ use punctual_proto::{Address, Header, Kind};
 use super::super::roster::Peer;
 use super::super::rows::row;
 use super::super::segment::READERS_BELL;
-use super::message::{Fate, Noted, StreamHead, StreamMessage, Take};
+use super::message::{Fate, MessageHandler, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::places::OwnRow;
 use super::prefix::Prefix;
@@ -145,20 +145,20 @@ impl Image {
         self.row.shortage.take()
     }
 
-    /// Shows at most `limit` messages, oldest first, for as long as `take` says that it has taken them. Returns how many were
+    /// Shows at most `limit` messages, oldest first, for as long as `handler` takes them. Returns how many were
     /// delivered.
     #[inline]
     pub(super) fn poll(
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl Take + ?Sized),
+        handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
         if self.corrupt || limit == 0 {
             return 0;
         }
         match self.reader.peek() {
-            Next::Frame => self.poll_frames::<true>(limit, belief, take),
+            Next::Frame => self.poll_frames::<true>(limit, belief, handler),
             other => {
                 self.handle_no_frame(other, belief);
                 0
@@ -190,9 +190,9 @@ impl Image {
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl Take + ?Sized),
+        handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        self.poll_frames::<false>(limit, belief, take)
+        self.poll_frames::<false>(limit, belief, handler)
     }
 
     /// Shows the frame that was found, and those behind it. `PLAIN`: as long as they have neither stages nor seal, as most; a loop
@@ -202,15 +202,15 @@ impl Image {
         &mut self,
         limit: usize,
         belief: &mut Belief,
-        take: &mut (impl Take + ?Sized),
+        handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        // Dropped also if `take` panics: the messages before that one were delivered.
+        // Dropped also if `handler` panics: the messages before that one were delivered.
         let told = Told(self);
         let image = &mut *told.0;
         let (mut delivered, mut gathered) = (0, 0);
         loop {
             if PLAIN && (Prefix::has_stages(image.reader.flags()) || belief.opening.is_some()) {
-                return delivered + image.poll_any_frames(limit - delivered, belief, take);
+                return delivered + image.poll_any_frames(limit - delivered, belief, handler);
             }
             let Image { head, reader, file, streams, .. } = &mut *image;
             let read = if PLAIN { read_plain(head, reader) } else { read(head, reader, &file.about, belief) };
@@ -223,7 +223,7 @@ impl Image {
                 }
             };
             let message = StreamMessage::new(head, payload);
-            if !take.take(&message) {
+            if !handler.handle(&message) {
                 // One that was written over is gone.
                 let is_there = message.fate.get() != Fate::Overwritten;
                 belief.was_refused = is_there;

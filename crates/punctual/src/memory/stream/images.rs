@@ -18,9 +18,9 @@ use super::super::roster::Peer;
 use super::super::segment::RINGS_BELL;
 use super::faulty::Faulty;
 use super::followed::Followed;
-use super::gathering::{Gather, Gathering};
+use super::gathering::{Gathering, WholeMessages};
 use super::image::{Image, ImageAccount};
-use super::message::{StreamMessage, Take};
+use super::message::{MessageHandler, StreamMessage};
 use super::ring_file::{RingFile, RingIdentity, may_mean};
 use super::sealing::{Belief, Opening};
 use super::{StreamError, Streams};
@@ -299,22 +299,22 @@ impl Images {
             || self.streams.roster.version() != self.version_seen
     }
 
-    /// Shows at most `limit` messages for as long as `take` takes them; returns how many were delivered.
+    /// Shows at most `limit` messages for as long as `handler` takes them; returns how many were delivered.
     ///
     /// While the image that was busy last has messages, only that is asked, [`BUSY_TURNS`] times in a row. It is asked again if the
     /// others are few and have none.
     #[inline]
-    pub(crate) fn poll(&mut self, limit: usize, take: &mut impl Take) -> usize {
+    pub(crate) fn poll(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
         let is_turn_of_others = self.followed.is_turn_of_others() && !self.skip_others();
         if !is_turn_of_others && self.faulty.is_none() {
             let Self { gathering, streams, followed, .. } = self;
-            let mut whole = Gather { gathering, about: &streams.about, take };
+            let mut whole = WholeMessages { gathering, about: &streams.about, handler };
             let delivered = followed.poll_busy(limit, &mut whole);
             if delivered > 0 {
                 return delivered;
             }
         }
-        self.poll_all(limit, take)
+        self.poll_all(limit, handler)
     }
 
     /// Leaves the turn of the others out, if nothing has come of them.
@@ -325,12 +325,12 @@ impl Images {
 
     /// The same for all images, those included that have come since.
     #[inline(never)]
-    fn poll_all(&mut self, limit: usize, take: &mut dyn Take) -> usize {
+    fn poll_all(&mut self, limit: usize, handler: &mut dyn MessageHandler) -> usize {
         if self.has_changed() {
             self.look_for_rings();
         }
         let Self { gathering, streams, followed, .. } = self;
-        let mut whole = Gather { gathering, about: &streams.about, take };
+        let mut whole = WholeMessages { gathering, about: &streams.about, handler };
         let delivered = match &mut self.faulty {
             None => followed.poll(limit, &mut whole),
             Some(faulty) => {

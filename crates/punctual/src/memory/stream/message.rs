@@ -81,14 +81,14 @@ impl Deref for StreamMessage<'_> {
 }
 
 /// Receives messages that are shown.
-pub(crate) trait Take {
-    /// Takes a message; false if it is wanted later, or not at all. Then it is shown again.
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool;
+pub(crate) trait MessageHandler {
+    /// Returns true if it has taken the message; otherwise that is shown again.
+    fn handle(&mut self, message: &StreamMessage<'_>) -> bool;
 }
 
-impl<F: FnMut(&StreamMessage<'_>) -> bool> Take for F {
+impl<F: FnMut(&StreamMessage<'_>) -> bool> MessageHandler for F {
     #[inline(always)]
-    fn take(&mut self, message: &StreamMessage<'_>) -> bool {
+    fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         self(message)
     }
 }

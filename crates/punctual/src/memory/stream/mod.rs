@@ -56,7 +56,7 @@ pub use claim::PublicationClaim;
 pub use image::ImageAccount;
 use images::Reads;
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
-pub(crate) use message::Take;
+pub(crate) use message::MessageHandler;
 pub use message::{Overrun, StreamHead, StreamMessage};
 pub use options::{OfferError, PublicationOptions};
 pub use prefix::StampChoice;
