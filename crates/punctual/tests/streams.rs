@@ -628,6 +628,31 @@ fn a_busy_publication_starves_nobody() {
     }
 }
 
+/// Goal: a publication that is made while the only other one never pauses is found, and read.
+#[test]
+fn a_busy_publication_hides_no_new_one() {
+    let _alive = watchdog(60);
+    for bus in buses("found") {
+        let (here, there) = open_on(&bus);
+        let options = ring(4096, WhenFull::HoldBack);
+        let (mut busy, mut subscription) = pair(&here, &there, &options, Wake::Spin);
+        let mut new: Option<Publication> = None;
+        let (mut turns, mut is_heard) = (0, false);
+        while !is_heard {
+            while busy.offer(b"busy").is_ok() {}
+            subscription.poll(1, |message| is_heard |= message.len() == 3);
+            turns += 1;
+            if turns == 100 {
+                let mut publication = here.publication(Target::port("there", PORT), &options).unwrap();
+                publication.offer(b"new").unwrap();
+                new = Some(publication);
+            }
+            assert!(turns < 10_000, "it was not found");
+        }
+        drop(new);
+    }
+}
+
 /// Goal: of many publications that have much to say each has its turn. That holds also for a reader so slow that the subscription looks
 /// after its house meanwhile.
 #[test]
