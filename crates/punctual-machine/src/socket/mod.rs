@@ -117,7 +117,7 @@ impl UdpSocket {
         }
         if options.merged {
             // Since Linux 5.0; without it datagrams come one by one.
-            let _unmerged = set_option(self.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1_i32);
+            let _unmerged = self.set_merged(true);
         }
         if let Some(us) = options.busy_poll_us {
             let us = libc::c_int::try_from(us).unwrap_or(libc::c_int::MAX);
@@ -158,6 +158,14 @@ impl UdpSocket {
     /// Where the kernel does not say (`SO_MEMINFO`, Linux 4.12; some sandboxes have none).
     pub fn dropped(&self) -> io::Result<u32> {
         option::memory_info(self.as_fd()).map(|info| info[option::MEMORY_DROPS])
+    }
+
+    /// Sets whether the kernel hands over runs as one from now on: [`UdpOptions::merged`].
+    ///
+    /// # Errors
+    /// Where the kernel has no `UDP_GRO` (before Linux 5.0; some sandboxes have none).
+    pub fn set_merged(&self, merged: bool) -> io::Result<()> {
+        set_option(self.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &i32::from(merged))
     }
 
     /// Sets whether [`recv_bare_blocking`](Self::recv_bare_blocking) waits in the kernel. Batches are unaffected.

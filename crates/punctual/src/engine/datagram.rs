@@ -4,6 +4,7 @@ mod cut;
 mod drops;
 mod gate;
 mod inlet;
+mod merging;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,6 +30,7 @@ use cut::Cut;
 use drops::DatagramDrops;
 use gate::Gate;
 use inlet::{Inlet, Shown};
+use merging::Merging;
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError, SLEEP_MAX};
 
@@ -125,12 +127,12 @@ pub(crate) fn open(
         timestamps: options.timestamps,
         // Frames queued for one flush go in few calls, and through the kernel as one: 2.5 to 3 times as fast.
         segmentation: true,
-        // And out of it as one; a run has one stamp.
-        merged: !options.timestamps,
         ..UdpOptions::default()
     };
+    // A run comes out of the kernel as one too, at the group's socket always; it would have one stamp.
+    let merges = !options.timestamps;
     let Sockets { own, group, everybody, connected } =
-        sockets(&options.reach, &socket_options, node).map_err(system)?;
+        sockets(&options.reach, &socket_options, merges, node).map_err(system)?;
     let echoed = group.is_some().then(Arc::<Counter>::default);
     let own_socket = Arc::new(own);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
@@ -140,7 +142,7 @@ pub(crate) fn open(
         socket: Arc::clone(&own_socket),
         batch: SendBatch::new(BATCH.max(everybody.len()), frame_size_max)
             .to_peer(peer)
-            .counting(group.as_ref().and_then(|_| everybody.first().copied()), socket_options.merged),
+            .counting(group.as_ref().and_then(|_| everybody.first().copied()), merges),
         everybody,
         connected: connected.is_some(),
         target: None,
@@ -161,11 +163,13 @@ pub(crate) fn open(
             peer,
             own: own_address,
             longest_run,
+            merging: None,
             gate: None,
         }
     };
     let room = group.as_ref().map(|group| group.receive_buffer().unwrap_or(super::ROOM_UNKNOWN));
-    let own = Inlet { gate: room.map(Gate::new), ..inlet(own_socket, connected) };
+    let (merging, gate) = (merges.then(Merging::default), room.map(Gate::new));
+    let own = Inlet { merging, gate, ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
     let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, everywhere: false, echoed, nudge };
     let incarnation = random() as u16;
@@ -199,7 +203,12 @@ struct Sockets {
     connected: Option<SocketAddr>,
 }
 
-fn sockets(reach: &Reach, options: &UdpOptions, node: NodeId) -> Result<Sockets, SystemError> {
+fn sockets(
+    reach: &Reach,
+    options: &UdpOptions,
+    merges_group: bool,
+    node: NodeId,
+) -> Result<Sockets, SystemError> {
     match reach {
         Reach::Peers { local, peers } => {
             let socket = UdpSocket::bind(*local, options)?;
@@ -220,7 +229,8 @@ fn sockets(reach: &Reach, options: &UdpOptions, node: NodeId) -> Result<Sockets,
             own.set_multicast_interface(MulticastInterface::Address(*interface))?;
             // Others on this host must hear us, so the kernel brings back what we send; the filter keeps it out of our buffer.
             let unwanted = Some(wire::unwanted(node));
-            let shared = UdpOptions { reuse_address: true, unwanted, ..options.clone() };
+            let shared =
+                UdpOptions { reuse_address: true, unwanted, merged: merges_group, ..options.clone() };
             let all = UdpSocket::bind(*group, &shared)?;
             all.join_multicast(group.ip(), MulticastInterface::Address(*interface))?;
             Ok(Sockets { own, group: Some(all), everybody: vec![*group], connected: None })
@@ -524,6 +534,62 @@ mod tests {
         assert_eq!(seen, 1, "the nudge");
     }
 
+    /// Goal: runs come as one soon after they begin, and no longer once datagrams come alone.
+    #[test]
+    fn runs_come_as_one_while_there_are_runs() {
+        let any = || SocketAddr::from(([127, 0, 0, 1], 0));
+        let sender = UdpOptions { segmentation: true, ..UdpOptions::default() };
+        let sender = UdpSocket::bind(any(), &sender).unwrap();
+        let reach = Reach::Peers { local: any(), peers: vec![sender.local_address().unwrap()] };
+        let Sockets { own, connected, .. } =
+            sockets(&reach, &UdpOptions::default(), true, NodeId::named("here")).unwrap();
+        if let Err(error) = own.set_merged(false) {
+            return punctual_machine::skipped!("this kernel merges nothing (UDP_GRO): {error}");
+        }
+        sender.connect(own.local_address().unwrap()).unwrap();
+        let mut inlet = Inlet {
+            socket: Arc::new(own),
+            batch: RecvBatch::new(BATCH, DATAGRAM_SIZE_MAX).from_peer(connected.map(RawAddress::encode)),
+            next: 0,
+            cut: Cut::default(),
+            frame_size_max: DATAGRAM_SIZE_MAX,
+            peer: connected,
+            own: None,
+            longest_run: Arc::default(),
+            merging: Some(Merging::default()),
+            gate: None,
+        };
+        let frame = wire::tests::frame(&[7; 40]);
+        let mut longest_after = |runs: usize, frames: usize| {
+            for _ in 0..runs {
+                let mut batch = SendBatch::new(BATCH, frame.len());
+                for _ in 0..frames {
+                    batch.claim(frame.len()).unwrap().copy_from_slice(&frame);
+                    batch.commit_connected();
+                }
+                sender.send_all(&mut batch).unwrap();
+                let mut seen = 0;
+                while seen < frames {
+                    seen += inlet
+                        .poll(BATCH, &mut |raw| {
+                            assert_eq!(raw.bytes, frame);
+                            Flow::Continue
+                        })
+                        .0
+                        .frames;
+                }
+                assert_eq!(seen, frames);
+            }
+            inlet.longest_run.get()
+        };
+        assert_eq!(longest_after(1, 16), 1);
+        assert_eq!(longest_after(1, 16), 16);
+        assert_eq!(longest_after(200, 1), 16);
+        assert_eq!(longest_after(1, 20), 20, "not so many came alone");
+        longest_after(300, 1);
+        assert_eq!(longest_after(1, 24), 20, "these came alone");
+    }
+
     /// Goal: a peer that is listed twice is sent everything once, and is the one peer where there is no other.
     #[test]
     fn a_peer_that_is_listed_twice_is_one() {
@@ -533,7 +599,7 @@ mod tests {
             [(vec![b, b], vec![b], Some(b)), (vec![c, b, c, any, b], vec![c, b], None)]
         {
             let reach = Reach::Peers { local: any, peers };
-            let opened = sockets(&reach, &UdpOptions::default(), NodeId::named("here")).unwrap();
+            let opened = sockets(&reach, &UdpOptions::default(), false, NodeId::named("here")).unwrap();
             assert_eq!((opened.everybody, opened.connected), (everybody, connected));
         }
     }

@@ -434,7 +434,7 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use punctual_proto::{Address, Port, Target};
 
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    fn frame(payload: &[u8]) -> Vec<u8> {
+    pub(in crate::engine) fn frame(payload: &[u8]) -> Vec<u8> {
         let header = Header {
             kind: Kind::Data,
             incarnation: 3,

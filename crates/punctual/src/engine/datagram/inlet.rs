@@ -10,6 +10,7 @@ use punctual_machine::socket::{RUN_LEN_MAX, RecvBatch, UdpSocket};
 
 use super::cut::Cut;
 use super::gate::Gate;
+use super::merging::Merging;
 use crate::engine::Flow;
 use crate::engine::wire::RawFrame;
 
@@ -32,6 +33,8 @@ pub(super) struct Inlet {
     pub(super) own: Option<SocketAddr>,
     /// Most frames that a datagram of a node's sockets was.
     pub(super) longest_run: Arc<Counter>,
+    /// Decides whether runs come as one, unless that is the same all the time.
+    pub(super) merging: Option<Merging>,
     /// Keeps senders back that are heard for the first time, at a node's own socket beside a group's.
     pub(super) gate: Option<Gate>,
 }
@@ -79,6 +82,9 @@ impl Inlet {
                 if frames > self.longest_run.get() {
                     self.longest_run.set(frames);
                 }
+                if let Some(merging) = &mut self.merging {
+                    merging.handle_datagram(&self.socket, frames);
+                }
             }
             shown.frames += 1;
             shown.bytes += piece.bytes.len();
@@ -106,6 +112,9 @@ impl Inlet {
         // told of both by one edge is not told again.
         for _ in 0..ERRORS_MAX {
             if let Ok(count) = self.socket.recv_batch(&mut self.batch, limit) {
+                if let Some(merging) = &mut self.merging {
+                    merging.handle_call(&self.socket, count);
+                }
                 return count;
             }
         }
