@@ -64,7 +64,7 @@ const BURST_MAX: Duration = Duration::from_millis(100);
 /// Facts about the client's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientFacts {
-    /// Faults, switches, CPU time.
+    /// Faults, switches, CPU time, without the warm-up.
     pub usage: ThreadUsage,
     /// CPUs it was seen on, beyond the first.
     pub migrations: u64,
@@ -107,12 +107,12 @@ pub fn run(
     let load = Load::Closed;
     let mut run =
         ClientTrial { endpoint, clock, recording, count_max, prepared, message, buffer, facts, load, watch };
-    let (before, cpu) = (ThreadUsage::now(), punctual_machine::cpu::current());
+    let cpu = punctual_machine::cpu::current();
     let start = clock.now();
     run.closed(start, Ticks(0), clock.ticks(PATIENCE), start.plus(clock.ticks(BURST_MAX)));
     let cpus: Vec<usize> = trial.neighbours.into_iter().flatten().collect();
     let _neighbours = neighbours(&cpus);
-    run.paced(trial);
+    let before = run.paced(trial);
     run.drain();
     if let Some(watch) = &mut run.watch {
         watch.finish();
@@ -125,8 +125,9 @@ pub fn run(
 }
 
 impl ClientTrial<'_> {
-    /// The warm-up in the manner of the trial, and the trial.
-    fn paced(&mut self, trial: &Trial) {
+    /// The warm-up in the manner of the trial, and the trial. Returns what this thread had used before: the first message makes what
+    /// a mechanism needs, and faults in its pages.
+    fn paced(&mut self, trial: &Trial) -> ThreadUsage {
         let (clock, gap, paced) = (self.clock, self.clock.ticks(trial.gap), trial.warmup.paced);
         let warmup = self.recording.len() + paced;
         self.facts.warmup = warmup as u64;
@@ -136,16 +137,20 @@ impl ClientTrial<'_> {
                 let after = || clock.now().plus(gap);
                 self.count_max = warmup;
                 self.closed(after(), gap, clock.ticks(PATIENCE), Ticks(u64::MAX));
+                let before = ThreadUsage::now();
                 self.count_max = warmup + trial.count_max;
                 let end = clock.now().plus(clock.ticks(trial.duration));
                 self.closed(after(), gap, clock.ticks(PATIENCE), end);
+                before
             }
             Load::Open => {
                 let period = clock.ticks(trial.gap.max(Duration::from_micros(1)));
                 let start = clock.now().plus(period);
                 let warm = start.plus(Ticks(period.0.saturating_mul(paced as u64)));
+                let before = ThreadUsage::now();
                 self.count_max = warmup + trial.count_max;
                 self.open(start, trial.gap, warm.plus(clock.ticks(trial.duration)));
+                before
             }
         }
     }
