@@ -382,5 +382,6 @@ fn send(trial: &WakeTrial, words: &WakeWords, waker: &WritingEnd, message: u64) 
             return None;
         }
     }
-    Some(Sent { before, after, acknowledged: clock.now(), parking, calls })
+    let acknowledged = clock.now_after_loads();
+    Some(Sent { before, after, acknowledged, parking, calls })
 }

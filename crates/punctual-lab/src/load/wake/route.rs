@@ -223,7 +223,7 @@ impl Condition for Sent<'_> {
 /// Result of one wait.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Wait {
-    /// When the reader knew.
+    /// When the reader knew: not before the load that told it.
     pub awake: Ticks,
     /// Sleeps, or tries to.
     pub parks: u32,
@@ -240,12 +240,13 @@ impl ReadingEnd {
         let mut sent = Sent { words, message };
         let may_look = !matches!(self, Self::Bare(sleeper) if !sleeper.may_look());
         if may_look && sent.is_ready() {
-            return Wait { awake: Clock::get().now(), ..Wait::default() };
+            return Wait { awake: Clock::get().now_after_loads(), ..Wait::default() };
         }
         let wait = match self {
             Self::Polls => {
                 poll_until(&mut sent, until, |sent| sent.is_ready().then_some(()), |_, _| ());
-                return Wait { awake: Clock::get().now(), over: !sent.is_ready(), ..Wait::default() };
+                let awake = Clock::get().now_after_loads();
+                return Wait { awake, over: !sent.is_ready(), ..Wait::default() };
             }
             Self::Bare(sleeper) => {
                 words.parking.0.publish(1);
@@ -298,7 +299,7 @@ fn in_turns(sent: &mut Sent<'_>, until: Ticks, mut turn: impl FnMut(&mut Sent<'_
         let (slept, to_the_limit) = turn(sent);
         wait.parks += u32::from(slept);
         let is_ready = sent.is_ready();
-        wait.awake = clock.now();
+        wait.awake = clock.now_after_loads();
         wait.limit_at = (is_ready && to_the_limit).then(|| began.plus(clock.ticks(RESCUE_AFTER)));
         wait.over = !is_ready && wait.awake >= until;
         if is_ready || wait.over {
