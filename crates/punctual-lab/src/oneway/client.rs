@@ -163,7 +163,7 @@ fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, Se
             Ok(message) => message,
             Err(ReceiveError::Empty) => return Ok(lost()),
         };
-        let lasted = clock.now().since(sent);
+        let lasted = clock.now_after_loads().since(sent);
         // An answer to an earlier request came after its time.
         let Some((_, there)) = wire::read(message.payload).filter(|(of, _)| *of == number) else { continue };
         let back = end.keeper.one_way_of(&message).map(|found| Direction { found, truth: truth(&message) });

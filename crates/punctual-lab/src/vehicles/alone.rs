@@ -74,7 +74,7 @@ impl Alone {
             let Some(got) = self.endpoint.receive(&mut buffer, clock.now().plus(look)) else {
                 if monotonic_ns() < patience_ns { continue } else { break }
             };
-            let received = clock.now();
+            let received = clock.now_after_loads();
             if let Some(value) = Value::parse(&buffer[..got.size]) {
                 self.totals.delivered += 1;
                 watch.note(value.origin.vehicle);

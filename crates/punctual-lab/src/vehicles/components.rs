@@ -296,7 +296,7 @@ impl Components {
         let (mut notes, clock) = (self.notes(0, self.assignment.capacity()), Clock::get());
         notes.begin_elsewhere();
         let observer = communicator.on_message(move |message| {
-            let received = clock.now();
+            let received = clock.now_after_loads();
             notes.note_bytes(message.payload, message.stages.as_ref(), received);
         });
         self.observer = Some(observer.map_err(|error| error.to_string())?);
@@ -344,7 +344,7 @@ impl Components {
             while shared.goes_on() {
                 match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
                     Ok(response) => {
-                        let received = clock.now();
+                        let received = clock.now_after_loads();
                         notes.note(&response, received);
                     }
                     Err(_) => look(&mut log),
@@ -390,7 +390,7 @@ impl Components {
             let mut participant = Participant::with(communicator, &options);
             participant.publish(topic(component), move |due| source.value(due))?;
             participant.subscribe(topic(component), period, move |response| {
-                let received = clock.now();
+                let received = clock.now_after_loads();
                 notes.note(&response, received);
             })?;
             let mut log = QuietLog::of_this_thread(quiet, start_ns);
