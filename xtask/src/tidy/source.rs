@@ -93,7 +93,7 @@ fn test_lines(path: &Path, code: &str) -> Vec<bool> {
     let mut lines = vec![is_test_file; code.lines().count()];
     for (at, _) in code.match_indices("#[cfg(") {
         let end = partner(code, at + 1);
-        let is_module = code.get(end + 1..).is_some_and(|rest| rest.trim_start().starts_with("mod "));
+        let is_module = code.get(end + 1..).is_some_and(|rest| begins_module(rest.trim_start()));
         if !is_module || find(&code[at..end], "test").next().is_none() {
             continue;
         }
@@ -104,6 +104,13 @@ fn test_lines(path: &Path, code: &str) -> Vec<bool> {
         lines[count(at)..upto].fill(true);
     }
     lines
+}
+
+/// True if a module begins here, whoever may see it.
+fn begins_module(code: &str) -> bool {
+    let seen_by = code.strip_prefix("pub").unwrap_or(code).trim_start();
+    let code = if seen_by.starts_with('(') { &seen_by[partner(seen_by, 0) + 1..] } else { seen_by };
+    code.trim_start().starts_with("mod ")
 }
 
 /// Kind of text that is being read.
@@ -231,6 +238,8 @@ mod tests {
         let source = Source::of(Path::new("a.rs"), text);
         assert_eq!((1..=6).filter(|&line| source.is_test(line)).collect::<Vec<_>>(), [2, 3, 4, 5]);
         assert_eq!(source.product_lines(), 2);
+        let seen = text.replace("mod tests", "pub(in crate::a) mod tests");
+        assert_eq!(Source::of(Path::new("a.rs"), &seen).product_lines(), 2);
         let file = Source::of(Path::new("ring/loom_tests.rs"), text);
         assert_eq!(file.product_lines(), 0);
     }

@@ -5,11 +5,12 @@ mod drops;
 mod gate;
 mod inlet;
 mod merging;
+mod sockets;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ use punctual_machine::process::random;
 use punctual_machine::slept::Slept;
 use punctual_machine::socket::address::RawAddress;
 use punctual_machine::socket::{
-    DATAGRAM_SIZE_MAX, MulticastInterface, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
+    DATAGRAM_SIZE_MAX, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
 };
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
@@ -31,6 +32,7 @@ use drops::DatagramDrops;
 use gate::Gate;
 use inlet::{Inlet, Shown};
 use merging::Merging;
+use sockets::Sockets;
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError, SLEEP_MAX};
 
@@ -132,7 +134,7 @@ pub(crate) fn open(
     // A run comes out of the kernel as one too, at the group's socket always; it would have one stamp.
     let merges = !options.timestamps;
     let Sockets { own, group, everybody, connected } =
-        sockets(&options.reach, &socket_options, merges, node).map_err(system)?;
+        Sockets::open(&options.reach, &socket_options, merges, node).map_err(system)?;
     let echoed = group.is_some().then(Arc::<Counter>::default);
     let own_socket = Arc::new(own);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
@@ -192,49 +194,6 @@ fn check(options: &DatagramOptions) -> Result<(), OpenError> {
             options.payload_size_max
         )),
         _ => Ok(()),
-    }
-}
-
-struct Sockets {
-    own: UdpSocket,
-    group: Option<UdpSocket>,
-    everybody: Vec<SocketAddr>,
-    /// The one peer, to which the own socket is connected.
-    connected: Option<SocketAddr>,
-}
-
-fn sockets(
-    reach: &Reach,
-    options: &UdpOptions,
-    merges_group: bool,
-    node: NodeId,
-) -> Result<Sockets, SystemError> {
-    match reach {
-        Reach::Peers { local, peers } => {
-            let socket = UdpSocket::bind(*local, options)?;
-            // Each once: a peer that is listed twice is one.
-            let mut others: Vec<SocketAddr> = Vec::new();
-            for &peer in peers.iter().filter(|peer| *peer != local) {
-                if !others.contains(&peer) {
-                    others.push(peer);
-                }
-            }
-            let connected = if let [peer] = others[..] { Some(peer) } else { None };
-            // An addressed datagram cost 0.44 µs more than a connected one, of 3.8 there and back on loopback.
-            connected.map_or(Ok(()), |peer| socket.connect(peer))?;
-            Ok(Sockets { own: socket, group: None, everybody: others, connected })
-        }
-        Reach::Multicast { group, interface } => {
-            let own = UdpSocket::bind(SocketAddr::new(IpAddr::V4(*interface), 0), options)?;
-            own.set_multicast_interface(MulticastInterface::Address(*interface))?;
-            // Others on this host must hear us, so the kernel brings back what we send; the filter keeps it out of our buffer.
-            let unwanted = Some(wire::unwanted(node));
-            let shared =
-                UdpOptions { reuse_address: true, unwanted, merged: merges_group, ..options.clone() };
-            let all = UdpSocket::bind(*group, &shared)?;
-            all.join_multicast(group.ip(), MulticastInterface::Address(*interface))?;
-            Ok(Sockets { own, group: Some(all), everybody: vec![*group], connected: None })
-        }
     }
 }
 
@@ -532,75 +491,5 @@ mod tests {
         bell.doorbell().disarm();
         let seen = engine.receive.poll(BATCH, &mut |event: Event<'_>| panic!("{event:?}"));
         assert_eq!(seen, 1, "the nudge");
-    }
-
-    /// Goal: runs come as one soon after they begin, and no longer once datagrams come alone.
-    #[test]
-    fn runs_come_as_one_while_there_are_runs() {
-        let any = || SocketAddr::from(([127, 0, 0, 1], 0));
-        let sender = UdpOptions { segmentation: true, ..UdpOptions::default() };
-        let sender = UdpSocket::bind(any(), &sender).unwrap();
-        let reach = Reach::Peers { local: any(), peers: vec![sender.local_address().unwrap()] };
-        let Sockets { own, connected, .. } =
-            sockets(&reach, &UdpOptions::default(), true, NodeId::named("here")).unwrap();
-        if let Err(error) = own.set_merged(false) {
-            return punctual_machine::skipped!("this kernel merges nothing (UDP_GRO): {error}");
-        }
-        sender.connect(own.local_address().unwrap()).unwrap();
-        let mut inlet = Inlet {
-            socket: Arc::new(own),
-            batch: RecvBatch::new(BATCH, DATAGRAM_SIZE_MAX).from_peer(connected.map(RawAddress::encode)),
-            next: 0,
-            cut: Cut::default(),
-            frame_size_max: DATAGRAM_SIZE_MAX,
-            peer: connected,
-            own: None,
-            longest_run: Arc::default(),
-            merging: Some(Merging::default()),
-            gate: None,
-        };
-        let frame = wire::tests::frame(&[7; 40]);
-        let mut longest_after = |runs: usize, frames: usize| {
-            for _ in 0..runs {
-                let mut batch = SendBatch::new(BATCH, frame.len());
-                for _ in 0..frames {
-                    batch.claim(frame.len()).unwrap().copy_from_slice(&frame);
-                    batch.commit_connected();
-                }
-                sender.send_all(&mut batch).unwrap();
-                let mut seen = 0;
-                while seen < frames {
-                    seen += inlet
-                        .poll(BATCH, &mut |raw| {
-                            assert_eq!(raw.bytes, frame);
-                            Flow::Continue
-                        })
-                        .0
-                        .frames;
-                }
-                assert_eq!(seen, frames);
-            }
-            inlet.longest_run.get()
-        };
-        assert_eq!(longest_after(1, 16), 1);
-        assert_eq!(longest_after(1, 16), 16);
-        assert_eq!(longest_after(200, 1), 16);
-        assert_eq!(longest_after(1, 20), 20, "not so many came alone");
-        longest_after(300, 1);
-        assert_eq!(longest_after(1, 24), 20, "these came alone");
-    }
-
-    /// Goal: a peer that is listed twice is sent everything once, and is the one peer where there is no other.
-    #[test]
-    fn a_peer_that_is_listed_twice_is_one() {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let [b, c] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        for (peers, everybody, connected) in
-            [(vec![b, b], vec![b], Some(b)), (vec![c, b, c, any, b], vec![c, b], None)]
-        {
-            let reach = Reach::Peers { local: any, peers };
-            let opened = sockets(&reach, &UdpOptions::default(), false, NodeId::named("here")).unwrap();
-            assert_eq!((opened.everybody, opened.connected), (everybody, connected));
-        }
     }
 }
