@@ -108,9 +108,12 @@ fn test_lines(path: &Path, code: &str) -> Vec<bool> {
 
 /// True if a module begins here, whoever may see it.
 fn begins_module(code: &str) -> bool {
-    let seen_by = code.strip_prefix("pub").unwrap_or(code).trim_start();
-    let code = if seen_by.starts_with('(') { &seen_by[partner(seen_by, 0) + 1..] } else { seen_by };
-    code.trim_start().starts_with("mod ")
+    let named = code.strip_prefix("pub").map_or(code, |seen_by| {
+        let seen_by = seen_by.trim_start();
+        let end = if seen_by.starts_with('(') { partner(seen_by, 0) + 1 } else { 0 };
+        seen_by.get(end..).unwrap_or_default().trim_start()
+    });
+    named.starts_with("mod ")
 }
 
 /// Kind of text that is being read.

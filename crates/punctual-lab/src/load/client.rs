@@ -64,7 +64,7 @@ const BURST_MAX: Duration = Duration::from_millis(100);
 /// Facts about the client's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientFacts {
-    /// Faults, switches, CPU time, without the warm-up.
+    /// Faults, switches, CPU time, without the warm-up; of open load, without its burst.
     pub usage: ThreadUsage,
     /// CPUs it was seen on, beyond the first.
     pub migrations: u64,

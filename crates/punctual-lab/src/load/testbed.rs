@@ -120,7 +120,8 @@ impl MadeTrial {
             // Kernel ticks of user space are hundredths of a second.
             steal_ms: 10 * self.steal_ticks,
         };
-        let causes = disturbances.causes(subject, self.recording.len() as u64);
+        let messages = (self.recording.len() as u64).saturating_sub(self.client.warmup);
+        let causes = disturbances.causes(subject, messages);
         let [before, after] = self.clocks;
         let causes = causes.into_iter().chain(after.doubts_since(&before, subject));
         let gone = self.gone.clone().map(|reason| Cause::FarEndGone { subject: subject.to_owned(), reason });

@@ -97,7 +97,8 @@ pub struct DatagramOptions {
     /// Way in which a node reaches everybody.
     pub reach: Reach,
     /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for a process without CAP_NET_ADMIN, and
-    /// counts its own overhead in. `punctual host` says whether it gives what [`DatagramOptions::new`] asks for.
+    /// counts its own overhead in, which is less for runs than for datagrams that come alone. `punctual host` says whether it gives
+    /// what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
     /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
@@ -131,7 +132,8 @@ pub(crate) fn open(
         segmentation: true,
         ..UdpOptions::default()
     };
-    // A run comes out of the kernel as one too, at the group's socket always; it would have one stamp.
+    // Out of the kernel a run comes as one too: at the group's socket always, at the node's own one while runs come. A run has one
+    // stamp, so sockets with stamps have none.
     let merges = !options.timestamps;
     let Sockets { own, group, everybody, connected } =
         Sockets::open(&options.reach, &socket_options, merges, node).map_err(system)?;
@@ -170,7 +172,9 @@ pub(crate) fn open(
         }
     };
     let room = group.as_ref().map(|group| group.receive_buffer().unwrap_or(super::ROOM_UNKNOWN));
-    let (merging, gate) = (merges.then(Merging::default), room.map(Gate::new));
+    // A kernel that has no runs hands over each datagram by itself.
+    let merging = merges.then(|| Merging::of(&own_socket).ok()).flatten();
+    let gate = room.map(Gate::new);
     let own = Inlet { merging, gate, ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
     let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, everywhere: false, echoed, nudge };
@@ -472,18 +476,80 @@ mod tests {
     use crate::engine::{Event, ring};
     use punctual_machine::doorbell::Notification;
 
-    /// Goal: a nudge to a receiver that does not fall asleep after all is no bad frame, the first time either.
-    #[test]
-    fn a_nudge_before_the_first_sleep_is_no_bad_frame() {
-        let peer = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &UdpOptions::default()).unwrap();
+    /// A node with one peer, which is a bare socket that sends runs as one.
+    fn with_peer(timestamps: bool) -> (Engine, UdpSocket) {
+        let options = UdpOptions { segmentation: true, ..UdpOptions::default() };
+        let peer = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap();
         let peers = vec![peer.local_address().unwrap()];
         // The kernel gives nobody a port below 32768 who asks for any.
         let try_open = |_| {
             let local = SocketAddr::from(([127, 0, 0, 1], (10_000 + random() % 22_768) as u16));
             let reach = Reach::Peers { local, peers: peers.clone() };
-            open(&DatagramOptions::new(reach), NodeId::named("sleeper"), None).ok()
+            let options = DatagramOptions { timestamps, ..DatagramOptions::new(reach) };
+            let (engine, _) = open(&options, NodeId::named("sleeper"), None).ok()?;
+            Some((engine, local))
         };
-        let (mut engine, _) = (0..100).find_map(try_open).unwrap();
+        let (engine, local) = (0..100).find_map(try_open).unwrap();
+        peer.connect(local).unwrap();
+        (engine, peer)
+    }
+
+    /// The longest run that came as one, after so many more runs of so many frames each.
+    fn longest_after(engine: &mut Engine, peer: &UdpSocket, asleep: bool, runs: usize, frames: usize) -> u64 {
+        let frame = wire::tests::frame(&[7; 40]);
+        let mut batch = SendBatch::new(BATCH, frame.len());
+        let receive = &mut engine.receive;
+        for _ in 0..runs {
+            for _ in 0..frames {
+                batch.claim(frame.len()).unwrap().copy_from_slice(&frame);
+                batch.commit_connected();
+            }
+            peer.send_all(&mut batch).unwrap();
+            let mut seen = 0;
+            while seen < frames {
+                if asleep && !receive.is_ready() && receive.prepare_sleep(true) {
+                    receive.sleep();
+                }
+                seen += receive.poll(BATCH, &mut |event: Event<'_>| match event {
+                    Event::Frame(arrival) if arrival.payload == [7; 40] => Flow::Continue,
+                    other => panic!("{other:?}"),
+                });
+            }
+            assert_eq!((seen, asleep || receive.poll(BATCH, &mut |_| Flow::Continue) == 0), (frames, true));
+        }
+        receive.drops().unwrap().frames_max()
+    }
+
+    /// Goal: runs come as one soon after they begin, to who spins and to who sleeps. They do no longer once datagrams come alone.
+    #[test]
+    fn runs_come_as_one_while_there_are_runs() {
+        let (mut engine, peer) = with_peer(false);
+        if let Err(error) = peer.set_merged(false) {
+            return punctual_machine::skipped!("this kernel merges nothing (UDP_GRO): {error}");
+        }
+        let mut longest = |asleep, runs, frames| longest_after(&mut engine, &peer, asleep, runs, frames);
+        assert_eq!(longest(false, 1, 3), 1);
+        assert!((0..100).any(|_| longest(false, 1, 16) == 16));
+        for frames in [20, 22] {
+            longest(false, 200, 1);
+            assert_eq!(longest(false, 1, frames), frames as u64, "not so many came alone");
+        }
+        longest(false, 300, 1);
+        assert_eq!(longest(true, 1, 24), 22, "these came alone");
+        assert!((0..100).any(|_| longest(true, 1, 28) == 28));
+    }
+
+    /// Goal: where datagrams have stamps, each has its own.
+    #[test]
+    fn datagrams_with_stamps_come_one_by_one() {
+        let (mut engine, peer) = with_peer(true);
+        assert_eq!(longest_after(&mut engine, &peer, false, 20, 16), 1);
+    }
+
+    /// Goal: a nudge to a receiver that does not fall asleep after all is no bad frame, the first time either.
+    #[test]
+    fn a_nudge_before_the_first_sleep_is_no_bad_frame() {
+        let (mut engine, _peer) = with_peer(false);
         let bell = engine.receive.bell();
         assert!(engine.receive.prepare_sleep(true));
         assert!(bell.doorbell().arm(Notification::Descriptor, || false));

