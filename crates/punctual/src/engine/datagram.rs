@@ -96,7 +96,7 @@ impl fmt::Display for Reach {
 pub struct DatagramOptions {
     /// Way in which a node reaches everybody.
     pub reach: Reach,
-    /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for a process without CAP_NET_ADMIN, and
+    /// Size of the kernel's receive buffer, bytes. The kernel caps it at `net.core.rmem_max` for a process without CAP_NET_ADMIN. It
     /// counts its own overhead in, which is less for runs than for datagrams that come alone. `punctual host` says whether it gives
     /// what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
