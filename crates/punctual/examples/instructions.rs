@@ -10,7 +10,8 @@
 //! this process), `shared` and `udp`, which needs the ports 42101 and 42102 of this host. They go through a `Communicator`.
 //!
 //! Through a `Publication` and a `Subscription` over shared memory: `offer` only sends, `offer-receive` receives each too, and so do
-//! `run` and `run-poll` with runs of 64. The difference is the cost of receiving. `-sealed` and `-stamped` behind a name.
+//! `run` and `run-poll` with runs of 64. The difference is the cost of receiving. `-sealed`, `-stamped` (both ends) and
+//! `-stages` (all) behind a name.
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,8 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if route.starts_with("offer") || route.starts_with("run") {
         return publish(route, count);
     }
-    let [ping, pong] = buses(route)?;
-    let options = CommunicatorOptions::waiting(Wake::Spin);
+    let (way, stamps) = route.strip_suffix("-stages").map_or((&route[..], false), |way| (way, true));
+    let [ping, pong] = buses(way)?;
+    let options = CommunicatorOptions { stamps, ..CommunicatorOptions::waiting(Wake::Spin) };
     let mut from = Node::open(&ping, "ping")?.bind_with(1, &options)?;
     let mut to = Node::open(&pong, "pong")?.bind_with(7, &options)?;
     let (target, message) = (Target::port("pong", 7), [3; 64]);
@@ -51,7 +53,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn publish(route: &str, count: u32) -> Result<(), Box<dyn Error>> {
     let bus = Bus::shared(&format!("instructions-{}", std::process::id()));
     let bus = if route.contains("sealed") { bus.sealed(&Keys::random(1)) } else { bus };
-    let stamps = if route.contains("stamped") { StampChoice::Ends } else { StampChoice::Never };
+    let stamps = match route {
+        _ if route.contains("stamped") => StampChoice::Ends,
+        _ if route.contains("stages") => StampChoice::All,
+        _ => StampChoice::Never,
+    };
     let (ping, pong) = (Node::open(&bus, "ping")?, Node::open(&bus, "pong")?);
     let mut to = pong.subscription(7, &SubscriptionOptions { wake: Wake::Spin })?;
     let options =

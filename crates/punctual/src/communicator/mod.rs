@@ -418,7 +418,9 @@ impl Communicator {
             if let Some(watch) = &mut self.watch {
                 watch.note(&record());
             }
-            self.recorder.record(record());
+            if self.recorder.keeps_any() {
+                self.recorder.record(record());
+            }
         }
         message
     }

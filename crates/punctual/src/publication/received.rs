@@ -87,20 +87,37 @@ impl Taken {
     }
 
     /// A message of so many bytes was copied.
+    ///
+    /// Its number and when it was sent were written just before, word by word. A copy of more than a word at once would wait until all
+    /// that was stored before is in the cache, also what waits for the line of another core. Equal losses are not copied, so that the
+    /// compiler does not make one copy of them and the number.
     #[inline]
     pub(super) fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
-        let StreamHead { source, target, sequence, lost_before, sent, sealed_in, .. } = **message;
-        let delivered = if sent.is_some() || self.stages.is_some() { self.note_time(message) } else { None };
-        self.received = Received { source, sequence, lost_before, sent, delivered, sealed_in, size };
-        self.target = target;
+        let received = &mut self.received;
+        received.source = message.source;
+        received.sequence = message.sequence;
+        if received.lost_before != message.lost_before {
+            received.lost_before = message.lost_before;
+        }
+        received.sealed_in = message.sealed_in;
+        received.size = size;
+        self.target = message.target;
+        if message.sent.is_some() || self.stages.is_some() {
+            self.note_time(message);
+        } else {
+            (received.sent, received.delivered) = (None, None);
+        }
     }
 
-    /// When it was delivered, if it says when it was sent.
-    fn note_time(&mut self, head: &StreamHead) -> Option<Ticks> {
+    /// Notes when it was sent and delivered, if it says when it was sent.
+    fn note_time(&mut self, head: &StreamHead) {
         self.stages = head.stages_of(self.listened, self.woken);
-        let delivered =
-            || self.stages.map_or_else(|| self.clock.now_after_loads(), |stages| stages.receiver.delivered);
-        head.sent.map(|_| delivered())
+        let received = &mut self.received;
+        (received.sent, received.delivered) = match (head.sent, &self.stages) {
+            (None, _) => (None, None),
+            (Some(sent), Some(stages)) => (Some(sent), Some(stages.receiver.delivered)),
+            (Some(sent), None) => (Some(sent), Some(self.clock.now_after_loads())),
+        };
     }
 }
 

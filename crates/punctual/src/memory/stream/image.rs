@@ -397,6 +397,7 @@ fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Paylo
 }
 
 /// As [`read_plain`], of any frame.
+#[inline(always)]
 fn read<'a>(
     head: &mut StreamHead,
     reader: &'a RingReader,
