@@ -88,9 +88,9 @@ impl Taken {
 
     /// A message of so many bytes was copied.
     ///
-    /// Its number and when it was sent were written just before, word by word. A copy of more than a word at once would wait until all
-    /// that was stored before is in the cache, also what waits for the line of another core. Equal losses are not copied, so that the
-    /// compiler does not make one copy of them and the number.
+    /// Word by word, as its number and its instant of sending were written just before. A copy of two words at once waits until all
+    /// stores before it are in the cache, also one that needs another core's line. Equal losses are not copied. The
+    /// compiler would make one copy of them and the number.
     #[inline]
     pub(super) fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
         let received = &mut self.received;
