@@ -133,16 +133,21 @@ fn nodes_come_and_go_over_udp() {
     println!("lives {lives:?}");
 }
 
-/// Bytes at a UDP port of ours that nobody has taken, as the kernel counts them.
+/// Bytes at a UDP port of ours that nobody has taken, as the kernel counts them. A list that is read while other sockets come and go
+/// may lack it.
 fn queued_at(port: u16) -> u64 {
-    let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
     let of_port = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let is_its = fields.next()?.ends_with(&format!(":{port:04X}"));
         let (_sent, received) = fields.nth(2)?.split_once(':')?;
         is_its.then(|| u64::from_str_radix(received, 16).unwrap())
     };
-    sockets.lines().find_map(of_port).expect("it is open")
+    loop {
+        let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
+        if let Some(queued) = sockets.lines().find_map(of_port) {
+            return queued;
+        }
+    }
 }
 
 /// Goal: a message behind an ICMP answer is found by the first try: an event loop that is told of both by one edge is not told again.
