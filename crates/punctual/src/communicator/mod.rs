@@ -418,9 +418,7 @@ impl Communicator {
             if let Some(watch) = &mut self.watch {
                 watch.note(&record());
             }
-            if self.recorder.keeps_any() {
-                self.recorder.record(record());
-            }
+            self.recorder.record(record());
         }
         message
     }

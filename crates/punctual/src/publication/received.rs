@@ -88,7 +88,7 @@ impl Taken {
 
     /// A message of so many bytes was copied.
     ///
-    /// Word by word, as its number and its instant of sending were written just before. A copy of two words at once waits until all
+    /// Its facts are copied word by word, as its number and its instant of sending were written just before. A copy of two words at once waits until all
     /// stores before it are in the cache, also one that needs another core's line. Equal losses are not copied. The
     /// compiler would make one copy of them and the number.
     #[inline]

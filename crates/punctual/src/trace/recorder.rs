@@ -30,12 +30,6 @@ impl Recorder {
         Self { records: Vec::with_capacity(capacity), capacity, next: 0 }
     }
 
-    /// True if it has room for any.
-    #[inline]
-    pub fn keeps_any(&self) -> bool {
-        self.capacity > 0
-    }
-
     /// Keeps a record.
     #[inline]
     pub fn record(&mut self, record: Record) {
@@ -43,7 +37,6 @@ impl Recorder {
             self.records.push(record);
         } else if let Some(oldest) = self.records.get_mut(self.next) {
             *oldest = record;
-            // No remainder: a division takes as long as the copy.
             self.next = if self.next + 1 == self.capacity { 0 } else { self.next + 1 };
         }
     }

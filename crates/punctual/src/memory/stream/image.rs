@@ -397,7 +397,6 @@ fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Paylo
 }
 
 /// As [`read_plain`], of any frame.
-#[inline(always)]
 fn read<'a>(
     head: &mut StreamHead,
     reader: &'a RingReader,

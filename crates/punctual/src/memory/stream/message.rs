@@ -47,11 +47,9 @@ pub struct StreamHead {
 impl StreamHead {
     /// As [`StreamMessage::stages`], for a reader that began to listen and last woke then.
     pub(crate) fn stages_of(&self, listened: Ticks, woken: Ticks) -> Option<Stages> {
-        let noted = self.noted.as_ref()?;
+        let Noted { sender, read, opened } = self.noted?;
         let clock = Clock::get();
         let delivered = clock.now_after_loads();
-        // After the clock: a copy of what was written just before, word by word, waits until that is in the cache.
-        let Noted { sender, read, opened } = *noted;
         let receiver =
             ReceiverStamps { listened, woken, read, opened, delivered, ..ReceiverStamps::default() };
         Some(Stages { sender, receiver, one_clock: sender.same_clock(clock.domain()) })
