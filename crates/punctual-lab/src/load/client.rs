@@ -226,3 +226,64 @@ impl Client for ClientTrial<'_> {
         watch.look_back(span, next, self.recording.open());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::memory::Mapping;
+
+    use super::*;
+
+    const RING_SIZE: usize = 1 << 20;
+
+    /// Answers at once, and makes a ring for the message of one number, as the first message to a target does.
+    struct Echo {
+        sent: u64,
+        makes_ring_at: u64,
+        waiting: Option<Vec<u8>>,
+    }
+
+    impl Endpoint for Echo {
+        fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
+            if self.sent == self.makes_ring_at {
+                drop(Mapping::anonymous(RING_SIZE).expect("room"));
+            }
+            self.sent += 1;
+            self.waiting = Some(message.to_vec());
+            true
+        }
+
+        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
+            let mut answer = self.waiting.take()?;
+            ping::write_answer(&mut answer, Clock::get().now(), None);
+            buffer[..answer.len()].copy_from_slice(&answer);
+            Some(Received { size: answer.len(), stages: None })
+        }
+    }
+
+    /// Goal: page faults of the first message are none of the trial's; those of a message that counts are.
+    #[test]
+    fn page_faults_are_counted_behind_the_warm_up() {
+        let faults = |load, makes_ring_at| {
+            let trial = Trial {
+                load,
+                gap: Duration::from_micros(100),
+                size: ping::SIZE_MIN,
+                duration: Duration::from_secs(60),
+                count_max: 20,
+                warmup: Warmup { burst: 10, paced: 10 },
+                neighbours: [None; 2],
+                is_traced: false,
+            };
+            let mut recording = Recording::new(40, 1);
+            let mut echo = Echo { sent: 0, makes_ring_at, waiting: None };
+            let facts = run(&mut echo, &trial, &mut recording, None);
+            assert_eq!((recording.len(), facts.warmup), (40, 20));
+            facts.usage.faults_minor
+        };
+        let pages = (RING_SIZE / 4096) as u64;
+        for load in [Load::Closed, Load::Open] {
+            assert!(faults(load, 0) < pages, "{load:?}");
+            assert!(faults(load, 30) >= pages, "{load:?}");
+        }
+    }
+}
