@@ -77,29 +77,31 @@ impl World {
     }
 
     fn read(&mut self) {
-        let found = self.reader.peek();
-        if found != Next::Frame {
-            assert!(!self.is_honest || found != Next::Corrupt, "an honest writer is believed");
-            return;
-        }
-        assert_eq!(self.reader.peek(), found, "looking again changes nothing");
-        let frame = self.reader.frame();
-        assert!((1..=frame_size_max(CAPACITY)).contains(&frame.len()));
-        let bytes = frame.to_vec();
-        assert_eq!(bytes.len(), frame.len());
-        let words = (0..).map_while(|index| frame.word(index)).count();
-        assert_eq!(words, frame.len() / 8);
-        assert_eq!(frame.skip(8).is_some(), frame.len() >= 8);
-        if !self.reader.is_intact() {
+        let size = match self.reader.peek() {
+            Next::Frame(frame) => frame.bytes().len(),
+            Next::Corrupt => return assert!(!self.is_honest, "an honest writer is believed"),
+            Next::Empty | Next::Overrun => return,
+        };
+        let position = self.reader.position();
+        let Next::Frame(frame) = self.reader.peek() else { panic!("looking again changes nothing") };
+        let shared = frame.bytes();
+        assert_eq!(shared.len(), size, "looking again changes nothing");
+        assert!((1..=frame_size_max(CAPACITY)).contains(&size));
+        let bytes = shared.to_vec();
+        assert_eq!(bytes.len(), size);
+        let words = (0..).map_while(|index| shared.word(index)).count();
+        assert_eq!(words, size / 8);
+        assert_eq!(shared.skip(8).is_some(), size >= 8);
+        if !frame.is_intact() {
             // Nothing of it may be believed, its size included: `consume` would land between two records.
             return;
         }
         if self.is_honest {
-            let fill = fill_at(self.reader.position());
-            assert_eq!(self.reader.flags(), fill & RECORD_FLAGS);
+            let fill = fill_at(position);
+            assert_eq!(frame.flags(), fill & RECORD_FLAGS);
             assert!(bytes.iter().all(|&byte| byte == fill), "believed bytes are those that were written");
         }
-        self.reader.consume();
+        frame.consume();
     }
 
     fn scribble(&mut self, word: usize, value: u64) {

@@ -74,16 +74,18 @@ impl Pair for Ring {
     fn receive(&mut self, message: &mut [u8]) -> Outcome<()> {
         loop {
             match self.reader.peek() {
-                Next::Frame => break,
+                Next::Frame(frame) => {
+                    frame.bytes().copy_to(message);
+                    if !frame.is_intact() {
+                        return Err("the ring was overrun".into());
+                    }
+                    frame.consume();
+                    break;
+                }
                 Next::Empty => spin_hint(),
                 Next::Overrun | Next::Corrupt => return Err("the ring lost a message".into()),
             }
         }
-        self.reader.frame().copy_to(message);
-        if !self.reader.is_intact() {
-            return Err("the ring was overrun".into());
-        }
-        self.reader.consume();
         if self.reader.position() - self.told >= CURSOR_STEP {
             self.told = self.reader.position();
             cursor(&self.memory, 1 - self.own).publish(self.told);

@@ -26,27 +26,26 @@ fn used_ring(capacity: usize, frames: u64) -> (RingWriter, RingReader) {
     let (mut writer, mut reader) = (RingWriter::new(memory.clone()), RingReader::from_start(memory));
     for number in 0..frames {
         publish_words(&mut writer, 100 + number, 1);
-        assert_eq!(reader.peek(), Next::Frame);
-        reader.consume();
+        assert_eq!(read(&mut reader), Some(100 + number));
     }
     (writer, reader)
 }
 
-/// The number in the frame that was found, and is whole.
-fn take(reader: &mut RingReader) -> u64 {
+/// The number in a frame that is whole.
+fn take(frame: RingFrame<'_>) -> u64 {
     let mut bytes = [0; 24];
-    let size = reader.frame().copy_to(&mut bytes);
-    assert!(reader.is_intact(), "nobody laps it");
+    let size = frame.bytes().copy_to(&mut bytes);
+    assert!(frame.is_intact(), "nobody laps it");
     let number = u64::from_ne_bytes(*bytes.first_chunk().unwrap());
     assert!(bytes[..size].chunks(8).all(|word| word == number.to_ne_bytes()), "{bytes:?}");
-    reader.consume();
+    frame.consume();
     number
 }
 
 /// The number in the next frame, of a writer that is honest and laps nobody.
 fn read(reader: &mut RingReader) -> Option<u64> {
     match reader.peek() {
-        Next::Frame => Some(take(reader)),
+        Next::Frame(frame) => Some(take(frame)),
         Next::Empty => None,
         other => panic!("{other:?}"),
     }
@@ -208,7 +207,7 @@ fn a_run_tells_before_it_laps() {
                 assert_eq!((reader.lost(), reader.position()), (reader.sequence(), 16 * reader.sequence()))
             }
             Next::Corrupt => panic!("an honest writer"),
-            Next::Empty | Next::Frame => {}
+            Next::Empty | Next::Frame(_) => {}
         }
         thread.join().unwrap();
     });
@@ -224,8 +223,7 @@ fn a_torn_frame_is_not_believed() {
         let mut writer = RingWriter::new(memory.clone());
         let mut reader = RingReader::from_start(memory);
         publish(&mut writer, 1);
-        assert_eq!(reader.peek(), Next::Frame);
-        reader.consume();
+        assert_eq!(read(&mut reader), Some(1));
         for number in 2..=4 {
             publish(&mut writer, number);
         }
@@ -234,13 +232,14 @@ fn a_torn_frame_is_not_believed() {
             publish(&mut writer, 6);
         });
         let mut bytes = [0; 16];
-        let found = match reader.peek() {
-            Next::Frame => reader.frame().copy_to(&mut bytes) == 16,
-            Next::Empty | Next::Overrun => false,
+        match reader.peek() {
+            Next::Frame(frame) => {
+                if frame.bytes().copy_to(&mut bytes) == 16 && frame.is_intact() {
+                    assert_eq!(bytes[..8], bytes[8..], "torn");
+                }
+            }
+            Next::Empty | Next::Overrun => {}
             Next::Corrupt => panic!("an honest writer"),
-        };
-        if found && reader.is_intact() {
-            assert_eq!(bytes[..8], bytes[8..], "torn");
         }
         thread.join().unwrap();
     });
@@ -257,10 +256,10 @@ fn a_lapped_reader_is_told() {
             let mut writer = RingWriter::new(memory);
             (1..=4).for_each(|number| publish_words(&mut writer, number, 1));
         });
-        let is_torn = reader.peek() == Next::Frame && !reader.is_intact();
+        let is_torn = matches!(reader.peek(), Next::Frame(frame) if !frame.is_intact());
         let next = reader.peek();
-        assert_ne!(next, Next::Corrupt);
-        assert!(!is_torn || next == Next::Overrun, "{next:?} after a frame that was not intact");
+        assert!(!matches!(next, Next::Corrupt));
+        assert!(!is_torn || matches!(next, Next::Overrun), "{next:?} after a frame that was not intact");
         thread.join().unwrap();
     });
 }
@@ -287,7 +286,7 @@ fn a_joining_reader_is_not_overrun() {
         reader.move_to_now();
         for _ in 0..2 {
             match reader.peek() {
-                Next::Frame => reader.consume(),
+                Next::Frame(frame) => frame.consume(),
                 Next::Empty => break,
                 other => panic!("{other:?}"),
             }

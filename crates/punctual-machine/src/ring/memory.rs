@@ -163,29 +163,10 @@ impl RingMemory {
         unsafe { self.start(position).as_ref() }
     }
 
-    /// Asks for the cache line at a position, which will be read soon.
-    #[inline]
-    pub(super) fn prefetch(&self, position: u64) {
-        if crate::arch::COPIES_BLOCKS {
-            crate::arch::prefetch(std::ptr::from_ref(self.word(position)).cast());
-        }
-    }
-
     /// Moves the line at a position to where its readers find it sooner.
     #[inline]
     pub(super) fn demote(&self, position: u64) {
         crate::arch::demote(std::ptr::from_ref(self.word(position)).cast());
-    }
-
-    /// The frame of `size` bytes whose record begins at `position`.
-    ///
-    /// # Safety
-    /// It ends before the end of the ring.
-    #[inline]
-    pub(super) unsafe fn frame(&self, position: u64, size: usize) -> SharedBytes<'_> {
-        debug_assert!(COMMIT_SIZE + size <= self.to_end(position));
-        // SAFETY: behind the word at `position` are as many words as the frame takes, as the caller says.
-        unsafe { SharedBytes::at(self.start(position).add(1), size) }
     }
 
     /// The words of a record with a frame of `size` bytes: its commit word, and those of the frame.
@@ -217,6 +198,14 @@ impl RingMemory {
     /// Returns true if records begin at multiples of [`RECORD_ALIGN`] in memory, too.
     pub(super) fn is_aligned(&self) -> bool {
         self.words.cast::<u8>().addr().get().is_multiple_of(RECORD_ALIGN)
+    }
+
+    /// The commit word of the record at a position, and the bytes from there to the end of the ring.
+    #[inline]
+    pub(super) fn record_at(&self, position: u64) -> (&AtomicU64, SharedBytes<'_>) {
+        let start = self.start(position);
+        // SAFETY: `start` is inside of the words, which live as long as this, and the rest is behind it.
+        unsafe { (start.as_ref(), SharedBytes::at(start.add(1), self.to_end(position) - COMMIT_SIZE)) }
     }
 
     /// The words behind the commit word at `position`, up to the end of the ring.

@@ -45,7 +45,7 @@ mod writer;
 
 pub use claim_error::ClaimError;
 pub use memory::{RING_CONTROL_SIZE, RingControl, RingMemory};
-pub use reader::{Next, RingGuard, RingReader};
+pub use reader::{Next, RingFrame, RingGuard, RingReader};
 pub use words::SharedBytes;
 pub(crate) use words::{copy_in, copy_out};
 pub use writer::RingWriter;
@@ -84,9 +84,9 @@ impl Spacing {
 
     /// Distance ahead of a record with this spacing at which a reader asks for the lines that come next, bytes.
     #[inline]
-    const fn ahead(self) -> u64 {
+    const fn ahead(self) -> usize {
         match self {
-            Self::Lines => LINE_SIZE as u64,
+            Self::Lines => LINE_SIZE,
             Self::Dense => RUN_AHEAD,
         }
     }
@@ -110,7 +110,7 @@ const RUN_SIZE: u64 = 8192;
 const LONG_RUN: u64 = 4096;
 
 /// So far ahead a reader asks for the lines of a run, bytes: it knows where the next record begins only when it has this one.
-const RUN_AHEAD: u64 = 1024;
+const RUN_AHEAD: usize = 1024;
 
 /// So many bytes of the next record are taken from its readers ahead at most: half of a core's first cache.
 const AHEAD_MAX: u64 = 16384;

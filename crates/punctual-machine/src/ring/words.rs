@@ -63,6 +63,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// The first `size` bytes, if there are as many.
+    #[inline]
     pub fn first(&self, size: usize) -> Option<SharedBytes<'a>> {
         (size <= self.size).then_some(SharedBytes { size, ..*self })
     }

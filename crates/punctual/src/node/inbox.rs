@@ -253,15 +253,13 @@ impl InboxReader {
 
     /// Moves the oldest message into `buffer`; returns what is known of it and the size of its frame.
     pub(crate) fn take(&mut self, inbox: &Inbox, buffer: &mut Vec<u8>) -> Option<(Circumstances, usize)> {
-        if self.ring.peek() != Next::Frame {
-            return None;
-        }
-        let record = self.ring.frame();
+        let Next::Frame(found) = self.ring.peek() else { return None };
+        let record = found.bytes();
         let words = [0, 1, 2, 3, 4].map(|index| record.word(index).unwrap_or(0));
         let frame = record.skip(CIRCUMSTANCES_SIZE)?;
         make_room(buffer, frame.len());
         let frame_size = frame.copy_to(buffer);
-        self.ring.consume();
+        found.consume();
         inbox.cursor.publish(self.ring.position());
         Some((Circumstances::read(words), frame_size))
     }

@@ -91,7 +91,7 @@ impl Taken {
     /// Its facts are copied word by word, as its number and its instant of sending were written just before. A copy of two words at once waits until all
     /// stores before it are in the cache, also one that needs another core's line. Equal losses are not copied. The
     /// compiler would make one copy of them and the number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
         let received = &mut self.received;
         received.source = message.source;
@@ -123,11 +123,18 @@ impl Taken {
 
 /// Copies a message into a buffer that grows as it must, unless it is from its own address.
 pub(super) struct CopyGrowing<'a> {
-    pub(super) buffer: &'a mut Vec<u8>,
-    pub(super) taken: &'a mut Taken,
-    pub(super) ignored: Option<Address>,
+    buffer: &'a mut Vec<u8>,
+    taken: &'a mut Taken,
+    ignored: Option<Address>,
     /// The message was put together, and its memory is to be had without a copy.
     pub(super) is_claimed: bool,
+}
+
+impl<'a> CopyGrowing<'a> {
+    #[inline]
+    pub(super) fn new(buffer: &'a mut Vec<u8>, taken: &'a mut Taken, ignored: Option<Address>) -> Self {
+        Self { buffer, taken, ignored, is_claimed: false }
+    }
 }
 
 impl MessageHandler for CopyGrowing<'_> {
@@ -153,10 +160,17 @@ impl MessageHandler for CopyGrowing<'_> {
 
 /// Copies a message into a buffer, if it fits.
 pub(super) struct CopyOut<'a> {
-    pub(super) buffer: &'a mut [u8],
-    pub(super) taken: &'a mut Taken,
+    buffer: &'a mut [u8],
+    taken: &'a mut Taken,
     /// As it was, if there was no message.
     pub(super) outcome: Result<(), TakeError>,
+}
+
+impl<'a> CopyOut<'a> {
+    #[inline]
+    pub(super) fn new(buffer: &'a mut [u8], taken: &'a mut Taken) -> Self {
+        Self { buffer, taken, outcome: Err(TakeError::Empty) }
+    }
 }
 
 impl MessageHandler for CopyOut<'_> {

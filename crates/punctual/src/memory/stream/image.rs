@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::ring::{Next, RingMemory, RingReader, frame_size_max};
+use punctual_machine::ring::{Next, RingFrame, RingMemory, RingReader, SharedBytes, frame_size_max};
 use punctual_proto::seal::Refusal;
 use punctual_proto::{Address, Header, Kind};
 
@@ -56,6 +56,10 @@ pub(super) struct Image {
     /// Of what was overwritten, how much the node's counters say.
     overwritten_counted: u64,
     corrupt: bool,
+    /// Nobody opens seals here, and nobody captures what is received.
+    is_simple: bool,
+    /// The last frame was plain: neither opened nor captured, and no fragment. The next one probably is plain, too.
+    is_plain: bool,
     /// Head of the message that is looked at: fields that do not change from one to the next are written once.
     head: StreamHead,
 }
@@ -69,6 +73,18 @@ enum Unreadable {
     Refused(Refusal),
     /// No honest writer leaves such a one.
     Corrupt,
+}
+
+/// What became of a look at the next frame.
+enum Step {
+    /// It was a message, which its reader has.
+    Delivered,
+    /// It was a fragment.
+    Gathered,
+    /// It was a message that a fault has taken.
+    Taken,
+    /// There is none, or it ends the turn.
+    End,
 }
 
 impl Image {
@@ -100,6 +116,7 @@ impl Image {
         words[row::POSITION].publish(reader.position());
         punctual_machine::label!("row.position.done");
         let streams = Arc::clone(streams);
+        let is_simple = belief.opening.is_none() && streams.layers.capture.is_none();
         let about = &file.about;
         let head = StreamHead {
             source: Address { node: about.node, port: about.source },
@@ -124,6 +141,8 @@ impl Image {
             taken_by_faults: 0,
             overwritten_counted: 0,
             corrupt: false,
+            is_simple,
+            is_plain: is_simple,
         })
     }
 
@@ -145,8 +164,7 @@ impl Image {
         self.row.shortage.take()
     }
 
-    /// Shows at most `limit` messages, oldest first, for as long as `handler` takes them. Returns how many were
-    /// delivered.
+    /// Shows at most `limit` messages, oldest first, for as long as `handler` takes them. Returns how many were delivered.
     #[inline]
     pub(super) fn poll(
         &mut self,
@@ -154,127 +172,145 @@ impl Image {
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        if self.corrupt || limit == 0 {
-            return 0;
-        }
-        match self.reader.peek() {
-            Next::Frame => self.poll_frames::<true>(limit, belief, handler),
-            other => {
-                self.handle_no_frame(other, belief);
-                0
-            }
-        }
+        let delivered = self.poll_plain(limit, belief, handler);
+        if delivered > 0 || self.is_plain { delivered } else { self.poll_any(limit, belief, handler) }
     }
 
-    /// Nothing is there, or no message: then its numbers say what was lost, and the next look goes on behind it.
-    #[inline]
-    fn handle_no_frame(&mut self, next: Next, belief: &mut Belief) {
-        if next != Next::Empty {
-            self.handle_no_message(next, belief);
-        }
-    }
-
-    #[cold]
-    fn handle_no_message(&mut self, next: Next, belief: &mut Belief) {
-        if next == Next::Corrupt {
-            self.note_corrupt();
-        } else {
-            belief.was_delayed = true;
-        }
-        self.tell();
-    }
-
-    /// As [`Self::poll_frames`], for frames of any kind.
-    #[inline(never)]
-    fn poll_any_frames(
+    /// The same as long as they are plain, if the last one was.
+    #[inline(always)]
+    pub(super) fn poll_plain(
         &mut self,
         limit: usize,
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        self.poll_frames::<false>(limit, belief, handler)
+        if self.is_plain { self.poll_frames::<true>(limit, belief, handler) } else { 0 }
     }
 
-    /// Shows the frame that was found, and those behind it. `PLAIN`: as long as they have neither stages nor seal, as most; a loop
-    /// that knows that finds each in a third less time.
-    #[inline]
+    /// The same of messages of any kind, if the last one was not plain.
+    #[inline(never)]
+    pub(super) fn poll_any(
+        &mut self,
+        limit: usize,
+        belief: &mut Belief,
+        handler: &mut (impl MessageHandler + ?Sized),
+    ) -> usize {
+        if self.is_plain || self.corrupt { 0 } else { self.poll_frames::<false>(limit, belief, handler) }
+    }
+
+    /// Shows frames. `PLAIN`: as long as they are plain, as most; a loop that knows that finds each in a third less time. The first
+    /// that is not stays.
+    #[inline(always)]
     fn poll_frames<const PLAIN: bool>(
         &mut self,
         limit: usize,
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
+        if PLAIN {
+            self.head.fragment_of = None;
+        }
         // Dropped also if `handler` panics: the messages before that one were delivered.
-        let told = Told(self);
-        let image = &mut *told.0;
+        let told = Told { begin: self.reader.position(), image: self };
         let (mut delivered, mut gathered) = (0, 0);
-        loop {
-            if PLAIN && (Prefix::has_stages(image.reader.flags()) || belief.opening.is_some()) {
-                return delivered + image.poll_any_frames(limit - delivered, belief, handler);
+        while delivered < limit && gathered < FRAGMENTS_PER_LOOK {
+            match told.image.poll_frame::<PLAIN>(belief, handler) {
+                Step::Delivered => delivered += 1,
+                Step::Gathered => gathered += 1,
+                Step::Taken => {}
+                Step::End => break,
             }
-            let Image { head, reader, file, streams, .. } = &mut *image;
-            let read = if PLAIN { read_plain(head, reader) } else { read(head, reader, &file.about, belief) };
-            let payload = match read {
-                Ok(payload) => payload,
-                Err(unreadable) => {
-                    image.handle_unreadable(unreadable);
-                    belief.was_delayed = true;
-                    return delivered;
+        }
+        delivered
+    }
+
+    /// Shows the next frame.
+    #[inline(always)]
+    fn poll_frame<const PLAIN: bool>(
+        &mut self,
+        belief: &mut Belief,
+        handler: &mut (impl MessageHandler + ?Sized),
+    ) -> Step {
+        let frame = match self.reader.peek() {
+            Next::Frame(frame) => frame,
+            Next::Empty => return Step::End,
+            Next::Overrun => return self.handle_overrun(belief),
+            Next::Corrupt => return self.handle_corrupt(),
+        };
+        let is_plain = (PLAIN || self.is_simple) && !Prefix::is_fragment(frame.flags());
+        if !PLAIN || !is_plain {
+            self.is_plain = is_plain;
+        }
+        if PLAIN && !is_plain {
+            return Step::End;
+        }
+        let (head, about) = (&mut self.head, &self.file.about);
+        let read = if PLAIN { read_plain(head, &frame, about) } else { read(head, &frame, about, belief) };
+        let payload = match read {
+            Ok(payload) => payload,
+            Err(unreadable) => {
+                if let Unreadable::Refused(_) = unreadable {
+                    frame.consume();
                 }
-            };
-            let message = StreamMessage::new(head, payload);
-            if !handler.handle(&message) {
-                // One that was written over is gone.
-                let is_there = message.fate.get() != Fate::Overwritten;
-                belief.was_refused = is_there;
-                return delivered;
+                self.handle_unreadable(unreadable);
+                belief.was_delayed = true;
+                return Step::End;
             }
-            let fate = message.settle();
-            if fate == Fate::Overwritten {
-                return delivered;
-            }
-            if let Some(capture) = &streams.layers.capture {
-                capture_message(capture, &file.about, head, payload);
+        };
+        let message = StreamMessage::new(head, payload);
+        if !handler.handle(&message) {
+            // One that was written over is gone.
+            belief.was_refused = message.fate.get() != Fate::Overwritten;
+            return Step::End;
+        }
+        let fate = message.settle();
+        if fate == Fate::Overwritten {
+            return Step::End;
+        }
+        if !PLAIN {
+            if let Some(capture) = &self.streams.layers.capture {
+                capture_message(capture, about, head, payload);
             }
             if let Some(opening) = &mut belief.opening {
                 opening.take();
             }
-            image.reader.consume();
-            if fate == Fate::Whole {
-                image.head.lost_before = 0;
-                delivered += 1;
-            } else {
-                gathered += image.handle_taken(fate);
-                if gathered == FRAGMENTS_PER_LOOK {
-                    return delivered;
-                }
-            }
-            if delivered == limit {
-                return delivered;
-            }
-            match image.reader.peek() {
-                Next::Frame => {}
-                other => {
-                    image.handle_no_frame(other, belief);
-                    return delivered;
-                }
-            }
         }
+        frame.consume();
+        if fate != Fate::Whole {
+            return self.handle_taken(fate);
+        }
+        head.lost_before = 0;
+        Step::Delivered
     }
 
-    /// The item that was taken is a fragment, or a message that a fault has taken. Returns the number of fragments.
+    /// Its numbers say what was lost, and the next look goes on behind it.
+    #[cold]
+    fn handle_overrun(&mut self, belief: &mut Belief) -> Step {
+        belief.was_delayed = true;
+        self.tell();
+        Step::End
+    }
+
+    #[cold]
+    fn handle_corrupt(&mut self) -> Step {
+        self.note_corrupt();
+        self.tell();
+        Step::End
+    }
+
+    /// The item that was taken is a fragment, or a message that a fault has taken.
     #[inline(never)]
-    fn handle_taken(&mut self, fate: Fate) -> usize {
+    fn handle_taken(&mut self, fate: Fate) -> Step {
         if fate == Fate::Gathered {
             // Losses are told with the next message.
             self.tell();
-            return 1;
+            return Step::Gathered;
         }
         self.head.lost_before = 0;
         if fate == Fate::Lost {
             self.count_taken_by_faults();
         }
-        0
+        Step::Taken
     }
 
     #[cold]
@@ -286,7 +322,6 @@ impl Image {
                 self.refused += 1;
                 self.head.lost_before += 1;
                 self.row.words[row::REFUSED].set(self.refused);
-                self.reader.consume();
                 let page = &self.streams.about.page;
                 page.count(count_of(refusal)).add(1);
                 page.count(Count::LostRefused).add(1);
@@ -296,7 +331,7 @@ impl Image {
 
     #[cold]
     fn note_corrupt(&mut self) {
-        self.corrupt = true;
+        (self.corrupt, self.is_plain) = (true, false);
         self.row.words[row::CORRUPT].set(1);
         self.streams.about.page.count(Count::CorruptPeers).add(1);
     }
@@ -328,10 +363,10 @@ impl Image {
         if !self.has_ended() || self.is_listed() {
             return false;
         }
-        let next = self.reader.peek();
+        let is_empty = matches!(self.reader.peek(), Next::Empty);
         // A look may find that something was lost.
         self.tell();
-        self.corrupt || next == Next::Empty
+        self.corrupt || is_empty
     }
 
     fn is_listed(&self) -> bool {
@@ -386,36 +421,61 @@ impl Image {
     }
 }
 
-/// Reads a frame, without stages and seal, that was found: its head goes into `head`, of which the rest stays as it is.
+/// Reads a plain frame that was found: its head goes into `head`, of which the rest stays as it is.
 #[inline(always)]
-fn read_plain<'a>(head: &mut StreamHead, reader: &'a RingReader) -> Result<Payload<'a>, Unreadable> {
-    head.sequence = reader.sequence();
-    (head.noted, head.fragment_of) = (None, None);
-    let (prefix, bytes) = Prefix::read(reader.flags(), reader.frame()).ok_or(Unreadable::Corrupt)?;
-    head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
-    Ok(Payload::Shared { bytes, guard: reader.guard() })
+fn read_plain<'a>(
+    head: &mut StreamHead,
+    frame: &'a RingFrame<'_>,
+    about: &RingIdentity,
+) -> Result<Payload<'a>, Unreadable> {
+    head.sequence = frame.sequence();
+    let (flags, bytes) = (frame.flags(), frame.bytes());
+    let payload = if Prefix::has_stages(flags) {
+        read_stages(head, flags, bytes, about)
+    } else {
+        Prefix::read(flags, bytes).map(|(prefix, payload)| {
+            head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
+            head.noted = None;
+            payload
+        })
+    };
+    Ok(Payload::Shared { bytes: payload.ok_or(Unreadable::Corrupt)?, guard: frame.guard() })
+}
+
+/// The payload of a frame with stages, which are noted in `head`.
+#[inline(never)]
+fn read_stages<'a>(
+    head: &mut StreamHead,
+    flags: u8,
+    frame: SharedBytes<'a>,
+    about: &RingIdentity,
+) -> Option<SharedBytes<'a>> {
+    let read = Clock::get().now_after_loads();
+    let (prefix, payload) = Prefix::read(flags, frame)?;
+    note_time(head, prefix, about, read);
+    Some(payload)
 }
 
 /// As [`read_plain`], of any frame.
 fn read<'a>(
     head: &mut StreamHead,
-    reader: &'a RingReader,
+    frame: &'a RingFrame<'_>,
     about: &RingIdentity,
     belief: &'a mut Belief,
 ) -> Result<Payload<'a>, Unreadable> {
-    head.sequence = reader.sequence();
-    let (frame, flags) = (reader.frame(), reader.flags());
+    head.sequence = frame.sequence();
+    let (bytes, flags) = (frame.bytes(), frame.flags());
     let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
     let (prefix, payload) = match &mut belief.opening {
         None => {
-            let (prefix, bytes) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
-            (prefix, Payload::Shared { bytes, guard: reader.guard() })
+            let (prefix, bytes) = Prefix::read(flags, bytes).ok_or(Unreadable::Corrupt)?;
+            (prefix, Payload::Shared { bytes, guard: frame.guard() })
         }
         Some(opening) => {
             let unreadable = |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
-            let (frame, group) = opening.open(about, reader, frame).map_err(unreadable)?;
+            let (bytes, group) = opening.open(about, frame).map_err(unreadable)?;
             head.sealed_in = Some(group);
-            let (prefix, bytes) = Prefix::read_private(flags, frame).ok_or(Unreadable::Corrupt)?;
+            let (prefix, bytes) = Prefix::read_private(flags, bytes).ok_or(Unreadable::Corrupt)?;
             (prefix, Payload::Private(bytes))
         }
     };
@@ -459,12 +519,18 @@ fn capture_message(capture: &Capture, about: &RingIdentity, head: &StreamHead, p
 }
 
 /// Tells how far an image is when a turn of reading ends.
-struct Told<'a>(&'a mut Image);
+struct Told<'a> {
+    image: &'a mut Image,
+    /// Where the turn began.
+    begin: u64,
+}
 
 impl Drop for Told<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.tell();
+        if self.image.reader.position() != self.begin {
+            self.image.tell();
+        }
     }
 }
 

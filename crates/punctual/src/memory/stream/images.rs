@@ -305,11 +305,30 @@ impl Images {
     /// others are few and have none.
     #[inline]
     pub(crate) fn poll(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
-        let is_turn_of_others = self.followed.is_turn_of_others() && !self.skip_others();
-        if !is_turn_of_others && self.faulty.is_none() {
+        let delivered = self.poll_busy(limit, handler);
+        if delivered > 0 { delivered } else { self.poll_rest(limit, handler) }
+    }
+
+    /// As [`Self::poll`], of plain messages of the image that was busy last. Where nothing came of it, [`Self::poll_rest`] goes on. All
+    /// of it is inlined: the fields of a handler that is handed to no other function stay in registers.
+    #[inline(always)]
+    pub(crate) fn poll_busy(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
+        if self.asks_busy() { self.followed.poll_busy(limit, handler) } else { 0 }
+    }
+
+    /// True if only the image that was busy last is asked.
+    #[inline]
+    fn asks_busy(&mut self) -> bool {
+        self.faulty.is_none() && (!self.followed.is_turn_of_others() || self.skip_others())
+    }
+
+    /// As [`Self::poll`], once [`Self::poll_busy`] had nothing.
+    #[inline(never)]
+    pub(crate) fn poll_rest(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
+        if self.asks_busy() {
             let Self { gathering, streams, followed, .. } = self;
             let mut whole = WholeMessages { gathering, about: &streams.about, handler };
-            let delivered = followed.poll_busy(limit, &mut whole);
+            let delivered = followed.poll_busy_any(limit, &mut whole);
             if delivered > 0 {
                 return delivered;
             }

@@ -81,7 +81,7 @@ impl Prefix {
     }
 
     pub(super) fn kind(flags: u8) -> Kind {
-        if flags == FRAGMENT { Kind::Fragment } else { Kind::Data }
+        if Self::is_fragment(flags) { Kind::Fragment } else { Kind::Data }
     }
 
     /// The ring has room for it, and it is about to be written.
@@ -116,6 +116,12 @@ impl Prefix {
     #[inline]
     pub(super) fn has_stages(flags: u8) -> bool {
         flags >= STAGES
+    }
+
+    /// True if frames with these flags carry fragments.
+    #[inline]
+    pub(super) fn is_fragment(flags: u8) -> bool {
+        flags == FRAGMENT
     }
 
     /// All of it, if that is one word.

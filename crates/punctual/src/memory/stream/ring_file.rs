@@ -210,10 +210,10 @@ mod tests {
                 let _any_answer_will_do = file.is_closed();
                 let mut reader = RingReader::from_now(file.ring);
                 for _ in 0..100 {
-                    if reader.peek() == Next::Frame {
-                        reader.frame().to_vec();
-                        if reader.is_intact() {
-                            reader.consume();
+                    if let Next::Frame(frame) = reader.peek() {
+                        frame.bytes().to_vec();
+                        if frame.is_intact() {
+                            frame.consume();
                         }
                     }
                 }

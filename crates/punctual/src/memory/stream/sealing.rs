@@ -1,6 +1,6 @@
 //! Seals of a publication's messages: the data that they cover, and their making and opening in memory of our own.
 
-use punctual_machine::ring::{RingReader, SharedBytes};
+use punctual_machine::ring::RingFrame;
 use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName};
 use punctual_proto::sim::Rng;
 use punctual_proto::{NodeId, Port};
@@ -154,21 +154,21 @@ impl Opening {
     pub(super) fn open(
         &mut self,
         about: &RingIdentity,
-        reader: &RingReader,
-        frame: SharedBytes<'_>,
+        frame: &RingFrame<'_>,
     ) -> Result<(&[u8], u32), Option<Refusal>> {
-        let record = &mut self.record[..HEAD_SIZE + frame.len()];
-        frame.copy_to(&mut record[HEAD_SIZE..]);
-        if !reader.is_intact() {
+        let bytes = frame.bytes();
+        let record = &mut self.record[..HEAD_SIZE + bytes.len()];
+        bytes.copy_to(&mut record[HEAD_SIZE..]);
+        if !frame.is_intact() {
             return Err(None);
         }
-        let number = reader.sequence();
-        write_head(record, about, number, reader.flags());
+        let number = frame.sequence();
+        write_head(record, about, number, frame.flags());
         let stream = StreamName { life: about.life, id: about.id };
         if let Some(flips) = &mut self.flips {
             flips.flip(stream, number, &mut record[HEAD_SIZE..]);
         }
-        let unsealed = frame.len().checked_sub(SEAL_SIZE).ok_or(Some(Refusal::Unsealed))?;
+        let unsealed = bytes.len().checked_sub(SEAL_SIZE).ok_or(Some(Refusal::Unsealed))?;
         let opened = self.opener.open_numbered(stream, number, record).map_err(Some)?;
         self.opened = Some(opened);
         Ok((&record[HEAD_SIZE..HEAD_SIZE + unsealed], opened.group))
