@@ -106,7 +106,7 @@ impl View {
 
     /// Number of members of the view.
     pub fn size(&self) -> usize {
-        self.members().len()
+        self.lives.iter().filter(|&&life| life != 0).count()
     }
 
     /// True if these are more than half of the members. Any two such sets have a member in common.
@@ -121,7 +121,7 @@ impl View {
 
     /// The sequencer, which orders the messages of this view: its first member.
     pub fn sequencer(&self) -> Option<usize> {
-        self.members().first()
+        self.lives.iter().position(|&life| life != 0)
     }
 }
 
