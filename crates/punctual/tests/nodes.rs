@@ -1,4 +1,4 @@
-//! Events of a bus's nodes: joins, departures and deaths, each with the node's life.
+//! Events of a bus's nodes: joins, departures and deaths, each with the node's life. Captures of nodes.
 
 mod common;
 
@@ -9,6 +9,8 @@ use punctual::memory::WhenFull;
 use punctual::node::{NodeChange, NodeEvent, NodeEvents};
 use punctual::publication::OfferError;
 use punctual::{Bus, Node, NodeId, NodeOptions, PublicationOptions, SubscriptionOptions, Target, Wake};
+use punctual_proto::Frame;
+use punctual_proto::pcapng::{Block, Direction, block_size, read_block};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Not a test of its own: a node of another process, that does nothing until it is killed.
@@ -255,4 +257,45 @@ fn a_capture_has_its_file_alone() {
     drop(first);
     drop(options("second").open(&bus).unwrap());
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Goal: in memory a node captures what it receives as well as what it sends, regardless of the publication's stamps and of how its
+/// messages are taken.
+#[test]
+fn a_capture_has_both_ways() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("ways")), Bus::shared(&unique("ways"))] {
+        let path = std::env::temp_dir().join(format!("{}.pcapng", unique("ways")));
+        let here = NodeOptions::new("here").capture(&path).open(&bus).unwrap();
+        let there = Node::open(&bus, "there").unwrap();
+        let (mut own, mut other) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        own.send(Target::port("there", 1), b"question").unwrap();
+        assert_eq!(other.receive().unwrap().payload, b"question");
+        for (number, answer) in (0..).zip([b"first", b"other", b"third"]) {
+            other.send(Target::port("here", 1), answer).unwrap();
+            match number {
+                0 => assert_eq!(own.receive().unwrap().payload, answer),
+                1 => assert_eq!(own.poll(1, |_, payload| assert_eq!(payload, answer)), 1),
+                _ => assert_eq!(own.receive_into_until(None, &mut [0; 8]).unwrap().size, answer.len()),
+            }
+        }
+        drop((own, here));
+        let (file, mut at, mut ways) = (std::fs::read(&path).unwrap(), 0, Vec::new());
+        while at < file.len() {
+            let size = block_size(file[at..].first_chunk().unwrap()).unwrap();
+            if let Block::Packet(packet) = read_block(&file[at..at + size]).unwrap() {
+                let payload = Frame::parse(packet.frame).unwrap().payload;
+                ways.push((packet.direction.unwrap(), payload.to_vec()));
+            }
+            at += size;
+        }
+        let expected = [
+            (Direction::Out, &b"question"[..]),
+            (Direction::In, b"first"),
+            (Direction::In, b"other"),
+            (Direction::In, b"third"),
+        ];
+        assert_eq!(ways, expected.map(|(way, payload)| (way, payload.to_vec())));
+        std::fs::remove_file(&path).unwrap();
+    }
 }

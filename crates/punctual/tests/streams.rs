@@ -175,22 +175,32 @@ fn a_subscription_begins_when_it_is_made() {
     }
 }
 
-/// Goal: one in n says when it was sent, the others do not.
+/// Goal: one in n says when it was sent, or where its time went; the others do not, whether they are shown or copied.
 #[test]
 fn one_in_n_is_stamped() {
     let _alive = watchdog(60);
-    for bus in buses("stamps") {
+    for (bus, stamps) in buses("stamps")
+        .into_iter()
+        .flat_map(|bus| [StampChoice::Ends, StampChoice::All].map(|stamps| (bus.clone(), stamps)))
+    {
         let (here, there) = open_on(&bus);
-        let options = PublicationOptions {
-            stamps: StampChoice::Ends,
-            stamp_one_in: 4,
-            ..PublicationOptions::default()
-        };
+        let options = PublicationOptions { stamps, stamp_one_in: 4, ..PublicationOptions::default() };
         let (mut publication, mut subscription) = pair(&here, &there, &options, Wake::Spin);
-        (0..12).for_each(|_| publication.offer(b"message").unwrap());
-        let mut stamped = Vec::new();
-        subscription.poll(12, |message| stamped.extend(message.sent.map(|_| message.sequence)));
-        assert_eq!(stamped, [0, 4, 8]);
+        let expected: Vec<_> =
+            (0..12).map(|number| (number % 4 == 0, number % 4 == 0 && stamps == StampChoice::All)).collect();
+        (0..24).for_each(|_| publication.offer(b"message").unwrap());
+        let mut shown = Vec::new();
+        while shown.len() < 12 {
+            let limit = 12 - shown.len();
+            subscription
+                .poll(limit, |message| shown.push((message.sent.is_some(), message.stages().is_some())));
+        }
+        assert_eq!(shown, expected);
+        let copied = (0..12).map(|_| {
+            let is_sent = subscription.receive(&mut [0; 8]).unwrap().sent.is_some();
+            (is_sent, subscription.stages().is_some())
+        });
+        assert_eq!(copied.collect::<Vec<_>>(), expected);
     }
 }
 

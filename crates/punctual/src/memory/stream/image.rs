@@ -58,7 +58,8 @@ pub(super) struct Image {
     corrupt: bool,
     /// Nobody opens seals here, and nobody captures what is received.
     is_simple: bool,
-    /// The last frame was plain: neither opened nor captured, and no fragment. The next one probably is plain, too.
+    /// The last frame was plain: neither opened nor captured, and no fragment. So the head has `fragment_of: None`, and the next one
+    /// probably is plain, too.
     is_plain: bool,
     /// Head of the message that is looked at: fields that do not change from one to the next are written once.
     head: StreamHead,
@@ -207,9 +208,6 @@ impl Image {
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        if PLAIN {
-            self.head.fragment_of = None;
-        }
         // Dropped also if `handler` panics: the messages before that one were delivered.
         let told = Told { begin: self.reader.position(), image: self };
         let (mut delivered, mut gathered) = (0, 0);
