@@ -259,8 +259,7 @@ fn a_capture_has_its_file_alone() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Goal: in memory a node captures what it receives as well as what it sends, regardless of the publication's stamps and of how its
-/// messages are taken.
+/// Goal: in memory a node captures what it receives as well as what it sends, however messages are taken.
 #[test]
 fn a_capture_has_both_ways() {
     let _alive = watchdog(60);

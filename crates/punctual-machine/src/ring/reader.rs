@@ -33,7 +33,7 @@ pub struct RingReader {
     frame_size_max: usize,
 }
 
-/// How far a reader is.
+/// The place at which a reader stands.
 #[derive(Debug)]
 struct Place {
     /// Where the next record to be read begins.

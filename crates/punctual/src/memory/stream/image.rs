@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::ring::{Next, RingFrame, RingMemory, RingReader, SharedBytes, frame_size_max};
-use punctual_proto::seal::Refusal;
+use punctual_machine::ring::{Next, RingMemory, RingReader, frame_size_max};
 use punctual_proto::{Address, Header, Kind};
 
 use super::super::roster::Peer;
 use super::super::rows::row;
 use super::super::segment::READERS_BELL;
-use super::message::{Fate, MessageHandler, Noted, StreamHead, StreamMessage};
+use super::message::{Fate, MessageHandler, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::places::OwnRow;
 use super::prefix::Prefix;
+use super::reading::{Unreadable, read, read_plain};
 use super::ring_file::{RingFile, RingIdentity};
 use super::sealing::Belief;
 use super::{StreamError, Streams};
@@ -65,18 +64,7 @@ pub(super) struct Image {
     head: StreamHead,
 }
 
-/// Why a frame that was found is no message.
-#[derive(Clone, Copy)]
-enum Unreadable {
-    /// Its writer wrote over it meanwhile: its numbers say what was lost, and the next poll goes on behind it.
-    Overrun,
-    /// Its seal forbids to believe it.
-    Refused(Refusal),
-    /// No honest writer leaves such a one.
-    Corrupt,
-}
-
-/// What became of a look at the next frame.
+/// Result of a look at the next frame.
 enum Step {
     /// It was a message, which its reader has.
     Delivered,
@@ -417,84 +405,6 @@ impl Image {
     fn tell_lost(&self) {
         self.row.words[row::LOST].set(self.reader.lost() + self.taken_by_faults);
     }
-}
-
-/// Reads a plain frame that was found: its head goes into `head`, of which the rest stays as it is.
-#[inline(always)]
-fn read_plain<'a>(
-    head: &mut StreamHead,
-    frame: &'a RingFrame<'_>,
-    about: &RingIdentity,
-) -> Result<Payload<'a>, Unreadable> {
-    head.sequence = frame.sequence();
-    let (flags, bytes) = (frame.flags(), frame.bytes());
-    let payload = if Prefix::has_stages(flags) {
-        read_stages(head, flags, bytes, about)
-    } else {
-        Prefix::read(flags, bytes).map(|(prefix, payload)| {
-            head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
-            head.noted = None;
-            payload
-        })
-    };
-    Ok(Payload::Shared { bytes: payload.ok_or(Unreadable::Corrupt)?, guard: frame.guard() })
-}
-
-/// The payload of a frame with stages, which are noted in `head`.
-#[inline(never)]
-fn read_stages<'a>(
-    head: &mut StreamHead,
-    flags: u8,
-    frame: SharedBytes<'a>,
-    about: &RingIdentity,
-) -> Option<SharedBytes<'a>> {
-    let read = Clock::get().now_after_loads();
-    let (prefix, payload) = Prefix::read(flags, frame)?;
-    note_time(head, prefix, about, read);
-    Some(payload)
-}
-
-/// As [`read_plain`], of any frame.
-fn read<'a>(
-    head: &mut StreamHead,
-    frame: &'a RingFrame<'_>,
-    about: &RingIdentity,
-    belief: &'a mut Belief,
-) -> Result<Payload<'a>, Unreadable> {
-    head.sequence = frame.sequence();
-    let (bytes, flags) = (frame.bytes(), frame.flags());
-    let read = if Prefix::has_stages(flags) { Clock::get().now_after_loads() } else { Ticks::default() };
-    let (prefix, payload) = match &mut belief.opening {
-        None => {
-            let (prefix, bytes) = Prefix::read(flags, bytes).ok_or(Unreadable::Corrupt)?;
-            (prefix, Payload::Shared { bytes, guard: frame.guard() })
-        }
-        Some(opening) => {
-            let unreadable = |refusal: Option<_>| refusal.map_or(Unreadable::Overrun, Unreadable::Refused);
-            let (bytes, group) = opening.open(about, frame).map_err(unreadable)?;
-            head.sealed_in = Some(group);
-            let (prefix, bytes) = Prefix::read_private(flags, bytes).ok_or(Unreadable::Corrupt)?;
-            (prefix, Payload::Private(bytes))
-        }
-    };
-    note_time(head, prefix, about, read);
-    Ok(payload)
-}
-
-/// Notes what a message's prefix says of its time, and whether it is a fragment.
-#[inline]
-fn note_time(head: &mut StreamHead, prefix: Prefix, about: &RingIdentity, read: Ticks) {
-    let (sent, noted) = match prefix {
-        Prefix::Plain => (None, None),
-        Prefix::Sent(sent) => (Some(sent), None),
-        Prefix::Fragment(sender) if sender.sent == 0 => (None, None),
-        Prefix::Stages(sender) | Prefix::Fragment(sender) => {
-            let opened = if head.sealed_in.is_some() { Clock::get().now() } else { read };
-            (Some(Ticks(sender.sent)), Some(Noted { sender, read, opened }))
-        }
-    };
-    (head.sent, head.noted) = (sent, noted);
-    head.fragment_of = matches!(prefix, Prefix::Fragment(_)).then_some(about.life);
 }
 
 #[cold]

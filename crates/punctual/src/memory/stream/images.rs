@@ -9,7 +9,7 @@ use punctual_machine::clock::{Clock, Pace, Ticks};
 use punctual_machine::doorbell::{Doorbell, sender_fence};
 use punctual_machine::event_fd::EventFd;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{Address, NodeId, Port};
+use punctual_proto::{Address, NodeId};
 
 use crate::ledger::Page;
 use crate::node::count_of;
@@ -21,7 +21,8 @@ use super::followed::Followed;
 use super::gathering::{Gathering, WholeMessages};
 use super::image::{Image, ImageAccount};
 use super::message::{MessageHandler, StreamMessage};
-use super::ring_file::{RingFile, RingIdentity, may_mean};
+use super::reads::Reads;
+use super::ring_file::RingFile;
 use super::sealing::{Belief, Opening};
 use super::{StreamError, Streams};
 
@@ -30,49 +31,6 @@ pub(crate) const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(100);
 
 /// Accounts of publications that have ended which are kept.
 const ENDED_MAX: usize = 256;
-
-/// The rings that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reads {
-    /// Those that are for this port.
-    Port(Port),
-    /// All.
-    Everything,
-    /// None: the owner watches for nodes.
-    Nothing,
-}
-
-impl Reads {
-    /// The port, or the reserved one, for which no message is.
-    fn port(self) -> Port {
-        match self {
-            Self::Port(port) => port,
-            Self::Everything | Self::Nothing => Port::from(u16::MAX),
-        }
-    }
-
-    /// True if a ring with this word in the table may be meant. Its own page decides.
-    fn may_mean(self, word: u64, node: NodeId) -> bool {
-        match self {
-            Self::Port(port) => may_mean(word, node, port),
-            Self::Everything => true,
-            Self::Nothing => false,
-        }
-    }
-
-    fn includes(self, about: &RingIdentity, node: NodeId) -> bool {
-        match self {
-            Self::Port(port) => about.is_for(node, port),
-            Self::Everything => true,
-            Self::Nothing => false,
-        }
-    }
-
-    /// True if a ring is read, given whether it is `sealed` and whether its reader `opens` seals.
-    fn takes(self, sealed: bool, opens: bool) -> bool {
-        sealed == opens || sealed && self == Self::Everything
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Images {

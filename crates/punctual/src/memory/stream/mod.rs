@@ -47,6 +47,8 @@ mod payload;
 mod places;
 mod prefix;
 mod publication;
+mod reading;
+mod reads;
 pub(super) mod ring_file;
 mod run;
 mod sealing;
@@ -54,13 +56,13 @@ mod telling;
 
 pub use claim::PublicationClaim;
 pub use image::ImageAccount;
-use images::Reads;
 pub(crate) use images::{HOUSEKEEPING_EVERY, Images};
 pub(crate) use message::MessageHandler;
 pub use message::{Overrun, StreamHead, StreamMessage};
 pub use options::{OfferError, PublicationOptions};
 pub use prefix::StampChoice;
 pub use publication::Publication;
+use reads::Reads;
 pub use run::Run;
 use sealing::{Opening, Sealing};
 
