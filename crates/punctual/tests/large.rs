@@ -270,6 +270,40 @@ fn a_large_message_that_does_not_fit_is_kept() {
     assert_eq!((ledger.large_delivered, ledger.large_lost), (2, 0), "{ledger}");
 }
 
+/// Goal: small and large messages of one sender come in their order in memory, by whichever way each is taken. One that does not fit
+/// is the next.
+#[test]
+fn small_and_large_messages_keep_their_order() {
+    let _alive = watchdog(120);
+    let open = [Bus::loopback(&unique("mixed")), Bus::shared(&unique("mixed"))];
+    let sealed = Bus::loopback(&unique("mixed")).sealed(&Keys::random(1));
+    for bus in open.into_iter().chain([sealed]) {
+        let (here, there) = (reopen(&options("here"), &bus), reopen(&options("there"), &bus));
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let mut buffer = vec![0; 300_000];
+        for round in 0..10 {
+            let numbers = 6 * round..6 * (round + 1);
+            let sent: Vec<_> =
+                numbers.map(|number| message(number, if number % 3 == 1 { 300_000 } else { 64 })).collect();
+            sent.iter().for_each(|message| sender.send(Target::port("there", 7), message).unwrap());
+            for (place, message) in sent.iter().enumerate() {
+                match place % 4 {
+                    0 => assert!(receiver.receive().unwrap().payload == message),
+                    1 => while receiver.poll(1, |_, payload| assert!(payload == message)) == 0 {},
+                    _ => {
+                        let refused = receiver.receive_into_until(None, &mut buffer[..32]);
+                        assert_eq!(refused, Err(TakeError::BufferTooSmall { size: message.len() }));
+                        let delivery = receiver.try_receive_into(&mut buffer).unwrap();
+                        assert!(buffer[..delivery.size] == message[..]);
+                    }
+                }
+            }
+        }
+        let ledger = there.ledger();
+        assert_eq!((ledger.lost(), ledger.large_delivered), (0, 20), "{bus}: {ledger}");
+    }
+}
+
 /// Goal: two nodes that send to each other at once, large messages and small ones, with losses on both sides, have all of them, in
 /// order. Messages that come while they send are received then, also into a buffer that is too small at first.
 #[test]

@@ -190,11 +190,11 @@ fn one_in_n_is_stamped() {
             (0..12).map(|number| (number % 4 == 0, number % 4 == 0 && stamps == StampChoice::All)).collect();
         (0..24).for_each(|_| publication.offer(b"message").unwrap());
         let mut shown = Vec::new();
-        while shown.len() < 12 {
-            let limit = 12 - shown.len();
-            subscription
-                .poll(limit, |message| shown.push((message.sent.is_some(), message.stages().is_some())));
-        }
+        let delivered = subscription.poll(12, |message| {
+            assert_eq!(message.sequence, shown.len() as u64);
+            shown.push((message.sent.is_some(), message.stages().is_some()));
+        });
+        assert_eq!(delivered, 12);
         assert_eq!(shown, expected);
         let copied = (0..12).map(|_| {
             let is_sent = subscription.receive(&mut [0; 8]).unwrap().sent.is_some();

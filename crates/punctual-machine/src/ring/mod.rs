@@ -130,7 +130,7 @@ const SIZE_MASK: u64 = (1 << SIZE_BITS) - 1;
 const DENSE: u64 = 1 << SIZE_BITS;
 const PADDING: u64 = 2 << SIZE_BITS;
 
-/// The flags that a writer may give a record, by their place in [`RingReader::flags`].
+/// The flags that a writer may give a record, by their place in [`RingFrame::flags`].
 pub const RECORD_FLAGS: u8 = 0b11;
 const FLAGS_SHIFT: u32 = SIZE_BITS + 2;
 const FLAGS_MASK: u64 = (RECORD_FLAGS as u64) << FLAGS_SHIFT;

@@ -141,7 +141,7 @@ impl<'a> Look<'a> {
         Self { position, sequence, commit, behind, guard, frame_size_max }
     }
 
-    /// The frame behind this commit word, if an honest writer may have left it there (rule 6).
+    /// The frame behind this commit word, if an honest writer may have left it there (rule 6). Inlined as `peek` is.
     #[inline(always)]
     fn frame(&self, word: u64, place: &'a mut Place) -> Result<RingFrame<'a>, &'a mut Place> {
         // Difference from a record of size 0, without flags, of the number that is next.

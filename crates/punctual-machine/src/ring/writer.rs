@@ -201,7 +201,7 @@ impl RingWriter {
         self.limit = (end + capacity / LIMIT_STEPS).min(self.held_at);
         crate::label!("ring.limit");
         self.memory.control().limit.0.store(self.limit, Ordering::Relaxed);
-        fence!("ring_writer_fence", Release); // (D) pairs with the fence in `RingReader::is_intact`.
+        fence!("ring_writer_fence", Release); // (D) pairs with the fence in `RingGuard::is_intact`.
         if self.may_pass_caches {
             // (D) for stores past the caches, which no ordering of the language knows.
             await_stores_past_caches();

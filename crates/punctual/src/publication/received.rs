@@ -90,7 +90,7 @@ impl Taken {
     ///
     /// Its facts are copied word by word, as its number and its instant of sending were written just before. A copy of two words at once waits until all
     /// stores before it are in the cache, also one that needs another core's line. Equal losses are not copied. The
-    /// compiler would make one copy of them and the number.
+    /// compiler would make one copy of them and the number. Inlined, as it is on the path of every message.
     #[inline(always)]
     pub(super) fn note(&mut self, message: &StreamMessage<'_>, size: usize) {
         let received = &mut self.received;
@@ -138,7 +138,7 @@ impl<'a> CopyGrowing<'a> {
 }
 
 impl MessageHandler for CopyGrowing<'_> {
-    // It has two callers, of which one is on the path of every message.
+    // One of its callers is on the path of every message.
     #[inline(always)]
     fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         let size = if self.ignored == Some(message.source) {
@@ -162,7 +162,7 @@ impl MessageHandler for CopyGrowing<'_> {
 pub(super) struct CopyOut<'a> {
     buffer: &'a mut [u8],
     taken: &'a mut Taken,
-    /// As it was, if there was no message.
+    /// [`TakeError::Empty`], if there was no message.
     pub(super) outcome: Result<(), TakeError>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> CopyOut<'a> {
 }
 
 impl MessageHandler for CopyOut<'_> {
-    // It has two callers, of which one is on the path of every message.
+    // One of its callers is on the path of every message.
     #[inline(always)]
     fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         if message.len() > self.buffer.len() {

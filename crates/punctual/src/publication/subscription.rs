@@ -236,7 +236,7 @@ impl Subscription {
         delivered > 0
     }
 
-    /// The same of a plain message of the publication that was busy last. In the caller it would share the registers with the rest, and
+    /// The same of a direct frame of the publication that was busy last. In the caller it would share the registers with the rest, and
     /// a communicator's 64 bytes would take a twentieth longer there and back.
     #[inline(never)]
     fn take_busy_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
@@ -312,15 +312,16 @@ impl Subscription {
     #[inline]
     pub(crate) fn take_into(&mut self, buffer: &mut [u8]) -> Result<(), TakeError> {
         let Self { images, taken, .. } = self;
-        let mut copy = CopyOut::new(buffer, taken);
-        images.poll_busy(1, &mut copy);
-        let busy = copy.outcome;
-        if busy.is_ok() {
-            return busy;
+        // Two of them: the fields of one that is handed to `poll_rest` would lie in memory.
+        let mut of_busy = CopyOut::new(buffer, taken);
+        images.poll_busy(1, &mut of_busy);
+        let outcome = of_busy.outcome;
+        if outcome.is_ok() {
+            return outcome;
         }
-        let mut copy = CopyOut::new(buffer, taken);
-        images.poll_rest(1, &mut copy);
-        if copy.outcome == Err(TakeError::Empty) { busy } else { copy.outcome }
+        let mut of_rest = CopyOut::new(buffer, taken);
+        images.poll_rest(1, &mut of_rest);
+        if of_rest.outcome == Err(TakeError::Empty) { outcome } else { of_rest.outcome }
     }
 
     /// As [`Self::try_receive`]; waits for a message in the way that was chosen.

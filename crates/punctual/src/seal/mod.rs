@@ -364,9 +364,9 @@ mod tests {
             format!("{:?}", Keys::parse(KEY).unwrap()),
         ];
         for text in texts {
-            // The name of the folder is random, and short parts of the key may stand in it.
-            let is_told = text.contains("01020304") || text.contains("zz010203");
-            assert!(!is_told && text.lines().count() == 1, "{text}");
+            // The name of the folder is random: parts of the key may stand in it.
+            let text = text.replace(&folder.path().display().to_string(), "FOLDER");
+            assert!(!text.contains("0102") && !text.contains("zz") && text.lines().count() == 1, "{text}");
         }
     }
 

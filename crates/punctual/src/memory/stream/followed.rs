@@ -85,11 +85,11 @@ impl Followed {
         skips
     }
 
-    /// Shows messages of the image that was busy last, as long as they are plain.
+    /// Shows messages of the image that was busy last, as long as its frames are direct. Inlined as [`super::Images::poll_busy`] is.
     #[inline(always)]
     pub(super) fn poll_busy(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {
         let Some(image) = self.images.get_mut(self.busy) else { return 0 };
-        let delivered = image.poll_plain(limit, &mut self.belief, handler);
+        let delivered = image.poll_direct(limit, &mut self.belief, handler);
         self.busy_turns += u32::from(delivered > 0);
         delivered
     }

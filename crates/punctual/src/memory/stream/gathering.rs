@@ -18,8 +18,7 @@ pub(super) struct WholeMessages<'a, H: ?Sized> {
 }
 
 impl<H: MessageHandler + ?Sized> MessageHandler for WholeMessages<'_, H> {
-    // It has two callers, of which one is on the path of every message.
-    #[inline(always)]
+    #[inline]
     fn handle(&mut self, message: &StreamMessage<'_>) -> bool {
         match message.fragment_of {
             Some(life) if !message.is_unopened => {

@@ -12,7 +12,7 @@ use super::message::{Fate, MessageHandler, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::places::OwnRow;
 use super::prefix::Prefix;
-use super::reading::{Unreadable, read, read_plain};
+use super::reading::{Unreadable, read, read_direct};
 use super::ring_file::{RingFile, RingIdentity};
 use super::sealing::Belief;
 use super::{StreamError, Streams};
@@ -56,10 +56,10 @@ pub(super) struct Image {
     overwritten_counted: u64,
     corrupt: bool,
     /// Nobody opens seals here, and nobody captures what is received.
-    is_simple: bool,
-    /// The last frame was plain: neither opened nor captured, and no fragment. So the head has `fragment_of: None`, and the next one
-    /// probably is plain, too.
-    is_plain: bool,
+    may_be_direct: bool,
+    /// The last frame was direct: neither opened nor captured, and no fragment. So the head has `fragment_of: None`, and the next one
+    /// probably is direct, too.
+    is_direct: bool,
     /// Head of the message that is looked at: fields that do not change from one to the next are written once.
     head: StreamHead,
 }
@@ -105,7 +105,7 @@ impl Image {
         words[row::POSITION].publish(reader.position());
         punctual_machine::label!("row.position.done");
         let streams = Arc::clone(streams);
-        let is_simple = belief.opening.is_none() && streams.layers.capture.is_none();
+        let may_be_direct = belief.opening.is_none() && streams.layers.capture.is_none();
         let about = &file.about;
         let head = StreamHead {
             source: Address { node: about.node, port: about.source },
@@ -130,8 +130,8 @@ impl Image {
             taken_by_faults: 0,
             overwritten_counted: 0,
             corrupt: false,
-            is_simple,
-            is_plain: is_simple,
+            may_be_direct,
+            is_direct: may_be_direct,
         })
     }
 
@@ -161,22 +161,22 @@ impl Image {
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        let delivered = self.poll_plain(limit, belief, handler);
-        if delivered > 0 || self.is_plain { delivered } else { self.poll_any(limit, belief, handler) }
+        let delivered = self.poll_direct(limit, belief, handler);
+        if delivered > 0 || self.is_direct { delivered } else { self.poll_any(limit, belief, handler) }
     }
 
-    /// The same as long as they are plain, if the last one was.
+    /// The same as long as frames are direct, if the last one was. Inlined whole: see [`super::Images::poll_busy`].
     #[inline(always)]
-    pub(super) fn poll_plain(
+    pub(super) fn poll_direct(
         &mut self,
         limit: usize,
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        if self.is_plain { self.poll_frames::<true>(limit, belief, handler) } else { 0 }
+        if self.is_direct { self.poll_frames::<true>(limit, belief, handler) } else { 0 }
     }
 
-    /// The same of messages of any kind, if the last one was not plain.
+    /// The same of frames of any kind, if the last one was not direct.
     #[inline(never)]
     pub(super) fn poll_any(
         &mut self,
@@ -184,13 +184,12 @@ impl Image {
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
     ) -> usize {
-        if self.is_plain || self.corrupt { 0 } else { self.poll_frames::<false>(limit, belief, handler) }
+        if self.is_direct || self.corrupt { 0 } else { self.poll_frames::<false>(limit, belief, handler) }
     }
 
-    /// Shows frames. `PLAIN`: as long as they are plain, as most; a loop that knows that finds each in a third less time. The first
-    /// that is not stays.
+    /// Shows frames. `DIRECT`: as long as they are direct, as most are. The loop then ends before the first that is not.
     #[inline(always)]
-    fn poll_frames<const PLAIN: bool>(
+    fn poll_frames<const DIRECT: bool>(
         &mut self,
         limit: usize,
         belief: &mut Belief,
@@ -200,7 +199,7 @@ impl Image {
         let told = Told { begin: self.reader.position(), image: self };
         let (mut delivered, mut gathered) = (0, 0);
         while delivered < limit && gathered < FRAGMENTS_PER_LOOK {
-            match told.image.poll_frame::<PLAIN>(belief, handler) {
+            match told.image.poll_frame::<DIRECT>(belief, handler) {
                 Step::Delivered => delivered += 1,
                 Step::Gathered => gathered += 1,
                 Step::Taken => {}
@@ -212,7 +211,7 @@ impl Image {
 
     /// Shows the next frame.
     #[inline(always)]
-    fn poll_frame<const PLAIN: bool>(
+    fn poll_frame<const DIRECT: bool>(
         &mut self,
         belief: &mut Belief,
         handler: &mut (impl MessageHandler + ?Sized),
@@ -223,15 +222,15 @@ impl Image {
             Next::Overrun => return self.handle_overrun(belief),
             Next::Corrupt => return self.handle_corrupt(),
         };
-        let is_plain = (PLAIN || self.is_simple) && !Prefix::is_fragment(frame.flags());
-        if !PLAIN || !is_plain {
-            self.is_plain = is_plain;
+        let is_direct = (DIRECT || self.may_be_direct) && !Prefix::is_fragment(frame.flags());
+        if !DIRECT || !is_direct {
+            self.is_direct = is_direct;
         }
-        if PLAIN && !is_plain {
+        if DIRECT && !is_direct {
             return Step::End;
         }
         let (head, about) = (&mut self.head, &self.file.about);
-        let read = if PLAIN { read_plain(head, &frame, about) } else { read(head, &frame, about, belief) };
+        let read = if DIRECT { read_direct(head, &frame, about) } else { read(head, &frame, about, belief) };
         let payload = match read {
             Ok(payload) => payload,
             Err(unreadable) => {
@@ -253,7 +252,7 @@ impl Image {
         if fate == Fate::Overwritten {
             return Step::End;
         }
-        if !PLAIN {
+        if !DIRECT {
             if let Some(capture) = &self.streams.layers.capture {
                 capture_message(capture, about, head, payload);
             }
@@ -317,7 +316,7 @@ impl Image {
 
     #[cold]
     fn note_corrupt(&mut self) {
-        (self.corrupt, self.is_plain) = (true, false);
+        (self.corrupt, self.is_direct) = (true, false);
         self.row.words[row::CORRUPT].set(1);
         self.streams.about.page.count(Count::CorruptPeers).add(1);
     }

@@ -267,7 +267,7 @@ impl Images {
         if delivered > 0 { delivered } else { self.poll_rest(limit, handler) }
     }
 
-    /// As [`Self::poll`], of plain messages of the image that was busy last. Where nothing came of it, [`Self::poll_rest`] goes on. All
+    /// As [`Self::poll`], of direct frames of the image that was busy last. Where nothing came of it, [`Self::poll_rest`] goes on. All
     /// of it is inlined: the fields of a handler that is handed to no other function stay in registers.
     #[inline(always)]
     pub(crate) fn poll_busy(&mut self, limit: usize, handler: &mut impl MessageHandler) -> usize {

@@ -21,9 +21,9 @@ pub(super) enum Unreadable {
     Corrupt,
 }
 
-/// Reads a plain frame that was found: its head goes into `head`, of which the rest stays as it is.
+/// Reads a direct frame that was found: its head goes into `head`, of which the rest stays as it is.
 #[inline(always)]
-pub(super) fn read_plain<'a>(
+pub(super) fn read_direct<'a>(
     head: &mut StreamHead,
     frame: &'a RingFrame<'_>,
     about: &RingIdentity,
@@ -56,7 +56,7 @@ fn read_stages<'a>(
     Some(payload)
 }
 
-/// As [`read_plain`], of any frame.
+/// As [`read_direct`], of any frame.
 pub(super) fn read<'a>(
     head: &mut StreamHead,
     frame: &'a RingFrame<'_>,
