@@ -237,7 +237,7 @@ impl Subscription {
     }
 
     /// The same of a direct frame of the publication that was busy last. Inlined, a communicator's
-    /// 64 bytes took a twentieth longer there and back; why is not known.
+    /// 64 bytes took a twentieth longer there and back, and as long without the pauses of a spinning reader (docs/speed.md).
     #[inline(never)]
     fn take_busy_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
         let Self { images, taken, ignored, .. } = self;
