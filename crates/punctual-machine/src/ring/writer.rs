@@ -388,17 +388,30 @@ impl RingWriter {
     /// Tells those who join, and those who were overrun, up to where records were committed (rule 7).
     #[inline]
     pub fn publish_tail(&mut self) {
+        if (self.run_bytes | self.run_word) != 0 {
+            self.end_run();
+        }
+        self.told_from = self.told;
+        self.tell_position();
+    }
+
+    /// Nothing is left of the run at hand.
+    #[inline(never)]
+    fn end_run(&mut self) {
         if self.run_bytes > 0 {
             self.was_long = self.run_bytes >= LONG_RUN;
             self.run_bytes = 0;
         }
-        self.told_from = self.told;
-        self.tell();
+        self.commit_run();
+    }
+
+    fn tell(&mut self) {
+        self.commit_run();
+        self.tell_position();
     }
 
     #[inline]
-    fn tell(&mut self) {
-        self.commit_run();
+    fn tell_position(&mut self) {
         let tail = &self.memory.control().tail;
         self.told = self.position;
         crate::label!("ring.sequence");
@@ -412,8 +425,14 @@ impl RingWriter {
     /// more than so many. Their sender's next fence takes longer for it.
     #[inline]
     pub fn demote_long(&self, lines_max: u64) {
-        let size = self.position - self.told_from;
-        if self.may_demote && size > SHORT_RECORD && size <= lines_max * LINE_SIZE as u64 {
+        if self.position - self.told_from > SHORT_RECORD {
+            self.demote_up_to(lines_max);
+        }
+    }
+
+    #[inline(never)]
+    fn demote_up_to(&self, lines_max: u64) {
+        if self.may_demote && self.position - self.told_from <= lines_max * LINE_SIZE as u64 {
             self.demote_told();
         }
     }
@@ -443,9 +462,9 @@ impl RingWriter {
     pub fn clear_ahead(&mut self) {
         const LINE: u64 = Spacing::Lines.align();
         // Nothing else may be stored to (rule 1). A commit word at the end of a lap is its beginning's.
-        let end = (self.position + self.last_size.min(AHEAD_MAX)).min(self.near);
+        let end = (self.position + self.last_size.min(AHEAD_MAX)).min(self.near) & !(LINE - 1);
         let mut cleared = self.cleared.max(self.position);
-        while cleared + LINE <= end {
+        while cleared < end {
             cleared += LINE;
             if !without!("ring_clear_ahead") {
                 self.clear(cleared);

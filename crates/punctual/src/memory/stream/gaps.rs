@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 
-/// Of so many messages one is looked at: looking takes two readings of the clock. A prime: bursts of a power of two would be looked at
-/// in the same place always.
-pub(super) const LOOK_EVERY: u64 = 61;
+/// Of so many times that readers are told of something, one is looked at: looking takes two readings of the clock. A prime: bursts of
+/// a power of two would be looked at in the same place always.
+pub(super) const LOOK_EVERY: u32 = 61;
 
 /// From here on a gap is one: a few cache lines come from another core in that time.
 const GAP_MIN: Duration = Duration::from_nanos(100);
@@ -21,6 +21,8 @@ const LINES_MAX: u64 = 256;
 /// time, and those of the last one go to them. In a stream without gaps each message would wait for that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
+    /// So many times more, and the gap is looked at.
+    until_look: u32,
     /// So many lines can be sent in the shorter of the last two gaps, as there is a long one between bursts.
     lines_per_gap: u64,
     /// In the last one.
@@ -36,7 +38,7 @@ impl Gaps {
     /// Until the first look there is time for everything.
     pub(super) fn new(clock: &Clock) -> Self {
         let (least, most) = (clock.ticks(GAP_MIN), clock.ticks(LINE_TIME * LINES_MAX as u32));
-        Self { lines_per_gap: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
+        Self { until_look: LOOK_EVERY, lines_per_gap: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
     }
 
     /// So many lines can be sent in a gap; none if there are no gaps.
@@ -45,9 +47,17 @@ impl Gaps {
         self.lines_per_gap
     }
 
+    /// Counts that readers were told of something. Returns true if a gap is to be looked for behind it.
+    #[inline]
+    pub(super) fn count(&mut self) -> bool {
+        self.until_look -= 1;
+        self.until_look == 0
+    }
+
     /// Readers were told of something, and the next message shows whether there are gaps.
     pub(super) fn begin(&mut self, now: Ticks) {
         self.begin = now;
+        self.until_look = LOOK_EVERY;
     }
 
     /// True if the next message ends a gap that is looked at.

@@ -14,7 +14,7 @@ use super::super::segment::READERS_BELL;
 use super::Streams;
 use super::claim::PublicationClaim;
 use super::follower::Follower;
-use super::gaps::{Gaps, LOOK_EVERY};
+use super::gaps::Gaps;
 use super::looks::Looks;
 use super::options::{OfferError, PublicationOptions};
 use super::prefix::{Prefix, StampChoice};
@@ -27,8 +27,8 @@ use crate::pause::Pauses;
 
 mod readers;
 
-/// After so many messages it is looked whether readers have died, where nobody waits for them: a multiple of [`LOOK_EVERY`].
-const LIVENESS_MESSAGES: u64 = LOOK_EVERY << 10;
+/// After so many messages it is looked whether readers have died, where nobody waits for them.
+const LIVENESS_MESSAGES: u64 = 1 << 16;
 
 /// The sending end of a stream: its ring, and its readers. One thread at a time holds it.
 ///
@@ -55,6 +55,8 @@ pub struct Publication {
     clock: &'static Clock,
     looks: Looks,
     gaps: Gaps,
+    /// From this message on it is looked whether readers have died.
+    look_around_at: u64,
     /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
     is_simple: bool,
 }
@@ -87,6 +89,7 @@ impl Publication {
             clock: Clock::get(),
             looks: Looks::new(),
             gaps: Gaps::new(Clock::get()),
+            look_around_at: LIVENESS_MESSAGES,
         };
         publication.find_followers(publication.reader_visits());
         publication
@@ -419,7 +422,7 @@ impl Publication {
             self.writer.demote_short();
             self.writer.clear_ahead();
         }
-        if self.writer.sequence().is_multiple_of(LOOK_EVERY) {
+        if self.gaps.count() {
             self.look_now_and_then();
         }
     }
@@ -449,7 +452,8 @@ impl Publication {
 
     #[cold]
     fn look_now_and_then(&mut self) {
-        if self.writer.sequence().is_multiple_of(LIVENESS_MESSAGES) {
+        if self.writer.sequence() >= self.look_around_at {
+            self.look_around_at = self.writer.sequence() + LIVENESS_MESSAGES;
             self.look_around();
         }
         self.gaps.begin(self.clock.now());
@@ -470,6 +474,7 @@ impl Drop for Publication {
 
 #[cfg(test)]
 mod tests {
+    use super::super::gaps::LOOK_EVERY;
     use super::*;
     use crate::{Bus, Node, SubscriptionOptions};
 
@@ -503,7 +508,7 @@ mod tests {
                     send(&mut publication);
                     assert!(publication.writer.cleared() <= publication.writer.position());
                 }
-                assert_eq!(publication.writer.sequence(), gaps * LOOK_EVERY);
+                assert_eq!(publication.writer.sequence(), u64::from(gaps * LOOK_EVERY));
                 std::thread::sleep(Duration::from_micros(10));
                 send(&mut publication);
                 assert!(!publication.gaps.is_looking());
