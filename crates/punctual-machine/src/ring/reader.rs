@@ -48,19 +48,26 @@ struct Place {
 /// whole.
 #[derive(Debug)]
 pub struct RingFrame<'a> {
-    bytes: SharedBytes<'a>,
+    record: Record<'a>,
     guard: RingGuard<'a>,
-    flags: u8,
-    /// Where its record ends.
-    end: u64,
     place: &'a mut Place,
+}
+
+/// A record as its commit word says.
+#[derive(Debug)]
+struct Record<'a> {
+    /// Its frame.
+    bytes: SharedBytes<'a>,
+    flags: u8,
+    /// Where it ends.
+    end: u64,
 }
 
 impl<'a> RingFrame<'a> {
     /// Its bytes, which may change at any instant.
     #[inline]
     pub fn bytes(&self) -> SharedBytes<'a> {
-        self.bytes
+        self.record.bytes
     }
 
     /// A guard that tells if they were whole while they were copied.
@@ -84,14 +91,14 @@ impl<'a> RingFrame<'a> {
     /// Its flags, as its writer gave them.
     #[inline]
     pub fn flags(&self) -> u8 {
-        self.flags
+        self.record.flags
     }
 
     /// Moves its reader behind it. Never after [`Self::is_intact`] said no: its size may then be half of one record's and half of
     /// another's. The next look says [`Next::Overrun`] instead.
     #[inline]
     pub fn consume(self) {
-        self.place.position = self.end;
+        self.place.position = self.record.end;
         self.place.sequence += 1;
     }
 }
@@ -141,20 +148,19 @@ impl<'a> Look<'a> {
         Self { position, sequence, commit, behind, guard, frame_size_max }
     }
 
-    /// The frame behind this commit word, if an honest writer may have left it there (rule 6). Inlined as `peek` is.
+    /// The record of this commit word, if an honest writer may have left it there (rule 6). Inlined as `peek` is.
     #[inline(always)]
-    fn frame(&self, word: u64, place: &'a mut Place) -> Result<RingFrame<'a>, &'a mut Place> {
+    fn record(&self, word: u64) -> Option<Record<'a>> {
         // Difference from a record of size 0, without flags, of the number that is next.
         let rest = word ^ commit_word(self.sequence, 0);
         let size = (rest & SIZE_MASK) as usize;
         if rest & !(SIZE_MASK | DENSE | FLAGS_MASK) != 0 || size.wrapping_sub(1) >= self.frame_size_max {
-            return Err(place);
+            return None;
         }
-        let Some(bytes) = self.behind.first(size) else { return Err(place) };
+        let bytes = self.behind.first(size)?;
         let spacing = Spacing::of(rest);
         self.prefetch(spacing.ahead());
-        let (end, flags) = (record_end(self.position, size, spacing), (rest >> FLAGS_SHIFT) as u8);
-        Ok(RingFrame { bytes, guard: self.guard, flags, end, place })
+        Some(Record { bytes, flags: (rest >> FLAGS_SHIFT) as u8, end: record_end(self.position, size, spacing) })
     }
 
     /// Asks for the cache line so far ahead. Close to the end of the ring it is none of the ring's, and nothing is gained.
@@ -201,11 +207,11 @@ impl RingReader {
         let Self { memory, place, frame_size_max } = self;
         let look = Look::at(memory, place, *frame_size_max);
         let word = look.commit.load(ordering!("ring_peek", Acquire)); // (C)
-        let place = match look.frame(word, place) {
-            Ok(frame) if without!("ring_peek_limit") || !look.guard.is_lapped() => return Next::Frame(frame),
-            Ok(frame) => frame.place,
-            Err(place) => place,
-        };
+        if let Some(record) = look.record(word)
+            && (without!("ring_peek_limit") || !look.guard.is_lapped())
+        {
+            return Next::Frame(RingFrame { record, guard: look.guard, place });
+        }
         if word == 0 && !look.guard.is_lapped() {
             return Next::Empty;
         }
@@ -270,7 +276,10 @@ fn peek_slowly<'a>(
     if word == 0 {
         return Next::Empty;
     }
-    look.frame(word, place).map_or(Next::Corrupt, Next::Frame)
+    match look.record(word) {
+        Some(record) => Next::Frame(RingFrame { record, guard: look.guard, place }),
+        None => Next::Corrupt,
+    }
 }
 
 #[cold]

@@ -19,6 +19,8 @@ pub(super) enum Unreadable {
     Refused(Refusal),
     /// No honest writer leaves such a one.
     Corrupt,
+    /// It is a fragment, which [`read_direct`] leaves as it is.
+    NotDirect,
 }
 
 /// Reads a direct frame that was found: its head goes into `head`, of which the rest stays as it is.
@@ -31,29 +33,31 @@ pub(super) fn read_direct<'a>(
     head.sequence = frame.sequence();
     let (flags, bytes) = (frame.flags(), frame.bytes());
     let payload = if Prefix::has_stages(flags) {
-        read_stages(head, flags, bytes, about)
+        read_stages(head, flags, bytes, about)?
     } else {
-        Prefix::read(flags, bytes).map(|(prefix, payload)| {
-            head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
-            head.noted = None;
-            payload
-        })
+        let (prefix, payload) = Prefix::read(flags, bytes).ok_or(Unreadable::Corrupt)?;
+        head.sent = if let Prefix::Sent(sent) = prefix { Some(sent) } else { None };
+        head.noted = None;
+        payload
     };
-    Ok(Payload::Shared { bytes: payload.ok_or(Unreadable::Corrupt)?, guard: frame.guard() })
+    Ok(Payload::Shared { bytes: payload, guard: frame.guard() })
 }
 
-/// The payload of a frame with stages, which are noted in `head`.
+/// The payload of a frame with stages, which are noted in `head`. Here a fragment shows, without a question to each frame.
 #[inline(never)]
 fn read_stages<'a>(
     head: &mut StreamHead,
     flags: u8,
     frame: SharedBytes<'a>,
     about: &RingIdentity,
-) -> Option<SharedBytes<'a>> {
+) -> Result<SharedBytes<'a>, Unreadable> {
+    if Prefix::is_fragment(flags) {
+        return Err(Unreadable::NotDirect);
+    }
     let read = Clock::get().now_after_loads();
-    let (prefix, payload) = Prefix::read(flags, frame)?;
+    let (prefix, payload) = Prefix::read(flags, frame).ok_or(Unreadable::Corrupt)?;
     note_time(head, prefix, about, read);
-    Some(payload)
+    Ok(payload)
 }
 
 /// As [`read_direct`], of any frame.

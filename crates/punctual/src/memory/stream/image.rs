@@ -222,17 +222,17 @@ impl Image {
             Next::Overrun => return self.handle_overrun(belief),
             Next::Corrupt => return self.handle_corrupt(),
         };
-        let is_direct = (DIRECT || self.may_be_direct) && !Prefix::is_fragment(frame.flags());
-        if !DIRECT || !is_direct {
-            self.is_direct = is_direct;
-        }
-        if DIRECT && !is_direct {
-            return Step::End;
+        if !DIRECT {
+            self.is_direct = self.may_be_direct && !Prefix::is_fragment(frame.flags());
         }
         let (head, about) = (&mut self.head, &self.file.about);
         let read = if DIRECT { read_direct(head, &frame, about) } else { read(head, &frame, about, belief) };
         let payload = match read {
             Ok(payload) => payload,
+            Err(Unreadable::NotDirect) => {
+                self.is_direct = false;
+                return Step::End;
+            }
             Err(unreadable) => {
                 if let Unreadable::Refused(_) = unreadable {
                     frame.consume();
@@ -301,7 +301,7 @@ impl Image {
     #[cold]
     fn handle_unreadable(&mut self, unreadable: Unreadable) {
         match unreadable {
-            Unreadable::Overrun => {}
+            Unreadable::Overrun | Unreadable::NotDirect => {}
             Unreadable::Corrupt => self.note_corrupt(),
             Unreadable::Refused(refusal) => {
                 self.refused += 1;
