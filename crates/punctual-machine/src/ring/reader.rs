@@ -160,7 +160,11 @@ impl<'a> Look<'a> {
         let bytes = self.behind.first(size)?;
         let spacing = Spacing::of(rest);
         self.prefetch(spacing.ahead());
-        Some(Record { bytes, flags: (rest >> FLAGS_SHIFT) as u8, end: record_end(self.position, size, spacing) })
+        Some(Record {
+            bytes,
+            flags: (rest >> FLAGS_SHIFT) as u8,
+            end: record_end(self.position, size, spacing),
+        })
     }
 
     /// Asks for the cache line so far ahead. Close to the end of the ring it is none of the ring's, and nothing is gained.

@@ -1,9 +1,11 @@
 //! The one writer of a ring.
 
+mod lines;
+
 use super::words::{await_stores_past_caches, copy_in, copy_past_caches_in, store_past_caches};
 use super::{
-    AHEAD_MAX, COMMIT_SIZE, ClaimError, LIMIT_STEPS, LINE_SIZE, LONG_RUN, PADDING, RUN_SIZE, RingMemory,
-    SHORT_RECORD, Spacing, commit_word, frame_size_max, record_end, record_word,
+    COMMIT_SIZE, ClaimError, LIMIT_STEPS, LONG_RUN, PADDING, RUN_SIZE, RingMemory, Spacing, commit_word,
+    frame_size_max, record_end, record_word,
 };
 use crate::arch::{may_demote, may_pass_caches};
 use crate::mutant::{fence, ordering, without};
@@ -419,58 +421,6 @@ impl RingWriter {
         crate::label!("ring.tail");
         tail.position.store(self.position, ordering!("ring_tail", Release)); // (G)
         crate::label!("ring.tail.done");
-    }
-
-    /// Moves the lines that were told last to where their readers find them sooner. They must be more than a short record's, and no
-    /// more than so many. Their sender's next fence takes longer for it.
-    #[inline]
-    pub fn demote_long(&self, lines_max: u64) {
-        if self.position - self.told_from > SHORT_RECORD {
-            self.demote_up_to(lines_max);
-        }
-    }
-
-    #[inline(never)]
-    fn demote_up_to(&self, lines_max: u64) {
-        if self.may_demote && self.position - self.told_from <= lines_max * LINE_SIZE as u64 {
-            self.demote_told();
-        }
-    }
-
-    /// The same of a short record, behind that fence.
-    #[inline]
-    pub fn demote_short(&self) {
-        if self.may_demote && self.position - self.told_from <= SHORT_RECORD {
-            self.demote_told();
-        }
-    }
-
-    #[inline]
-    fn demote_told(&self) {
-        self.told_lines().for_each(|line| self.memory.demote(line));
-    }
-
-    /// Where the lines begin that were told last, but for the first one, which a waiting reader asks for all the time.
-    pub(super) fn told_lines(&self) -> impl Iterator<Item = u64> {
-        let first = self.told_from & !(LINE_SIZE as u64 - 1);
-        (first..self.position).step_by(LINE_SIZE).skip(1)
-    }
-
-    /// Takes the lines of the next record from its readers, if that will be as large as the last one: sets their first words to
-    /// zero, so that the word behind it is zero, too. For when all who wait were told, as nobody waits for these stores.
-    #[inline]
-    pub fn clear_ahead(&mut self) {
-        const LINE: u64 = Spacing::Lines.align();
-        // Nothing else may be stored to (rule 1). A commit word at the end of a lap is its beginning's.
-        let end = (self.position + self.last_size.min(AHEAD_MAX)).min(self.near) & !(LINE - 1);
-        let mut cleared = self.cleared.max(self.position);
-        while cleared < end {
-            cleared += LINE;
-            if !without!("ring_clear_ahead") {
-                self.clear(cleared);
-            }
-        }
-        self.cleared = cleared;
     }
 
     /// Sets the commit word at the end of a record to zero (rule 2).

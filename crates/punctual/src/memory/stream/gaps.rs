@@ -38,7 +38,14 @@ impl Gaps {
     /// Until the first look there is time for everything.
     pub(super) fn new(clock: &Clock) -> Self {
         let (least, most) = (clock.ticks(GAP_MIN), clock.ticks(LINE_TIME * LINES_MAX as u32));
-        Self { until_look: LOOK_EVERY, lines_per_gap: LINES_MAX, last: LINES_MAX, begin: Ticks::default(), least, most }
+        Self {
+            until_look: LOOK_EVERY,
+            lines_per_gap: LINES_MAX,
+            last: LINES_MAX,
+            begin: Ticks::default(),
+            least,
+            most,
+        }
     }
 
     /// So many lines can be sent in a gap; none if there are no gaps.
