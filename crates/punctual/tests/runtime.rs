@@ -13,7 +13,7 @@ use common::{Dice, Role, own_role, rounds_factor, unique, watchdog};
 use punctual::Nanos;
 use punctual::runtime::{
     BLOCKING_MAX, Handle, Join, JoinError, Lane, Policy, Request, Runtime, RuntimeOptions, SpawnError,
-    StartError, TaskOptions, Urgency, Verdict, blocking, read_all, request, take_over, yield_if_due,
+    StartError, TaskOptions, Urgency, Verdict, blocking, is_shed, read_all, request, take_over, yield_if_due,
     yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
@@ -817,6 +817,53 @@ fn tasks_that_yield_are_not_starved() {
         let verdicts = metrics.since(&before).verdicts();
         assert!(!verdicts.iter().any(is_starved), "{verdicts:?}");
     }
+}
+
+/// Goal: a task whose deadline has passed, and which always has more to do, keeps no other of its class waiting for ever: neither one
+/// with a deadline nor one without.
+#[test]
+fn who_is_late_keeps_nobody_waiting() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let served = Arc::new(Counter::default());
+    let (all, handle) = (Arc::clone(&served), runtime.handle().clone());
+    let endless = async move {
+        let until = handle.now().plus(Nanos::from_millis(60_000));
+        while all.get() < 2 && handle.now() < until {
+            yield_now().await;
+        }
+        all.get()
+    };
+    let endless = runtime.spawn(class(3).within(Duration::from_millis(1)), endless).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    for options in [class(3).within(Duration::from_millis(100)), class(3)] {
+        let served = Arc::clone(&served);
+        drop(runtime.spawn(options, async move { served.add(1) }).unwrap());
+    }
+    assert_eq!(runtime.block_on(endless).unwrap(), 2);
+}
+
+/// Goal: a task that is polled to say that its request is not served serves the next one, also after a poll that lasted longer than any
+/// request may take.
+#[test]
+fn a_class_that_shed_serves_again() {
+    let _alive = watchdog(LIMIT_S);
+    let mut options = workers(1);
+    options.classes[2].sheds = true;
+    let runtime = Runtime::start(&options).unwrap();
+    let within = Duration::from_millis(50);
+    let serves = async move {
+        std::thread::sleep(2 * within);
+        let mut polls = vec![];
+        while polls.last() != Some(&false) && polls.len() < 10_000 {
+            yield_now().await;
+            polls.push(is_shed());
+        }
+        polls
+    };
+    let polls = runtime.spawn(class(2).within(within), serves).unwrap();
+    let polls = runtime.block_on(polls).unwrap();
+    assert!(polls[0] && !polls[polls.len() - 1], "{} polls, the last shed: {:?}", polls.len(), polls.last());
 }
 
 /// Goal: many tasks live at once, all are woken, all end. `PUNCTUAL_TASKS=1000000` has a million of them.

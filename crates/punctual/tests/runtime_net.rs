@@ -235,6 +235,56 @@ fn datagrams_go_there_and_back() {
     runtime.block_on(asks).unwrap();
 }
 
+/// Goal: one listener serves several tasks, and a task that waited and was cancelled takes no connection's report from another.
+#[test]
+fn several_tasks_accept() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(2);
+    let listener = Arc::new(TcpListener::bind(runtime.handle(), anywhere()).unwrap());
+    let address = listener.local_addr().unwrap();
+    let accept = |class_of| {
+        let listener = Arc::clone(&listener);
+        runtime.spawn(class(class_of), async move { listener.accept().await.map(drop) }).unwrap()
+    };
+    for round in 0..50 {
+        let (mut first, mut second) = (accept(0), accept(1));
+        if round % 5 != 0 {
+            // Both wait.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if round % 2 == 0 {
+            std::mem::swap(&mut first, &mut second);
+        }
+        assert!(runtime.block_on(first.cancel()).is_err(), "nobody has connected");
+        let _connection = std::net::TcpStream::connect(address).unwrap();
+        runtime.block_on(second).unwrap().unwrap();
+    }
+}
+
+/// Goal: a loop over calls that fail at once ends its turns, and keeps no other task waiting.
+#[test]
+fn calls_that_fail_keep_no_worker() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let socket = UdpSocket::bind(runtime.handle(), anywhere()).unwrap();
+    let ended = Arc::new(Counter::default());
+    let (other, handle) = (Arc::clone(&ended), runtime.handle().clone());
+    let fails = async move {
+        // More than a datagram can carry.
+        let (bytes, target) = (vec![0; 70_000], socket.as_std().local_addr().unwrap());
+        let until = handle.now().plus(Nanos::from_millis(30_000));
+        while other.get() == 0 && handle.now() < until {
+            socket.send_to(&bytes, target).await.unwrap_err();
+        }
+        other.get()
+    };
+    let fails = runtime.spawn(class(0), fails).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let counts = Arc::clone(&ended);
+    drop(runtime.spawn(class(0), async move { counts.add(1) }).unwrap());
+    assert_eq!(runtime.block_on(fails).unwrap(), 1);
+}
+
 /// Goal: bytes are read in their class, not as they come. Method: the worker is busy while they come, last class first.
 #[test]
 fn bytes_are_read_in_their_class() {

@@ -54,7 +54,7 @@ pub enum Policy {
 pub struct ClassOptions {
     /// Thousandths of the processor's time that it gets at least, while it has tasks.
     pub floor_permille: u32,
-    /// True if a task is given back undone when its deadline cannot be met.
+    /// True if a task is given back undone when its deadline cannot be met, by the time that tasks of the class took lately.
     pub sheds: bool,
 }
 
@@ -181,6 +181,10 @@ const OWED_MAX: Nanos = Nanos::from_millis(1_000);
 /// Of the moving average, a new value is one part in so many.
 const USUAL_PARTS: u64 = 8;
 
+/// Each task that is shed by the moving average takes one part in so many off it. No task that is shed says how long the next would
+/// take: without this a class whose tasks took long once, as the processor was another's, would shed for ever.
+const DOUBTED_PARTS: u64 = 64;
+
 /// Decides which task runs next on one processor. Nothing is allocated once it is made.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -234,6 +238,24 @@ impl Scheduler {
     /// # Errors
     /// [`Full`].
     pub fn push(&mut self, ready: Ready, now: Nanos) -> Result<(), Full> {
+        self.put(ready, now, Queue::push)
+    }
+
+    /// Puts a task in line that has run and goes on with its request. Once its deadline has passed, it counts as due now: one that
+    /// always has more to do would otherwise stay ahead of all others of its class.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn push_again(&mut self, ready: Ready, now: Nanos) -> Result<(), Full> {
+        self.put(ready, now, Queue::push_again)
+    }
+
+    fn put(
+        &mut self,
+        ready: Ready,
+        now: Nanos,
+        push: fn(&mut Queue, Policy, Ready, u64, Nanos),
+    ) -> Result<(), Full> {
         if self.tasks == self.tasks_max {
             return Err(Full);
         }
@@ -248,7 +270,7 @@ impl Scheduler {
             class.pass = class.pass.max(pass);
             self.first_due = self.first_due.min(class.due);
         }
-        class.queue.push(policy, ready, number, now);
+        push(&mut class.queue, policy, ready, number, now);
         Ok(())
     }
 
@@ -272,6 +294,9 @@ impl Scheduler {
         let sheds = policy == Policy::Floors && class.options.sheds;
         if sheds && now.plus(class.usual) > ready.deadline {
             class.counters.shed += 1;
+            if now <= ready.deadline {
+                class.usual.0 -= class.usual.0 / DOUBTED_PARTS;
+            }
             let why = if why == Why::Floor { Why::ShedByFloor } else { Why::Shed };
             return Some(Next { ready, why });
         }

@@ -95,6 +95,13 @@ impl Queue {
         self.heap.push(Entry::new(policy, ready, number, now));
     }
 
+    /// As [`Self::push`], of a task that goes on with its request: where deadlines decide, it is due now at the earliest.
+    pub(super) fn push_again(&mut self, policy: Policy, ready: Ready, number: u64, now: Nanos) {
+        let due = Ready { deadline: ready.deadline.max(now), ..ready };
+        let key = Entry::new(policy, due, number, now).key;
+        self.heap.push(Entry { key, number, pushed: now, ready });
+    }
+
     pub(super) fn pop(&mut self) -> Option<Ready> {
         self.heap.pop().map(|entry| entry.ready)
     }
@@ -110,7 +117,7 @@ impl Queue {
         each.reduce(|a, b| Oldest { arrived: a.arrived.min(b.arrived), pushed: a.pushed.min(b.pushed) })
     }
 
-    /// Puts the tasks into another policy's order, in the memory that they have.
+    /// Puts the tasks into another policy's order, in the memory that they have. Each counts as pushed for the first time.
     pub(super) fn reorder(&mut self, policy: Policy) {
         let mut entries = core::mem::take(&mut self.heap).into_vec();
         entries.iter_mut().for_each(|entry| entry.key = entry.key_by(policy));

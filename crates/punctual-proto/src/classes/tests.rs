@@ -143,6 +143,51 @@ fn a_task_that_cannot_be_done_in_time_is_shed_where_that_is_wanted() {
     assert_eq!((scheduler.counters(0), scheduler.counters(9)), (expected, ClassCounters::default()));
 }
 
+/// Goal: a class that sheds serves again after a task that took longer than any may take, on a processor that is idle otherwise.
+#[test]
+fn one_long_poll_does_not_shed_for_ever() {
+    let classes = [ClassOptions { sheds: true, ..ClassOptions::default() }];
+    for took in [Nanos::from_millis(6), Nanos::from_millis(60_000)] {
+        let mut scheduler = Scheduler::new(&classes, Policy::Floors, 8).unwrap();
+        let mut sheds = 0;
+        for number in 0..2_000 {
+            let now = Nanos::from_millis(100_000 + 10 * number);
+            let deadline = now.plus(Nanos::from_millis(5));
+            scheduler.push(Ready { task: 1, class: 0, arrived: now, deadline }, now).unwrap();
+            let next = scheduler.next(now).expect("a task waits");
+            sheds += u32::from(next.why.is_shed());
+            scheduler.charge(&next, if number == 0 { took } else { Nanos::from_micros(100) });
+        }
+        assert!((1..1_000).contains(&sheds), "{sheds} of 2,000 after one that took {took:?}");
+    }
+}
+
+/// Goal: a task whose deadline has passed, and which always has more to do, keeps no other of its class waiting beyond that one's
+/// deadline.
+#[test]
+fn who_is_late_already_keeps_nobody_waiting() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
+    let within = Nanos::from_millis(40);
+    let push = |scheduler: &mut Scheduler, task, arrived: Nanos, deadline, now| {
+        scheduler.push(Ready { task, class: 0, arrived, deadline }, now).unwrap();
+    };
+    push(&mut scheduler, 1, Nanos(0), within, Nanos(0));
+    let came = Nanos::from_millis(1_000);
+    push(&mut scheduler, 2, came, came.plus(within), came);
+    push(&mut scheduler, 3, came, Nanos::NEVER, came);
+    let (mut now, mut served) = (came, vec![]);
+    while served.len() < 2 && now < Nanos::from_millis(3_000) {
+        let next = scheduler.next(now).expect("tasks wait");
+        now = now.plus(Nanos::from_micros(200));
+        scheduler.charge(&next, Nanos::from_micros(200));
+        match next.ready.task {
+            1 => scheduler.push_again(next.ready, now).unwrap(),
+            task => served.push((task, now.since(came).0 / 1_000_000)),
+        }
+    }
+    assert!(matches!(served[..], [(2, ..=41), (3, ..=1_000)]), "task and milliseconds: {served:?}");
+}
+
 /// Goal: a class that sheds all it has gets its floor and no more beside one that always has work. Sheds while nobody else wanted
 /// anything make no debt.
 #[test]

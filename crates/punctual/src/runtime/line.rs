@@ -93,8 +93,9 @@ impl Line {
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
         let ready = task.metadata().ready(place);
         let class = task.metadata().class;
-        self.scheduler
-            .push(ready, now)
+        let goes_on = task.metadata().goes_on();
+        let put = if goes_on { Scheduler::push_again } else { Scheduler::push };
+        put(&mut self.scheduler, ready, now)
             .expect("a task is in one line at a time, and each line has room for all");
         self.note_waiting(class, now);
         match self.places.get_mut(place as usize) {

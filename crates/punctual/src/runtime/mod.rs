@@ -36,6 +36,7 @@ mod reactor;
 mod registry;
 mod seat;
 mod shared;
+mod source;
 mod task;
 mod timers;
 #[cfg(feature = "tokio")]

@@ -11,8 +11,8 @@ use std::task::Poll;
 use punctual_machine::counter::Counter;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::reactor::{Side, Source};
 use super::shared::Shared;
+use super::source::{Side, Source};
 use super::{Handle, context};
 
 /// A descriptor in a runtime's reactor.
@@ -22,7 +22,7 @@ struct Io<T: AsFd> {
     source: Arc<Source>,
     number: u64,
     shared: Arc<Shared>,
-    /// By side, calls that found something since it last looked whether the turn is over. Tasks that share a side may lose some.
+    /// By side, calls that did not wait since it last looked whether the turn is over. Tasks that share a side may lose some.
     in_row: [Counter; 2],
 }
 
@@ -51,14 +51,15 @@ impl<T: AsFd> Io<T> {
         mut call: impl FnMut(&T) -> io::Result<R>,
         is_all: impl Fn(&R) -> bool,
     ) -> io::Result<R> {
-        poll_fn(|context| {
+        let mut waiter = self.source.waiter(side);
+        poll_fn(move |context| {
             // Before the call, so that nothing is taken that is not returned.
             if self.is_due(side) {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             loop {
-                let Poll::Ready(reports) = self.source.poll_ready(side, context) else {
+                let Poll::Ready(reports) = waiter.poll_ready(context) else {
                     // Behind the waker that it has left.
                     let is_over = self.shared.reactor.is_over();
                     return if is_over { Poll::Ready(Err(gone())) } else { Poll::Pending };
@@ -68,14 +69,14 @@ impl<T: AsFd> Io<T> {
                         self.source.spend(side, reports);
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Ok(done) => {
+                    outcome => {
+                        // One that failed at once counts, too: a loop that tries again would never end its turn.
                         self.in_row[side as usize].add_alone(1);
-                        if is_all(&done) {
+                        if outcome.as_ref().is_ok_and(&is_all) {
                             self.source.spend_by_less(side, reports);
                         }
-                        return Poll::Ready(Ok(done));
+                        return Poll::Ready(outcome);
                     }
-                    failed => return Poll::Ready(failed),
                 }
             }
         })
@@ -90,11 +91,11 @@ fn gone() -> io::Error {
 
 impl<T: AsFd> Drop for Io<T> {
     fn drop(&mut self) {
-        self.shared.reactor.remove(self.io.as_fd(), self.number);
+        self.shared.remove_descriptor(self.io.as_fd(), self.number);
     }
 }
 
-/// Accepts TCP connections.
+/// Accepts TCP connections. Any number of tasks may wait for them.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -145,7 +146,8 @@ impl TcpListener {
     /// The next connection.
     ///
     /// # Errors
-    /// The kernel's; one that a connection ended of itself meanwhile is no reason to stop.
+    /// The kernel's; one that a connection ended of itself meanwhile is no reason to stop. Where there are too many descriptors
+    /// (EMFILE), each call fails until one is closed: wait a while before the next.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = self.io.call(Side::Read, std::net::TcpListener::accept, |_| false).await?;
         Ok((TcpStream::from_std(&self.handle, stream)?, peer))

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -36,92 +36,13 @@ fn place_of(number: u64) -> Option<usize> {
     u64::from(number as u32).checked_sub(EVENT + 1).map(|place| place as usize)
 }
 
-/// A task's use of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Read,
-    Write,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Nobody has been told otherwise yet: the first try finds out.
-    is_spent: bool,
-    /// Number of the kernel's reports of it.
-    reports: u32,
-    waker: Option<Waker>,
-}
-
-/// A descriptor that tasks wait for: one that reads and one that writes.
-#[derive(Debug, Default)]
-pub(super) struct Source {
-    sides: [Mutex<State>; 2],
-    /// An end or an error was reported. Only reads mind: there is more room to write when the kernel says so, regardless of which end
-    /// has ended.
-    is_closed: Flag,
-}
-
-impl Source {
-    fn side(&self, side: Side) -> MutexGuard<'_, State> {
-        unpoisoned(self.sides[side as usize].lock())
-    }
-
-    /// Ready if a try is worth while; then with a number for [`Self::spend`].
-    pub(super) fn poll_ready(&self, side: Side, context: &Context<'_>) -> Poll<u32> {
-        let mut state = self.side(side);
-        if !state.is_spent {
-            return Poll::Ready(state.reports);
-        }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
-        Poll::Pending
-    }
-
-    /// The try found nothing. Reports that came meanwhile count.
-    pub(super) fn spend(&self, side: Side, reports: u32) {
-        let mut state = self.side(side);
-        state.is_spent = state.reports == reports;
-    }
-
-    /// The try had less than it asked for, so the next one would find nothing; unless an end was reported with it, which is still
-    /// to be read and is not reported again.
-    pub(super) fn spend_by_less(&self, side: Side, reports: u32) {
-        if side == Side::Write || !self.is_closed.is_raised() {
-            self.spend(side, reports);
-        }
-    }
-}
-
-impl Reported for Source {
-    fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2] {
-        if readiness.is_closed {
-            self.is_closed.raise();
-        }
-        let of_side = |side, is_ready: bool| {
-            if !is_ready {
-                return None;
-            }
-            let mut state = self.side(side);
-            (state.is_spent, state.reports) = (false, state.reports.wrapping_add(1));
-            state.waker.take()
-        };
-        [of_side(Side::Read, readiness.is_readable), of_side(Side::Write, readiness.is_writable)]
-    }
-
-    fn forget(&self) -> [Option<Waker>; 2] {
-        [Side::Read, Side::Write].map(|side| self.side(side).waker.take())
-    }
-}
-
 /// The receiver of reports on a descriptor.
 pub(super) trait Reported: Send + Sync + fmt::Debug {
-    /// The kernel has reported it. Returns the wakers to call.
-    fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2];
+    /// The kernel has reported it. Adds the wakers to call.
+    fn handle(&self, readiness: Readiness, wakers: &mut Vec<Waker>);
 
-    /// Nothing is reported any more. Returns the wakers of those that wait.
-    fn forget(&self) -> [Option<Waker>; 2];
+    /// Nothing is reported any more. Adds the wakers of those that wait.
+    fn forget(&self, wakers: &mut Vec<Waker>);
 }
 
 /// Where one source after the other may be.
@@ -325,7 +246,7 @@ impl Reactor {
             }
             events += 1;
             if let Some(source) = sources.get(readiness.number) {
-                wakes.wakers.extend(source.handle(readiness).into_iter().flatten());
+                source.handle(readiness, &mut wakes.wakers);
             }
         }
         drop(sources);
@@ -377,8 +298,9 @@ impl Reactor {
         // First: wakers are taken with their locks held, so a thread that leaves one there afterwards sees this.
         self.is_over.raise();
         let sources = unpoisoned(self.sources.lock()).all();
-        let waiting = sources.iter().flat_map(|source| source.forget());
-        waiting.flatten().chain(self.timers.forget()).collect()
+        let mut wakers = self.timers.forget();
+        sources.iter().for_each(|source| source.forget(&mut wakers));
+        wakers
     }
 }
 
@@ -386,11 +308,12 @@ impl Reactor {
 mod tests {
     use super::super::metrics::ThreadMetrics;
     use super::super::options::RuntimeOptions;
+    use super::super::source::{Side, Source};
     use super::*;
     use punctual_machine::clock::Ticks;
     use punctual_machine::cpu::{SchedulingClass, allowed, pin_to, set_scheduling_class};
     use std::sync::{Barrier, mpsc};
-    use std::task::Wake;
+    use std::task::{Context, Poll, Wake};
 
     /// Has something at every look.
     #[derive(Debug)]
@@ -415,6 +338,17 @@ mod tests {
         }
     }
 
+    #[derive(Debug, Default)]
+    struct CountsReports(Counter);
+
+    impl Reported for CountsReports {
+        fn handle(&self, _readiness: Readiness, _wakers: &mut Vec<Waker>) {
+            self.0.add(1);
+        }
+
+        fn forget(&self, _wakers: &mut Vec<Waker>) {}
+    }
+
     /// Goal: an object that has messages without end keeps no descriptor waiting.
     #[test]
     fn a_watched_object_delays_no_descriptor() {
@@ -425,10 +359,11 @@ mod tests {
         // The first report, that it can be written to, is past.
         let mut wakes = Wakes::default();
         let _nobody_waits = reactor.look(Nanos(0), &mut wakes);
-        let reports = source.side(Side::Read).reports;
-        source.spend(Side::Read, reports);
         let waker = Waker::from(Arc::clone(&woken));
-        assert!(source.poll_ready(Side::Read, &Context::from_waker(&waker)).is_pending());
+        let mut waiter = source.waiter(Side::Read);
+        let Poll::Ready(reports) = waiter.poll_ready(&Context::from_waker(&waker)) else { unreachable!() };
+        source.spend(Side::Read, reports);
+        assert!(waiter.poll_ready(&Context::from_waker(&waker)).is_pending());
         event.ring();
         assert!(reactor.watch(Arc::new(Endless)).is_none());
         assert!(reactor.look(Nanos(0), &mut wakes));
@@ -510,11 +445,10 @@ mod tests {
         let mut lead = reactor.lead_unless_led().unwrap();
         reactor.wait(&mut lead, None);
         reactor.remove(here.as_fd(), number);
-        let (event, source) = (EventFd::new().unwrap(), Arc::new(Source::default()));
-        let (newer, _) = reactor.add(event.as_fd(), Arc::clone(&source) as _).unwrap();
+        let (event, reports) = (EventFd::new().unwrap(), Arc::new(CountsReports::default()));
+        let (newer, _) = reactor.add(event.as_fd(), Arc::clone(&reports) as _).unwrap();
         reactor.dispatch(&mut lead, Nanos(0), &mut Wakes::default());
-        assert!(!source.is_closed.is_raised());
-        assert_eq!(source.side(Side::Read).reports, 0);
+        assert_eq!(reports.0.get(), 0);
         assert_ne!(newer, number);
     }
 }

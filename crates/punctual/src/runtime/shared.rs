@@ -185,6 +185,13 @@ impl Shared {
         Ok(number)
     }
 
+    /// Nobody waits for it any more. In a forked child nothing happens: what the kernel reports is its parent's.
+    pub(super) fn remove_descriptor(&self, descriptor: BorrowedFd<'_>, number: u64) {
+        if self.is_of_this_process() {
+            self.reactor.remove(descriptor, number);
+        }
+    }
+
     /// There is a first descriptor, or an earlier timer: a worker that sleeps over both begins anew.
     pub(super) fn wake_leader(&self) {
         sender_fence(); // A worker that sleeps sees what there is to wait for, or we see that it leads, or sleeps.

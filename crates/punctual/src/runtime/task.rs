@@ -15,7 +15,7 @@ use punctual_proto::Nanos;
 use punctual_proto::classes::Ready;
 
 use super::options::TaskOptions;
-use super::unpoisoned;
+use super::{context, unpoisoned};
 
 /// A task that is ready to run.
 pub(super) type Task = Runnable<Meta>;
@@ -42,6 +42,8 @@ pub(super) struct Meta {
     pub(super) woken: Counter,
     arrived: Counter,
     deadline: Counter,
+    /// It was woken while it ran, and goes on with its request: 1.
+    goes_on: Counter,
     /// Carries it into an inbox, so that a wake allocates nothing.
     entry: Mutex<Option<Box<Entry<Task>>>>,
 }
@@ -63,14 +65,17 @@ impl Meta {
             woken: Counter::default(),
             arrived: Counter::default(),
             deadline: counter(Nanos::NEVER.0),
+            goes_on: Counter::default(),
             entry: Mutex::new(Some(Entry::new())),
         }
     }
 
-    /// It is woken. A request that is under way, its own or its waker's, keeps its instants.
+    /// It is woken. A request that is under way, its own or its waker's, keeps its instants. One that was shed is over.
     pub(super) fn handle_wake(&self, now: Nanos, is_running: bool, waker: Option<Request>) {
         self.woken.set(now.0);
-        if is_running {
+        let goes_on = is_running && !context::is_shed();
+        self.goes_on.set(goes_on.into());
+        if goes_on {
             // The thread that polls the task says so; the task may have taken over another request meanwhile.
             if let Some(request) = waker {
                 self.serve(request);
@@ -81,7 +86,7 @@ impl Meta {
             arrived: now,
             deadline: self.deadline_after.map_or(Nanos::NEVER, |after| now.plus(after)),
         };
-        let taken = waker.filter(|request| self.inherits && request.deadline != Nanos::NEVER);
+        let taken = waker.filter(|request| !is_running && self.inherits && request.deadline != Nanos::NEVER);
         self.serve(taken.unwrap_or_else(fresh));
     }
 
@@ -92,6 +97,11 @@ impl Meta {
 
     pub(super) fn request(&self) -> Request {
         Request { arrived: Nanos(self.arrived.get()), deadline: Nanos(self.deadline.get()) }
+    }
+
+    /// True if it has run with its request before.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on.get() == 1
     }
 
     /// Its description for the scheduler.

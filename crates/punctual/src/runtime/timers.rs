@@ -126,7 +126,8 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
+        // In a forked child the timers are its parent's.
+        if let Some(key) = self.key.filter(|_| self.shared.is_of_this_process()) {
             self.shared.reactor.timers.remove(key);
         }
     }

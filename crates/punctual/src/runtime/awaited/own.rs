@@ -34,18 +34,17 @@ struct Resting<T> {
 struct Rest<T>(Mutex<Resting<T>>);
 
 impl<T: Awaitable> Reported for Rest<T> {
-    fn handle(&self, readiness: Readiness) -> [Option<Waker>; 2] {
-        if !readiness.is_readable && !readiness.is_closed {
-            return [None, None];
+    fn handle(&self, readiness: Readiness, wakers: &mut Vec<Waker>) {
+        if readiness.is_readable || readiness.is_closed {
+            let mut resting = unpoisoned(self.0.lock());
+            let waker = resting.waker.take();
+            resting.is_reported |= waker.is_none();
+            wakers.extend(waker);
         }
-        let mut resting = unpoisoned(self.0.lock());
-        let waker = resting.waker.take();
-        resting.is_reported |= waker.is_none();
-        [waker, None]
     }
 
-    fn forget(&self) -> [Option<Waker>; 2] {
-        [unpoisoned(self.0.lock()).waker.take(), None]
+    fn forget(&self, wakers: &mut Vec<Waker>) {
+        wakers.extend(unpoisoned(self.0.lock()).waker.take());
     }
 }
 
@@ -133,6 +132,6 @@ impl<T: Awaitable> Own<T> {
 
     /// Nobody waits for its descriptor any more.
     pub(super) fn leave(&self, descriptor: BorrowedFd<'_>) {
-        self.shared().reactor.remove(descriptor, self.number);
+        self.shared().remove_descriptor(descriptor, self.number);
     }
 }
