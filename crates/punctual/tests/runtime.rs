@@ -822,7 +822,7 @@ fn tasks_that_yield_are_not_starved() {
 /// Goal: a task whose deadline has passed, and which always has more to do, keeps no other of its class waiting for ever: neither one
 /// with a deadline nor one without.
 #[test]
-fn who_is_late_keeps_nobody_waiting() {
+fn a_late_task_keeps_nobody_waiting() {
     let _alive = watchdog(LIMIT_S);
     let runtime = Runtime::start(&workers(1)).unwrap();
     let served = Arc::new(Counter::default());
@@ -843,8 +843,7 @@ fn who_is_late_keeps_nobody_waiting() {
     assert_eq!(runtime.block_on(endless).unwrap(), 2);
 }
 
-/// Goal: a task that is polled to say that its request is not served serves the next one, also after a poll that lasted longer than any
-/// request may take.
+/// Goal: a task whose request was shed serves the next one. So it does after a poll that lasted longer than any request may take.
 #[test]
 fn a_class_that_shed_serves_again() {
     let _alive = watchdog(LIMIT_S);

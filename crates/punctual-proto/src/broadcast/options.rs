@@ -55,12 +55,15 @@ pub enum OptionsError {
     Size,
     /// No window, or one that is too large.
     Window,
-    /// A heartbeat, a suspicion or a round trip takes no time. Or suspicion is faster than heartbeats, or slow members are expelled
+    /// A heartbeat, a suspicion or a round trip takes no time, or more than an hour. Or suspicion is faster than heartbeats, or slow members are expelled
     /// sooner than after two of them.
     Times,
     /// All windows together need more memory than a group may have.
     Memory,
 }
+
+/// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
+const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +73,7 @@ impl fmt::Display for OptionsError {
             Self::Size => "frames or messages are empty or too large",
             Self::Window => "there is no window, or it is too large",
             Self::Times => {
-                "heartbeat, suspicion or round trip take no time, or suspicion or expulsion is too fast"
+                "heartbeat, suspicion or round trip take no time or over an hour, or suspicion or expulsion is too fast"
             }
             Self::Memory => "the windows of all members need too much memory",
         })
@@ -129,7 +132,8 @@ impl GroupOptions {
         // The amount that a user has taken is said once in a heartbeat, and heard a little later.
         let is_hasty = |after: Nanos| after.0 < self.heartbeat.0.saturating_mul(2);
         let expels_hastily = self.expel_slow_after.is_some_and(is_hasty);
-        if times.contains(&Nanos(0)) || self.suspect_after <= self.heartbeat || expels_hastily {
+        let is_time = |time: Nanos| (Nanos(1)..=TIME_MAX).contains(&time);
+        if !times.into_iter().all(is_time) || self.suspect_after <= self.heartbeat || expels_hastily {
             return Err(OptionsError::Times);
         }
         self.roster.iter().position(|&node| node == self.own).ok_or(OptionsError::Stranger)

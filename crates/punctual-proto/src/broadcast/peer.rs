@@ -43,6 +43,11 @@ impl Peer {
         was_suspected
     }
 
+    /// The own member was not run for so long, and may have read nothing of what this one said meanwhile.
+    pub(super) fn excuse(&mut self, absence: Nanos, now: Nanos) {
+        self.heard_at = self.heard_at.plus(absence).min(now);
+    }
+
     pub(super) fn note_view(&mut self, view: u64) {
         self.view = self.view.max(view);
     }

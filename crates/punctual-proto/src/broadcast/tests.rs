@@ -14,6 +14,7 @@ use crate::sim::{Model, Record};
 use crate::time::Nanos;
 
 mod leaving;
+mod pauses;
 
 /// Seeds among which a mistake must be found.
 const SEEDS: u64 = 200;

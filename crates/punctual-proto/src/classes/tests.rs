@@ -165,7 +165,7 @@ fn one_long_poll_does_not_shed_for_ever() {
 /// Goal: a task whose deadline has passed, and which always has more to do, keeps no other of its class waiting beyond that one's
 /// deadline.
 #[test]
-fn who_is_late_already_keeps_nobody_waiting() {
+fn a_late_task_keeps_nobody_waiting() {
     let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
     let within = Nanos::from_millis(40);
     let push = |scheduler: &mut Scheduler, task, arrived: Nanos, deadline, now| {

@@ -154,6 +154,9 @@ impl Driver {
         if let Some((event, bytes)) = self.kept.pop_front() {
             self.kept_size -= room_of(&bytes);
             self.bytes = bytes;
+            if event == Event::Expelled {
+                self.member.keep_out(false);
+            }
             return Some(event);
         }
         let event = self.member.poll_event();
@@ -191,6 +194,9 @@ impl Driver {
         bytes.clear();
         if let Event::Delivered(_) = event {
             self.member.take_message(&mut bytes);
+        }
+        if event == Event::Expelled {
+            self.member.keep_out(true);
         }
         self.kept_size += room_of(&bytes);
         self.kept.push_back((event, bytes));
@@ -246,8 +252,9 @@ impl Driver {
             return self.yield_now(now);
         }
         self.renew_yields();
-        let due = self.member.poll_timeout().min(deadline);
-        let due = if self.held.is_some() { due.min(now.plus(ROOM_WAIT)) } else { due };
+        // Until there is room nothing else can be said, however long it has been due.
+        let due = if self.held.is_some() { now.plus(ROOM_WAIT) } else { self.member.poll_timeout() };
+        let due = due.min(deadline);
         let wait = self.clock.ticks(Duration::from_nanos(due.since(now).0));
         if let Ok(message) = self.communicator.receive_until(Some(self.clock.now().plus(wait))) {
             let now = Nanos(self.clock.nanos(self.clock.now()));

@@ -161,9 +161,9 @@ mod tests {
         drop(writes);
     }
 
-    /// Goal: one that another has left nothing for waits again, behind the next report.
+    /// Goal: a task to which another has left nothing waits again, behind the next report.
     #[test]
-    fn who_found_nothing_waits_again() {
+    fn a_vain_try_waits_again() {
         let (source, mut wakers) = (Source::default(), Vec::new());
         let context = Context::from_waker(Waker::noop());
         let mut waiters = [source.waiter(Side::Read), source.waiter(Side::Read)];

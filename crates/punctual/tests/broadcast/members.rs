@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::broadcast::{
     BroadcastError, DeliverError, Delivery, Group, GroupAccount, GroupOptions, Guarantee, JoinError, View,
@@ -342,6 +342,11 @@ fn a_member_that_takes_nothing_is_expelled() {
     });
     assert!(was_full, "a window, and then nobody takes for the third");
     run(&mut groups, &mut logs, |_, logs| logs.iter().all(|log| messages(log).len() as u64 == sent));
+    run(&mut groups, &mut logs, |_, _| idle.account().expelled == 1);
+    assert!(!idle.arm(), "there is something to take");
+    let begin = Instant::now();
+    run(&mut groups, &mut logs, |_, _| begin.elapsed() > Duration::from_millis(500));
+    assert_eq!(groups[0].view().members.len(), 2, "it joins before its user knows");
     let mut is_expelled = false;
     while !(is_expelled && idle.view().members.len() == 3) {
         is_expelled |= matches!(idle.deliver(Duration::from_millis(1)), Ok(Delivery::Expelled));

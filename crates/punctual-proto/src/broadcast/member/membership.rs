@@ -151,10 +151,21 @@ impl Member {
             .for_each(|place| heard.remove(place));
         let is_stopped = !self.view.is_majority(heard) || !self.view.has_quorum();
         if is_stopped != self.is_stopped {
-            self.events.push_back(if is_stopped { Event::Stopped } else { Event::Resumed });
+            self.note_stop(is_stopped);
         }
         self.is_stopped = is_stopped;
         self.timing.stopped_at = is_stopped.then(|| self.timing.stopped_at.unwrap_or(self.now));
+    }
+
+    /// Tells the user. Two that say that all is as before are none: a user that is away would find any number of them.
+    fn note_stop(&mut self, is_stopped: bool) {
+        let (event, undone) =
+            if is_stopped { (Event::Stopped, Event::Resumed) } else { (Event::Resumed, Event::Stopped) };
+        if self.events.back() == Some(&undone) {
+            self.events.pop_back();
+        } else {
+            self.events.push_back(event);
+        }
     }
 
     fn begin_ballot(&mut self) {

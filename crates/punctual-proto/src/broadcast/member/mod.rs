@@ -126,6 +126,8 @@ pub struct Member {
     leaving_since: Option<Nanos>,
     parting: Option<Parting>,
     is_stopped: bool,
+    /// Its user is still to be told that it was put out: it asks for no view before.
+    is_kept_out: bool,
     /// Work that follows from the last messages was not done yet.
     is_behind: bool,
     epoch_seen: u64,
@@ -182,6 +184,7 @@ impl Member {
             leaving_since: None,
             parting: None,
             is_stopped: false,
+            is_kept_out: false,
             is_behind: false,
             epoch_seen: 0,
             account: Account::default(),
@@ -231,6 +234,11 @@ impl Member {
         self.is_stopped
     }
 
+    /// For who keeps events for a user: until that has taken [`Event::Expelled`] the member joins no view.
+    pub fn keep_out(&mut self, is_kept_out: bool) {
+        self.is_kept_out = is_kept_out;
+    }
+
     /// The epoch that it has promised in its view: 0 if the view is undisturbed.
     pub fn epoch(&self) -> u64 {
         self.acceptor.promised()
@@ -268,7 +276,7 @@ impl Protocol for Member {
     type Event = Event;
 
     fn handle_message(&mut self, source: Address, message: &[u8], now: Nanos) {
-        self.now = now;
+        self.set_now(now);
         let ignores = self.mutants.has(Mutant::CheckIgnored);
         let Some((head, body)) = parse(message, self.options.check, ignores) else { return };
         let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
@@ -293,17 +301,19 @@ impl Protocol for Member {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        self.now = now;
+        self.set_now(now);
         if self.phase != Phase::Left {
             // A message that has come is not asked for, however late it is looked at.
+            let has_input = self.is_behind;
             self.catch_up();
-            self.handle_times();
-            self.after_input();
+            if self.handle_times() || !has_input {
+                self.after_input();
+            }
         }
     }
 
     fn poll_transmit(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<Transmit> {
-        self.now = now;
+        self.set_now(now);
         self.catch_up();
         self.next_transmit(buffer)
     }

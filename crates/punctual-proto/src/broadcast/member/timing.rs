@@ -94,6 +94,16 @@ impl Timing {
 }
 
 impl Member {
+    /// It is this late. A member does something with each heartbeat at least. If it was not run for longer, what others said meanwhile
+    /// may lie unread: time beyond a heartbeat does not count as their silence.
+    pub(super) fn set_now(&mut self, now: Nanos) {
+        let absence = Nanos(now.since(self.now).0.saturating_sub(self.options.heartbeat.0));
+        if absence > Nanos(0) {
+            self.peers.iter_mut().for_each(|peer| peer.excuse(absence, now));
+        }
+        self.now = now;
+    }
+
     /// Finds out whether much comes, once in a heartbeat.
     pub(super) fn note_pace(&mut self) {
         let (from, held_then) = self.timing.counted_from;
@@ -120,36 +130,41 @@ impl Member {
         self.timing.news_at.map_or(Nanos::NEVER, |since| since.plus(wait))
     }
 
-    pub(super) fn handle_times(&mut self) {
+    /// Does what is due by now. Returns true if there was anything.
+    pub(super) fn handle_times(&mut self) -> bool {
         let now = self.now;
         self.timing.turn_due = false;
         if self.phase == Phase::Joining {
             if now >= self.timing.join_at {
                 self.join_or_leave();
             }
-            return;
+            return true;
         }
         if self.phase == Phase::Parting {
             for place in self.awaited().iter() {
                 self.peers[place].suspect(now, self.options.suspect_after);
             }
-            return self.part();
+            self.part();
+            return true;
         }
+        let mut is_due = false;
         for place in self.others().iter() {
-            self.timing.status_due |= self.peers[place].suspect(now, self.options.suspect_after);
+            is_due |= self.peers[place].suspect(now, self.options.suspect_after);
         }
-        if now >= self.timing.heartbeat_at {
-            self.timing.status_due = true;
-        }
+        is_due |= now >= self.timing.heartbeat_at;
+        self.timing.status_due |= is_due;
         if now >= self.timing.probe_at {
+            is_due = true;
             (self.timing.asks, self.timing.probes) = (true, self.timing.probes + 1);
             self.timing.probe_wait = Nanos(2 * self.timing.probe_wait.0).min(self.options.heartbeat);
             self.timing.probe_at = now.plus(self.timing.probe_wait);
         }
         if now >= self.gaps.due() {
+            is_due = true;
             self.gaps.ask(now, Places::NONE);
             self.gaps.targets = self.holders();
         }
+        is_due
     }
 
     fn join_or_leave(&mut self) {
@@ -160,7 +175,7 @@ impl Member {
             };
         }
         // A user that does not even take the news of its expulsion would hold the next view up too.
-        if self.events.is_empty() {
+        if self.events.is_empty() && !self.is_kept_out {
             self.push_say(Say::Join);
             self.timing.asked_at = Some(self.now);
         }
@@ -262,7 +277,7 @@ impl Member {
             Phase::Joining => self.timing.join_at,
             Phase::Parting => self.parting_at(),
             Phase::Member => {
-                if self.wants_status() || self.timing.turn_due || self.is_behind {
+                if self.timing.turn_due || self.is_behind || self.wants_status() {
                     return self.now;
                 }
                 let suspicion = |place: usize| self.peers[place].suspicion_at(self.options.suspect_after);
