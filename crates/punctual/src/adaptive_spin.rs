@@ -142,12 +142,13 @@ impl AdaptiveSpin {
     #[cold]
     fn reconsider(&mut self, spun: Spun) {
         self.pause = self.pause.saturating_sub(1);
+        let spun_ns = self.spin_ns;
         if self.forecasts {
             self.spin_ns = self.decide();
         }
         match spun {
             Spun::InVain => {
-                self.undisturbed_ns = self.undisturbed_ns.saturating_add(self.spin_ns);
+                self.undisturbed_ns = self.undisturbed_ns.saturating_add(spun_ns);
                 self.in_vain += 1;
                 if self.in_vain == IN_VAIN_MAX {
                     self.pause_in_vain = PAUSE_IN_VAIN.after(self.pause_in_vain);
@@ -237,6 +238,14 @@ mod tests {
         for long in [80_000, 100_000, 1_000_000, u64::MAX] {
             assert_eq!(after([long; 16]).spin_ns(), 0, "{long}");
         }
+    }
+
+    /// Goal: a spin in vain counts by how long it lasted, not by how long the next one will.
+    #[test]
+    fn a_spin_in_vain_counts_as_long_as_it_was() {
+        let mut spin = AdaptiveSpin { undisturbed_ns: 0, ..AdaptiveSpin::new(COST) };
+        spin.note(1_000_000, Spun::InVain);
+        assert_eq!((spin.undisturbed_ns, spin.spin_ns()), (COST_NS, 0));
     }
 
     #[test]

@@ -409,6 +409,10 @@ impl Subscription {
                 return Wait::Nudged;
             }
             if self.wait(deadline) && has_looked {
+                // The user's time between two calls is no wait. After a pause this one goes on.
+                if self.pause_at == Ticks::NEVER {
+                    self.waiter.handle_found();
+                }
                 return Wait::Late;
             }
             has_looked = true;
@@ -497,6 +501,24 @@ mod tests {
     use crate::{Bus, Node, PublicationOptions};
 
     const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Goal: a call that ends at its time limit ends its wait: what the user does until the next call is none.
+    #[test]
+    fn a_time_limit_ends_a_wait() {
+        let node = Node::open(&Bus::loopback("late"), "here").expect("a node alone");
+        let options = SubscriptionOptions { wake: Wake::Backoff, ..SubscriptionOptions::default() };
+        let mut subscription = node.subscription(7, &options).expect("a port");
+        // Where sleeping costs nothing nobody spins.
+        if subscription.waiter.spins_first() {
+            let mut ends_its_wait = |_| {
+                let outcome = subscription.receive_timeout(Duration::from_micros(5), &mut [0; 8]).copied();
+                assert_eq!(outcome, Err(TakeError::Empty));
+                subscription.waiter.spins_first()
+            };
+            // A wait in which another has the processor is slept through, and so are some after it.
+            assert!((0..100).any(&mut ends_its_wait), "its wait goes on");
+        }
+    }
 
     /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. No wait
     /// ends so whose deadline is by what it counts now. Method: the last look at the clock was hours ahead.

@@ -24,8 +24,10 @@ pub(super) struct Charge {
     pub(super) has_yielded: bool,
 }
 
-/// The longest waits are looked for so often where they must be looked for among all of a class.
+/// The longest waits are looked for so often where they must be looked for among all of a class. With more than ten thousand it is a
+/// microsecond for each: to look at one takes a small part of that.
 const OLDEST_EVERY: Nanos = Nanos::from_millis(10);
+const OLDEST_EVERY_EACH: Nanos = Nanos::from_micros(1);
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -51,12 +53,13 @@ impl Line {
     }
 
     /// Says how many of a class wait, and since when. A task that was the oldest may be said to wait for a while after it was
-    /// chosen: [`OLDEST_EVERY`].
+    /// chosen: [`OLDEST_EVERY`], and until the next look at the line.
     fn note_waiting(&mut self, class: u8, now: Nanos) {
         let (page, waiting) = (self.page.class(class), self.scheduler.waiting(class));
         page.count(OfClass::Waiting).set(waiting as u64);
         let searched = &mut self.searched[usize::from(class)];
-        if waiting > 1 && now.since(*searched) < OLDEST_EVERY {
+        let pause = OLDEST_EVERY.max(Nanos(OLDEST_EVERY_EACH.0 * waiting as u64));
+        if waiting > 1 && now.since(*searched) < pause {
             return;
         }
         *searched = now;

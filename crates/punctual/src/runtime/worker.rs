@@ -15,6 +15,7 @@ use super::page::{OfWorker, WorkerPage};
 use super::polling::Polling;
 use super::reactor::Lead;
 use super::shared::Shared;
+use super::task::without_panic;
 use super::unpoisoned;
 use crate::adaptive_spin::{AdaptiveSpin, Spun};
 
@@ -70,7 +71,12 @@ impl<'s> Worker<'s> {
     }
 
     /// Works until the runtime ends, or another thread is this worker.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
+        // Polls of tasks contain their panics.
+        without_panic(|| self.work());
+    }
+
+    fn work(mut self) {
         let _place = context::take_place(self.shared, self.polling.index);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.page().count(OfWorker::Thread).set(u64::from(thread.cast_unsigned()));

@@ -65,9 +65,11 @@ impl Gate {
         if self.joined.get() == 1 {
             members().for_each(|member| self.watch(member, true));
         } else {
-            // One that is in it from an earlier try that failed is no obstacle.
+            // One that is in it already is no obstacle.
             let refused = |error: &SystemError| error.kind() != ErrorKind::AlreadyExists;
             if members().any(|member| self.set.add(member).is_err_and(|error| refused(&error))) {
+                // While it is closed none of them is watched.
+                members().for_each(|member| self.set.remove(member));
                 return false;
             }
             self.joined.set(1);
@@ -92,5 +94,32 @@ impl Gate {
 impl AsFd for Gate {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use punctual_machine::event_fd::wait_readable;
+
+    use super::*;
+
+    /// Goal: a gate that could not open, as the kernel refused the second descriptor of a medium, lets nothing of the first through.
+    /// Method: no set takes a file.
+    #[test]
+    fn a_gate_that_could_not_open_is_closed() {
+        let (event, file) = (EventFd::new().unwrap(), File::open("/proc/self/exe").unwrap());
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let readable = here.as_fd().try_clone_to_owned().unwrap();
+        let gate = Gate::new(&event).unwrap();
+        there.write_all(b"x").unwrap();
+        let wakes = |gate: &Gate| wait_readable(gate.as_fd(), Some(Duration::ZERO)).unwrap();
+        let medium = [Some(here.into()), Some(file.into())];
+        assert!(!gate.open(event.as_fd(), &medium) && !wakes(&gate));
+        assert!(gate.open(event.as_fd(), &[Some(readable), None]) && wakes(&gate));
     }
 }
