@@ -195,6 +195,12 @@ impl Gatherer {
         self.assembler.give_back(bytes, now(about));
     }
 
+    /// True if a message is being put together.
+    #[inline]
+    pub(crate) fn is_gathering(&self) -> bool {
+        !self.assembler.is_empty()
+    }
+
     /// Its receiver begins to look, where somebody else may read what is for it.
     #[inline]
     pub(crate) fn begin_look(&mut self, about: &About) {
@@ -224,7 +230,9 @@ impl Gatherer {
         let mut shared = about.large.shared();
         let held_max = ASSEMBLY_MESSAGES_MAX * about.large.message_size_max;
         let before = self.assembler.held();
-        let done = work(&mut self.assembler, held_max.saturating_sub(shared.held));
+        // Each has room for one message, regardless of what others hold: they may not look for long.
+        let own = about.large.message_size_max.saturating_sub(before);
+        let done = work(&mut self.assembler, held_max.saturating_sub(shared.held).max(own));
         shared.held = shared.held - before + self.assembler.held();
         drop(shared);
         match self.assembler.take_lost() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::{Clock, LastLook, Ticks};
 
 /// No pause is longer.
 const LONGEST: Duration = Duration::from_millis(1);
@@ -30,7 +30,8 @@ impl Pauses {
 #[derive(Debug)]
 pub(crate) struct TimeLimit {
     time: Duration,
-    end: Option<Ticks>,
+    /// When that is, and the last look whether it is past.
+    end: Option<(Ticks, LastLook)>,
 }
 
 impl TimeLimit {
@@ -40,12 +41,17 @@ impl TimeLimit {
 
     /// Its end. It begins now, if it has not begun before.
     pub(crate) fn end(&mut self) -> Ticks {
-        let (clock, time) = (Clock::get(), self.time);
-        *self.end.get_or_insert_with(|| clock.now().plus(clock.ticks(time)))
+        self.begun().0
     }
 
+    fn begun(&mut self) -> &mut (Ticks, LastLook) {
+        let (clock, time) = (Clock::get(), self.time);
+        self.end.get_or_insert_with(|| (clock.now().plus(clock.ticks(time)), LastLook::none()))
+    }
+
+    /// It is over too if the clock begins anew meanwhile, as some do while the machine sleeps.
     pub(crate) fn is_over(&mut self) -> bool {
-        let end = self.end();
-        Clock::get().now() >= end
+        let (end, last_look) = self.begun();
+        last_look.finds_past(Clock::get().now(), *end)
     }
 }

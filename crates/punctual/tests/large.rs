@@ -638,3 +638,101 @@ fn a_message_without_room_is_full_and_counted() {
     let (here, there) = (here.ledger(), there.ledger());
     assert_eq!((here.large_sent, there.large_delivered, there.large_lost), (2, 1, 1), "{here}; {there}");
 }
+
+/// A third of all frames is lost.
+fn third_lost() -> Faults {
+    Faults { loss_permille: 300, ..Faults::seeded(1) }
+}
+
+/// Goal: a receiver that waits for messages without end gives up a large one whose rest does not come.
+#[test]
+fn a_receiver_that_waits_gives_up_what_is_late() {
+    let _alive = watchdog(120);
+    on_every_wire(|medium| {
+        let (here, there) = open(medium, Some(third_lost()));
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let to = Target::port("there", 7);
+        let receives = std::thread::spawn(move || receiver.receive().map(|message| message.payload.to_vec()));
+        // Sent without waiting, nothing of it is repaired.
+        sender.try_send(to, &message(0, 400_000)).unwrap();
+        while there.ledger().large_lost == 0 {
+            assert!(!receives.is_finished(), "it waits for a message");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        while !receives.is_finished() {
+            sender.send(to, b"small").unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(receives.join().unwrap().unwrap(), b"small");
+    });
+}
+
+/// Goal: messages in the making of a communicator whose program looks no more leave room for those of others.
+#[test]
+fn an_idle_communicator_leaves_room_for_others() {
+    let _alive = watchdog(120);
+    on_every_wire(|medium| {
+        let small = |name: &str| NodeOptions::new(name).message_size_max(300_000);
+        let here = reopen(&small("here"), &medium.here);
+        let there = reopen(&small("there").faults(third_lost()), &medium.there);
+        let (mut idle, mut receiver) = (there.bind(6).unwrap(), there.bind(7).unwrap());
+        let large = message(0, 300_000);
+        // One message after the other of each sender replaces the one before.
+        let mut senders: Vec<Communicator> = (1..=6).map(|port| here.bind(100 + port).unwrap()).collect();
+        for sender in &mut senders {
+            sender.try_send(Target::port("there", 6), &large).unwrap();
+            while idle.receive_timeout(Duration::from_millis(5)).is_ok() {}
+        }
+        let receives = std::thread::spawn(move || receiver.receive_timeout(PATIENCE).unwrap().payload.len());
+        senders[0].send_timeout(Target::port("there", 7), &large, PATIENCE).unwrap();
+        assert_eq!(receives.join().unwrap(), large.len());
+    });
+}
+
+/// Goal: a function that is shown messages may send a large one by another communicator of its node.
+#[test]
+fn a_function_that_is_shown_messages_sends_large_ones() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), here.bind(7).unwrap());
+        let mut asks = there.bind(1).unwrap();
+        asks.send(Target::port("here", 7), b"go").unwrap();
+        let large = message(0, 100_000);
+        let mut sent = None;
+        while sent.is_none() {
+            receiver.poll(1, |_, _| sent = Some(sender.send(Target::port("there", 1), &large)));
+        }
+        assert_eq!(sent, Some(Ok(())));
+        assert_eq!(asks.receive_timeout(PATIENCE).unwrap().payload, large);
+    });
+}
+
+/// Goal: a thread that receives waits for no claim of another thread, which may wait for it.
+#[test]
+fn a_claim_keeps_no_other_thread_from_receiving() {
+    let _alive = watchdog(120);
+    on_every_wire(|medium| {
+        let (here, there) = open(medium, None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let mut claims = there.bind(8).unwrap();
+        let sends = std::thread::spawn(move || {
+            sender.send_timeout(Target::port("there", 7), &message(0, 1_000_000), PATIENCE)
+        });
+        let ((claimed, is_claimed), (done, is_done)) = (mpsc::channel(), mpsc::channel::<()>());
+        let holds = std::thread::spawn(move || {
+            let claim = claims.claim(Target::port("here", 1), 8).unwrap();
+            claimed.send(()).unwrap();
+            is_done.recv().unwrap();
+            drop(claim);
+        });
+        is_claimed.recv().unwrap();
+        let _early = receiver.receive_timeout(Duration::from_millis(300)).map(drop);
+        done.send(()).unwrap();
+        holds.join().unwrap();
+        while !sends.is_finished() {
+            let _nothing = receiver.receive_timeout(Duration::from_millis(5)).map(drop);
+        }
+        assert_eq!(sends.join().unwrap(), Ok(()));
+    });
+}

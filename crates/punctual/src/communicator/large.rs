@@ -185,7 +185,8 @@ impl Communicator {
         let load = Load { target, payload, timing };
         let is_for_one = target.port.is_some() && target.node.is_some_and(|node| node != about.node);
         match &mut self.end {
-            End::Wire(end) if is_for_one && !timeout.is_zero() => {
+            // Inside of a function that is shown messages nobody can listen for receipts.
+            End::Wire(end) if is_for_one && !timeout.is_zero() && !end.core.reading.is_this() => {
                 if std::mem::take(&mut self.kept) {
                     end.hold_first();
                 }
@@ -270,7 +271,7 @@ impl WireEnd {
     }
 
     /// Tells a sender what has come, unless we only listen, or are one of several who are meant. The sender asks again for a receipt
-    /// for which the medium has no room. The same holds for one that would wait for a claim of this very thread.
+    /// for which the medium has no room. The same holds for one that would wait for a claim: its thread may wait for this one.
     fn answer(&self, origin: &Origin, receipt: &Receipt) {
         let (core, inbox) = (&self.core, &self.reception.inbox);
         if inbox.monitors || origin.target != Target::from(self.address()) {
@@ -278,7 +279,7 @@ impl WireEnd {
         }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
-        if core.claiming.is_this() {
+        if core.claiming.is_held() {
             return;
         }
         let mut sending = core.sending();

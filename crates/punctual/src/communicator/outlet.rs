@@ -216,7 +216,7 @@ impl Outlet {
                     return Err(SendError::TooManyNodes);
                 }
                 Err(StreamError::TooMany { .. }) if self.close_oldest() => {}
-                // A ring goes once its readers have found it.
+                // A ring goes once its readers have read it.
                 Err(StreamError::TooMany { .. }) => return Err(SendError::Full),
                 Err(_) => return Err(SendError::NoMemory),
             }
@@ -234,12 +234,13 @@ impl Outlet {
         }
     }
 
-    /// Closes what was not used for longest, of those whose ring gives its place back at once. Returns true if there is one.
+    /// Closes what was not used for longest, of those whose ring gives its place back at once. Returns true if there is one. All of it
+    /// was read: the next message to its target, in another ring, might overtake what was not.
     fn close_oldest(&mut self) -> bool {
         let mut oldest: Vec<usize> = (0..self.routes.len()).collect();
         oldest.sort_unstable_by_key(|&index| self.routes[index].used);
-        let settled = oldest.into_iter().find(|&index| self.routes[index].publication.is_settled());
-        settled.map(|index| self.routes.swap_remove(index)).is_some()
+        let read = oldest.into_iter().find(|&index| self.routes[index].publication.is_read());
+        read.map(|index| self.routes.swap_remove(index)).is_some()
     }
 }
 

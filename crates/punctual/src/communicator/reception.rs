@@ -190,7 +190,8 @@ impl Reception {
         self.note_listening(core);
         self.seen = 0;
         let found = self.wait_for_message(core, deadline);
-        if self.has_waited {
+        // After a pause the wait goes on.
+        if self.has_waited && (found || self.pause_at == Ticks::NEVER) {
             self.has_waited = false;
             self.lead.handle_found();
             self.follow.handle_found();

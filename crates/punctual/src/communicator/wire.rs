@@ -2,11 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::{Clock, Ticks, realtime_ns, stamp_age};
+use punctual_machine::clock::{Clock, LastLook, Ticks, realtime_ns, stamp_age};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
+use punctual_proto::limits::ASSEMBLY_AGE;
 use punctual_proto::{Address, Kind, Target};
 
 use super::Message;
@@ -157,19 +159,19 @@ impl WireEnd {
     /// Lets the oldest message land, if there is one.
     #[inline]
     pub(super) fn try_receive(&mut self) -> bool {
-        self.receive(Some(Ticks::default()), |reception, core| reception.try_receive(core, None))
+        self.receive(Some(Ticks::default()), |reception, core, _| reception.try_receive(core, None))
     }
 
     /// Shows messages that are here to the reader, and lets the first one land that cannot be read where it lies.
     pub(super) fn try_read(&mut self, reader: &mut Reader<'_>) -> bool {
-        self.receive(Some(Ticks::default()), |reception, core| {
+        self.receive(Some(Ticks::default()), |reception, core, _| {
             reception.try_receive(core, Some(&mut *reader))
         })
     }
 
     #[inline]
     pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
-        self.receive(deadline, |reception, core| reception.receive_until(core, deadline))
+        self.receive(deadline, Reception::receive_until)
     }
 
     /// The last message is not looked at any more.
@@ -184,23 +186,50 @@ impl WireEnd {
     fn receive(
         &mut self,
         deadline: Option<Ticks>,
-        mut land: impl FnMut(&mut Reception, &Core) -> bool,
+        mut land: impl FnMut(&mut Reception, &Core, Option<Ticks>) -> bool,
     ) -> bool {
         let was_armed = self.disarm();
         self.forget();
-        self.gatherer.begin_look(&self.core.about);
-        let mut found = self.land_whole(deadline, &mut land);
-        while found && self.landed_size() == 0 && self.is_left_behind() {
-            found = self.land_whole(deadline, &mut land);
-        }
-        // A part of a large message is not late while the rest may lie in the socket.
-        if !found && self.reception.has_seen_all() {
-            self.gatherer.handle_nothing(&self.core.about);
-        }
+        let mut last_look = None;
+        let found = loop {
+            self.gatherer.begin_look(&self.core.about);
+            let mut found = self.land_whole(deadline, &mut land);
+            while found && self.landed_size() == 0 && self.is_left_behind() {
+                found = self.land_whole(deadline, &mut land);
+            }
+            let gathers = self.gatherer.is_gathering();
+            // A part of a large message is not late while the rest may lie in the socket.
+            if !found && self.reception.has_seen_all() {
+                self.gatherer.handle_nothing(&self.core.about);
+            }
+            if found || !gathers || self.is_late(deadline, &mut last_look) {
+                break found;
+            }
+        };
         if was_armed {
             self.core.hand_over();
         }
         found
+    }
+
+    /// True if a wait that ended has ended for good, and not only for a look at messages in the making.
+    #[cold]
+    fn is_late(&self, deadline: Option<Ticks>, last_look: &mut Option<LastLook>) -> bool {
+        let end = deadline.unwrap_or(Ticks::NEVER).min(self.reception.pause_at);
+        last_look.get_or_insert_with(LastLook::none).finds_past(self.core.about.clock.now(), end)
+    }
+
+    /// The end of a wait. While a large message is in the making a wait ends in time to give it up.
+    #[inline]
+    fn end_of_wait(&self, deadline: Option<Ticks>) -> Option<Ticks> {
+        if self.gatherer.is_gathering() { Some(self.end_of_gathering(deadline)) } else { deadline }
+    }
+
+    #[cold]
+    fn end_of_gathering(&self, deadline: Option<Ticks>) -> Ticks {
+        let clock = self.core.about.clock;
+        let age = clock.ticks(Duration::from_nanos(ASSEMBLY_AGE.0));
+        deadline.unwrap_or(Ticks::NEVER).min(clock.now().plus(age))
     }
 
     /// Lets a message land that is whole.
@@ -208,9 +237,10 @@ impl WireEnd {
     fn land_whole(
         &mut self,
         deadline: Option<Ticks>,
-        land: &mut impl FnMut(&mut Reception, &Core) -> bool,
+        land: &mut impl FnMut(&mut Reception, &Core, Option<Ticks>) -> bool,
     ) -> bool {
-        let found = land(&mut self.reception, &self.core);
+        let until = self.end_of_wait(deadline);
+        let found = land(&mut self.reception, &self.core, until);
         if found && self.reception.landing().is_fragment() { self.gather(deadline, land) } else { found }
     }
 
@@ -219,14 +249,19 @@ impl WireEnd {
     fn gather(
         &mut self,
         deadline: Option<Ticks>,
-        land: &mut impl FnMut(&mut Reception, &Core) -> bool,
+        land: &mut impl FnMut(&mut Reception, &Core, Option<Ticks>) -> bool,
     ) -> bool {
+        let mut until = deadline;
         for taken in 1_usize.. {
             if matches!(self.take_part(), Taken::Message) {
                 return true;
             }
+            if taken % FRAGMENTS_PER_LOOK == 1 {
+                until = self.end_of_wait(deadline);
+            }
             let is_late = || deadline.is_some_and(|deadline| self.core.about.clock.now() >= deadline);
-            if taken.is_multiple_of(FRAGMENTS_PER_LOOK) && is_late() || !land(&mut self.reception, &self.core)
+            if taken.is_multiple_of(FRAGMENTS_PER_LOOK) && is_late()
+                || !land(&mut self.reception, &self.core, until)
             {
                 return false;
             }

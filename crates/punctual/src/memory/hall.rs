@@ -1,11 +1,13 @@
 //! Nodes of one process find each other in a list.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::event_fd::EventFd;
+use punctual_machine::handles::forks;
 use punctual_machine::memory::Mapping;
 use punctual_proto::NodeId;
 
@@ -22,10 +24,38 @@ struct Members {
 }
 
 /// All in-process buses, by name.
-static HALLS: LazyLock<Mutex<HashMap<String, Members>>> = LazyLock::new(Mutex::default);
+#[derive(Default)]
+struct Halls {
+    members: HashMap<String, Members>,
+    /// Forks before this process: a child has a copy of its parent's, and none of its nodes.
+    forks: u32,
+}
 
-fn halls() -> MutexGuard<'static, HashMap<String, Members>> {
-    HALLS.lock().unwrap_or_else(PoisonError::into_inner)
+static HALLS: LazyLock<Mutex<Halls>> = LazyLock::new(Mutex::default);
+
+/// Those of this process, locked.
+struct OwnHalls(MutexGuard<'static, Halls>);
+
+impl Deref for OwnHalls {
+    type Target = HashMap<String, Members>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.members
+    }
+}
+
+impl DerefMut for OwnHalls {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0.members
+    }
+}
+
+fn halls() -> OwnHalls {
+    let mut halls = HALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if halls.forks != forks() {
+        *halls = Halls { members: HashMap::new(), forks: forks() };
+    }
+    OwnHalls(halls)
 }
 
 /// Our place in one of them.

@@ -65,7 +65,8 @@ impl Peer {
 
     /// True if it left, or its process is no more: opens a file.
     fn look_whether_gone(&self, venue: &dyn Venue) -> bool {
-        if !self.has_left() && venue.has_died(&self.segment.owner) {
+        // One that leaves says so before its ring is gone.
+        if !self.has_left() && venue.has_died(&self.segment.owner) && !self.has_left() {
             self.died.raise();
             self.gone.raise();
         }
@@ -139,11 +140,15 @@ impl Roster {
         };
         punctual_machine::label!("roster.scan");
         if let Err(error) = roster.enter() {
+            roster.own.set_state(State::Closed);
             roster.venue.leave();
             return Err(error);
         }
         punctual_machine::label!("roster.ready");
         roster.own.set_state(State::Ready);
+        // Those that went while we joined had not come, for us.
+        roster.went.set(0);
+        roster.died.set(0);
         roster.came.set(roster.lock().peers.len() as u64);
         roster.say_hello()?;
         punctual_machine::label!("roster.joined");

@@ -20,6 +20,7 @@ use super::{BindError, CommunicatorOptions, Core};
 use crate::communicator::{Communicator, ReceiveError};
 use crate::ledger::{Count, RowCount};
 use crate::memory::stream::{Presence, Streams};
+use crate::publication::Wait;
 use crate::publication::{Subscription, SubscriptionOptions};
 use crate::wake::Wake;
 
@@ -233,21 +234,26 @@ impl NodeEvents {
             Watcher::Memory(watcher) => {
                 let clock = Clock::get();
                 let deadline = clock.now().plus(clock.ticks(timeout));
-                if let Some(event) = watcher.next() {
-                    return Some(event);
+                loop {
+                    if let Some(event) = watcher.next() {
+                        return Some(event);
+                    }
+                    let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
+                    let waited = subscription.wait_for(
+                        || Some(deadline),
+                        |subscription| {
+                            // This takes note of the changes that ended the wait: the next wait would end at once for the same ones.
+                            let _no_message = subscription.poll(1, |_| {});
+                            let streams = subscription.streams();
+                            streams.look_for_nodes();
+                            (Some(streams.nodes_version()) != *version_seen).then_some(())
+                        },
+                    );
+                    // Changes that undo each other are no event.
+                    if let Wait::Late = waited {
+                        return watcher.next();
+                    }
                 }
-                let MemoryWatcher { subscription, version_seen, .. } = &mut **watcher;
-                let _found_or_late = subscription.wait_for(
-                    || Some(deadline),
-                    |subscription| {
-                        // This takes note of the changes that ended the wait: the next wait would end at once for the same ones.
-                        let _no_message = subscription.poll(1, |_| {});
-                        let streams = subscription.streams();
-                        streams.look_for_nodes();
-                        (Some(streams.nodes_version()) != *version_seen).then_some(())
-                    },
-                );
-                watcher.next()
             }
         }
     }

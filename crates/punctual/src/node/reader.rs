@@ -78,6 +78,11 @@ impl HoldingThread {
         self.0.set(0);
     }
 
+    /// True if any thread has it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.get() != 0
+    }
+
     /// True if this thread has it.
     pub(crate) fn is_this(&self) -> bool {
         self.0.get() == this_thread()

@@ -13,7 +13,7 @@ use super::address_book::{AddressBook, Whereabouts, long_silent_from};
 use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{FAREWELL_MAX, SendError, Transmit};
-use crate::pause::Pauses;
+use crate::pause::{Pauses, TimeLimit};
 use crate::seal::NodeSealer;
 
 /// Interval at which a node says how far it is.
@@ -163,8 +163,8 @@ impl<T: MediumTransmit> WireTransmit<T> {
         unicast.address = self.medium.address_of(unicast.node).or(known);
     }
 
-    /// Says to each node that was sent to, and has not left, how far the stream to it is; waits for room until `deadline`.
-    fn announce_to_each(&mut self, kind: Kind, deadline: Ticks) {
+    /// Says to each node that was sent to, and has not left, how far the stream to it is; waits for room up to the limit.
+    fn announce_to_each(&mut self, kind: Kind, limit: &mut TimeLimit) {
         if self.book.version.get_published() != self.version_seen {
             self.renew_addresses();
         }
@@ -172,15 +172,15 @@ impl<T: MediumTransmit> WireTransmit<T> {
             let Unicast { node, has_left, .. } = self.unicast[index];
             if !has_left {
                 self.announce(kind, Some(node), 0);
-                self.see_off(deadline);
+                self.see_off(limit);
             }
         }
     }
 
-    /// Waits until the medium has every frame that was taken, or for the deadline.
-    fn see_off(&mut self, deadline: Ticks) {
+    /// Waits until the medium has every frame that was taken, or for the limit.
+    fn see_off(&mut self, limit: &mut TimeLimit) {
         let mut pauses = Pauses::from(Duration::from_micros(1));
-        while Clock::get().now() < deadline && self.medium.flush() {
+        while !limit.is_over() && self.medium.flush() {
             pauses.sleep();
         }
     }
@@ -266,7 +266,7 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         }
         if self.announcements.is_due(now) {
             self.announce(Kind::Hello, None, 0);
-            self.announce_to_each(Kind::Hello, now);
+            self.announce_to_each(Kind::Hello, &mut TimeLimit::new(Duration::ZERO));
         }
     }
 
@@ -292,13 +292,12 @@ impl<T: MediumTransmit> Drop for WireTransmit<T> {
         if !self.maker.is_this_process() {
             return;
         }
-        let clock = Clock::get();
-        let deadline = clock.now().plus(clock.ticks(FAREWELL_MAX));
+        let mut limit = TimeLimit::new(FAREWELL_MAX);
         // Frames for which there is no room would take that of the goodbyes, and be lost uncounted.
-        self.see_off(deadline);
-        self.announce_to_each(Kind::Goodbye, deadline);
+        self.see_off(&mut limit);
+        self.announce_to_each(Kind::Goodbye, &mut limit);
         self.announce(Kind::Goodbye, None, 0);
-        self.see_off(deadline);
+        self.see_off(&mut limit);
     }
 }
 

@@ -375,18 +375,24 @@ impl Images {
         self.left_out = 0;
         let node = streams.own.segment.owner.node;
         let mut outcome = Ok(());
+        // Only rings that a table still lists are remembered.
+        let refused = std::mem::take(&mut self.refused);
         for member in &members {
+            // Its rings that were followed and are forgotten would be followed again, from their beginning.
+            if member.has_left() {
+                continue;
+            }
             let owner = member.segment.owner;
             for entry in member.segment.streams() {
                 let id = entry[0].get_published();
                 // Anybody may say of any ring that it is his.
                 let ring = (owner.node, owner.life, id);
                 let is_known = || self.followed.images.iter().any(|image| image.file.about.ring() == ring);
-                if id == 0
-                    || !self.reads.may_mean(entry[1].get(), node)
-                    || self.refused.contains(&ring)
-                    || is_known()
-                {
+                if refused.contains(&ring) {
+                    self.refused.insert(ring);
+                    continue;
+                }
+                if id == 0 || !self.reads.may_mean(entry[1].get(), node) || is_known() {
                     continue;
                 }
                 let memory = match streams.roster.venue.open_stream(&owner, id) {

@@ -23,7 +23,7 @@ use crate::engine::faulty::Faults;
 use crate::engine::tap::Capture;
 use crate::ledger::Count;
 use crate::node::{About, PeerAccount};
-use crate::pause::Pauses;
+use crate::pause::{Pauses, TimeLimit};
 use crate::wake::Wake;
 use books::Books;
 use follower::{Follower, followers_of};
@@ -459,11 +459,10 @@ impl Drop for Streams {
         if !self.about.maker.is_this_process() {
             return;
         }
-        let clock = Clock::get();
-        let give_up = clock.now().plus(clock.ticks(LINGER_MAX));
+        let mut limit = TimeLimit::new(LINGER_MAX);
         let mut pauses = Pauses::from(Duration::from_micros(20));
         self.housekeep();
-        while !self.lingering().is_empty() && clock.now() < give_up {
+        while !self.lingering().is_empty() && !limit.is_over() {
             pauses.sleep();
             self.roster.handle_housekeeping();
             self.housekeep();

@@ -202,6 +202,13 @@ impl Publication {
         self.streams.is_settled(&self.file.about, self.writer.sequence())
     }
 
+    /// True if each of its readers has found it and read it to its end, as far as this is known.
+    pub(crate) fn is_read(&mut self) -> bool {
+        self.look_at_readers();
+        let (id, position) = (self.file.about.id, self.writer.position());
+        self.is_settled() && self.followers.iter().all(|follower| follower.position(id) >= position)
+    }
+
     /// Tells of all that was taken.
     #[inline]
     pub(crate) fn flush(&mut self) {
