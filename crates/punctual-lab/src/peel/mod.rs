@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! layer       what there is to peel, and the mistakes that can be made on purpose
-//! startup     a fresh process, timed step by step (key_file)
+//! startup     a fresh process, timed step by step
 //!   │
 //! experiment  rounds of all layers in turn; starts with and without each mistake in turn ─→ store (overall)
 //!   │
@@ -15,7 +15,6 @@
 
 pub mod analysis;
 pub mod experiment;
-mod key_file;
 pub mod layer;
 pub mod overall;
 pub mod overview;

@@ -6,6 +6,7 @@
 //! Each starred step moves behind *ready* by its mistake, onto the way of the first message. Every step is the library's own, and so
 //! are the messages: sealed, stamped, answered by the responder of the layers.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual::{Clock, Keys, Node, Stage, Ticks};
@@ -15,12 +16,11 @@ use punctual_machine::scheduling::SchedStat;
 use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
-use super::key_file::KeyFile;
 use super::layer::InjectedFault;
 use super::start_fix::StartFix;
 use crate::endpoint::{Addresses, Endpoint, EndpointPlan, VALUE_SIZE};
 use crate::load::ping;
-use crate::run::Requests;
+use crate::run::{OwnFolder, Requests};
 use crate::stats::upper_median;
 
 /// Pings after the first.
@@ -84,21 +84,7 @@ pub struct StartUp {
 pub fn serve(mut requests: Requests) -> Result<(), String> {
     let main_ns = monotonic_ns();
     let Some(order) = requests.recv::<StartOrder>() else { return Ok(()) };
-    let paid = if order.bystander { stand_by(&order) } else { start_up(&order, main_ns) };
-    requests.answer(&paid)
-}
-
-/// One of the crowd: pays what a start costs, and speaks to nobody.
-fn stand_by(order: &StartOrder) -> Result<StartUp, String> {
-    Clock::get();
-    let file = KeyFile::write(&order.addresses.keys)?;
-    let keys = Keys::from_file(file.path()).map_err(|error| error.to_string())?;
-    let name = format!("crowd-{:08x}", punctual_machine::process::random() as u32);
-    let bus = punctual::Bus::shared(&name).sealed(&keys);
-    let node = Node::open(&bus, "bystander").map_err(|error| error.to_string())?;
-    drop(node);
-    debug_assert!(order.bystander, "told so");
-    Ok(StartUp::default())
+    requests.answer(&start_up(&order, main_ns))
 }
 
 fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
@@ -115,13 +101,19 @@ fn ns_since(began: Instant) -> u64 {
 fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     let mut paid = StartUp { process_ns: main_ns.saturating_sub(order.started_ns), ..StartUp::default() };
     // An operator does this, not the process.
-    let file = KeyFile::write(&order.addresses.keys)?;
+    let folder = OwnFolder::create(&std::env::temp_dir(), "peel")?;
+    let file = folder.path().join("keys");
+    std::fs::write(&file, order.addresses.keys.text())
+        .map_err(|error| format!("{}: {error}", file.display()))?;
     timed(&mut paid.clock_ns, Clock::get);
     let has = |culprit| order.culprit == Some(culprit);
     let (is_primed, is_quiet) = (order.fix == Some(StartFix::Prime), order.fix == Some(StartFix::SigioOff));
     let keys = Keys::new();
     if is_primed || !has(InjectedFault::ColdCrypto) {
         timed(&mut paid.keys_ns, || read_keys(&keys, &file))?;
+    }
+    if order.bystander {
+        return stand_by(&keys).map(|()| paid);
     }
     let interrupted = has(InjectedFault::SigioAtStart) && !is_quiet;
     let plan = EndpointPlan { interrupted, ..order.plan };
@@ -157,9 +149,16 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     Ok(paid)
 }
 
+/// One of the crowd pays what a start costs, and speaks to nobody.
+fn stand_by(keys: &Keys) -> Result<(), String> {
+    let name = format!("crowd-{:08x}", punctual_machine::process::random() as u32);
+    let bus = punctual::Bus::shared(&name).sealed(keys);
+    Node::open(&bus, "bystander").map(drop).map_err(|error| error.to_string())
+}
+
 /// As a process that finds out late that it needs them.
-fn read_keys(keys: &Keys, file: &KeyFile) -> Result<(), String> {
-    let text = std::fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
+fn read_keys(keys: &Keys, file: &Path) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let found = parse_keys(&text).map_err(|error| error.to_string())?;
     found.into_iter().try_for_each(|key| keys.insert(key).map_err(|error| error.to_string()))
 }

@@ -129,3 +129,21 @@ impl Drop for OwnFolder {
         let _already_gone = std::fs::remove_dir_all(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn nobody_else_enters_the_folder_and_it_goes() {
+        let folder = OwnFolder::create(&std::env::temp_dir(), "test").expect("room");
+        let mode = std::fs::metadata(folder.path()).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "others may enter it");
+        let path = folder.path().to_owned();
+        std::fs::write(path.join("keys"), "1").expect("room");
+        drop(folder);
+        assert!(!path.exists());
+    }
+}
