@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks, Wake};
 use punctual_machine::clock::monotonic_ns;
@@ -137,7 +138,7 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
 }
 
 fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Layer::ALL.into_iter().map(|layer| (layer, None)).collect();
+    let mut kinds: Vec<Kind> = Layer::value_variants().iter().map(|&layer| (layer, None)).collect();
     if settings.with.contains(&InjectedFault::SigioAtStart) {
         if settings.medium == Medium::Shared {
             skipped.push(Skipped {
@@ -226,8 +227,8 @@ impl PeelSession<'_> {
     }
 
     fn overall(&self) -> Overall {
-        let of = |layer| Rounds { layer, medians_ns: self.medians_of((layer, None)) };
-        let rounds: Vec<Rounds> = Layer::ALL.into_iter().map(of).collect();
+        let of = |&layer: &Layer| Rounds { layer, medians_ns: self.medians_of((layer, None)) };
+        let rounds: Vec<Rounds> = Layer::value_variants().iter().map(of).collect();
         Overall {
             medium: self.settings.medium,
             wake: self.settings.wake.to_string(),

@@ -8,8 +8,8 @@ use crate::endpoint::{EndpointPlan, Medium, Stack, VALUE_SIZE};
 use crate::sample::CellId;
 use crate::units::OptionName;
 
-/// A layer, with everything below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// A layer, with everything below it; they stand here from below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// The bare mechanism: system calls on a socket, or a slot of shared memory; polled.
@@ -29,30 +29,6 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// All, from below.
-    pub const ALL: [Self; 7] = [
-        Self::Bare,
-        Self::Engine,
-        Self::Node,
-        Self::Sealed,
-        Self::Communicator,
-        Self::Asynchronous,
-        Self::Whole,
-    ];
-
-    /// As it is written in results and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Engine => "engine",
-            Self::Node => "node",
-            Self::Sealed => "sealed",
-            Self::Communicator => "communicator",
-            Self::Asynchronous => "asynchronous",
-            Self::Whole => "whole",
-        }
-    }
-
     /// Its addition, in words.
     pub fn adds(self, medium: Medium) -> &'static str {
         match (self, medium) {

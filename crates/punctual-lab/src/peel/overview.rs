@@ -90,7 +90,7 @@ fn staircase(all: &Overall) -> Block {
     for cost in &all.peeled.costs {
         let Interval { ns, low_ns, high_ns } = cost.adds;
         steps.push(Stair {
-            name: cost.layer.name().to_owned(),
+            name: cost.layer.name(),
             from: begin,
             to: begin + ns,
             interval: low_ns.zip(high_ns).map(|(low, high)| [begin + low, begin + high]),
