@@ -118,38 +118,23 @@ pub struct Peeled {
     pub attributed: f64,
 }
 
-/// Medians of one layer, round by round, ns.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rounds {
-    /// The layer.
-    pub layer: Layer,
-    /// In the order of the rounds; all layers have the same rounds.
-    pub medians_ns: Vec<f64>,
-}
-
-/// Peels: each layer against the one below it, in the same round. Without a round there is no layer to tell of.
-pub fn peel(rounds: &[Rounds], seed: u64) -> Peeled {
-    if rounds.iter().all(|rounds| rounds.medians_ns.is_empty()) {
+/// Peels: each layer against the one below it, in the same round. Medians are nanoseconds, round by round; all have the same rounds.
+/// Layers come from below. Without a round there is no layer to tell of.
+pub fn peel(layers: &[(Layer, Vec<f64>)], whole_ns: &[f64], seed: u64) -> Peeled {
+    if whole_ns.is_empty() {
         return Peeled::default();
     }
-    let mut costs = Vec::new();
-    let layers: Vec<&Rounds> = rounds.iter().filter(|rounds| rounds.layer != Layer::Whole).collect();
-    for (place, rounds) in layers.iter().enumerate() {
-        let differences: Vec<f64> = match place.checked_sub(1) {
-            Some(below) => rounds
-                .medians_ns
-                .iter()
-                .zip(&layers[below].medians_ns)
-                .map(|(with, without)| with - without)
-                .collect(),
-            None => rounds.medians_ns.clone(),
-        };
+    let nothing = vec![0.0; whole_ns.len()];
+    let (mut costs, mut below) = (Vec::new(), &nothing);
+    for (place, (layer, medians_ns)) in layers.iter().enumerate() {
+        let differences: Vec<f64> =
+            medians_ns.iter().zip(below).map(|(with, without)| with - without).collect();
         let adds = Interval::of(&differences, seed.wrapping_add(place as u64));
-        let through_ns = median(&mut rounds.medians_ns.clone());
-        costs.push(Cost { layer: rounds.layer, through_ns, adds, found: adds.excludes_zero() });
+        let through_ns = median(&mut medians_ns.clone());
+        costs.push(Cost { layer: *layer, through_ns, adds, found: adds.excludes_zero() });
+        below = medians_ns;
     }
-    let whole = rounds.iter().find(|rounds| rounds.layer == Layer::Whole);
-    let whole_ns = whole.map_or(0.0, |rounds| median(&mut rounds.medians_ns.clone()));
+    let whole_ns = median(&mut whole_ns.to_vec());
     let found_ns = costs.iter().filter(|cost| cost.found).map(|cost| cost.adds.ns).sum::<f64>();
     let attributed = if whole_ns > 0.0 { 1.0 - ((whole_ns - found_ns) / whole_ns).abs() } else { 0.0 };
     Peeled { costs, whole_ns, found_ns, attributed: attributed.max(0.0) }
@@ -382,38 +367,26 @@ pub fn look_for(
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
-
     use super::*;
 
-    fn rounds(layer: Layer, at: f64) -> Rounds {
+    fn rounds(at: f64) -> Vec<f64> {
         let noise = [3.0, -4.0, 0.0, 7.0, -6.0, 1.0, -2.0, 5.0, -5.0, 2.0];
         // Drift that all layers of a round have in common: the machine was slower then.
         let drift = (0..10).map(|round| f64::from(round) * 50.0);
-        Rounds {
-            layer,
-            medians_ns: noise.iter().zip(drift).map(|(noise, drift)| at + noise + drift).collect(),
-        }
+        noise.iter().zip(drift).map(|(noise, drift)| at + noise + drift).collect()
     }
 
     /// Goal: each layer's part is found in spite of a drift that is larger than the parts; a part that is nothing is not claimed.
     #[test]
     fn parts_are_found_and_nothing_is_not() {
-        let all = [
-            rounds(Layer::Bare, 1000.0),
-            rounds(Layer::Engine, 1300.0),
-            Rounds {
-                layer: Layer::Node,
-                medians_ns: [1, -1, 1, -1, 1, -1, 1, -1, 1, -1]
-                    .iter()
-                    .zip(rounds(Layer::Engine, 1300.0).medians_ns)
-                    .map(|(&noise, at)| at + f64::from(noise) * 20.0)
-                    .collect(),
-            },
-            rounds(Layer::Communicator, 1500.0),
-            rounds(Layer::Whole, 1500.0),
+        let noise = [1, -1, 1, -1, 1, -1, 1, -1, 1, -1].iter().map(|&noise| f64::from(noise) * 20.0);
+        let layers = [
+            (Layer::Bare, rounds(1000.0)),
+            (Layer::Engine, rounds(1300.0)),
+            (Layer::Node, noise.zip(rounds(1300.0)).map(|(noise, at)| at + noise).collect()),
+            (Layer::Communicator, rounds(1500.0)),
         ];
-        let peeled = peel(&all, 1);
+        let peeled = peel(&layers, &rounds(1500.0), 1);
         let found: Vec<bool> = peeled.costs.iter().map(|cost| cost.found).collect();
         assert_eq!(found, [true, true, false, true], "{peeled:#?}");
         assert!((peeled.costs[1].adds.ns - 300.0).abs() < 1.0, "{peeled:#?}");
@@ -426,8 +399,8 @@ mod tests {
         let four = Interval::of(&[1.0, 2.0, 4.0, 5.0], 1);
         assert_eq!(four, Interval { ns: 3.0, low_ns: None, high_ns: None });
         assert!(!four.excludes_zero() && Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0], 1).is_above_zero());
-        let few = |layer, at| Rounds { layer, medians_ns: vec![at; 4] };
-        let peeled = peel(&[few(Layer::Bare, 1000.0), few(Layer::Whole, 1000.0)], 1);
+        let few = [1000.0; 4];
+        let peeled = peel(&[(Layer::Bare, few.to_vec())], &few, 1);
         assert!(!peeled.costs[0].found && (peeled.costs[0].adds.ns - 1000.0).abs() < 1e-9, "{peeled:#?}");
         let clean: Vec<StartUp> = starts(|_| StartUp::default()).into_iter().take(4).collect();
         let cold = starts(|_| StartUp { keys_on_path_ns: 90_000, ..StartUp::default() });
@@ -436,16 +409,13 @@ mod tests {
 
     #[test]
     fn time_that_no_layer_explains_is_not_attributed() {
-        let all = [rounds(Layer::Bare, 1000.0), rounds(Layer::Whole, 4000.0)];
-        assert!(peel(&all, 1).attributed < 0.4);
+        assert!(peel(&[(Layer::Bare, rounds(1000.0))], &rounds(4000.0), 1).attributed < 0.4);
     }
 
     /// Goal: where Ctrl-C came before the first round was whole, or before the first start, no figure is made up.
     #[test]
     fn of_nothing_nothing_is_told() {
-        let none = |&layer: &Layer| Rounds { layer, medians_ns: Vec::new() };
-        let all: Vec<Rounds> = Layer::value_variants().iter().map(none).collect();
-        assert_eq!(peel(&all, 1), Peeled::default());
+        assert_eq!(peel(&[(Layer::Bare, Vec::new())], &[], 1), Peeled::default());
         assert_eq!(until_ready(&[], 1), []);
         assert_eq!(first_message(&[], 1), []);
     }

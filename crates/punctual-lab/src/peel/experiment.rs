@@ -10,7 +10,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
-use super::analysis::{Interval, Rounds, VALUES_MIN, first_message, look_for, peel, until_ready};
+use super::analysis::{Interval, VALUES_MIN, first_message, look_for, peel, until_ready};
 use super::layer::{InjectedFault, Layer, cell};
 use super::overall::{Interrupted, Overall};
 use super::start_fix::{FixTried, StartFix, judge};
@@ -227,12 +227,14 @@ impl PeelSession<'_> {
     }
 
     fn overall(&self) -> Overall {
-        let of = |&layer: &Layer| Rounds { layer, medians_ns: self.medians_of((layer, None)) };
-        let rounds: Vec<Rounds> = Layer::value_variants().iter().map(of).collect();
+        let of = |&layer: &Layer| (layer, self.medians_of((layer, None)));
+        let parts = Layer::value_variants().iter().filter(|&&layer| layer != Layer::Whole);
+        let layers: Vec<(Layer, Vec<f64>)> = parts.map(of).collect();
+        let whole_ns = self.medians_of((Layer::Whole, None));
         Overall {
             medium: self.settings.medium,
             wake: self.settings.wake.to_string(),
-            peeled: peel(&rounds, self.settings.seed),
+            peeled: peel(&layers, &whole_ns, self.settings.seed),
             interrupted: self.interrupted(),
             ..Overall::default()
         }
