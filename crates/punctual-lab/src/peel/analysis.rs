@@ -214,50 +214,50 @@ fn cause_of((_, step, _): &Figure) -> Cause {
     step.map_or(Cause::UNEXPLAINED, Cause::of_step)
 }
 
-fn ranked(starts: &[StartUp], parts: &[Figure], whole: fn(&StartUp) -> f64, seed: u64) -> Vec<Part> {
-    if starts.is_empty() {
+/// A value of each start.
+pub(super) fn values(starts: &[StartUp], of: impl Fn(&StartUp) -> f64) -> Vec<f64> {
+    starts.iter().map(of).collect()
+}
+
+/// Parts of a whole, each with its name, its cause and its value in each start; the longest for certain first. Without a
+/// start there is none.
+fn ranked<'a>(
+    parts: impl Iterator<Item = (&'a str, Cause, Vec<f64>)>,
+    mut whole_ns: Vec<f64>,
+    seed: u64,
+) -> Vec<Part> {
+    if whole_ns.is_empty() {
         return Vec::new();
     }
-    let values = |of: fn(&StartUp) -> f64| starts.iter().map(of).collect::<Vec<f64>>();
-    let whole_ns = median(&mut values(whole)).max(1.0);
-    let mut ranked: Vec<Part> = parts
-        .iter()
-        .map(|figure| {
-            let takes = Interval::of(&values(figure.2), seed);
-            Part { name: figure.0.to_owned(), cause: cause_of(figure), takes, part: takes.ns / whole_ns }
-        })
-        .collect();
+    let whole_ns = median(&mut whole_ns).max(1.0);
+    let part = |(name, cause, values): (&str, Cause, Vec<f64>)| {
+        let takes = Interval::of(&values, seed);
+        Part { name: name.to_owned(), cause, takes, part: takes.ns / whole_ns }
+    };
+    let mut ranked: Vec<Part> = parts.map(part).collect();
     ranked.sort_by(|a, b| b.takes.compare(&a.takes));
     ranked
 }
 
 /// Parts of starts until ready, the longest for certain first.
 pub fn until_ready(starts: &[StartUp], seed: u64) -> Vec<Part> {
-    ranked(starts, &UNTIL_READY, |start| start.ready_ns as f64, seed)
+    let parts = UNTIL_READY.iter().map(|figure| (figure.0, cause_of(figure), values(starts, figure.2)));
+    ranked(parts, values(starts, |start| start.ready_ns as f64), seed)
 }
 
 /// Extra time of the first message compared with later ones, stage by stage, the most for certain first.
 pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
     let known = |start: &&StartUp| !start.first_stages_ns.is_empty();
-    let more = |place: usize| {
+    let more = |(place, stage): (usize, Stage)| {
         let of = |start: &StartUp| {
             let at = |all: &[u64]| all.get(place).map_or(0.0, |&ns| ns as f64);
             at(&start.first_stages_ns) - at(&start.later_stages_ns)
         };
-        starts.iter().filter(known).map(of).collect::<Vec<f64>>()
+        (stage.name(), Cause::UNEXPLAINED, starts.iter().filter(known).map(of).collect())
     };
-    let mut all: Vec<f64> =
-        starts.iter().map(|start| start.first_ns as f64 - start.later_ns as f64).collect();
-    let whole_ns = median(&mut all).max(1.0);
-    let mut ranked: Vec<Part> = (0..Stage::ALL.len())
-        .map(|place| {
-            let takes = Interval::of(&more(place), seed);
-            let name = Stage::ALL[place].name().to_owned();
-            Part { name, cause: Cause::UNEXPLAINED, takes, part: takes.ns / whole_ns }
-        })
-        .filter(|part| part.takes.is_above_zero())
-        .collect();
-    ranked.sort_by(|a, b| b.takes.compare(&a.takes));
+    let whole_ns = values(starts, |start| start.first_ns as f64 - start.later_ns as f64);
+    let mut ranked = ranked(Stage::ALL.into_iter().enumerate().map(more), whole_ns, seed);
+    ranked.retain(|part| part.takes.is_above_zero());
     ranked
 }
 
@@ -303,8 +303,7 @@ impl Growth {
 }
 
 pub(super) fn growth(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Growth {
-    let values = |starts: &[StartUp]| starts.iter().map(figure.2).collect::<Vec<f64>>();
-    let (mut before, mut after) = (values(without), values(with));
+    let (mut before, mut after) = (values(without, figure.2), values(with, figure.2));
     let adds = Interval::of(&differences(figure, without, with), seed);
     Growth { figure: *figure, without: median(&mut before), with: median(&mut after), adds }
 }

@@ -1,6 +1,6 @@
 //! Output of `punctual run peel`: the layers as a staircase, the costs that are paid once, the place where each mistake shows.
 
-use super::analysis::{Cost, FIGURES, FaultFound, GROWN_MIN, Interval, Part, SIGNALS, median};
+use super::analysis::{Cost, FIGURES, FaultFound, GROWN_MIN, Interval, Part, SIGNALS, median, values};
 use super::layer::{InjectedFault, Layer};
 use super::overall::Overall;
 use super::start_fix::FixTried;
@@ -105,12 +105,11 @@ fn staircase(all: &Overall) -> Block {
 }
 
 fn of_all(starts: &[StartUp], of: fn(&StartUp) -> f64) -> String {
-    if starts.is_empty() { dash() } else { micros(median(&mut starts.iter().map(of).collect::<Vec<_>>())) }
+    if starts.is_empty() { dash() } else { micros(median(&mut values(starts, of))) }
 }
 
 fn signals(starts: &[StartUp]) -> String {
-    let counts = starts.iter().map(|start| start.signals_per_mille as f64);
-    grouped(median(&mut counts.collect::<Vec<_>>()).round() as i64)
+    grouped(median(&mut values(starts, |start| start.signals_per_mille as f64)).round() as i64)
 }
 
 fn starts(all: &Overall) -> Option<Section> {
