@@ -109,7 +109,8 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     let testbed = Testbed::start(Addresses::new("peel")?, place, settings.cpus)?;
     let began = Clock::get().now();
     let mut skipped = Vec::new();
-    let kinds = kinds(settings, &mut skipped);
+    let culprits = possible(settings, &mut skipped);
+    let kinds = kinds(&culprits);
     let medians = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
     let mut session =
         PeelSession { settings, testbed, store, began, medians, signals: Vec::new(), trials: 0 };
@@ -133,23 +134,26 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     }
     let mut overall = session.overall();
     bar.set_message("starts");
-    session.starts(&mut overall, &mut skipped, bar);
+    session.starts(&culprits, &mut overall, &mut skipped, bar);
     Ok(PeelMade { overall, skipped, trials: session.trials, rounds, unanswered })
 }
 
-fn kinds(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Kind> {
+/// The mistakes that can be made over this medium.
+fn possible(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<InjectedFault> {
+    let mut culprits = settings.with.clone();
+    if settings.medium == Medium::Shared {
+        let reason = "shared memory has no descriptor that could raise SIGIO: --engine packet or datagram";
+        let raises = culprits.extract_if(.., |culprit| *culprit == InjectedFault::SigioAtStart);
+        skipped.extend(raises.map(|culprit| Skipped { what: culprit.name(), reason: reason.to_owned() }));
+    }
+    culprits
+}
+
+fn kinds(culprits: &[InjectedFault]) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = Layer::value_variants().iter().map(|&layer| (layer, None)).collect();
-    if settings.with.contains(&InjectedFault::SigioAtStart) {
-        if settings.medium == Medium::Shared {
-            skipped.push(Skipped {
-                what: InjectedFault::SigioAtStart.name().to_owned(),
-                reason: "shared memory has no descriptor that could raise SIGIO: --engine packet or datagram"
-                    .to_owned(),
-            });
-        } else {
-            // Beside the layer that it belongs to.
-            kinds.insert(kinds.len() - 1, (Layer::Asynchronous, Some(InjectedFault::SigioAtStart)));
-        }
+    if culprits.contains(&InjectedFault::SigioAtStart) {
+        // Beside the layer that it belongs to.
+        kinds.insert(kinds.len() - 1, (Layer::Asynchronous, Some(InjectedFault::SigioAtStart)));
     }
     kinds
 }
@@ -259,11 +263,13 @@ impl PeelSession<'_> {
         })
     }
 
-    fn starts(&mut self, overall: &mut Overall, skipped: &mut Vec<Skipped>, bar: &ProgressBar) {
-        let possible = |culprit: &InjectedFault| {
-            *culprit != InjectedFault::SigioAtStart || self.settings.medium != Medium::Shared
-        };
-        let culprits: Vec<InjectedFault> = self.settings.with.iter().copied().filter(possible).collect();
+    fn starts(
+        &mut self,
+        culprits: &[InjectedFault],
+        overall: &mut Overall,
+        skipped: &mut Vec<Skipped>,
+        bar: &ProgressBar,
+    ) {
         let fixed: Vec<StartKind> = match self.settings.fix {
             Some(fix) => culprits.iter().map(|&culprit| (Some(culprit), Some(fix))).collect(),
             None => Vec::new(),
