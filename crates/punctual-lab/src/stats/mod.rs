@@ -13,7 +13,7 @@ pub use chance::{ERROR, chances, sign_test};
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
 pub use random::Floats;
-pub use ratio::Ratio;
+pub use ratio::{MedianRatio, Ratio};
 pub(crate) use spread::{Squares, mean};
 pub use stages::{StageShare, UNEXPLAINED, stage_shares, stages_over_total};
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::cpu_ns;
 use super::plan::{GAPS_US, Measurement, WakeupCell};
 use crate::load::wake::{Conditions, Route};
+use crate::stats::MedianRatio;
 use crate::summary::CellResult;
 use crate::units::micros;
 
@@ -23,27 +24,9 @@ const PAIRS: [(Route, Route, Measurement); 5] = [
     (Route::Spin, Route::Line, Measurement::Any),
 ];
 
-/// The medians of two cells' trials, turn by turn, the one by the other; the least first.
-fn ratios(own: &[Option<u64>], other: &[Option<u64>]) -> Vec<f64> {
-    let ratio = |(own, other): (&Option<u64>, &Option<u64>)| Some((*own)? as f64 / (*other)?.max(1) as f64);
-    let mut ratios: Vec<f64> = own.iter().zip(other).filter_map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.iter().map(|ratio| (ratio * 1000.0).round() / 1000.0).collect()
-}
-
-/// Ratios below which quartiles are ends, not quarters.
-const RATIOS_MIN: usize = 5;
-
-/// The median of two cells' ratios, trial by trial, and their quartiles where there are enough of them.
-fn median_and_quartiles(own: &CellResult, other: &CellResult) -> Option<(f64, Option<[f64; 2]>)> {
-    let [own, other] = [own, other].map(|result| result.rows("trial_p50_ns"));
-    middle_and_quartiles(&ratios(&own, &other))
-}
-
-fn middle_and_quartiles(ratios: &[f64]) -> Option<(f64, Option<[f64; 2]>)> {
-    let quartile = |share: usize| ratios.get(ratios.len() * share / 4).copied();
-    let outer = quartile(1).zip(quartile(3)).filter(|_| ratios.len() >= RATIOS_MIN);
-    Some((quartile(2)?, outer.map(|(low, high)| [low, high])))
+/// The medians of two cells' trials, turn by turn, the one by the other.
+fn ratio(own: &CellResult, other: &CellResult) -> Option<MedianRatio> {
+    MedianRatio::of(&own.rows("trial_p50_ns"), &other.rows("trial_p50_ns"))
 }
 
 /// Cost of one message.
@@ -85,12 +68,9 @@ pub struct AgainstBare {
     pub p50_ns: u64,
     /// The bare mechanism's, nanoseconds.
     pub bare_ns: u64,
-    /// The one by the other: the median of the ratios of trials made one after the other. So an effect of the machine that lasts longer
-    /// than a turn is in both.
-    pub ratio: f64,
-    /// The quartiles of these ratios: half of them lie between. None of fewer than five.
-    #[serde(default)]
-    pub ratio_quartiles: Option<[f64; 2]>,
+    /// The one by the other, of trials made one after the other.
+    #[serde(flatten)]
+    pub ratio: MedianRatio,
     /// Cost of a message with the doorbell.
     pub price: Price,
     /// Cost of a message without it.
@@ -104,15 +84,13 @@ impl AgainstBare {
             let at =
                 |route, measurement| WakeupCell { route, conditions, gap_us }.result(results, measurement);
             let (result, other) = (at(route, measurement)?, at(bare, measurement)?);
-            let (ratio, ratio_quartiles) = median_and_quartiles(result, other)?;
             Some(Self {
                 name: result.cell.name.clone(),
                 bare_name: WakeupCell { route: bare, conditions, gap_us }.engine(),
                 gap_us,
                 p50_ns: result.figures.p50?,
                 bare_ns: other.figures.p50?,
-                ratio,
-                ratio_quartiles,
+                ratio: ratio(result, other)?,
                 price: Price::of(at(route, Measurement::Any)?)?,
                 bare_price: Price::of(at(bare, Measurement::Any)?)?,
             })
@@ -140,11 +118,9 @@ pub struct AgainstThreads {
     pub processes_ns: u64,
     /// The same.
     pub processes_p99_ns: Option<u64>,
-    /// Processes by threads: the median of the trials' ratios, turn by turn.
-    pub ratio: f64,
-    /// The quartiles of these ratios; none of fewer than five.
-    #[serde(default)]
-    pub ratio_quartiles: Option<[f64; 2]>,
+    /// Processes by threads, of trials made one after the other.
+    #[serde(flatten)]
+    pub ratio: MedianRatio,
 }
 
 impl AgainstThreads {
@@ -153,7 +129,6 @@ impl AgainstThreads {
         let compare = |route: Route, gap_us| {
             let at = |conditions| WakeupCell { route, conditions, gap_us }.result(results, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
-            let (ratio, ratio_quartiles) = median_and_quartiles(processes, threads)?;
             Some(Self {
                 name: route.name().to_owned(),
                 gap_us,
@@ -161,8 +136,7 @@ impl AgainstThreads {
                 threads_p99_ns: threads.figures.p99,
                 processes_ns: processes.figures.p50?,
                 processes_p99_ns: processes.figures.p99,
-                ratio,
-                ratio_quartiles,
+                ratio: ratio(processes, threads)?,
             })
         };
         let rows = Route::all().into_iter().flat_map(|route| GAPS_US.map(|gap_us| compare(route, gap_us)));
@@ -177,7 +151,7 @@ pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
         let gap = WakeupCell::gap_name(row.gap_us);
         let (calls, bare_calls) = (row.price.calls(), row.bare_price.calls());
         let (own, bare) = (micros(row.p50_ns as f64), micros(row.bare_ns as f64));
-        let ratio = row.ratio;
+        let ratio = row.ratio.median;
         format!("gap {gap}: {calls:.1} calls, not {bare_calls:.1}; {own} µs, not {bare} ({ratio:.2} ×)")
     };
     let line = |(route, what): (Route, &str)| {
@@ -193,26 +167,4 @@ pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
         (Route::Adaptive, "a reader that stays awake where that pays"),
     ];
     readers.into_iter().filter_map(line).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A machine that is three times as slow in the second turn changes no ratio; a trial without a message is in none.
-    #[test]
-    fn trials_are_compared_turn_by_turn() {
-        let (own, bare) =
-            ([Some(110), Some(360), None, Some(90)], [Some(100), Some(300), Some(7), Some(100)]);
-        assert_eq!(ratios(&own, &bare), [0.9, 1.1, 1.2]);
-        assert_eq!(ratios(&own, &[]), [0.0; 0]);
-    }
-
-    /// Goal: the ends of a few ratios are not told as what half of them lie in.
-    #[test]
-    fn few_ratios_have_no_quartiles() {
-        assert_eq!(middle_and_quartiles(&[]), None);
-        assert_eq!(middle_and_quartiles(&[0.9, 1.1, 1.2]), Some((1.1, None)));
-        assert_eq!(middle_and_quartiles(&[0.9, 1.0, 1.1, 1.2, 1.3]), Some((1.1, Some([1.0, 1.2]))));
-    }
 }

@@ -182,8 +182,8 @@ fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
         .over("p50, µs")
         .number("doorbell", |row| strong_us(Some(row.p50_ns)))
         .number("bare", |row| micros(row.bare_ns as f64))
-        .number("ratio", |row| format!("{:.2}", row.ratio))
-        .number("half lie in", |row| range(row.ratio_quartiles))
+        .number("ratio", |row| format!("{:.2}", row.ratio.median))
+        .number("half lie in", |row| range(row.ratio.quartiles))
         .over("calls")
         .number("doorbell", |row| calls(row.price))
         .number("bare", |row| calls(row.bare_price))
@@ -214,8 +214,8 @@ fn against_threads(rows: &[AgainstThreads]) -> Option<Section> {
         .number("p50", |row| strong_us(Some(row.processes_ns)))
         .number("p99", |row| micros_or_dash(row.processes_p99_ns))
         .over("")
-        .number("ratio", |row| format!("{:.2}", row.ratio))
-        .number("half lie in", |row| range(row.ratio_quartiles))
+        .number("ratio", |row| format!("{:.2}", row.ratio.median))
+        .number("half lie in", |row| range(row.ratio.quartiles))
         .keyed(2);
     let note = "The work log's writer and reader were processes; so are ours in the rows named +processes. Between them the kernel \
                 also changes the address space, if another one ran on the reader's processor meanwhile.";
