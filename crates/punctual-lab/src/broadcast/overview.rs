@@ -264,7 +264,7 @@ fn floors(all: &BroadcastOverall) -> Option<Section> {
                 Datagrams are as large as a group's, and the payload of its frame counts. Messages are the library's, in datagrams \
                 as large, queued in runs, beside the floor of their round.";
     let section = Section::new("Multicast without a group").about("payload at the slowest receiver");
-    (!all.floors.is_empty()).then(|| section.table(table).note(note))
+    section.table(table).note(note).with_rows()
 }
 
 #[cfg(test)]

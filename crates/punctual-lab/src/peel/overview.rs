@@ -225,7 +225,7 @@ fn found(all: &Overall) -> Option<Section> {
         let cells = compared(*culprit, figure, [*without, *with], adds);
         table.row(cells.into_iter().chain([cause.to_string().into(), fix.as_str().into(), verdict]));
     }
-    (!all.found.is_empty()).then(|| Section::new("The mistakes that were switched on").table(table))
+    Section::new("The mistakes that were switched on").table(table).with_rows()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The sections that every experiment has: results, advice, omissions, doubts; and a comparison.
 
 use super::code::code_of;
-use super::section::{Cell, Column, Item, Output, Section, Table, Tone, numbers};
+use super::section::{Cell, Column, Item, Output, Section, Table, TableOf, Tone, numbers};
 use crate::compare::{Aspect, Comparison, Difference, Measure, Order, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
 use crate::sample::Kind;
@@ -48,6 +48,22 @@ pub fn tail_cells(result: &CellResult) -> [Cell; 5] {
         };
         Cell::toned(text, tone)
     })
+}
+
+/// Heads of the columns of [`tail_cells`].
+const TAIL: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+
+/// Those columns of [`tail_cells`] that have these heads; a dash where a row has no result.
+pub fn tail_columns<'a, R>(
+    table: TableOf<R>,
+    heads: &[&str],
+    result: impl Fn(&R) -> Option<&'a CellResult>,
+) -> TableOf<R> {
+    let cell = |row: &R, place: usize| {
+        result(row).map_or_else(|| dash().into(), |result| tail_cells(result)[place].clone())
+    };
+    let chosen = TAIL.iter().enumerate().filter(|(_, head)| heads.contains(head));
+    chosen.fold(table, |table, (place, head)| table.number(head, |row| cell(row, place)))
 }
 
 /// The median, p99 and the longest of [`tail_cells`]; dashes where there is no result.

@@ -176,6 +176,12 @@ impl Section {
     pub fn items(self, items: Vec<Item>) -> Self {
         self.with(Block::Items(items))
     }
+
+    /// The section if a table of it has a row: heads alone tell nothing.
+    pub fn with_rows(self) -> Option<Self> {
+        let has_rows = |block: &Block| matches!(block, Block::Table(table) if !table.rows.is_empty());
+        self.blocks.iter().any(has_rows).then_some(self)
+    }
 }
 
 impl Item {

@@ -141,7 +141,7 @@ fn published(summary: &Summary) -> Option<Section> {
         });
     }
     let table = table.over("").prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint)).keyed(1);
-    (!rows.is_empty()).then(|| Section::new("The article's round trips beside ours").about("µs").table(table))
+    Section::new("The article's round trips beside ours").about("µs").table(table).with_rows()
 }
 
 /// Stalls by side, stage and cause; then the longest of them.

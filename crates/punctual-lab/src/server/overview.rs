@@ -169,8 +169,7 @@ fn capacities(all: &ServerOverall) -> Option<Section> {
     }
     let note = "Every connection asks again at once: the middle one of three tries of half a second, models in turn. ρ = 1 is what tokio can do, or the first model where tokio \
                 is not measured: all models have the same load.";
-    (!all.capacities.is_empty())
-        .then(|| Section::new("What each can do").table(table.without_empty()).note(note))
+    Section::new("What each can do").table(table.without_empty()).note(note).with_rows()
 }
 
 /// The figures of all rounds of a class together.

@@ -2,8 +2,8 @@
 
 use super::plan::Manner;
 use crate::distinct::distinct;
-use crate::report::parts::{self, WORDS, tail_cells};
-use crate::report::section::{Cell, Column, Section, Table, numbers};
+use crate::report::parts::{self, WORDS, tail_cells, tail_columns};
+use crate::report::section::{Cell, Column, Section, Table, TableOf, numbers};
 use crate::sample::{CellId, Kind, Load};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, micros};
@@ -19,18 +19,13 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 
 /// Results of the same beside a neighbour that computes.
 fn beside_neighbours(results: &[CellResult]) -> Option<Section> {
-    let mut columns = vec![Column::name("route")];
-    columns.extend(numbers(["count", "mean", "p50", "p90", "p99", "max"]));
-    let mut table = Table::new(columns);
-    for row in results.iter().filter(|result| result.cell.neighbour) {
-        let [p50, p90, p99, _, max] = tail_cells(row);
-        let mean = row.figures.mean.map_or_else(dash, micros);
-        let (name, count) = (&row.cell.name, count(row.figures.count));
-        table.row([name.into(), count.into(), mean.into(), p50, p90, p99, max]);
-    }
+    let table = TableOf::new(results.iter().filter(|result| result.cell.neighbour))
+        .name("route", |row| &row.cell.name)
+        .number("count", |row| count(row.figures.count))
+        .number("mean", |row| row.figures.mean.map_or_else(dash, micros));
+    let table = tail_columns(table, &["p50", "p90", "p99", "max"], |row| Some(*row)).keyed(1);
     let about = "gap of 100 µs, a busy neighbour on each CPU, µs";
-    (!table.rows.is_empty())
-        .then(|| Section::new("The same beside busy neighbours").about(about).table(table))
+    Section::new("The same beside busy neighbours").about(about).table(table).with_rows()
 }
 
 /// Round trips at each idle gap, then what else was measured of the same route.

@@ -9,7 +9,7 @@ use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::published::Compared;
 use crate::load::wake::{Conditions, Route};
 use crate::report::draw::{Series, lines};
-use crate::report::parts::{self, LEGEND, tail_cells, time_text};
+use crate::report::parts::{self, LEGEND, tail_columns, time_text};
 use crate::report::section::{Block, Cell, Output, Section, TableOf, Tone};
 use crate::summary::{CellResult, Summary};
 use crate::units::{count, dash, grouped, micros, micros_or_dash};
@@ -59,14 +59,8 @@ fn by_gap(results: &[CellResult]) -> Option<Section> {
     }
     let mut table = TableOf::new(&routes).name("way", |route| route.name());
     for gap_us in GAPS_US {
-        let cell = |route: &Route, place: usize| match usual(results, *route, gap_us) {
-            Some(result) => tail_cells(result)[place].clone(),
-            None => dash().into(),
-        };
-        table = table
-            .over(format!("gap {}", WakeupCell::gap_name(gap_us)))
-            .number("p50", |route| cell(route, 0))
-            .number("p99", |route| cell(route, 2));
+        table = table.over(format!("gap {}", WakeupCell::gap_name(gap_us)));
+        table = tail_columns(table, &["p50", "p99"], |route| usual(results, **route, gap_us));
     }
     let lost = |route: &&Route| {
         let at_each = GAPS_US.iter().filter_map(|&gap_us| usual(results, **route, gap_us));
@@ -140,12 +134,11 @@ fn costs(results: &[CellResult]) -> Option<Section> {
     let note = "Asleep: share of messages that found the reader parked, by the kernel's count of voluntary switches. A way that \
                 elides its notification whenever the reader is awake has fewer calls at short gaps; the floors call every time. \
                 floor-epoll-8 and -64: so many eventfds in one set, of which the writer writes to one after the other.";
-    (!table.rows.is_empty()).then(|| {
-        Section::new("What a message costs")
-            .about("system calls of both ends; processor time of reader and notification, µs")
-            .table(table)
-            .note(note)
-    })
+    Section::new("What a message costs")
+        .about("system calls of both ends; processor time of reader and notification, µs")
+        .table(table)
+        .note(note)
+        .with_rows()
 }
 
 /// Under other conditions: one row per route and condition.
@@ -158,16 +151,12 @@ fn elsewhere(results: &[CellResult]) -> Vec<Section> {
         let rows = Route::all().into_iter().flat_map(|route| GAPS_US.map(|gap_us| at(route, gap_us)));
         let table = TableOf::new(rows.flatten())
             .name("way", |(route, _)| route.name())
-            .number("gap", |(_, result)| result.cell.gap())
-            .number("p50", |(_, result)| tail_cells(result)[0].clone())
-            .number("p90", |(_, result)| tail_cells(result)[1].clone())
-            .number("p99", |(_, result)| tail_cells(result)[2].clone())
-            .number("max", |(_, result)| tail_cells(result)[4].clone())
+            .number("gap", |(_, result)| result.cell.gap());
+        let table = tail_columns(table, &["p50", "p90", "p99", "max"], |(_, result)| Some(*result))
             .number("lost", |(_, result)| Cell::broken(result.lost))
             .keyed(2);
-        let section = Section::new("Under other conditions");
         let about = format!("w2r_any, {}, µs", conditions.words());
-        (!table.rows.is_empty()).then(|| section.about(about).table(table))
+        Section::new("Under other conditions").about(about).table(table).with_rows()
     };
     let disturbed = Conditions::all().into_iter().filter(|conditions| !conditions.is_plain());
     disturbed.filter_map(section).collect()
@@ -199,7 +188,7 @@ fn against_bare(rows: &[AgainstBare]) -> Option<Section> {
                 the sleep where the reader is awake when the message comes. Where each message finds the reader asleep it saves \
                 nothing; then its fence and two exchanges are what it costs. Calls: of writer + reader. Ratio: of the medians of \
                 trials made one after the other; half of them lie in the range behind it.";
-    (!rows.is_empty()).then(|| section.note(note).table(table))
+    section.note(note).table(table).with_rows()
 }
 
 /// Writer and reader as threads, and as processes.
@@ -220,7 +209,7 @@ fn against_threads(rows: &[AgainstThreads]) -> Option<Section> {
     let note = "The work log's writer and reader were processes; so are ours in the rows named +processes. Between them the kernel \
                 also changes the address space, if another one ran on the reader's processor meanwhile.";
     let section = Section::new("Two threads, and two processes").about("w2r_any, µs");
-    (!rows.is_empty()).then(|| section.table(table).note(note))
+    section.table(table).note(note).with_rows()
 }
 
 fn policy(rows: &[Policy]) -> Option<Section> {
@@ -246,7 +235,7 @@ fn policy(rows: &[Policy]) -> Option<Section> {
                 parking is cheaper it pays with latency. No policy has both there.";
     let section =
         Section::new("Spin, then park: for how long?").about("w2r_any and CPU of both ends, µs; park: futex");
-    (!rows.is_empty()).then(|| section.note(note).table(table))
+    section.note(note).table(table).with_rows()
 }
 
 fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
@@ -269,7 +258,7 @@ fn handshakes(rows: &[HandshakeResult]) -> Option<Section> {
     let note = "Reader and writer as in the log's test programs, in software; rounds of two messages, of which the second meets what \
                 the first has left behind. Lost: waits that only a time limit ended. The prediction is the model's (punctual sim \
                 wakeup --variant h1 and so on), which goes through every order of events.";
-    (!rows.is_empty()).then(|| Section::new("Racy protocols and their repairs").note(note).table(table))
+    Section::new("Racy protocols and their repairs").note(note).table(table).with_rows()
 }
 
 /// The log's attempt: a time limit instead of a repair.
@@ -286,7 +275,7 @@ fn time_limits(rows: &[HandshakeResult]) -> Option<Section> {
     let note = "The log gave its racy wait a time limit, 100 µs to 10 ms. That loses as many wake-ups as before: each then takes as \
                 long as the limit. The repaired protocol needs none.";
     let section = Section::new("What a time limit hides").about("µs from the request to being awake");
-    (!rows.is_empty()).then(|| section.note(note).table(table))
+    section.note(note).table(table).with_rows()
 }
 
 fn published(rows: &[Compared]) -> Option<Section> {
@@ -309,8 +298,7 @@ fn published(rows: &[Compared]) -> Option<Section> {
         .number("max", |row| time_text(row.max_ns.map(|ns| ns as f64), row.infinite_from.is_some()))
         .prose("what differs", |row| Cell::toned(&row.differs, Tone::Faint))
         .keyed(1);
-    let section = Section::new("The work log's figures beside ours").about("µs");
-    (!rows.is_empty()).then(|| section.table(table))
+    Section::new("The work log's figures beside ours").about("µs").table(table).with_rows()
 }
 
 /// The block of the benchmark that the log's figures come from, so that results compare: three on a terminal, all on the page.
