@@ -1,12 +1,14 @@
 //! Figures besides time: system calls, sleeps, processor time; and the results of the adaptive policy.
 
+use punctual::Ticks;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::plan::{GAPS_US, Measurement, WakeupCell};
-use super::{WARMUP, interval};
+use super::{WARMUP, samples};
 use crate::load::wake::{Record, Route, Sent};
-use crate::stats::upper_median;
+use crate::sample::Phase;
+use crate::stats::{Distribution, upper_median};
 use crate::summary::CellResult;
 
 /// Counters of one cell, over all its trials.
@@ -28,41 +30,39 @@ pub struct CallFigures {
     medians_ns: [Vec<Option<u64>>; 2],
 }
 
+/// Durations of one trial, of the steady state, without what was lost.
+fn steady_ns(record: &Record, measurement: Measurement) -> Vec<u64> {
+    let samples = samples(record, measurement, Ticks(0));
+    Distribution::of(&[samples], Phase::Steady, WARMUP).finite_ns().to_vec()
+}
+
 /// Measurements for which medians of single trials are kept.
 const PAIRED: [Measurement; 2] = [Measurement::Any, Measurement::Blocked];
 
 impl CallFigures {
     /// One more trial.
-    pub(super) fn add(all: &mut Vec<(WakeupCell, Self)>, cell: &WakeupCell, record: &Record) {
-        let place = all.iter().position(|(other, _)| other == cell).unwrap_or_else(|| {
-            all.push((*cell, Self::default()));
-            all.len() - 1
-        });
-        let figures = &mut all[place].1;
-        figures.messages += record.rows.len() as u64;
+    pub(super) fn add(&mut self, record: &Record) {
+        self.messages += record.rows.len() as u64;
         let clock = punctual::Clock::get();
-        figures.wall_ns += clock.nanos(record.lasted);
-        for (medians, measurement) in figures.medians_ns.iter_mut().zip(PAIRED) {
-            let rows = record.rows.iter().skip(WARMUP as usize).filter(|row| !row.is_lost());
-            let of = rows.filter_map(|row| interval(row, measurement));
-            let mut durations: Vec<u64> = of.map(|(from, to)| clock.nanos(to.since(from))).collect();
-            medians.push(upper_median(&mut durations));
+        self.wall_ns += clock.nanos(record.lasted);
+        for (medians, measurement) in self.medians_ns.iter_mut().zip(PAIRED) {
+            medians.push(upper_median(&mut steady_ns(record, measurement)));
         }
-        // As the figures that stand beside the deviation: of the steady state, without what was lost.
-        for row in record.rows.iter().skip(WARMUP as usize).filter(|row| !row.is_lost()) {
-            let around = clock.nanos(row.sent.acknowledged.since(row.sent.before)) as f64;
-            figures.loops += 1;
-            figures.loop_sums[0] += around;
-            figures.loop_sums[1] += around * around;
+        // As the figures that stand beside the deviation.
+        for ns in steady_ns(record, Measurement::Loop) {
+            let around = ns as f64;
+            self.loops += 1;
+            self.loop_sums[0] += around;
+            self.loop_sums[1] += around * around;
         }
         for row in &record.rows {
             let Sent { before, after, calls, .. } = row.sent;
-            figures.notify_calls += u64::from(calls);
-            figures.notified += u64::from(calls > 0);
-            figures.notify_ns[usize::from(calls > 0)].push(clock.nanos(after.since(before)));
-            figures.park_calls += u64::from(row.seen.wait.parks) * u64::from(record.calls_per_park);
-            figures.parked += u64::from(row.is_parked());
-            figures.awake += u64::from(row.is_awake());
+            self.notify_calls += u64::from(calls);
+            self.notified += u64::from(calls > 0);
+            self.notify_ns[usize::from(calls > 0)].push(clock.nanos(after.since(before)));
+            self.park_calls += u64::from(row.seen.wait.parks) * u64::from(record.calls_per_park);
+            self.parked += u64::from(row.is_parked());
+            self.awake += u64::from(row.is_awake());
         }
     }
 
@@ -163,7 +163,7 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use punctual::{Clock, Ticks};
+    use punctual::Clock;
 
     use super::*;
     use crate::load::wake::{Conditions, Row, Seen};
@@ -184,10 +184,10 @@ mod tests {
         rows.push(lost);
         let record = Record { rows, stuck: false, lasted: Ticks(1), reader_cpu_ns: 0, calls_per_park: 1 };
         let cell = WakeupCell { route: Route::Spin, conditions: Conditions::default(), gap_us: 0 };
-        let mut all = Vec::new();
-        CallFigures::add(&mut all, &cell, &record);
+        let mut figures = CallFigures::default();
+        figures.add(&record);
         let mut results = vec![CellResult::of(&cell.id(Measurement::Loop), &[], 0)];
-        all[0].1.enrich(cell, &mut results);
+        figures.enrich(cell, &mut results);
         let deviation_ns = results[0].number("deviation_ns").expect("it has one");
         assert!((deviation_ns - 2_000.0).abs() < 50.0, "{deviation_ns}");
         assert_eq!(results[0].number("messages"), Some(105.0));

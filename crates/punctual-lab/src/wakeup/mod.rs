@@ -8,6 +8,8 @@
 //!                   w2r: before → awake     notify: before → after     ipcbench_loop: before → acknowledged
 //! ```
 
+use std::collections::HashMap;
+
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
 use punctual_machine::cpu::allowed;
@@ -50,7 +52,7 @@ pub struct Outcomes {
     /// A racy one and its repair under the time limits of the work log.
     pub time_limits: Vec<HandshakeResult>,
     /// System calls and sleeps, per cell.
-    pub figures: Vec<(WakeupCell, CallFigures)>,
+    pub figures: HashMap<WakeupCell, CallFigures>,
     /// Trials made.
     pub made: usize,
 }
@@ -144,7 +146,7 @@ impl Experiment for WakeupPlan {
             let record = wake::run(&self.trial(cell, &cpus), &mut process)?;
             // Also one that is cut short.
             keep(cell, turn, &record, start, store)?;
-            CallFigures::add(&mut outcomes.figures, cell, &record);
+            outcomes.figures.entry(*cell).or_default().add(&record);
             Ok(true)
         };
         outcomes.made = turns.all(&self.cells, WakeupCell::words, &mut outcomes.skipped, make)?;

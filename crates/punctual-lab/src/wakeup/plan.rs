@@ -58,7 +58,7 @@ impl Measurement {
 pub(super) const SIZE: usize = 8;
 
 /// One thing to be measured, trial by trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WakeupCell {
     /// The way.
     pub route: Route,
