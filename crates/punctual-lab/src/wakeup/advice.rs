@@ -16,7 +16,7 @@ pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
         let result = WakeupCell::plain(route, gap_us).result(results, Measurement::Any);
         result.filter(|result| result.lost == 0 && result.figures.p50.is_some())
     };
-    let parks: Vec<Route> = Mechanism::ALL.map(Route::Park).to_vec();
+    let parks = Mechanism::ALL.map(Route::Park);
     let in_a_loop = [Mechanism::Epoll, Mechanism::EpollEdge, Mechanism::UringPoll].map(Route::Park);
     let mut choices = Vec::new();
     for (need, gap_us, offered) in [
@@ -27,14 +27,11 @@ pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
         ("no core to spare, gap 10 ms", 10_000, &parks),
         ("beside sockets, gap 1 ms", 1_000, &in_a_loop),
     ] {
-        choices.extend(choose(need, gap_us, offered, &at));
+        choices.extend(choose(need, offered.iter().filter_map(|&route| at(route, gap_us))));
     }
     let spin = at(Route::Spin, 100)?.figures.p50? as f64;
-    let asleep: Vec<f64> = Route::all()
-        .into_iter()
-        .filter(|route| matches!(route, Route::Park(_)))
-        .filter_map(|route| at(route, 100)?.figures.p50.map(|ns| ns as f64))
-        .collect();
+    let asleep: Vec<f64> =
+        parks.iter().filter_map(|&route| at(route, 100)?.figures.p50.map(|ns| ns as f64)).collect();
     let (fastest, slowest) =
         asleep.iter().fold((f64::MAX, 0_f64), |(low, high), &ns| (low.min(ns), high.max(ns)));
     let text = if asleep.is_empty() {
@@ -50,23 +47,16 @@ pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
     Some(Recommendation { text, choices })
 }
 
-fn choose<'a>(
-    need: &str,
-    gap_us: u64,
-    offered: &[Route],
-    at: &impl Fn(Route, u64) -> Option<&'a CellResult>,
-) -> Option<Choice> {
-    let all: Vec<(Route, &CellResult)> =
-        offered.iter().filter_map(|&route| Some((route, at(route, gap_us)?))).collect();
+fn choose<'a>(need: &str, mut offered: impl Iterator<Item = &'a CellResult> + Clone) -> Option<Choice> {
     let p50 = |result: &CellResult| result.figures.p50.unwrap_or(u64::MAX) as f64;
-    let fastest = all.iter().map(|(_, result)| p50(result)).fold(f64::MAX, f64::min);
+    let fastest = offered.clone().map(p50).fold(f64::MAX, f64::min);
     // The first in their order: the simplest that is as good as any.
-    let (route, result) = all.into_iter().find(|(_, result)| p50(result) <= fastest * ALIKE)?;
+    let result = offered.find(|result| p50(result) <= fastest * ALIKE)?;
     let cpu = result.cpu_ns_per_message.map_or(String::new(), |ns| format!(", {} µs CPU", micros(ns)));
     let tail = result.figures.p99.map_or(String::new(), |ns| format!(", p99 {} µs", micros(ns as f64)));
     Some(Choice {
         need: need.to_owned(),
-        name: format!("{}/{}", route.name(), Measurement::Any.name()),
+        name: result.cell.name.clone(),
         because: format!("p50 {} µs{tail}{cpu} per message", micros(p50(result))),
     })
 }
