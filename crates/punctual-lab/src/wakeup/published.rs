@@ -118,9 +118,7 @@ pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
         let result = [Conditions::PROCESSES, Conditions::THREADS]
             .into_iter()
             .find_map(|conditions| WakeupCell { route, conditions, gap_us }.result(results, measurement))?;
-        let wall_ns = result.number("wall_ns");
-        let all =
-            result.figures.count + result.warmup.as_ref().map_or(0, |warmup| warmup.count) + result.trials;
+        let wall = result.number("wall_ns").zip(result.number("messages"));
         let [published_mean_us, published_max] = mean_max.map(str::to_owned);
         Some(Compared {
             name: result.cell.name.clone(),
@@ -132,7 +130,7 @@ pub(super) fn comparison(results: &[CellResult]) -> Vec<Compared> {
             p50_ns: result.figures.p50,
             max_ns: result.figures.max,
             infinite_from: result.figures.infinite_from.clone(),
-            wall_mean_ns: wall_ns.map(|ns| (ns / all.max(1) as f64 * 10.0).round() / 10.0),
+            wall_mean_ns: wall.map(|(ns, messages)| (ns / messages.max(1.0) * 10.0).round() / 10.0),
             differs: differs.to_owned(),
         })
     };
