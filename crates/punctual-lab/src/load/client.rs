@@ -42,6 +42,21 @@ pub struct Trial {
     pub is_traced: bool,
 }
 
+impl Trial {
+    /// Closed load without a gap, a warm-up, and anything beside it. It says nothing yet of its messages' size, its duration and its
+    /// count.
+    pub const CLOSED: Self = Self {
+        load: Load::Closed,
+        gap: Duration::ZERO,
+        size: ping::SIZE_MIN,
+        duration: Duration::ZERO,
+        count_max: 0,
+        warmup: Warmup { burst: 0, paced: 0 },
+        neighbours: [None; 2],
+        is_traced: false,
+    };
+}
+
 /// Messages that a trial sends before those that count: all that it opened anew is warmed up anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Warmup {
@@ -229,6 +244,8 @@ impl Client for ClientTrial<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use punctual_machine::memory::Mapping;
 
     use super::*;
@@ -267,12 +284,10 @@ mod tests {
             let trial = Trial {
                 load,
                 gap: Duration::from_micros(100),
-                size: ping::SIZE_MIN,
                 duration: Duration::from_secs(60),
                 count_max: 20,
                 warmup: Warmup { burst: 10, paced: 10 },
-                neighbours: [None; 2],
-                is_traced: false,
+                ..Trial::CLOSED
             };
             let mut recording = Recording::new(40, 1);
             let mut echo = Echo { sent: 0, makes_ring_at, waiting: None };
@@ -285,5 +300,54 @@ mod tests {
             assert!(faults(load, 0) < pages, "{load:?}");
             assert!(faults(load, 30) >= pages, "{load:?}");
         }
+    }
+
+    /// Answers what it is asked, but for some numbers; the answers to others come a message later.
+    struct Slow {
+        silent: fn(u64) -> bool,
+        late: fn(u64) -> bool,
+        sent: u64,
+        here: VecDeque<Vec<u8>>,
+        later: Vec<Vec<u8>>,
+    }
+
+    impl Endpoint for Slow {
+        fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
+            let mut answer = message.to_vec();
+            ping::write_answer(&mut answer, Clock::get().now(), None);
+            self.here.extend(self.later.drain(..));
+            match self.sent {
+                number if (self.silent)(number) => {}
+                number if (self.late)(number) => self.later.push(answer),
+                _ => self.here.push_back(answer),
+            }
+            self.sent += 1;
+            true
+        }
+
+        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
+            let answer = self.here.pop_front()?;
+            buffer.copy_from_slice(&answer);
+            Some(Received { size: answer.len(), stages: None })
+        }
+    }
+
+    /// Goal: one answer that never comes is one message without an answer, and a late one is none.
+    #[test]
+    fn a_missed_answer_is_one_message() {
+        let unanswered = |silent, late| {
+            let trial = Trial { duration: Duration::from_secs(60), count_max: 20, ..Trial::CLOSED };
+            let mut endpoint = Slow { silent, late, sent: 0, here: VecDeque::new(), later: Vec::new() };
+            let mut recording = Recording::new(20, 1);
+            run(&mut endpoint, &trial, &mut recording, None);
+            let ends = recording.ends();
+            assert_eq!(ends.sent, 20);
+            ends.sent - ends.answered
+        };
+        assert_eq!(unanswered(|_| false, |_| false), 0);
+        assert_eq!(unanswered(|number| number == 5, |_| false), 1);
+        assert_eq!(unanswered(|_| false, |number| number == 5), 0);
+        assert_eq!(unanswered(|number| number == 0, |number| number == 7), 1);
+        assert_eq!(unanswered(|_| true, |_| false), 20);
     }
 }

@@ -195,6 +195,13 @@ impl Recording<PingDetail> {
         columns
     }
 
+    /// Time of the requests in each stage, in the order of [`Stage::ALL`].
+    pub fn request_stages(&self, clock: &Clock) -> [StageColumn; Stage::ALL.len()] {
+        std::array::from_fn(|place| {
+            self.column(Stage::ALL[place].name().to_owned(), |row| request_ns(clock, row, place))
+        })
+    }
+
     /// The requests' way alone, where both ends read one clock. `None` if no row knows it.
     pub fn one_ways(
         &self,
@@ -217,12 +224,9 @@ impl Recording<PingDetail> {
                 at => samples.total_ns[place] = clock.nanos(at.since(row.start(load_of(open_load)))),
             }
         }
-        let stages =
-            Stage::ALL.into_iter().enumerate().filter(|(_, stage)| *stage != Stage::Sent || open_load);
-        let column = |(place, stage): (usize, Stage)| {
-            self.column(stage.name().to_owned(), |row| request_ns(clock, row, place))
-        };
-        samples.stages = stages.map(column).collect();
+        let stages = Stage::ALL.into_iter().zip(self.request_stages(clock));
+        let known = stages.filter(|(stage, _)| *stage != Stage::Sent || open_load);
+        samples.stages = known.map(|(_, column)| column).collect();
         Some(samples)
     }
 }

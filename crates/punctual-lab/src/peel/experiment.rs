@@ -17,10 +17,10 @@ use super::start_fix::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
 use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
-use crate::load::client::{Trial, Warmup};
+use crate::load::client::Trial;
 use crate::load::testbed::{Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short, in_a_thread};
-use crate::sample::{Load, Samples};
+use crate::sample::Samples;
 use crate::scheduling::Urgency;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
@@ -182,17 +182,9 @@ impl PeelSession<'_> {
             interrupted: culprit == Some(InjectedFault::SigioAtStart),
             ..layer.endpoint(medium, wake)
         };
-        let trial = Trial {
-            load: Load::Closed,
-            gap: Duration::ZERO,
-            size: VALUE_SIZE,
-            duration: duration / (rounds * kinds as u32),
-            count_max: count,
-            // The first messages of every trial are its warm-up by their index.
-            warmup: Warmup::default(),
-            neighbours: [None; 2],
-            is_traced: false,
-        };
+        let duration = duration / (rounds * kinds as u32);
+        // The first messages of every trial are its warm-up by their index.
+        let trial = Trial { size: VALUE_SIZE, duration, count_max: count, ..Trial::CLOSED };
         let made = self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;
         let (signals, frames) = (made.signals, 2 * made.responder.answered);
         let mut samples = made.recording.round_trips(Clock::get(), self.began, 0, false);

@@ -9,26 +9,29 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual::{Clock, Keys, Node, Stage, Ticks};
+use punctual::{Clock, Keys, Node, Ticks};
 use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::SchedStat;
+use punctual_machine::signal::interrupted;
 use punctual_proto::seal::parse_keys;
 use serde::{Deserialize, Serialize};
 
 use super::layer::InjectedFault;
 use super::start_fix::StartFix;
 use crate::endpoint::{Addresses, Endpoint, EndpointPlan, VALUE_SIZE};
-use crate::load::ping;
+use crate::load::client::{self, PATIENCE, Trial};
+use crate::load::ping::{self, PingDetail};
+use crate::load::recording::Recording;
 use crate::run::{OwnFolder, Requests};
+use crate::sample::{ABSENT_NS, Load, Outcome};
 use crate::stats::upper_median;
 
-/// Pings after the first.
-const MORE: usize = 200;
-/// Longest wait for an answer before the next ping leaves, and for all that are still late in the end.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// As many pings without an answer, one after the other: nobody is there.
-const UNANSWERED_MAX: usize = 3;
+/// The first ping, and 200 after it.
+const PINGS: usize = 201;
+/// The pings of a start. They take milliseconds; the duration is for a responder that does not answer.
+const TRIAL: Trial =
+    Trial { size: VALUE_SIZE, duration: Duration::from_secs(6), count_max: PINGS, ..Trial::CLOSED };
 
 /// Order to a fresh process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -70,7 +73,7 @@ pub struct StartUp {
     pub keys_on_path_ns: u64,
     /// The median of the messages after it.
     pub later_ns: u64,
-    /// The first request's stages, as the responder saw them, in the order of [`Stage::ALL`]; empty if it was not answered.
+    /// The first request's stages, as the responder saw them, in the order of [`punctual::Stage::ALL`]; empty if it was not answered.
     pub first_stages_ns: Vec<u64>,
     /// The medians of the later ones'.
     pub later_stages_ns: Vec<u64>,
@@ -90,12 +93,8 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
 fn timed<T>(ns: &mut u64, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let done = work();
-    *ns += ns_since(began);
+    *ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     done
-}
-
-fn ns_since(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
@@ -115,21 +114,19 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     if order.bystander {
         return stand_by(&keys).map(|()| paid);
     }
-    let interrupted = has(InjectedFault::SigioAtStart) && !is_quiet;
-    let plan = EndpointPlan { interrupted, ..order.plan };
+    let plan = EndpointPlan { interrupted: has(InjectedFault::SigioAtStart) && !is_quiet, ..order.plan };
     let open = || order.addresses.communicator(0, &plan, &keys);
     let mut endpoint = None;
     if is_primed || !has(InjectedFault::PoolsInConstructor) {
         endpoint = Some(timed(&mut paid.node_ns, open)?);
     }
-    let mut pings = Pings::new();
+    let mut pings = Recording::new(PINGS, 1);
     if let Some(endpoint) = endpoint.as_mut().filter(|_| is_primed) {
-        pings.prime(endpoint);
+        prime(endpoint);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
     paid.queued_ns = SchedStat::of_this_thread().read().unwrap_or_default().queued_ns;
     let before = signals_delivered();
-    let began = Instant::now();
     let mut endpoint = match endpoint {
         Some(endpoint) => endpoint,
         None => timed(&mut paid.node_on_path_ns, open)?,
@@ -137,15 +134,12 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     if has(InjectedFault::ColdCrypto) && !is_primed {
         timed(&mut paid.keys_on_path_ns, || read_keys(&keys, &file))?;
     }
-    pings.send(&mut endpoint, began);
-    while pings.took.len() <= MORE && !pings.is_alone() {
-        pings.send(&mut endpoint, Instant::now());
+    client::run(&mut endpoint, &TRIAL, &mut pings, None);
+    if interrupted() {
+        return Err("it was interrupted among its pings".to_owned());
     }
-    pings.await_late(&mut endpoint);
-    paid.signals_per_mille = (signals_delivered() - before) * 1000 / (MORE as u64 + 1);
-    pings.note(&mut paid);
-    ping::write_stop(&mut pings.message);
-    endpoint.send(&pings.message, Clock::get().now());
+    paid.signals_per_mille = (signals_delivered() - before) * 1000 / pings.len().max(1) as u64;
+    note(&pings, &mut paid);
     Ok(paid)
 }
 
@@ -163,95 +157,34 @@ fn read_keys(keys: &Keys, file: &Path) -> Result<(), String> {
     found.into_iter().try_for_each(|key| keys.insert(key).map_err(|error| error.to_string()))
 }
 
-/// One ping of a start.
-struct Took {
-    began: Instant,
-    /// There and back; until it was given up where it was not answered.
-    ns: u64,
-    /// The request's stages if it was answered.
-    stages: Option<[u64; Stage::ALL.len()]>,
+/// Uses the whole way once before anything waits for it. The message is none of those that count, and has no number of theirs: an
+/// answer that comes too late is no answer to the first of them.
+fn prime(endpoint: &mut dyn Endpoint) {
+    let clock = Clock::get();
+    let mut message = vec![0; VALUE_SIZE];
+    ping::prepare(&mut message);
+    ping::write_request(&mut message, u64::MAX, clock.now());
+    if endpoint.send(&message, clock.now()) {
+        let _too_late = endpoint.receive(&mut message, clock.now().plus(clock.ticks(PATIENCE)));
+    }
 }
 
-/// Pings of this start, one after the other.
-struct Pings {
-    prepared: Vec<u8>,
-    message: Vec<u8>,
-    buffer: Vec<u8>,
-    took: Vec<Took>,
-}
-
-impl Pings {
-    fn new() -> Self {
-        let mut prepared = vec![0; VALUE_SIZE];
-        ping::prepare(&mut prepared);
-        let took = Vec::with_capacity(MORE + 1);
-        Self { message: prepared.clone(), buffer: prepared.clone(), prepared, took }
+/// Notes the time of the first ping, and the usual one of the others.
+fn note(pings: &Recording<PingDetail>, paid: &mut StartUp) {
+    let (clock, ends) = (Clock::get(), pings.ends());
+    paid.lost = ends.sent - ends.answered;
+    let trips = pings.samples(clock, Ticks(0), 0, Load::Closed);
+    let Some(first_ns) = trips.total_ns.first() else { return };
+    paid.first_ns = paid.node_on_path_ns + paid.keys_on_path_ns + first_ns;
+    let usual = |column: &[u64]| upper_median(&mut column[1..].to_vec()).unwrap_or(0);
+    paid.later_ns = usual(&trips.total_ns);
+    let known = |ns: u64| if ns == ABSENT_NS { 0 } else { ns };
+    let columns =
+        pings.request_stages(clock).map(|column| column.ns.into_iter().map(known).collect::<Vec<u64>>());
+    if trips.outcome[0] == Outcome::Answered {
+        paid.first_stages_ns = columns.iter().map(|column| column[0]).collect();
     }
-
-    /// Sends the next, and waits for its answer. It counts from `began`.
-    fn send(&mut self, endpoint: &mut dyn Endpoint, began: Instant) {
-        let clock = Clock::get();
-        let number = self.took.len();
-        self.took.push(Took { began, ns: 0, stages: None });
-        ping::write_request(&mut self.message, number as u64, clock.now());
-        self.prepared[..].copy_from_slice(&self.message);
-        let deadline = clock.now().plus(clock.ticks(PATIENCE));
-        if endpoint.send(&self.message, clock.now()) {
-            while self.took[number].stages.is_none() && self.receive(endpoint, deadline) {}
-        }
-        if self.took[number].stages.is_none() {
-            self.took[number].ns = ns_since(began);
-        }
-    }
-
-    /// Takes the next answer, of whichever ping it is: a late one is no answer to the next. `false` if none came.
-    fn receive(&mut self, endpoint: &mut dyn Endpoint, deadline: Ticks) -> bool {
-        if endpoint.receive(&mut self.buffer, deadline).is_none() {
-            return false;
-        }
-        let clock = Clock::get();
-        let Some(answer) = ping::read_answer(&self.buffer, &self.prepared) else { return true };
-        let number = usize::try_from(answer.sequence).unwrap_or(usize::MAX);
-        if let Some(took) = self.took.get_mut(number).filter(|took| took.stages.is_none()) {
-            took.ns = ns_since(took.began);
-            let ns = |ticks: u32| if ticks == u32::MAX { 0 } else { clock.nanos(Ticks(ticks.into())) };
-            took.stages = Some(answer.stages.map(ns));
-        }
-        true
-    }
-
-    /// True if nobody answers any more.
-    fn is_alone(&self) -> bool {
-        let latest = self.took.iter().rev().take(UNANSWERED_MAX);
-        latest.filter(|took| took.stages.is_none()).count() == UNANSWERED_MAX
-    }
-
-    /// Answers that are late are no lost ones.
-    fn await_late(&mut self, endpoint: &mut dyn Endpoint) {
-        let deadline = Clock::get().now().plus(Clock::get().ticks(PATIENCE));
-        while self.took.iter().any(|took| took.stages.is_none()) && self.receive(endpoint, deadline) {}
-    }
-
-    /// Uses the whole way once before anything waits for it. The message is none of those that count.
-    fn prime(&mut self, endpoint: &mut dyn Endpoint) {
-        self.send(endpoint, Instant::now());
-        self.took.clear();
-    }
-
-    fn note(&mut self, paid: &mut StartUp) {
-        paid.lost = self.took.iter().filter(|took| took.stages.is_none()).count() as u64;
-        let Some((first, later)) = self.took.split_first() else { return };
-        paid.first_ns = first.ns;
-        paid.first_stages_ns = first.stages.map_or_else(Vec::new, Vec::from);
-        let median = |of: &dyn Fn(&Took) -> u64| {
-            let mut all: Vec<u64> = later.iter().map(of).collect();
-            upper_median(&mut all).unwrap_or(0)
-        };
-        paid.later_ns = median(&|took| took.ns);
-        paid.later_stages_ns = (0..Stage::ALL.len())
-            .map(|place| median(&|took| took.stages.map_or(0, |stages| stages[place])))
-            .collect();
-    }
+    paid.later_stages_ns = columns.iter().map(|column| usual(column)).collect();
 }
 
 #[cfg(test)]
@@ -261,24 +194,23 @@ mod tests {
     use super::*;
     use crate::endpoint::Received;
 
-    /// Answers what it is asked, but for some numbers; the answers to others come a ping later.
-    struct Slow {
-        silent: fn(usize) -> bool,
-        late: fn(usize) -> bool,
-        sent: usize,
+    /// Brings the answer to the first message when the next one is sent, and others at once.
+    #[derive(Default)]
+    struct Late {
+        sent: u64,
+        first: Option<Vec<u8>>,
         here: VecDeque<Vec<u8>>,
-        later: Vec<Vec<u8>>,
     }
 
-    impl Endpoint for Slow {
+    impl Endpoint for Late {
         fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
             let mut answer = message.to_vec();
             ping::write_answer(&mut answer, Clock::get().now(), None);
-            self.here.extend(self.later.drain(..));
-            match self.sent {
-                number if (self.silent)(number) => {}
-                number if (self.late)(number) => self.later.push(answer),
-                _ => self.here.push_back(answer),
+            self.here.extend(self.first.take());
+            if self.sent == 0 {
+                self.first = Some(answer);
+            } else {
+                self.here.push_back(answer);
             }
             self.sent += 1;
             true
@@ -291,25 +223,36 @@ mod tests {
         }
     }
 
-    fn lost(pings: usize, silent: fn(usize) -> bool, late: fn(usize) -> bool) -> u64 {
-        let mut endpoint = Slow { silent, late, sent: 0, here: VecDeque::new(), later: Vec::new() };
-        let mut taken = Pings::new();
-        while taken.took.len() < pings && !taken.is_alone() {
-            taken.send(&mut endpoint, Instant::now());
-        }
-        taken.await_late(&mut endpoint);
-        let mut paid = StartUp::default();
-        taken.note(&mut paid);
-        paid.lost
+    /// Goal: the answer to the message that primes is no answer to a ping, also where it comes among those of the pings.
+    #[test]
+    fn a_late_answer_to_the_primer_is_no_ping() {
+        let (mut endpoint, mut pings) = (Late::default(), Recording::new(PINGS, 1));
+        prime(&mut endpoint);
+        assert!(endpoint.first.is_some(), "its answer is under way");
+        client::run(&mut endpoint, &TRIAL, &mut pings, None);
+        assert_eq!((pings.arrivals().strays, pings.ends().answered), (1, PINGS as u64));
     }
 
-    /// Goal: one answer that never comes is one lost message, a late one is none, and where nobody answers the start ends soon.
+    /// Goal: a start counts what was not answered, and times of the first message hold what was left for its way.
     #[test]
-    fn a_missed_answer_is_one_message() {
-        assert_eq!(lost(20, |_| false, |_| false), 0);
-        assert_eq!(lost(20, |number| number == 5, |_| false), 1);
-        assert_eq!(lost(20, |_| false, |number| number == 5), 0);
-        assert_eq!(lost(20, |number| number == 0, |number| number == 7), 1);
-        assert_eq!(lost(20, |_| true, |_| false), UNANSWERED_MAX as u64);
+    fn a_start_is_noted() {
+        let (clock, mut pings) = (Clock::get(), Recording::<PingDetail>::new(4, 1));
+        for number in 0..4 {
+            pings.note_sent(Ticks(1_000 * number), Ticks(1_000 * number));
+        }
+        // Units of 1,024 ticks: a request that waited for long.
+        const COARSE: u32 = 1 << 31;
+        let took = [9_000, 500, 700];
+        for (number, ticks) in (0..).zip(took) {
+            let row = pings.note_answer(number, Ticks(1_000 * number + ticks)).expect("it is open");
+            row.detail.request[1] = if number == 0 { COARSE | 3_000_000 } else { 5 };
+        }
+        pings.close(Ticks(4_000), Ticks(500));
+        let mut paid = StartUp { keys_on_path_ns: 70, ..StartUp::default() };
+        note(&pings, &mut paid);
+        let ns = |ticks: u64| clock.nanos(Ticks(ticks));
+        assert_eq!((paid.lost, paid.first_ns, paid.later_ns), (1, 70 + ns(9_000), ns(700)));
+        assert_eq!(paid.first_stages_ns[..3], [0, ns(3_000_000 << 10), 0]);
+        assert_eq!(paid.later_stages_ns[..3], [0, ns(5), 0]);
     }
 }

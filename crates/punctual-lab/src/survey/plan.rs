@@ -170,8 +170,7 @@ impl SurveyCell {
             duration: unit * self.weight(),
             count_max,
             warmup: self.warmup(),
-            neighbours: [None; 2],
-            is_traced: false,
+            ..Trial::CLOSED
         }
     }
 
