@@ -32,6 +32,12 @@ pub fn micros_or_dash(ns: Option<u64>) -> String {
     ns.map_or_else(dash, |ns| micros(ns as f64))
 }
 
+/// A value, and the ends of what it is in, where they are known: "1.01 (0.99 to 1.03)".
+pub fn in_range(value: f64, ends: Option<[f64; 2]>, text: impl Fn(f64) -> String) -> String {
+    let ends = ends.map(|[low, high]| format!(" ({} to {})", text(low), text(high)));
+    format!("{}{}", text(value), ends.unwrap_or_default())
+}
+
 /// Sign in place of a missing figure.
 pub fn dash() -> String {
     "–".to_owned()
@@ -186,6 +192,12 @@ mod tests {
     #[test]
     fn one_is_singular() {
         assert_eq!([0, 1, 2].map(|number| plural(number, "trial")), ["0 trials", "1 trial", "2 trials"]);
+    }
+
+    #[test]
+    fn ends_stand_behind_their_value_where_they_are_known() {
+        let text = |ends| in_range(1.0, ends, |one| format!("{one:.1}"));
+        assert_eq!([text(Some([0.5, 2.0])), text(None)], ["1.0 (0.5 to 2.0)", "1.0"]);
     }
 
     #[test]

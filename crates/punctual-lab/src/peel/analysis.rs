@@ -71,6 +71,11 @@ impl Interval {
         self.is_above_zero() || self.is_below_zero()
     }
 
+    /// Both ends, where it has them.
+    pub fn ends(&self) -> Option<[f64; 2]> {
+        self.low_ns.zip(self.high_ns).map(|(low, high)| [low, high])
+    }
+
     /// By what it surely is at least; without an interval, by its median.
     pub(super) fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let rank = |one: &Self| one.low_ns.unwrap_or(one.ns);
@@ -143,8 +148,8 @@ pub fn peel(layers: &[(Layer, Vec<f64>)], whole_ns: &[f64], seed: u64) -> Peeled
 /// A figure of a start, by name; and which step it is, if it is one.
 pub type Figure = (&'static str, Option<StartStep>, fn(&StartUp) -> f64);
 
-/// The rows of the start-up table, ns.
-pub const FIGURES: [Figure; 10] = [
+/// The rows of the start-up table: times, ns, and a count.
+pub const FIGURES: [Figure; 11] = [
     PROCESS,
     CLOCK,
     KEYS,
@@ -155,6 +160,7 @@ pub const FIGURES: [Figure; 10] = [
     NODE_ON_PATH,
     KEYS_ON_PATH,
     ("later messages", None, |s| s.later_ns as f64),
+    SIGNALS_FIGURE,
 ];
 
 const PROCESS: Figure = ("process to main", None, |s| s.process_ns as f64);
@@ -261,51 +267,44 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
     ranked
 }
 
+/// A figure in two kinds of starts, taken in turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Name of the figure.
+    pub figure: String,
+    /// Its median without the mistake or the fix that the kinds differ in.
+    pub without: f64,
+    /// With it.
+    pub with: f64,
+    /// Difference, pair by pair, with its interval.
+    pub adds: Interval,
+}
+
+impl Growth {
+    pub(super) fn of(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Self {
+        let (mut before, mut after) = (values(without, figure.2), values(with, figure.2));
+        let adds = Interval::of(&differences(figure, without, with), seed);
+        let figure = figure.0.to_owned();
+        Self { figure, without: median(&mut before), with: median(&mut after), adds }
+    }
+}
+
 /// A mistake, and whether it was found where it belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultFound {
     /// The fault.
     pub culprit: InjectedFault,
     /// The figure that grew by most for certain, of all: it is looked for without knowing what was done.
-    pub figure: String,
+    #[serde(flatten)]
+    pub growth: Growth,
     /// Cause to which that time belongs.
     #[serde(default = "unexplained")]
     pub cause: Cause,
     /// The fix to try.
     #[serde(default)]
     pub fix: String,
-    /// Medians of that figure without it and with it.
-    pub without: f64,
-    /// With it.
-    pub with: f64,
-    /// Difference, pair by pair, with its interval.
-    pub adds: Interval,
     /// The interval lies above zero, and the cause is the one that this mistake makes.
     pub found: bool,
-}
-
-/// Difference of a figure between two kinds of starts, taken in turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Growth {
-    pub(super) figure: Figure,
-    /// Medians of both.
-    pub(super) without: f64,
-    pub(super) with: f64,
-    /// Pair by pair.
-    pub(super) adds: Interval,
-}
-
-impl Growth {
-    /// A step that was nothing before, and is something for certain.
-    fn is_new(&self) -> bool {
-        self.figure.1.is_some() && self.without == 0.0 && self.adds.is_above_zero()
-    }
-}
-
-pub(super) fn growth(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Growth {
-    let (mut before, mut after) = (values(without, figure.2), values(with, figure.2));
-    let adds = Interval::of(&differences(figure, without, with), seed);
-    Growth { figure: *figure, without: median(&mut before), with: median(&mut after), adds }
 }
 
 /// Pair by pair.
@@ -314,13 +313,8 @@ fn differences(figure: &Figure, without: &[StartUp], with: &[StartUp]) -> Vec<f6
 }
 
 /// All times in which a mistake may show.
-fn times() -> impl Iterator<Item = &'static Figure> {
+pub(super) fn times() -> impl Iterator<Item = &'static Figure> {
     UNTIL_READY.iter().chain(&FIRST).chain([&QUEUED])
-}
-
-/// Of all times in which a mistake may show.
-pub(super) fn growths(without: &[StartUp], with: &[StartUp], seed: u64) -> impl Iterator<Item = Growth> {
-    times().map(move |figure| growth(figure, without, with, seed))
 }
 
 /// Of all times in which a mistake may show, the one that grew by most, if any did for certain. The largest of many lies above zero by
@@ -332,7 +326,7 @@ pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<
         let below = differences.iter().filter(|&&one| one < 0.0).count();
         sign_test(above, below) <= ERROR / times().count() as f64
     };
-    let certain = times().filter(is_certain).map(|figure| growth(figure, without, with, seed));
+    let certain = times().filter(is_certain).map(|figure| Growth::of(figure, without, with, seed));
     certain.max_by(|a, b| a.adds.compare(&b.adds))
 }
 
@@ -348,20 +342,25 @@ pub fn look_for(
         return None;
     }
     // A figure that is in no start grew by nothing for certain. That is more than is certain of any figure that a neighbour spoilt.
-    let occurs = |one: &Growth| without.iter().chain(with).any(|start| one.figure.2(start) > 0.0);
-    let longest = |is_one: fn(&Growth) -> bool| {
-        let candidates = growths(without, with, seed).filter(|one| occurs(one) && is_one(one));
-        candidates.max_by(|a, b| a.adds.compare(&b.adds))
+    let occurs = |figure: &&Figure| without.iter().chain(with).any(|start| figure.2(start) > 0.0);
+    let compared = |figure| (figure, Growth::of(figure, without, with, seed));
+    let all: Vec<(&Figure, Growth)> = times().filter(occurs).map(compared).collect();
+    let longest = |is_one: fn(&(&Figure, Growth)) -> bool| {
+        all.iter().filter(|one| is_one(one)).max_by(|(_, a), (_, b)| a.adds.compare(&b.adds))
     };
     // A figure that was in no start before and is in all now is the one, regardless of other growth: the noise of longer times hides it
     // otherwise. Of these signals come first: a count has no place among times.
-    let signals = growth(&SIGNALS_FIGURE, without, with, seed);
-    let fresh = Some(signals).filter(Growth::is_new).or_else(|| longest(Growth::is_new));
-    let Growth { figure, without, with, adds } = fresh.or_else(|| longest(|_| true)).unwrap_or(signals);
-    let cause = cause_of(&figure);
-    let found = adds.is_above_zero() && cause == Cause::made_by(&culprit.name());
-    let (figure, fix) = (figure.0.to_owned(), cause.fix().to_owned());
-    Some(FaultFound { culprit, figure, cause, fix, without, with, adds, found })
+    let signals = compared(&SIGNALS_FIGURE);
+    let fresh = Some(&signals).filter(|one| is_new(one)).or_else(|| longest(is_new));
+    let (figure, growth) = fresh.or_else(|| longest(|_| true)).unwrap_or(&signals);
+    let cause = cause_of(figure);
+    let found = growth.adds.is_above_zero() && cause == Cause::made_by(&culprit.name());
+    Some(FaultFound { culprit, growth: growth.clone(), cause, fix: cause.fix().to_owned(), found })
+}
+
+/// A step that was nothing before, and is something for certain.
+fn is_new((figure, growth): &(&Figure, Growth)) -> bool {
+    figure.1.is_some() && growth.without == 0.0 && growth.adds.is_above_zero()
 }
 
 #[cfg(test)]
@@ -434,19 +433,19 @@ mod tests {
         let clean = starts(start);
         let cold = starts(|n| StartUp { keys_on_path_ns: 90_000 - n, first_ns: 130_000, ..start(n) });
         let found = looked_for(InjectedFault::ColdCrypto, &clean, &cold);
-        assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
+        assert!(found.found && found.growth.figure == KEYS_ON_PATH.0, "{found:?}");
         assert_eq!(found.cause, Cause::named("first_use"));
         assert!(!looked_for(InjectedFault::ColdCrypto, &clean, &clean).found);
         let mistaken = looked_for(InjectedFault::PoolsInConstructor, &clean, &cold);
-        assert!(!mistaken.found && mistaken.figure == KEYS_ON_PATH.0, "{mistaken:?}");
+        assert!(!mistaken.found && mistaken.growth.figure == KEYS_ON_PATH.0, "{mistaken:?}");
         // Its noise does not hide a step that was not there before, and does not make one up.
         let noise = |n: u64| StartUp { first_ns: 5_000_000 + n, ..start(n) };
         let hidden = starts(|n| StartUp { keys_on_path_ns: 20_000 + n, ..noise(n) });
         let found = looked_for(InjectedFault::ColdCrypto, &clean, &hidden);
-        assert!(found.found && found.figure == KEYS_ON_PATH.0, "{found:?}");
+        assert!(found.found && found.growth.figure == KEYS_ON_PATH.0, "{found:?}");
         let quick = starts(|n| StartUp { first_ns: 9, ..start(n) });
         let slower = looked_for(InjectedFault::ColdCrypto, &quick, &starts(noise));
-        assert!(!slower.found && slower.figure == FIRST[2].0, "{slower:?}");
+        assert!(!slower.found && slower.growth.figure == FIRST[2].0, "{slower:?}");
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
         assert!(looked_for(InjectedFault::SigioAtStart, &clean, &interrupted).found);
     }
@@ -463,7 +462,7 @@ mod tests {
         };
         let (calm, crowded) = (starts(|n| waits(n, false)), starts(|n| waits(n, true)));
         let found = looked_for(InjectedFault::CrowdAtStart, &calm, &crowded);
-        assert!(!found.found && found.without > 0.0 && found.with > 0.0, "{found:?}");
+        assert!(!found.found && found.growth.without > 0.0 && found.growth.with > 0.0, "{found:?}");
     }
 
     /// Goal: the parts of a start are ranked by the time that they surely take, and add up.

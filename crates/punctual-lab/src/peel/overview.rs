@@ -1,6 +1,8 @@
 //! Output of `punctual run peel`: the layers as a staircase, the costs that are paid once, the place where each mistake shows.
 
-use super::analysis::{Cost, FIGURES, FaultFound, GROWN_MIN, Interval, Part, SIGNALS, median, values};
+use super::analysis::{
+    Cost, FIGURES, FaultFound, Figure, GROWN_MIN, Growth, Interval, Part, Peeled, SIGNALS, median, values,
+};
 use super::layer::{InjectedFault, Layer};
 use super::overall::Overall;
 use super::start_fix::FixTried;
@@ -8,9 +10,9 @@ use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::report::draw::{Stair, stairs};
 use crate::report::parts;
-use crate::report::section::{Block, Cell, Column, Section, Table, Tone};
+use crate::report::section::{Block, Cell, Section, TableOf, Tone};
 use crate::summary::Summary;
-use crate::units::{OptionName, dash, grouped, micros, percent};
+use crate::units::{OptionName, dash, grouped, in_range, micros, percent};
 
 /// The peel's part of the summary.
 pub fn overall(summary: &Summary) -> Option<Overall> {
@@ -33,43 +35,32 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
 
 /// "0.31 (0.28 to 0.35)"; "0.31" where it has no interval.
 fn interval(interval: &Interval) -> String {
-    with_interval(interval, &micros)
-}
-
-fn with_interval(interval: &Interval, shown: &dyn Fn(f64) -> String) -> String {
-    let Interval { ns, low_ns, high_ns } = *interval;
-    let ends = low_ns.zip(high_ns).map(|(low, high)| format!(" ({} to {})", shown(low), shown(high)));
-    format!("{}{}", shown(ns), ends.unwrap_or_default())
+    in_range(interval.ns, interval.ends(), micros)
 }
 
 /// The layers; nothing where no round was whole.
 fn layers(all: &Overall) -> Option<Section> {
-    if all.peeled.costs.is_empty() {
+    let Peeled { costs, whole_ns, attributed, .. } = &all.peeled;
+    if costs.is_empty() {
         return None;
     }
-    let mut columns = vec![Column::name("through"), Column::number("p50"), Column::number("adds (interval)")];
-    columns.extend([Column::number("part"), Column::prose("what it adds")]);
-    let mut table = Table::new(columns);
-    let strong = |ns: f64| Cell::toned(micros(ns), Tone::Strong);
-    for Cost { layer, through_ns, adds, found } in &all.peeled.costs {
-        let part = match (*found, adds.low_ns) {
-            (true, _) => percent(adds.ns / all.peeled.whole_ns),
-            (false, Some(_)) => "≈ 0".to_owned(),
-            (false, None) => dash(),
-        };
-        let what = Cell::toned(layer.adds(all.medium), Tone::Faint);
-        table.row([layer.name().into(), strong(*through_ns), interval(adds).into(), part.into(), what]);
-    }
-    let has_intervals = all.peeled.costs.iter().any(|cost| cost.adds.low_ns.is_some());
-    let attributed = if has_intervals { percent(all.peeled.attributed) } else { dash() };
+    let has_intervals = costs.iter().any(|cost| cost.adds.low_ns.is_some());
     let whole = "measured apart; the part is that of the layers whose interval excludes zero";
-    table.row([
-        Layer::Whole.name().into(),
-        strong(all.peeled.whole_ns),
-        Cell::default(),
-        attributed.into(),
-        Cell::toned(whole, Tone::Faint),
-    ]);
+    // The whole path is the last row.
+    let table = TableOf::new(costs.iter().map(Some).chain([None]))
+        .name("through", |cost| cost.map_or(Layer::Whole, |cost| cost.layer).name())
+        .number("p50", |cost| Cell::strong(micros(cost.map_or(*whole_ns, |cost| cost.through_ns))))
+        .number("adds (interval)", |cost| cost.map_or_else(String::new, |cost| interval(&cost.adds)))
+        .number("part", |cost| match cost {
+            Some(Cost { found: true, adds, .. }) => percent(adds.ns / whole_ns),
+            Some(Cost { adds: Interval { low_ns: Some(_), .. }, .. }) => "≈ 0".to_owned(),
+            None if has_intervals => percent(*attributed),
+            _ => dash(),
+        })
+        .prose("what it adds", |cost| {
+            Cell::toned(cost.map_or(whole, |cost| cost.layer.adds(all.medium)), Tone::Faint)
+        })
+        .keyed(1);
     let about = format!("round trip of 92 B over {}, µs; asleep: {}", all.medium.name(), all.wake);
     let note = "Differences are taken within each round, intervals over rounds.";
     let section = Section::new("Layer by layer").about(about).note(note).with(staircase(all)).table(table);
@@ -88,49 +79,45 @@ fn staircase(all: &Overall) -> Block {
     let mut begin = 0.0;
     let mut steps: Vec<Stair> = Vec::new();
     for cost in &all.peeled.costs {
-        let Interval { ns, low_ns, high_ns } = cost.adds;
         steps.push(Stair {
             name: cost.layer.name(),
             from: begin,
-            to: begin + ns,
-            interval: low_ns.zip(high_ns).map(|(low, high)| [begin + low, begin + high]),
+            to: begin + cost.adds.ns,
+            interval: cost.adds.ends().map(|ends| ends.map(|end| begin + end)),
             is_found: cost.found,
             tip: format!("{}: {} µs", cost.layer.name(), interval(&cost.adds)),
         });
-        begin += ns;
+        begin += cost.adds.ns;
     }
     let (name, tip, to) = ("whole".to_owned(), "the whole path".to_owned(), all.peeled.whole_ns);
     steps.push(Stair { name, from: 0.0, to, interval: None, is_found: false, tip });
     stairs("what each layer adds", &steps)
 }
 
-fn of_all(starts: &[StartUp], of: fn(&StartUp) -> f64) -> String {
-    if starts.is_empty() { dash() } else { micros(median(&mut values(starts, of))) }
-}
-
-fn signals(starts: &[StartUp]) -> String {
-    grouped(median(&mut values(starts, |start| start.signals_per_mille as f64)).round() as i64)
+/// The median of a figure.
+fn usual((name, _, of): &Figure, starts: &[StartUp]) -> String {
+    let median = median(&mut values(starts, of));
+    match *name {
+        SIGNALS => grouped(median.round() as i64),
+        _ if starts.is_empty() => dash(),
+        _ => micros(median),
+    }
 }
 
 fn starts(all: &Overall) -> Option<Section> {
-    let mut columns = vec![Column::prose("what"), Column::number("without")];
-    columns.extend(all.starts_with.iter().map(|(culprit, _)| Column::number(culprit.name())));
-    let mut table = Table::new(columns);
-    let mut row = |name: &str, of: &dyn Fn(&[StartUp]) -> String| {
-        let with = all.starts_with.iter().map(|(_, starts)| Cell::from(of(starts)));
-        table.row([Cell::from(name), Cell::toned(of(&all.starts), Tone::Strong)].into_iter().chain(with));
-    };
     if all.starts.is_empty() {
         return None;
     }
-    for (name, _, of) in FIGURES {
-        row(name, &|starts| of_all(starts, of));
+    let mut table = TableOf::new(&FIGURES)
+        .prose("what", |figure| figure.0)
+        .number("without", |figure| Cell::strong(usual(figure, &all.starts)));
+    for (culprit, starts) in &all.starts_with {
+        table = table.number(&culprit.name(), |figure| usual(figure, starts));
     }
-    row(SIGNALS, &signals);
     let about = format!("fresh processes, medians of {} starts, µs", all.starts.len());
     let note = "None of this is in the layers above. A column per mistake that was switched on; starts with and without it were \
                 taken in turn.";
-    Some(Section::new("Paid once").about(about).note(note).table(table))
+    Some(Section::new("Paid once").about(about).note(note).table(table.keyed(1)))
 }
 
 /// Parts of a start, the longest first, and the costs that its first message pays.
@@ -139,37 +126,37 @@ fn ranked(all: &Overall) -> Vec<Section> {
         ("What a start consists of", "until it is ready, the longest first, µs", &all.until_ready),
         ("What the first message takes longer", "than later ones, by its own stages, µs", &all.first_message),
     ];
-    let some = lists.into_iter().filter(|(_, _, parts)| !parts.is_empty());
-    some.map(|(title, about, parts)| {
-        let mut columns = vec![Column::prose("what"), Column::number("takes"), Column::number("part")];
-        let has_causes = parts.iter().any(|part| part.cause != Cause::UNEXPLAINED);
-        columns.extend(has_causes.then(|| Column::prose("cause")));
-        let mut table = Table::new(columns);
-        for Part { name, cause, takes, part } in parts {
-            let cause = Some(cause).filter(|&cause| *cause != Cause::UNEXPLAINED);
-            let mut row = vec![name.as_str().into(), interval(takes).into(), percent(*part).into()];
-            row.extend(has_causes.then(|| Cell::from(cause.map_or_else(dash, ToString::to_string))));
-            table.row(row);
+    let section = |(title, about, parts): (&str, &str, &Vec<Part>)| {
+        let mut table = TableOf::new(parts)
+            .prose("what", |part| &part.name)
+            .number("takes", |part| interval(&part.takes))
+            .number("part", |part| percent(part.part));
+        let is_known = |part: &&Part| part.cause != Cause::UNEXPLAINED;
+        if parts.iter().any(|part| is_known(&part)) {
+            let cause = |part: &&Part| if is_known(part) { part.cause.to_string() } else { dash() };
+            table = table.prose("cause", cause);
         }
-        Section::new(title).about(about).table(table)
-    })
-    .collect()
+        Section::new(title).about(about).table(table.keyed(1)).with_rows()
+    };
+    lists.into_iter().filter_map(section).collect()
 }
 
 /// Effect of a fix on each mistake.
 pub fn fixes(all: &Overall) -> Option<Section> {
-    let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
-    columns.extend([Column::number("without the fix"), Column::number("with it"), Column::number("adds")]);
-    columns.push(Column::prose("verdict"));
-    let mut table = Table::new(columns);
-    let mut worse = Vec::new();
-    for FixTried { culprit, figure, without, with, adds, is_improved, worse: costs, .. } in &all.fixes {
-        let verdict = if *is_improved { "improved" } else { "not improved" };
-        let tone = if *is_improved { Tone::Good } else { Tone::Bad };
-        let cells = compared(*culprit, figure, [*without, *with], adds);
-        table.row(cells.into_iter().chain([Cell::toned(verdict, tone)]));
-        worse.extend(costs.iter().map(|(figure, adds)| {
-            format!("With the fix of {}, {figure} takes longer by {} µs.", culprit.name(), interval(adds))
+    let verdict = |tried: &&FixTried| {
+        let (verdict, tone) =
+            if tried.is_improved { ("improved", Tone::Good) } else { ("not improved", Tone::Bad) };
+        Cell::toned(verdict, tone)
+    };
+    let heads = ["without the fix", "with it"];
+    let table = compared(&all.fixes, heads, |tried| (tried.culprit, &tried.growth))
+        .prose("verdict", verdict)
+        .keyed(1);
+    let mut worse: Vec<String> = Vec::new();
+    for tried in &all.fixes {
+        worse.extend(tried.worse.iter().map(|(figure, adds)| {
+            let culprit = tried.culprit.name();
+            format!("With the fix of {culprit}, {figure} takes longer by {} µs.", interval(adds))
         }));
     }
     let fix = all.fixes.first()?.fix.name();
@@ -192,39 +179,45 @@ fn pairs(all: &Overall, culprit: InjectedFault) -> usize {
     of(&all.starts_with).min(of(&all.starts_fixed))
 }
 
-/// The mistake, where it shows, both medians, and by how much the second differs.
-fn compared(culprit: InjectedFault, figure: &str, medians: [f64; 2], adds: &Interval) -> [Cell; 5] {
-    let [first, second] = medians.map(|median| shown(figure, median).into());
-    [culprit.name().into(), figure.into(), first, second, between(figure, adds).into()]
+/// The mistake, where it shows, both medians under these heads, and by how much the second differs.
+fn compared<'a, R>(
+    rows: &'a [R],
+    heads: [&str; 2],
+    of: impl Fn(&R) -> (InjectedFault, &Growth),
+) -> TableOf<&'a R> {
+    let median = |growth: &Growth, ns: f64| shown(&growth.figure, ns, None);
+    TableOf::new(rows)
+        .name("mistake", |row| of(row).0.name())
+        .prose("shows in", |row| &of(row).1.figure)
+        .number(heads[0], |row| median(of(row).1, of(row).1.without))
+        .number(heads[1], |row| median(of(row).1, of(row).1.with))
+        .number("adds", |row| {
+            let Growth { figure, adds, .. } = of(row).1;
+            shown(figure, adds.ns, adds.ends())
+        })
 }
 
-/// A figure's value: a time, or a count.
-fn shown(figure: &str, value: f64) -> String {
-    if figure == SIGNALS { grouped(value.round() as i64) } else { format!("{} µs", micros(value)) }
-}
-
-fn between(figure: &str, adds: &Interval) -> String {
-    if figure == SIGNALS {
-        with_interval(adds, &|value| shown(figure, value))
-    } else {
-        format!("{} µs", interval(adds))
+/// A figure's value, and its ends where they are known: a time, or a count.
+fn shown(figure: &str, value: f64, ends: Option<[f64; 2]>) -> String {
+    match figure {
+        SIGNALS => in_range(value, ends, |count| grouped(count.round() as i64)),
+        _ => format!("{} µs", in_range(value, ends, micros)),
     }
 }
 
 fn found(all: &Overall) -> Option<Section> {
-    let mut columns = vec![Column::name("mistake"), Column::prose("shows in")];
-    columns.extend([Column::number("without"), Column::number("with"), Column::number("adds")]);
-    columns.extend([Column::prose("cause"), Column::prose("try"), Column::prose("verdict")]);
-    let mut table = Table::new(columns);
-    for FaultFound { culprit, figure, cause, fix, without, with, adds, found } in &all.found {
-        let verdict = if *found {
+    let verdict = |one: &&FaultFound| {
+        if one.found {
             Cell::from("found")
         } else {
             Cell::toned("NOT FOUND: this is what grew most", Tone::Bad)
-        };
-        let cells = compared(*culprit, figure, [*without, *with], adds);
-        table.row(cells.into_iter().chain([cause.to_string().into(), fix.as_str().into(), verdict]));
-    }
+        }
+    };
+    let table = compared(&all.found, ["without", "with"], |one| (one.culprit, &one.growth))
+        .prose("cause", |one| one.cause.to_string())
+        .prose("try", |one| &one.fix)
+        .prose("verdict", verdict)
+        .keyed(1);
     Section::new("The mistakes that were switched on").table(table).with_rows()
 }
 
@@ -242,10 +235,7 @@ mod tests {
             let tried = FixTried {
                 fix: StartFix::Prime,
                 culprit,
-                figure: FIGURES[0].0.to_owned(),
-                without: 2.0,
-                with: 1.0,
-                adds: Interval::default(),
+                growth: Growth { figure: FIGURES[0].0.to_owned(), ..Growth::default() },
                 is_improved: true,
                 worse: None,
             };

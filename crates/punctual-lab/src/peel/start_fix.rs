@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{FaultFound, Growth, Interval, VALUES_MIN, grown, growth, growths};
+use super::analysis::{FaultFound, Growth, Interval, SIGNALS_FIGURE, VALUES_MIN, grown, times};
 use super::layer::InjectedFault;
 use super::startup::StartUp;
 use crate::scheduling::Urgency;
@@ -40,14 +40,9 @@ pub struct FixTried {
     pub fix: StartFix,
     /// Against this.
     pub culprit: InjectedFault,
-    /// Where the mistake shows.
-    pub figure: String,
-    /// The median of that figure with the mistake alone.
-    pub without: f64,
-    /// With the fix as well.
-    pub with: f64,
-    /// Amount that the fix adds, pair by pair: below zero it takes away.
-    pub adds: Interval,
+    /// Where the mistake shows, without the fix and with it: below zero the fix takes away.
+    #[serde(flatten)]
+    pub growth: Growth,
     /// The mistake was found, and the interval lies below zero.
     pub is_improved: bool,
     /// Of the figures that grew for certain with the fix, the one that did by most.
@@ -65,20 +60,11 @@ pub fn judge(
     if without.len().min(with.len()) < VALUES_MIN {
         return None;
     }
-    let of_figure = growths(without, with, seed).find(|one| one.figure.0 == found.figure);
-    let Growth { without: before, with: after, adds, .. } =
-        of_figure.unwrap_or_else(|| growth(&super::analysis::SIGNALS_FIGURE, without, with, seed));
-    let worse = grown(without, with, seed).map(|one| (one.figure.0.to_owned(), one.adds));
-    Some(FixTried {
-        fix,
-        culprit: found.culprit,
-        figure: found.figure.clone(),
-        without: before,
-        with: after,
-        adds,
-        is_improved: found.found && adds.is_below_zero(),
-        worse,
-    })
+    let figure = times().find(|figure| figure.0 == found.growth.figure).unwrap_or(&SIGNALS_FIGURE);
+    let growth = Growth::of(figure, without, with, seed);
+    let is_improved = found.found && growth.adds.is_below_zero();
+    let worse = grown(without, with, seed).map(|one| (one.figure, one.adds));
+    Some(FixTried { fix, culprit: found.culprit, growth, is_improved, worse })
 }
 
 #[cfg(test)]
@@ -145,7 +131,10 @@ mod tests {
         let primed = starts(|n| StartUp { node_ns: 910_000 + n, ready_ns: 21_000_000, ..start(n) });
         let found = look_for(InjectedFault::PoolsInConstructor, &clean, &lazy);
         let fixed = judge(StartFix::Prime, &found, &lazy, &primed);
-        assert!(fixed.is_improved && fixed.without > 890_000.0 && fixed.with < 1.0, "{fixed:?}");
+        assert!(
+            fixed.is_improved && fixed.growth.without > 890_000.0 && fixed.growth.with < 1.0,
+            "{fixed:?}"
+        );
         assert!(fixed.worse.as_ref().is_some_and(|(figure, _)| figure.contains("before ready")), "{fixed:?}");
         let idle = judge(StartFix::Nice, &found, &lazy, &lazy);
         assert!(!idle.is_improved && idle.worse.is_none(), "{idle:?}");
@@ -154,6 +143,6 @@ mod tests {
         let interrupted = starts(|n| StartUp { signals_per_mille: 900 + n, ..start(n) });
         let found = look_for(InjectedFault::SigioAtStart, &clean, &interrupted);
         let fixed = judge(StartFix::SigioOff, &found, &interrupted, &clean);
-        assert!(fixed.is_improved && fixed.with < 1.0, "{fixed:?}");
+        assert!(fixed.is_improved && fixed.growth.with < 1.0, "{fixed:?}");
     }
 }

@@ -9,7 +9,7 @@ use crate::sample::{CellId, Phase};
 use crate::stats::{Distribution, Quantile, Ratio};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
-use crate::units::{OptionName, count, dash};
+use crate::units::{OptionName, count, dash, in_range};
 
 /// One level of recording against none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,8 +80,6 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
 
 /// "1.01 (0.99 to 1.03)".
 fn shown(ratio: Option<Ratio>) -> String {
-    ratio.map_or_else(dash, |Ratio { ratio, interval, .. }| match interval {
-        Some([low, high]) => format!("{ratio:.2} ({low:.2} to {high:.2})"),
-        None => format!("{ratio:.2}"),
-    })
+    let shown = |ratio: Ratio| in_range(ratio.ratio, ratio.interval, |times| format!("{times:.2}"));
+    ratio.map_or_else(dash, shown)
 }

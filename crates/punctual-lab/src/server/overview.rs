@@ -10,7 +10,7 @@ use super::shared_line;
 use crate::report::parts;
 use crate::report::section::{Cell, Column, Item, Section, Table, Tone};
 use crate::summary::{CellResult, Summary};
-use crate::units::{count, dash, fixed, micros};
+use crate::units::{count, dash, fixed, in_range, micros};
 
 /// The server's part of the summary.
 fn overall(summary: &Summary) -> Option<ServerOverall> {
@@ -76,10 +76,7 @@ fn spread(mut values: Vec<f64>, text: impl Fn(f64) -> String) -> String {
     match values[..] {
         [] => dash(),
         [one] => text(one),
-        [least, .., largest] => {
-            let median = values[(values.len() - 1) / 2];
-            format!("{} ({} to {})", text(median), text(least), text(largest))
-        }
+        [least, .., largest] => in_range(values[(values.len() - 1) / 2], Some([least, largest]), text),
     }
 }
 
