@@ -1,5 +1,6 @@
 //! All rounds of a peel: every layer in turn, then starts of fresh processes with and without each mistake in turn.
 
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::endpoint::{Addresses, EndpointPlan, Medium, VALUE_SIZE};
 use crate::load::client::Trial;
 use crate::load::testbed::{Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short, in_a_thread};
-use crate::sample::Samples;
+use crate::sample::Phase;
 use crate::scheduling::Urgency;
 use crate::stats::Distribution;
 use crate::store::{Store, StoreError};
@@ -85,7 +86,7 @@ impl PeelMade {
 }
 
 /// A kind of trial: a layer, or one with a mistake.
-type Kind = (Layer, Option<InjectedFault>);
+type TrialKind = (Layer, Option<InjectedFault>);
 
 /// A kind of start: with a mistake, and with a fix.
 type StartKind = (Option<InjectedFault>, Option<StartFix>);
@@ -95,10 +96,14 @@ struct PeelSession<'a> {
     testbed: Testbed,
     store: &'a mut Store,
     began: Ticks,
+    /// Mistakes that are made.
+    culprits: Vec<InjectedFault>,
+    /// Trials of a round, in their order.
+    kinds: Vec<TrialKind>,
     /// Median of each round, by kind; `None` where no message was answered that counts.
-    medians: Vec<(Kind, Vec<Option<f64>>)>,
+    medians: HashMap<TrialKind, Vec<Option<f64>>>,
     /// Interruptions and frames, by kind.
-    signals: Vec<(Kind, u64, u64)>,
+    signals: HashMap<TrialKind, [u64; 2]>,
     /// Trials stored.
     trials: usize,
 }
@@ -111,12 +116,13 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     let mut skipped = Vec::new();
     let culprits = possible(settings, &mut skipped);
     let kinds = kinds(&culprits);
-    let medians = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
+    let (medians, signals) = (HashMap::new(), HashMap::new());
     let mut session =
-        PeelSession { settings, testbed, store, began, medians, signals: Vec::new(), trials: 0 };
-    for (round, place) in Turns::new(settings.rounds, kinds.len(), bar) {
-        bar.set_message(cell(settings.medium, kinds[place].0, kinds[place].1).name);
-        match session.one_trial(kinds[place], round, kinds.len()) {
+        PeelSession { settings, testbed, store, began, culprits, kinds, medians, signals, trials: 0 };
+    for (round, place) in Turns::new(settings.rounds, session.kinds.len(), bar) {
+        let (layer, culprit) = session.kinds[place];
+        bar.set_message(cell(settings.medium, layer, culprit).name);
+        match session.one_trial((layer, culprit), round) {
             Ok(()) => {}
             // An interrupted run may have no responder any more.
             Err(RunError::Machine(_)) if interrupted() => break,
@@ -134,7 +140,7 @@ pub fn run(settings: &PeelSettings, store: &mut Store, bar: &ProgressBar) -> Res
     }
     let mut overall = session.overall();
     bar.set_message("starts");
-    session.starts(&culprits, &mut overall, &mut skipped, bar);
+    session.starts(&mut overall, &mut skipped, bar);
     Ok(PeelMade { overall, skipped, trials: session.trials, rounds, unanswered })
 }
 
@@ -149,8 +155,8 @@ fn possible(settings: &PeelSettings, skipped: &mut Vec<Skipped>) -> Vec<Injected
     culprits
 }
 
-fn kinds(culprits: &[InjectedFault]) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Layer::value_variants().iter().map(|&layer| (layer, None)).collect();
+fn kinds(culprits: &[InjectedFault]) -> Vec<TrialKind> {
+    let mut kinds: Vec<TrialKind> = Layer::value_variants().iter().map(|&layer| (layer, None)).collect();
     if culprits.contains(&InjectedFault::SigioAtStart) {
         // Beside the layer that it belongs to.
         kinds.insert(kinds.len() - 1, (Layer::Asynchronous, Some(InjectedFault::SigioAtStart)));
@@ -161,64 +167,59 @@ fn kinds(culprits: &[InjectedFault]) -> Vec<Kind> {
 impl PeelSession<'_> {
     /// Rounds with a median of every layer: one that Ctrl-C cut short has not all of them, nor has one without answers.
     fn whole_rounds(&self) -> Vec<usize> {
-        let has_all = |round: &usize| {
-            self.medians.iter().all(|(_, medians)| medians.get(*round).is_some_and(Option::is_some))
-        };
+        let has = |kind, round: usize| self.rounds_of(kind).get(round).is_some_and(Option::is_some);
+        let has_all = |round: &usize| self.kinds.iter().all(|&kind| has(kind, *round));
         (0..self.settings.rounds as usize).filter(has_all).collect()
     }
 
-    fn unanswered(&self) -> Vec<(String, usize)> {
-        let of = |((layer, culprit), medians): &(Kind, Vec<Option<f64>>)| {
-            let rounds = medians.iter().filter(|median| median.is_none()).count();
-            (cell(self.settings.medium, *layer, *culprit).name, rounds)
-        };
-        self.medians.iter().map(of).filter(|(_, rounds)| *rounds > 0).collect()
+    /// Medians of this kind, round by round.
+    fn rounds_of(&self, kind: TrialKind) -> &[Option<f64>] {
+        self.medians.get(&kind).map_or(&[], Vec::as_slice)
     }
 
-    fn one_trial(&mut self, kind: Kind, round: u32, kinds: usize) -> Result<(), RunError> {
+    fn unanswered(&self) -> Vec<(String, usize)> {
+        let of = |&kind: &TrialKind| {
+            let rounds = self.rounds_of(kind).iter().filter(|median| median.is_none()).count();
+            (cell(self.settings.medium, kind.0, kind.1).name, rounds)
+        };
+        self.kinds.iter().map(of).filter(|(_, rounds)| *rounds > 0).collect()
+    }
+
+    fn one_trial(&mut self, kind: TrialKind, round: u32) -> Result<(), RunError> {
         let (layer, culprit) = kind;
         let PeelSettings { medium, wake, duration, rounds, count, .. } = *self.settings;
         let plan = EndpointPlan {
             interrupted: culprit == Some(InjectedFault::SigioAtStart),
             ..layer.endpoint(medium, wake)
         };
-        let duration = duration / (rounds * kinds as u32);
+        let duration = duration / (rounds * self.kinds.len() as u32);
         // The first messages of every trial are its warm-up by their index.
         let trial = Trial { size: VALUE_SIZE, duration, count_max: count, ..Trial::CLOSED };
         let made = self.testbed.make(&plan, &trial).map_err(|text| format!("{}: {text}", layer.name()))?;
-        let (signals, frames) = (made.signals, 2 * made.responder.answered);
+        // Every trial opens everything anew, so every index begins at 0.
         let mut samples = made.recording.round_trips(Clock::get(), self.began, 0, false);
-        made.note(&mut samples.facts, &cell(medium, layer, culprit).to_string());
+        samples.stages.clear();
+        let cell = cell(medium, layer, culprit);
+        made.note(&mut samples.facts, &cell.to_string());
         // The warm-up is the run's, as no part of the trial was made for it alone.
         samples.facts.warmup = None;
-        let ns = Distribution::of(std::slice::from_ref(&samples), crate::sample::Phase::Steady, WARMUP);
+        let ns = Distribution::of(std::slice::from_ref(&samples), Phase::Steady, WARMUP);
         let median = ns.median_ns();
         if median.is_none() && interrupted() {
             return Ok(());
         }
-        if let Some((_, medians)) = self.medians.iter_mut().find(|(found, _)| *found == kind) {
-            medians.push(median.map(|ns| ns as f64));
-        }
-        match self.signals.iter_mut().find(|(found, _, _)| *found == kind) {
-            Some(sums) => (sums.1, sums.2) = (sums.1 + signals, sums.2 + frames),
-            None => self.signals.push((kind, signals, frames)),
-        }
-        self.keep(kind, round, samples)
-    }
-
-    fn keep(&mut self, kind: Kind, round: u32, mut samples: Samples) -> Result<(), RunError> {
-        // Every trial opens everything anew, so every index begins at 0.
-        samples.stages.clear();
-        let cell = cell(self.settings.medium, kind.0, kind.1);
+        self.medians.entry(kind).or_default().push(median.map(|ns| ns as f64));
+        let [signals, frames] = self.signals.entry(kind).or_default();
+        *signals += made.signals;
+        *frames += 2 * made.responder.answered;
         self.store.append(&cell, round, &samples)?;
         self.trials += 1;
         Ok(())
     }
 
     /// Of the whole rounds.
-    fn medians_of(&self, kind: Kind) -> Vec<f64> {
-        let found = self.medians.iter().find(|(found, _)| *found == kind);
-        let medians = found.map_or(&[][..], |(_, medians)| medians);
+    fn medians_of(&self, kind: TrialKind) -> Vec<f64> {
+        let medians = self.rounds_of(kind);
         self.whole_rounds().into_iter().filter_map(|round| medians.get(round).copied().flatten()).collect()
     }
 
@@ -240,8 +241,8 @@ impl PeelSession<'_> {
         let without = (Layer::Asynchronous, None);
         let with = (Layer::Asynchronous, Some(InjectedFault::SigioAtStart));
         let rate = |kind| {
-            let found = self.signals.iter().find(|(found, _, _)| *found == kind)?;
-            Some(found.1 as f64 / found.2.max(1) as f64)
+            let &[signals, frames] = self.signals.get(&kind)?;
+            Some(signals as f64 / frames.max(1) as f64)
         };
         let pairs = self.medians_of(with).into_iter().zip(self.medians_of(without));
         let differences: Vec<f64> = pairs.map(|(with, without)| with - without).collect();
@@ -255,13 +256,8 @@ impl PeelSession<'_> {
         })
     }
 
-    fn starts(
-        &mut self,
-        culprits: &[InjectedFault],
-        overall: &mut Overall,
-        skipped: &mut Vec<Skipped>,
-        bar: &ProgressBar,
-    ) {
+    fn starts(&mut self, overall: &mut Overall, skipped: &mut Vec<Skipped>, bar: &ProgressBar) {
+        let culprits = self.culprits.clone();
         let fixed: Vec<StartKind> = match self.settings.fix {
             Some(fix) => culprits.iter().map(|&culprit| (Some(culprit), Some(fix))).collect(),
             None => Vec::new(),
