@@ -1,4 +1,8 @@
-//! The two ends of a racy protocol, as threads.
+//! Racy protocols in software, each beside its repair, and the two ends of one as threads.
+//!
+//! Reader and writer do what the work log's test programs did. The model (`punctual sim wakeup`) goes through every order of
+//! events of the protocols of the same names; here they run. Two messages each: a round begins anew, and its second message
+//! meets what the first has left behind.
 //!
 //! The reader's way into its wait takes up to two microseconds here, as a system call's does; the writer's way from the request
 //! to its send takes up to one. So now the one is first, now the other.
@@ -32,7 +36,7 @@ pub const MESSAGES_PER_ROUND: u64 = 2;
 
 /// Way in which the writer lowers the flag by which the reader asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lowers {
+enum Lowers {
     /// Not at all: it sends as soon as the reader has the message before.
     Never,
     /// Before it sends.
@@ -45,7 +49,7 @@ pub enum Lowers {
 
 /// Kind of the reader's sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sleeps {
+enum Sleeps {
     /// In a wait for the log's event.
     ForTheEvent {
         /// It looks at what was posted once it has cleared ON.
@@ -61,12 +65,57 @@ pub enum Sleeps {
 /// Protocol by which reader and writer agree on when to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaceProtocol {
+    /// Its name, also in the model (`punctual sim wakeup --variant`).
+    pub name: &'static str,
+    /// Its description.
+    pub about: &'static str,
     /// The writer's flag.
-    pub lowers: Lowers,
+    lowers: Lowers,
     /// The writer waits before it sends.
-    pub delays: bool,
+    delays: bool,
     /// The reader's sleep.
-    pub sleeps: Sleeps,
+    sleeps: Sleeps,
+}
+
+const LOOKS: Sleeps = Sleeps::ForTheEvent { rechecks: true };
+const LOOKS_NOT: Sleeps = Sleeps::ForTheEvent { rechecks: false };
+
+const fn of(name: &'static str, about: &'static str, lowers: Lowers, sleeps: Sleeps) -> RaceProtocol {
+    RaceProtocol { name, about, lowers, delays: false, sleeps }
+}
+
+impl RaceProtocol {
+    /// A look and a wait that leave a gap between them.
+    pub const WAIT_UNMASKED: Self = of(
+        "wait-unmasked",
+        "the notification may come between the look and the wait (A1)",
+        Lowers::Never,
+        Sleeps::ForANotification { from_before_the_look: false },
+    );
+    /// Its repair.
+    pub const WAIT: Self = of(
+        "wait",
+        "a notification since before the look ends the wait",
+        Lowers::Never,
+        Sleeps::ForANotification { from_before_the_look: true },
+    );
+
+    /// All of them, each racy one before its repair; h3 is h2 with a delay that hides its race.
+    pub const ALL: [Self; 10] = [
+        Self::WAIT_UNMASKED,
+        Self::WAIT,
+        of("epoll-event", "the wait clears ON and does not look (E1)", Lowers::Never, LOOKS_NOT),
+        of("epoll-event-recheck", "the wait looks at what was posted once ON is clear", Lowers::Never, LOOKS),
+        of("h1", "flag raised before the wait, lowered after the send", Lowers::Late, LOOKS_NOT),
+        of("h1-recheck", "h1 that looks again", Lowers::Late, LOOKS),
+        of("h1-repaired", "h1-recheck that lowers only the flag which it answered", Lowers::Answered, LOOKS),
+        of("h2", "flag lowered at once", Lowers::First, LOOKS_NOT),
+        of("h4", "h2 that looks again", Lowers::First, LOOKS),
+        Self {
+            delays: true,
+            ..of("h3", "h2 with a delay in the writer: the race remains, unseen", Lowers::First, LOOKS_NOT)
+        },
+    ];
 }
 
 /// Counts of the reader.

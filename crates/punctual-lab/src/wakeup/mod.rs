@@ -34,7 +34,7 @@ mod published;
 pub use advice::advise;
 pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
 pub use figures::{CallFigures, Policy};
-pub use handshake::{Handshake, HandshakeResult};
+pub use handshake::HandshakeResult;
 pub use overview::sections;
 pub use plan::{GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
 pub use published::Compared;
