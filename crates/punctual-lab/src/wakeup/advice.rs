@@ -11,7 +11,7 @@ use crate::units::micros;
 const ALIKE: f64 = 1.1;
 
 /// The advice, if enough was measured for any.
-pub fn advise(results: &[CellResult]) -> Option<Recommendation> {
+pub(super) fn advise(results: &[CellResult]) -> Option<Recommendation> {
     let at = |route: Route, gap_us: u64| {
         let result = WakeupCell::plain(route, gap_us).result(results, Measurement::Any);
         result.filter(|result| result.lost == 0 && result.figures.p50.is_some())

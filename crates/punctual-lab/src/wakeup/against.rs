@@ -31,7 +31,7 @@ fn ratio(own: &CellResult, other: &CellResult) -> Option<MedianRatio> {
 
 /// Cost of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Price {
+pub(super) struct Price {
     /// System calls of the writer, for the notification.
     pub notify_calls: f64,
     /// System calls of the reader, for the wait.
@@ -50,14 +50,14 @@ impl Price {
     }
 
     /// System calls of both ends.
-    pub fn calls(self) -> f64 {
+    pub(super) fn calls(self) -> f64 {
         self.notify_calls + self.wait_calls
     }
 }
 
 /// A way with the doorbell beside the same without.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgainstBare {
+pub(super) struct AgainstBare {
     /// `<way>/<figure>` with the doorbell.
     pub name: String,
     /// The way without it.
@@ -79,7 +79,7 @@ pub struct AgainstBare {
 
 impl AgainstBare {
     /// Every pair at every gap where both were measured.
-    pub fn of(results: &[CellResult]) -> Vec<Self> {
+    pub(super) fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |conditions, (route, bare, measurement), gap_us| {
             let at =
                 |route, measurement| WakeupCell { route, conditions, gap_us }.result(results, measurement);
@@ -105,7 +105,7 @@ impl AgainstBare {
 
 /// A way between two processes beside the same between two threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgainstThreads {
+pub(super) struct AgainstThreads {
     /// The way.
     pub name: String,
     /// Idle time before each message.
@@ -125,7 +125,7 @@ pub struct AgainstThreads {
 
 impl AgainstThreads {
     /// Every way at every gap where both were measured.
-    pub fn of(results: &[CellResult]) -> Vec<Self> {
+    pub(super) fn of(results: &[CellResult]) -> Vec<Self> {
         let compare = |route: Route, gap_us| {
             let at = |conditions| WakeupCell { route, conditions, gap_us }.result(results, Measurement::Any);
             let (threads, processes) = (at(Conditions::THREADS)?, at(Conditions::PROCESSES)?);
@@ -145,7 +145,7 @@ impl AgainstThreads {
 }
 
 /// The work log's question, answered in two lines: what does the doorbell save against eventfd under epoll?
-pub fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
+pub(super) fn epoll_answer(rows: &[AgainstBare]) -> Vec<String> {
     let floor = EPOLL.name();
     let part = |row: &AgainstBare| {
         let gap = WakeupCell::gap_name(row.gap_us);

@@ -110,7 +110,7 @@ pub(super) fn cpu_ns(any: &CellResult) -> Option<f64> {
 
 /// The adaptive policy at one gap, beside the two that it chooses between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Policy {
+pub(super) struct Policy {
     /// Idle time before each message.
     pub gap_us: u64,
     /// p50 of `w2r_any`, and processor time per message (the reader's, and the writer's in the notification), nanoseconds: of
@@ -132,7 +132,7 @@ pub struct Policy {
 
 impl Policy {
     /// At every gap where all three were measured.
-    pub fn of(results: &[CellResult]) -> Vec<Self> {
+    pub(super) fn of(results: &[CellResult]) -> Vec<Self> {
         GAPS_US.into_iter().filter_map(|gap_us| Self::at(results, gap_us)).collect()
     }
 

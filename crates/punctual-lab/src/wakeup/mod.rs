@@ -31,13 +31,13 @@ mod overview;
 mod plan;
 mod published;
 
-pub use advice::advise;
-pub use against::{AgainstBare, AgainstThreads, Price, epoll_answer};
-pub use figures::{CallFigures, Policy};
-pub use handshake::HandshakeResult;
+use advice::advise;
+use against::{AgainstBare, AgainstThreads};
+use figures::{CallFigures, Policy};
+use handshake::HandshakeResult;
 pub use overview::sections;
-pub use plan::{GAPS_US, Measurement, WakeupCell, WakeupOptions, WakeupPlan};
-pub use published::Compared;
+use plan::{Measurement, WakeupCell};
+pub use plan::{WakeupOptions, WakeupPlan};
 
 /// Messages of each trial that count as warm-up: both threads are new, and so is what they sleep on.
 pub const WARMUP: u64 = 4;

@@ -161,7 +161,7 @@ pub struct WakeupPlan {
 }
 
 /// Idle gaps, microseconds.
-pub const GAPS_US: [u64; 5] = [0, 10, 100, 1_000, 10_000];
+pub(super) const GAPS_US: [u64; 5] = [0, 10, 100, 1_000, 10_000];
 /// Those that are measured under other than the plain conditions, unless all are asked for.
 const GAPS_ELSEWHERE_US: [u64; 1] = [1_000];
 /// Those that processes are measured at in a quick run: the work log's figures need them.

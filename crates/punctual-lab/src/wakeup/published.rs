@@ -84,7 +84,7 @@ const PUBLISHED: [Published; 7] = [
 
 /// A row of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Compared {
+pub(super) struct Compared {
     /// `<mechanism>/<measurement>` of ours.
     pub name: String,
     /// Idle gap, microseconds.
