@@ -1,101 +1,17 @@
 //! Cost of each layer, with an interval; share of the whole path that the layers explain; place where each mistake shows.
 
 use punctual::Stage;
-use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::layer::{InjectedFault, Layer};
 use super::startup::StartUp;
 use crate::explain::cause::Cause;
 use crate::explain::start::StartStep;
-use crate::stats::{ERROR, sign_test};
+use crate::stats::{ERROR, Interval, median, sign_test};
 use crate::units::OptionName;
-
-/// Resamples of an interval.
-const RESAMPLES: usize = 2_000;
-/// Of the resamples that an interval holds, in parts of a thousand left out at each side.
-const OUTSIDE: usize = 25;
-
-/// Values below which there is no interval. All of four lie on one side of their median once in eight times. The range from the least
-/// to the largest is no 95 %, and the bootstrap knows no more than them.
-pub const VALUES_MIN: usize = 5;
 
 /// Pairs below which nothing grows for certain among all times: the sign test of seven that all grew is above a time's part of the error.
 pub const GROWN_MIN: usize = 8;
-
-/// A difference with its interval, nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// The median of the rounds' differences.
-    pub ns: f64,
-    /// Below it lie 2.5 % of the resamples; `None` of fewer than [`VALUES_MIN`] values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub low_ns: Option<f64>,
-    /// Above it lie 2.5 %.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub high_ns: Option<f64>,
-}
-
-impl Interval {
-    /// Of values that were taken round by round: the bootstrap draws rounds (Efron 1979, percentile method).
-    pub fn of(values: &[f64], seed: u64) -> Self {
-        let ns = median(&mut values.to_vec());
-        if values.len() < VALUES_MIN {
-            return Self { ns, low_ns: None, high_ns: None };
-        }
-        let mut random = Rng::new(seed);
-        let mut resampled: Vec<f64> = (0..RESAMPLES)
-            .map(|_| {
-                let mut draw = || values[random.below(values.len() as u64) as usize];
-                median(&mut values.iter().map(|_| draw()).collect::<Vec<_>>())
-            })
-            .collect();
-        resampled.sort_unstable_by(f64::total_cmp);
-        let at =
-            |thousandth: usize| resampled.get((RESAMPLES * thousandth / 1000).min(RESAMPLES - 1)).copied();
-        Self { ns, low_ns: at(OUTSIDE), high_ns: at(1000 - OUTSIDE) }
-    }
-
-    /// True if it certainly lies above zero.
-    pub fn is_above_zero(&self) -> bool {
-        self.low_ns.is_some_and(|low| low > 0.0)
-    }
-
-    /// True if it certainly lies below zero.
-    pub fn is_below_zero(&self) -> bool {
-        self.high_ns.is_some_and(|high| high < 0.0)
-    }
-
-    /// True if it is distinguishable from zero.
-    pub fn excludes_zero(&self) -> bool {
-        self.is_above_zero() || self.is_below_zero()
-    }
-
-    /// Both ends, where it has them.
-    pub fn ends(&self) -> Option<[f64; 2]> {
-        self.low_ns.zip(self.high_ns).map(|(low, high)| [low, high])
-    }
-
-    /// By what it surely is at least; without an interval, by its median.
-    pub(super) fn compare(&self, other: &Self) -> std::cmp::Ordering {
-        let rank = |one: &Self| one.low_ns.unwrap_or(one.ns);
-        rank(self).total_cmp(&rank(other))
-    }
-}
-
-/// The middle of the values, or the mean of the two middle ones.
-pub fn median(values: &mut [f64]) -> f64 {
-    if values.is_empty() {
-        return 0.0;
-    }
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) {
-        f64::midpoint(values[middle - 1], values[middle])
-    } else {
-        values[middle]
-    }
-}
 
 /// The cost that a layer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,11 +51,11 @@ pub fn peel(layers: &[(Layer, Vec<f64>)], whole_ns: &[f64], seed: u64) -> Peeled
         let differences: Vec<f64> =
             medians_ns.iter().zip(below).map(|(with, without)| with - without).collect();
         let adds = Interval::of(&differences, seed.wrapping_add(place as u64));
-        let through_ns = median(&mut medians_ns.clone());
+        let through_ns = median(medians_ns);
         costs.push(Cost { layer: *layer, through_ns, adds, found: adds.excludes_zero() });
         below = medians_ns;
     }
-    let whole_ns = median(&mut whole_ns.to_vec());
+    let whole_ns = median(whole_ns);
     let found_ns = costs.iter().filter(|cost| cost.found).map(|cost| cost.adds.ns).sum::<f64>();
     let attributed = if whole_ns > 0.0 { 1.0 - ((whole_ns - found_ns) / whole_ns).abs() } else { 0.0 };
     Peeled { costs, whole_ns, found_ns, attributed: attributed.max(0.0) }
@@ -229,13 +145,13 @@ pub(super) fn values(starts: &[StartUp], of: impl Fn(&StartUp) -> f64) -> Vec<f6
 /// start there is none.
 fn ranked<'a>(
     parts: impl Iterator<Item = (&'a str, Cause, Vec<f64>)>,
-    mut whole_ns: Vec<f64>,
+    whole_ns: &[f64],
     seed: u64,
 ) -> Vec<Part> {
     if whole_ns.is_empty() {
         return Vec::new();
     }
-    let whole_ns = median(&mut whole_ns).max(1.0);
+    let whole_ns = median(whole_ns).max(1.0);
     let part = |(name, cause, values): (&str, Cause, Vec<f64>)| {
         let takes = Interval::of(&values, seed);
         Part { name: name.to_owned(), cause, takes, part: takes.ns / whole_ns }
@@ -248,7 +164,7 @@ fn ranked<'a>(
 /// Parts of starts until ready, the longest for certain first.
 pub fn until_ready(starts: &[StartUp], seed: u64) -> Vec<Part> {
     let parts = UNTIL_READY.iter().map(|figure| (figure.0, cause_of(figure), values(starts, figure.2)));
-    ranked(parts, values(starts, |start| start.ready_ns as f64), seed)
+    ranked(parts, &values(starts, |start| start.ready_ns as f64), seed)
 }
 
 /// Extra time of the first message compared with later ones, stage by stage, the most for certain first.
@@ -262,7 +178,7 @@ pub fn first_message(starts: &[StartUp], seed: u64) -> Vec<Part> {
         (stage.name(), Cause::UNEXPLAINED, starts.iter().filter(known).map(of).collect())
     };
     let whole_ns = values(starts, |start| start.first_ns as f64 - start.later_ns as f64);
-    let mut ranked = ranked(Stage::ALL.into_iter().enumerate().map(more), whole_ns, seed);
+    let mut ranked = ranked(Stage::ALL.into_iter().enumerate().map(more), &whole_ns, seed);
     ranked.retain(|part| part.takes.is_above_zero());
     ranked
 }
@@ -282,10 +198,10 @@ pub struct Growth {
 
 impl Growth {
     pub(super) fn of(figure: &Figure, without: &[StartUp], with: &[StartUp], seed: u64) -> Self {
-        let (mut before, mut after) = (values(without, figure.2), values(with, figure.2));
+        let (before, after) = (values(without, figure.2), values(with, figure.2));
         let adds = Interval::of(&differences(figure, without, with), seed);
         let figure = figure.0.to_owned();
-        Self { figure, without: median(&mut before), with: median(&mut after), adds }
+        Self { figure, without: median(&before), with: median(&after), adds }
     }
 }
 
@@ -331,14 +247,14 @@ pub(super) fn grown(without: &[StartUp], with: &[StartUp], seed: u64) -> Option<
 }
 
 /// Looks for the figure that grew by most: starts with a mistake and without, in turn. The kind of mistake decides only whether it
-/// belongs to that figure. `None` of fewer than [`VALUES_MIN`] pairs, which say nothing for certain.
+/// belongs to that figure. `None` of fewer than [`Interval::VALUES_MIN`] pairs, which say nothing for certain.
 pub fn look_for(
     culprit: InjectedFault,
     without: &[StartUp],
     with: &[StartUp],
     seed: u64,
 ) -> Option<FaultFound> {
-    if without.len().min(with.len()) < VALUES_MIN {
+    if without.len().min(with.len()) < Interval::VALUES_MIN {
         return None;
     }
     // A figure that is in no start grew by nothing for certain. That is more than is certain of any figure that a neighbour spoilt.
@@ -391,12 +307,9 @@ mod tests {
         assert!(peeled.attributed > 0.95 && peeled.attributed <= 1.0, "{peeled:#?}");
     }
 
-    /// Goal: the range from the least to the largest of a few values is called no interval, and nothing follows from it.
+    /// Goal: nothing follows from a few rounds or starts.
     #[test]
-    fn few_values_have_no_interval() {
-        let four = Interval::of(&[1.0, 2.0, 4.0, 5.0], 1);
-        assert_eq!(four, Interval { ns: 3.0, low_ns: None, high_ns: None });
-        assert!(!four.excludes_zero() && Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0], 1).is_above_zero());
+    fn nothing_follows_from_few_values() {
         let few = [1000.0; 4];
         let peeled = peel(&[(Layer::Bare, few.to_vec())], &few, 1);
         assert!(!peeled.costs[0].found && (peeled.costs[0].adds.ns - 1000.0).abs() < 1e-9, "{peeled:#?}");

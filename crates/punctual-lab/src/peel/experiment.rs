@@ -11,7 +11,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
-use super::analysis::{Interval, VALUES_MIN, first_message, look_for, peel, until_ready};
+use super::analysis::{first_message, look_for, peel, until_ready};
 use super::layer::{InjectedFault, Layer, cell};
 use super::overall::{Interrupted, Overall};
 use super::start_fix::{FixTried, StartFix, judge};
@@ -23,7 +23,7 @@ use crate::load::testbed::{Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, Turns, Worker, cut_short, in_a_thread};
 use crate::sample::Phase;
 use crate::scheduling::Urgency;
-use crate::stats::Distribution;
+use crate::stats::{Distribution, Interval};
 use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 use crate::units::OptionName;
@@ -80,7 +80,7 @@ impl PeelMade {
         let with = self.overall.starts_with.iter().chain(&self.overall.starts_fixed);
         let fewest = with.map(|(_, starts)| starts.len()).filter(|&count| count > 0).min();
         all.extend(fewest.map(|fewest| ("starts with a mistake", fewest)));
-        all.retain(|&(_, count)| (1..VALUES_MIN).contains(&count));
+        all.retain(|&(_, count)| (1..Interval::VALUES_MIN).contains(&count));
         all
     }
 }
@@ -441,7 +441,11 @@ impl Experiment for PeelSettings {
             summary.doubt(Cause::Unanswered { subject, rounds });
         }
         for (subject, count) in made.few() {
-            summary.doubt(Cause::FewValues { subject: subject.to_owned(), count, count_min: VALUES_MIN });
+            summary.doubt(Cause::FewValues {
+                subject: subject.to_owned(),
+                count,
+                count_min: Interval::VALUES_MIN,
+            });
         }
         let lost = made.overall.lost();
         if lost > 0 {

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{FaultFound, Interval, Part, Peeled};
+use super::analysis::{FaultFound, Part, Peeled};
 use super::layer::InjectedFault;
 use super::start_fix::FixTried;
 use super::startup::StartUp;
 use crate::endpoint::Medium;
+use crate::stats::Interval;
 
 /// Effect of O_ASYNC on the layer of asynchronous reception.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

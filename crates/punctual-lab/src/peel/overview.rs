@@ -1,8 +1,6 @@
 //! Output of `punctual run peel`: the layers as a staircase, the costs that are paid once, the place where each mistake shows.
 
-use super::analysis::{
-    Cost, FIGURES, FaultFound, Figure, GROWN_MIN, Growth, Interval, Part, Peeled, SIGNALS, median, values,
-};
+use super::analysis::{Cost, FIGURES, FaultFound, Figure, GROWN_MIN, Growth, Part, Peeled, SIGNALS, values};
 use super::layer::{InjectedFault, Layer};
 use super::overall::Overall;
 use super::start_fix::FixTried;
@@ -11,6 +9,7 @@ use crate::explain::cause::Cause;
 use crate::report::draw::{Stair, stairs};
 use crate::report::parts;
 use crate::report::section::{Block, Cell, Section, TableOf, Tone};
+use crate::stats::{Interval, median};
 use crate::summary::Summary;
 use crate::units::{OptionName, dash, grouped, in_range, micros, percent};
 
@@ -96,7 +95,7 @@ fn staircase(all: &Overall) -> Block {
 
 /// The median of a figure.
 fn usual((name, _, of): &Figure, starts: &[StartUp]) -> String {
-    let median = median(&mut values(starts, of));
+    let median = median(&values(starts, of));
     match *name {
         SIGNALS => grouped(median.round() as i64),
         _ if starts.is_empty() => dash(),

@@ -3,10 +3,11 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::{FaultFound, Growth, Interval, SIGNALS_FIGURE, VALUES_MIN, grown, times};
+use super::analysis::{FaultFound, Growth, SIGNALS_FIGURE, grown, times};
 use super::layer::InjectedFault;
 use super::startup::StartUp;
 use crate::scheduling::Urgency;
+use crate::stats::Interval;
 
 /// Fix for a mistake, in the process that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -57,7 +58,7 @@ pub fn judge(
     with: &[StartUp],
     seed: u64,
 ) -> Option<FixTried> {
-    if without.len().min(with.len()) < VALUES_MIN {
+    if without.len().min(with.len()) < Interval::VALUES_MIN {
         return None;
     }
     let figure = times().find(|figure| figure.0 == found.growth.figure).unwrap_or(&SIGNALS_FIGURE);

@@ -3,6 +3,7 @@
 mod chance;
 mod distribution;
 mod histogram;
+mod interval;
 mod random;
 mod ratio;
 mod spread;
@@ -12,6 +13,7 @@ pub mod student;
 pub use chance::{ERROR, chances, sign_test};
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
+pub use interval::{Interval, median};
 pub use random::Floats;
 pub use ratio::{MedianRatio, Ratio};
 pub(crate) use spread::{Squares, mean};
