@@ -1,12 +1,12 @@
-//! A node on a multicast group reads two sockets, its own and the group's. No frame counts as too late because a later one was read from
-//! the other socket.
+//! No message overtakes another of its sender and target: where a node reads two sockets, its own and the group's, and no frame counts
+//! as too late for it; and where a node needs more rings than it has.
 
 mod common;
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use common::{PATIENCE, free_ports, watchdog};
+use common::{PATIENCE, free_ports, unique, watchdog};
 use punctual::{Bus, Communicator, Keys, Ledger, Node, Target};
 
 /// A bus without seals, and one with.
@@ -106,4 +106,35 @@ fn the_rest_of_a_stream_overtakes_its_beginning(bus: &Bus) {
 fn nothing_overtakes_the_beginning_of_a_stream() {
     let _alive = watchdog(60);
     buses().iter().for_each(the_rest_of_a_stream_overtakes_its_beginning);
+}
+
+/// Goal: messages of one communicator to one target keep their order where it has more targets than a node has rings. Method: its reader
+/// has found the ring and leaves a message unread, while other targets need rings. It has read last what another node sent.
+#[test]
+fn rings_that_are_needed_elsewhere_keep_the_order() {
+    let _alive = watchdog(120);
+    let bus = Bus::shared(&unique("rings"));
+    let [here, there, third] = ["here", "there", "third"].map(|name| Node::open(&bus, name).unwrap());
+    let (mut sender, mut other) = (here.bind(1).unwrap(), third.bind(1).unwrap());
+    let mut reader = there.bind(7).unwrap();
+    let to = Target::port("there", 7);
+    let mut told = Vec::new();
+    let mut take = |reader: &mut Communicator, count| {
+        for _ in 0..count {
+            told.push(reader.receive_timeout(PATIENCE).unwrap().payload[0]);
+        }
+    };
+    sender.send(to, &[0]).unwrap();
+    take(&mut reader, 1);
+    other.send(to, &[100]).unwrap();
+    take(&mut reader, 1);
+    sender.send(to, &[1]).unwrap();
+    for port in 1_000..1_300 {
+        let mut elsewhere = there.bind(port).unwrap();
+        sender.send(Target::port("there", port), b"x").unwrap();
+        elsewhere.receive_timeout(PATIENCE).unwrap();
+    }
+    sender.send(to, &[2]).unwrap();
+    take(&mut reader, 2);
+    assert_eq!(told, [0, 100, 1, 2]);
 }
