@@ -28,9 +28,11 @@ fn entropy(bytes: &mut [u8]) {
     fill_with_secrets(bytes);
 }
 
-/// Newcomers have no key but the fleet's. A leader's key of the same group would seal in its place, and they would not open it.
-fn check_group(group: u32, home: Option<u32>) -> Result<(), KeyError> {
-    if home == Some(group) { Err(KeyError::Fleet(group)) } else { Ok(()) }
+/// Newcomers have no key but the fleet's. A leader's key of the same group would seal in its place, and they would not open it. A key
+/// that is no leader's would go with the group.
+fn check_group(group: u32, home: Option<u32>, keys: &Keys) -> Result<(), KeyError> {
+    let is_fleets = |id: &KeyId| id.group == group && id.life == 0;
+    if home == Some(group) || keys.ids().iter().any(is_fleets) { Err(KeyError::Fleet(group)) } else { Ok(()) }
 }
 
 /// True if this is no message of an exchange of this version. An empty one of the own address only ends a wait.
@@ -161,9 +163,9 @@ impl GroupMember {
     /// Asks to join a group, and leaves the one it is in. Until it is in, its node seals as it did before any group.
     ///
     /// # Errors
-    /// [`KeyError::Fleet`] for the group whose key seals the exchange. Nothing has changed then.
+    /// [`KeyError::Fleet`] for the group whose key seals the exchange, and one that has a key of no leader. Nothing has changed then.
     pub fn join(&mut self, leader: NodeId, group: u32) -> Result<(), KeyError> {
-        check_group(group, Some(self.home))?;
+        check_group(group, Some(self.home), &self.keys)?;
         self.leave();
         self.member = Some(self.ask(leader, group));
         Ok(())
@@ -283,7 +285,7 @@ impl Drop for GroupMember {
     }
 }
 
-/// The leader of one group.
+/// The leader of one group. Dropped, it forgets the group's keys: its node hears the group no more.
 #[derive(Debug)]
 pub struct GroupLeader {
     carrier: Communicator,
@@ -294,13 +296,21 @@ pub struct GroupLeader {
     foreign: u64,
 }
 
+impl Drop for GroupLeader {
+    fn drop(&mut self) {
+        if self.carrier.is_of_this_process() {
+            self.keys.remove_group(self.leader.group());
+        }
+    }
+}
+
 impl GroupLeader {
     /// Leads a group from now on. `master` is the secret from which those of the members follow; `keys` are those with which
     /// the node of `carrier` was opened, and get the group's keys, so that it hears its members. The group that seals with them now
     /// seals what it tells newcomers, whichever the node is in later.
     ///
     /// # Errors
-    /// [`KeyError::Fleet`] if that is the group to be led.
+    /// [`KeyError::Fleet`] if that is the group to be led, or if that one has a key of no leader.
     pub fn new(
         carrier: Communicator,
         keys: &Keys,
@@ -309,7 +319,7 @@ impl GroupLeader {
         timing: GroupTiming,
     ) -> Result<Self, KeyError> {
         let home = keys.sealing().map(|home| home.group);
-        check_group(group, home)?;
+        check_group(group, home, keys)?;
         if let Some(home) = home {
             carrier.seal_in(home);
         }

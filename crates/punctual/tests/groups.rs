@@ -335,6 +335,30 @@ fn the_group_of_the_fleets_key_has_no_leader() {
     roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
 }
 
+/// Goal: a leader that is dropped leaves nothing in its node's ring: a node leads any number of groups one after the other. A key of the
+/// file's is no leader's to take.
+#[test]
+fn a_dropped_leader_leaves_no_key() {
+    let _alive = watchdog(60);
+    let keys = Keys::parse(&format!("{FLEET}\n7 1 00112233445566778899aabbccddeef0")).unwrap();
+    let node = Node::open(&Bus::loopback(&unique("cells")).sealed(&keys), "leader").unwrap();
+    let before = keys.ids();
+    for group in 100..300 {
+        let mut leader =
+            GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, group, master(), timing()).unwrap();
+        leader.turn(|_| {}).unwrap();
+        assert!(keys.ids().iter().any(|id| id.group == group));
+    }
+    assert_eq!(keys.ids(), before);
+    let of_file = GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, 7, master(), timing());
+    assert_eq!(of_file.err(), Some(KeyError::Fleet(7)));
+    let secret = master().of_member(node.id());
+    let mut member = GroupMember::new(node.bind(8).unwrap(), &keys, secret, timing()).unwrap();
+    assert_eq!(member.join(NodeId::named("leader"), 7), Err(KeyError::Fleet(7)));
+    drop(member);
+    assert_eq!(keys.ids(), before);
+}
+
 /// Goal: a leader learns that a member goes, also if that one asks others for their groups at once.
 #[test]
 fn a_member_that_goes_on_in_haste_has_said_goodbye() {

@@ -328,6 +328,38 @@ fn a_late_publisher_goes_on() {
     assert_eq!(publisher.counts().withdrawn, 1);
 }
 
+/// Goal: a publisher that stands still for longer than interests last finds those that were renewed meanwhile: they are served on, and the
+/// periods between count as missed. So it is with an interest of its own.
+#[test]
+fn a_publisher_that_stood_still_reads_renewals_first() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("still"));
+    let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+    let mut participant = Participant::new(here.bind(1).unwrap());
+    let still = Duration::from_secs(5);
+    let mut stands = Some(still);
+    participant.publish(SPEED, |_| Quantity::new(0)).unwrap();
+    let own = move |_: Response<Quantity<MetrePerSecond, i64>>| stands.take().map_or((), std::thread::sleep);
+    participant.subscribe(SPEED, PERIOD, own).unwrap();
+    let mut other = Subscriber::new(there.bind(1).unwrap(), SPEED, PERIOD).unwrap();
+    let begin = Instant::now();
+    let other = std::thread::spawn(move || {
+        // Longer than the other stands still, so that it renews its interest.
+        while begin.elapsed() < 2 * still {
+            let _value = other.receive_timeout(Duration::from_millis(100)).map(drop);
+        }
+    });
+    while begin.elapsed() < 2 * still {
+        participant.serve_for(Duration::from_millis(100));
+    }
+    other.join().unwrap();
+    let publication = &participant.publications()[0];
+    assert_eq!(publication.counts().expired, 0, "{:?}", publication.counts());
+    let missed: u64 = publication.schedule().periods().iter().map(punctual::interest::Period::missed).sum();
+    let periods = still.as_nanos() / PERIOD.as_nanos();
+    assert!(u128::from(missed) >= periods * 9 / 10, "{missed} of {periods}");
+}
+
 /// Goal: a participant that publishes what it wants itself gets it in its callback, on the same thread, from no medium;
 /// others get it too.
 #[test]

@@ -129,6 +129,11 @@ impl Leader {
         &self.key
     }
 
+    /// The group that it leads.
+    pub fn group(&self) -> u32 {
+        self.key.id.group
+    }
+
     /// The members.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.members.iter().map(|member| member.node)

@@ -116,7 +116,7 @@ pub enum KeyError {
     TooMany,
     /// A text without any key.
     None,
-    /// A leader's group may not have the number of the fleet's key: the leader's keys would take the place of that key.
+    /// A leader's group may not have the number of a key of the fleet's: the leader's keys would take the place of that key.
     Fleet(u32),
 }
 
@@ -142,7 +142,7 @@ impl fmt::Display for KeyError {
             Self::TooMany => write!(f, "more than {SEAL_KEYS_MAX} keys"),
             Self::None => f.write_str("no key: a line is GROUP GENERATION KEY"),
             Self::Fleet(group) => {
-                write!(f, "group {group} is that of the fleet's key: give the leader's group another number")
+                write!(f, "group {group} has a key of the fleet's: give the leader's group another number")
             }
         }
     }

@@ -24,6 +24,9 @@ const ANSWER_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
 /// The least time between two exchanges or statuses: with none at all there would always be one more to send.
 const EVERY_MIN: Nanos = Nanos::from_millis(1);
 
+/// Statuses that are lost in a row before their sender counts as silent, and one.
+const STATUSES_IN_SILENCE: u64 = 4;
+
 /// Options of a node's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncOptions {
@@ -31,7 +34,7 @@ pub struct SyncOptions {
     pub priority: u8,
     /// Interval at which the master begins exchanges, and at which every node says where its clock is. Less than a millisecond is one.
     pub every: Nanos,
-    /// Silence after which a node is no candidate any more: several times `every`.
+    /// Silence after which a node is no candidate any more: four times `every` at least.
     pub silence: Nanos,
     /// Behaviour of clocks that are not slewed. Nodes know and say which are.
     pub model: ClockModel,
@@ -157,7 +160,9 @@ pub struct Synchroniser {
 impl Synchroniser {
     /// For the node `own` with this clock. Draw `life` at random: it tells this clock from those that the node had before.
     pub fn new(own: NodeId, life: u32, clock: StampClock, options: SyncOptions, now: Nanos) -> Self {
-        let options = SyncOptions { every: options.every.max(EVERY_MIN), ..options };
+        let every = options.every.max(EVERY_MIN);
+        let silence = options.silence.max(Nanos(every.0.saturating_mul(STATUSES_IN_SILENCE)));
+        let options = SyncOptions { every, silence, ..options };
         Self {
             own,
             life,
@@ -279,6 +284,9 @@ impl Synchroniser {
         if source == self.own {
             return;
         }
+        if let Some(peer) = self.peers.get_mut(&source).filter(|peer| peer.life == message.life) {
+            peer.heard = peer.heard.max(now);
+        }
         let of_master = self.master == Some(source) && self.master_life == message.life;
         match message.saying {
             Saying::Status(status) => self.handle_status(source, message.life, status, now),
@@ -369,13 +377,11 @@ impl Synchroniser {
         self.elect(now);
     }
 
-    /// The best of those who are heard and can be master: by priority, then by node id.
+    /// The best of those who are not known to be silent and can be master: by priority, then by node id.
     fn elect(&mut self, now: Nanos) {
         let may_be_master = now >= self.began.plus(self.options.silence);
         let own = may_be_master.then_some((self.options.priority, self.own, self.life));
-        let silence = self.options.silence;
-        let heard = self.peers.iter().filter(|(_, peer)| now.since(peer.heard) < silence);
-        let others = heard.map(|(&node, peer)| (peer.status.priority, node, peer.life));
+        let others = self.peers.iter().map(|(&node, peer)| (peer.status.priority, node, peer.life));
         let best = others.chain(own).filter(|&(priority, ..)| priority != PRIORITY_NEVER).min();
         let elected = best.map(|(_, node, life)| (node, life));
         let current = self.master.map(|master| (master, self.master_life));

@@ -507,3 +507,53 @@ proptest! {
         }
     }
 }
+
+/// A node that may be master itself, and has followed another for a second. Says the other's status, and how many elections there were.
+fn follower(master: NodeId) -> (Synchroniser, TimeMessage, u64) {
+    let mut node = Synchroniser::new(NodeId::new(2).unwrap(), 5, CLOCK, SyncOptions::default(), Nanos(0));
+    let status = Status { priority: 1, clock: CLOCK, now: Nanos(0), following: None };
+    let message = TimeMessage { life: 7, saying: Saying::Status(status) };
+    for at in (0..=S).step_by(100 * MS as usize) {
+        node.handle_message(master, &message, Nanos(at));
+        node.handle_timeout(Nanos(at));
+    }
+    assert_eq!(node.role(), Role::Follower(master));
+    let elections = node.counts().elections;
+    (node, message, elections)
+}
+
+/// Goal: a master is not silent while anything comes of it, and is once nothing does.
+#[test]
+fn a_master_whose_statuses_are_lost_is_followed() {
+    let master = NodeId::new(1).unwrap();
+    let (mut node, _, elections) = follower(master);
+    for number in 1..=20_u32 {
+        let now = Nanos(S + u64::from(number) * 100 * MS);
+        node.handle_message(master, &TimeMessage { life: 7, saying: Saying::Sync { number } }, now);
+        node.handle_timeout(now);
+        assert_eq!((node.role(), node.counts().elections), (Role::Follower(master), elections));
+    }
+    // Another life of it is another clock.
+    node.handle_message(
+        master,
+        &TimeMessage { life: 8, saying: Saying::Sync { number: 30 } },
+        Nanos(3_400 * MS),
+    );
+    node.handle_timeout(Nanos(3_500 * MS));
+    assert_eq!(node.role(), Role::Master);
+}
+
+/// Goal: a node that was not run for long, and reads what others said meanwhile, does not count the master as silent before it has read
+/// all.
+#[test]
+fn a_node_that_did_not_run_keeps_its_master() {
+    let [master, third] = [1, 3].map(|id| NodeId::new(id).unwrap());
+    let (mut node, of_master, elections) = follower(master);
+    let status = Status { priority: 200, clock: CLOCK, now: Nanos(0), following: None };
+    let of_third = TimeMessage { life: 9, saying: Saying::Status(status) };
+    let now = Nanos(3 * S);
+    node.handle_message(third, &of_third, now);
+    node.handle_message(master, &of_master, now);
+    node.handle_timeout(now);
+    assert_eq!((node.role(), node.counts().elections), (Role::Follower(master), elections));
+}

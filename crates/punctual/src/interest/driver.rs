@@ -244,6 +244,9 @@ impl Driver {
                 continue;
             }
             self.taken_first = 0;
+            // Behind the renewals that have come meanwhile, own ones too.
+            self.publications.iter_mut().for_each(|publication| publication.handle_timeout(now));
+            self.transmit(now);
             if let Some((index, due)) = self.poll_due(now) {
                 return Step::Due(index, due);
             }
@@ -308,7 +311,6 @@ impl Driver {
     /// Says what publications and subscriptions have to say besides values.
     fn transmit(&mut self, now: Nanos) {
         for index in 0..self.publications.len() {
-            self.publications[index].handle_timeout(now);
             while let Some((to, message)) = self.publications[index].poll_transmit() {
                 self.say(to, &message, now);
             }

@@ -9,6 +9,9 @@ use super::kernel_time::KernelTime;
 use super::{Shared, TIME_PORT};
 use crate::communicator::{Communicator, Message};
 
+/// Messages that are read before it is asked who is silent: a flood of them keeps it from nothing.
+const TAKEN_FIRST_MAX: usize = 64;
+
 /// Where the keeper of one node is, or those of all are.
 fn keepers(node: Option<NodeId>) -> Target {
     Target { node, port: Some(Port::from(TIME_PORT)) }
@@ -17,6 +20,11 @@ fn keepers(node: Option<NodeId>) -> Target {
 pub(super) fn keep_time(shared: &Shared, mut communicator: Communicator) {
     let mut kernel = KernelTime::new(shared.clock);
     while !shared.stop.is_raised() {
+        // A keeper that was not run for a while has heard the others, and has not read it.
+        for _ in 0..TAKEN_FIRST_MAX {
+            let Ok(message) = communicator.try_receive() else { break };
+            handle(shared, &kernel, &message);
+        }
         shared.with(Synchroniser::handle_timeout);
         transmit(shared, &mut communicator);
         kernel.note();
