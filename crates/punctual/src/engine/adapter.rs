@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use punctual_machine::process::random;
 use punctual_proto::NodeId;
 use punctual_proto::frame::SOURCE_NODE_AT;
 use punctual_proto::limits::{CHECK_SIZE, PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
@@ -131,7 +130,8 @@ pub(crate) fn open(
 ) -> Result<(Engine, Joined), OpenError> {
     check_name("kind of bus", adapter.kind())?;
     check_name("bus", adapter.name())?;
-    let incarnation = random() as u16;
+    let own = Own::new(node);
+    let incarnation = own.incarnation;
     let system =
         |error| OpenError::System { error, advice: "most likely for want of descriptors: see `ulimit -n`" };
     let bell = Arc::new(WireBell::new(PrivateBell::new().map_err(system)?, None));
@@ -145,7 +145,7 @@ pub(crate) fn open(
     let frame = vec![0; frame_size_max];
     let transmit = AdaptedTransmit { ends: ends.transmit, frame, claimed: 0, target: None, refused: 0 };
     let receive = AdaptedReceive { ends: ends.receive, own: node, noticed: VecDeque::with_capacity(1) };
-    let engine = wire::open_with(bell, Own { node, incarnation }, transmit, receive, seals);
+    let engine = wire::open_with(bell, own, transmit, receive, seals);
     Ok((engine, Joined { incarnation }))
 }
 

@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::counter::Counter;
-use punctual_machine::process::random;
 use punctual_machine::slept::Slept;
 use punctual_machine::socket::address::RawAddress;
 use punctual_machine::socket::{
@@ -178,8 +177,9 @@ pub(crate) fn open(
     let own = Inlet { merging, gate, ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
     let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, everywhere: false, echoed, nudge };
-    let incarnation = random() as u16;
-    let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
+    let own = Own::new(node);
+    let incarnation = own.incarnation;
+    let engine = wire::open(own, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
 }
 
@@ -483,7 +483,10 @@ mod tests {
         let peers = vec![peer.local_address().unwrap()];
         // The kernel gives nobody a port below 32768 who asks for any.
         let try_open = |_| {
-            let local = SocketAddr::from(([127, 0, 0, 1], (10_000 + random() % 22_768) as u16));
+            let local = SocketAddr::from((
+                [127, 0, 0, 1],
+                (10_000 + punctual_machine::process::random() % 22_768) as u16,
+            ));
             let reach = Reach::Peers { local, peers: peers.clone() };
             let options = DatagramOptions { timestamps, ..DatagramOptions::new(reach) };
             let (engine, _) = open(&options, NodeId::named("sleeper"), None).ok()?;

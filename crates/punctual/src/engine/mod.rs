@@ -132,6 +132,8 @@ pub struct Progress {
     /// True if this came in order with frames to everybody, so that all before it are here or lost. An announcement to this node alone
     /// may have overtaken some.
     pub in_order: bool,
+    /// Number of the node's life, drawn at random: two lives of a node with one incarnation differ in it. 0 if the node does not tell.
+    pub life: u32,
 }
 
 /// An event of an engine.

@@ -11,7 +11,6 @@ use punctual_machine::SystemError;
 use punctual_machine::packet::{
     BROADCAST, ETHERTYPE_EXPERIMENTAL, PacketDrops, PacketOptions, PacketReceiver, PacketSender, PacketSocket,
 };
-use punctual_machine::process::random;
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, PREFIX_SIZE_MAX};
 
@@ -68,8 +67,9 @@ pub(crate) fn open(
     let (sender, receiver, drops) = socket.split();
     let transmit = PacketTransmit { socket: sender, frame_size_max, target: BROADCAST };
     let receive = PacketReceive { socket: receiver, drops: Some(drops), room };
-    let incarnation = random() as u16;
-    let engine = wire::open(Own { node, incarnation }, transmit, receive, seals).map_err(system)?;
+    let own = Own::new(node);
+    let incarnation = own.incarnation;
+    let engine = wire::open(own, transmit, receive, seals).map_err(system)?;
     Ok((engine, Joined { incarnation }))
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::filter::Unwanted;
+use punctual_machine::process::random;
 use punctual_machine::slept::Slept;
 use punctual_proto::frame::{HEADER_SIZE, SOURCE_NODE_AT, Template};
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX};
@@ -138,6 +139,17 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
 pub(super) struct Own {
     pub(super) node: NodeId,
     pub(super) incarnation: u16,
+    /// Announcements carry it in place of a sequence number.
+    pub(super) life: u32,
+}
+
+impl Own {
+    /// A new life of a node.
+    pub(super) fn new(node: NodeId) -> Self {
+        let drawn = random();
+        // 0 would be of a node that does not tell.
+        Self { node, incarnation: drawn as u16, life: ((drawn >> 16) as u32).max(1) }
+    }
 }
 
 /// Both halves over a medium.
@@ -339,7 +351,8 @@ fn handle_announcement<A: Copy + PartialEq>(
     announcement: &Announcement,
     visit: &mut dyn FnMut(Event<'_>) -> Flow,
 ) -> Flow {
-    let (node, incarnation, progress) = (header.source.node, header.incarnation, announcement.progress);
+    let (node, incarnation) = (header.source.node, header.incarnation);
+    let progress = Progress { life: header.sequence, ..announcement.progress };
     if header.kind == Kind::Goodbye {
         // Either kind may be read last on a multicast group, and frames that are read before it teach the address again.
         book.handle_goodbye(node);
@@ -466,7 +479,7 @@ pub(super) mod tests {
     /// Goal: of what comes back to its sender nothing is shown, counted or checked.
     #[test]
     fn a_node_does_not_listen_to_itself() {
-        let own = Own { node: NodeId::named("a"), incarnation: 3 };
+        let own = Own { node: NodeId::named("a"), incarnation: 3, life: 1 };
         let mut door = door(own);
         let mut bytes = frame(b"mine");
         *bytes.last_mut().unwrap() ^= 1;
@@ -476,7 +489,7 @@ pub(super) mod tests {
     /// Goal: a node is where its last frame came from, also if that was like one before.
     #[test]
     fn a_node_is_where_it_was_heard_last() {
-        let mut door = door(Own { node: NodeId::named("we"), incarnation: 1 });
+        let mut door = door(Own { node: NodeId::named("we"), incarnation: 1, life: 1 });
         let (message, mut hello) = (frame(b"hello"), frame(&[0; 17]));
         hello[1] += 1;
         let size = hello.len() - CHECK_SIZE;
@@ -488,6 +501,29 @@ pub(super) mod tests {
             });
             assert_eq!(door.book.address_of(NodeId::named("a")), Some(source));
         }
+    }
+
+    /// Goal: an announcement tells the life of its node.
+    #[test]
+    fn an_announcement_tells_a_life() {
+        let mut door = door(Own { node: NodeId::named("we"), incarnation: 1, life: 1 });
+        let mut lives = vec![];
+        for kind in [1, 2] {
+            let mut bytes = frame(&[0; 17]);
+            bytes[1] += kind;
+            let size = bytes.len() - CHECK_SIZE;
+            put_check(&mut bytes, size);
+            door.handle_raw(&raw(&bytes), &mut |event| {
+                let (Event::Progressed { progress, .. } | Event::Left { progress: Some(progress), .. }) =
+                    event
+                else {
+                    panic!("{event:?}")
+                };
+                lives.push(progress.life);
+                Flow::Continue
+            });
+        }
+        assert_eq!(lives, [9, 9]);
     }
 
     pub(in crate::engine) fn frame(payload: &[u8]) -> Vec<u8> {
@@ -537,7 +573,8 @@ pub(super) mod tests {
         assert!(parse_announcement(&[0; 16], false).is_none());
         let bytes = [1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 3];
         let announcement = parse_announcement(&bytes, false).unwrap();
-        let progress = Progress { unicast: Some((4 << 32) + 2), broadcast: (3 << 32) + 1, in_order: false };
+        let progress =
+            Progress { unicast: Some((4 << 32) + 2), broadcast: (3 << 32) + 1, in_order: false, life: 0 };
         assert_eq!(announcement.progress, progress);
         assert!(announcement.answer_wanted);
     }
@@ -554,7 +591,7 @@ pub(super) mod tests {
                 let size = usize::from(bytes[28]) + punctual_proto::frame::HEADER_SIZE;
                 put_check(&mut bytes, size);
             }
-            let own = Own { node: NodeId::named("we"), incarnation: 1 };
+            let own = Own { node: NodeId::named("we"), incarnation: 1, life: 1 };
             let mut door = door(own);
             let mut shown = 0;
             door.handle_raw(&RawFrame { truncated, ..raw(&bytes) }, &mut |event| {

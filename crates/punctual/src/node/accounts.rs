@@ -1,5 +1,7 @@
 //! Each peer's account: its frames that arrived, and the reasons why the others did not.
 
+mod lives;
+
 use std::cmp::Reverse;
 
 use punctual_machine::clock::Clock;
@@ -38,6 +40,12 @@ struct Account {
     broadcast: Stream,
     /// When something of it was read last.
     heard_ns: u64,
+    /// Number of its life, once an announcement told it.
+    life: u32,
+    /// The life before it that had the same incarnation; 0 if none is known.
+    former: u32,
+    /// This life has said goodbye.
+    has_left: bool,
 }
 
 impl Account {
@@ -73,9 +81,6 @@ enum Blame {
 
 /// While frames are lost all the time the kernel is asked so often what it dropped: it takes a system call for each socket.
 const ASK_EVERY_NS: u64 = 1_000_000;
-
-/// A peer heard more lately is there: a peer says hello every second.
-const SILENCE_NS: u64 = 2_000_000_000;
 
 /// The accounts of all peers of a node.
 #[derive(Debug)]
@@ -243,7 +248,9 @@ impl Accounts {
         let public = PeerAccount { node, incarnation, arrived: 0, lost: 0, missing: 0, present: true };
         let moment = self.moment();
         let (unicast, broadcast) = (unicast(moment), broadcast(moment));
-        self.accounts.push(Account { public, unicast, broadcast, heard_ns: moment.now_ns });
+        let heard_ns = moment.now_ns;
+        let account = Account { public, unicast, broadcast, heard_ns, life: 0, former: 0, has_left: false };
+        self.accounts.push(account);
         self.note(self.accounts.len() - 1, NodeChange::Joined);
         self.accounts.len() - 1
     }
@@ -260,41 +267,6 @@ impl Accounts {
         self.end(least, None, false, page);
         // In order: of peers that were heard in one turn, the one that joined first makes room.
         self.accounts.remove(least);
-    }
-
-    /// A node is there, and its streams begin here.
-    pub(crate) fn handle_joined(
-        &mut self,
-        node: NodeId,
-        life: u16,
-        progress: Progress,
-        exact: bool,
-        page: &Page,
-    ) {
-        let known = self.accounts.iter().position(|account| account.is_of(node, life));
-        // Of 65,536 lives of a node two have one number: frames of the first would make the second's numbers duplicates. A medium may
-        // not have told that the first is over. But a hello may also come twice, and late, of one that goes on.
-        let opens = exact && progress.broadcast == 0;
-        let now_ns = self.moment().now_ns;
-        let is_over = known.filter(|&index| {
-            let Account { public, broadcast, heard_ns, .. } = &self.accounts[index];
-            let is_silent = elapsed_ns(now_ns, *heard_ns) >= SILENCE_NS;
-            !public.present || opens && broadcast.is_past(0) && is_silent
-        });
-        if let Some(over) = is_over {
-            self.note_gone(over, true, page);
-            self.end(over, None, false, page);
-            self.accounts.swap_remove(over);
-        }
-        if known.is_none() || is_over.is_some() {
-            let begin = if exact { Stream::starting_at } else { Stream::starting_by };
-            let unicast = |moment| match progress.unicast {
-                Some(next) => begin(next, moment),
-                None => Stream::unheard(moment),
-            };
-            let broadcast = |moment| begin(progress.broadcast, moment);
-            self.open(node, life, unicast, broadcast, page);
-        }
     }
 
     /// A frame for this node arrived.
@@ -329,7 +301,9 @@ impl Accounts {
         progress: Progress,
         page: &Page,
     ) {
+        let Some(former) = self.tell_lives(node, incarnation, progress.life, page) else { return };
         let index = self.account_of(node, incarnation, page);
+        self.note_life(node, incarnation, progress.life, former);
         let moment = self.moment();
         self.settle(index, Blame::Unknown, page, |account| {
             account.heard_ns = moment.now_ns;
@@ -342,49 +316,6 @@ impl Accounts {
             };
             [unicast, broadcast]
         });
-    }
-
-    /// A node left: its frames that have not arrived are lost.
-    pub(crate) fn handle_left(
-        &mut self,
-        node: NodeId,
-        incarnation: u16,
-        progress: Option<Progress>,
-        died: bool,
-        page: &Page,
-    ) {
-        let index = self.account_of(node, incarnation, page);
-        self.note_gone(index, died, page);
-        self.end(index, progress, died, page);
-    }
-
-    /// Tells and counts it, once.
-    fn note_gone(&mut self, index: usize, died: bool, page: &Page) {
-        if !self.accounts[index].public.present {
-            return;
-        }
-        self.note(index, if died { NodeChange::Died } else { NodeChange::Left });
-        page.count(Count::Left).add_alone(1);
-        if died {
-            page.count(Count::Died).add_alone(1);
-        }
-    }
-
-    /// The medium says that a node cannot be reached any more, or can again: its account ends for now, or goes on.
-    #[cold]
-    pub(crate) fn handle_noticed(&mut self, node: NodeId, incarnation: u16, is_back: bool, page: &Page) {
-        let Some(index) = self.accounts.iter().position(|account| account.is_of(node, incarnation)) else {
-            return;
-        };
-        match (self.accounts[index].public.present, is_back) {
-            (true, false) => self.handle_left(node, incarnation, None, true, page),
-            (false, true) => {
-                self.accounts[index].public.present = true;
-                page.count(Count::Joined).add_alone(1);
-                self.note(index, NodeChange::Joined);
-            }
-            _ => {}
-        }
     }
 
     fn end(&mut self, index: usize, progress: Option<Progress>, died: bool, page: &Page) {
@@ -544,7 +475,7 @@ mod tests {
 
     /// So many frames were sent to everybody, and none to us alone.
     fn told(broadcast: u64) -> Progress {
-        Progress { unicast: Some(0), broadcast, in_order: true }
+        Progress { unicast: Some(0), broadcast, in_order: true, life: 0 }
     }
 
     /// Number of times that the kernel is asked, and the drops that it reports.
@@ -559,6 +490,66 @@ mod tests {
             drops.set(0);
             taken
         }
+    }
+
+    /// As [`told`], of a node that says which life it is.
+    fn told_by(life: u32, broadcast: u64) -> Progress {
+        Progress { life, ..told(broadcast) }
+    }
+
+    /// Goal: a life that draws the incarnation of the one before is heard from its first message on, at once, also if nothing went to
+    /// everybody. A late announcement of the life before means nothing.
+    #[test]
+    fn a_life_with_the_incarnation_of_the_one_before_is_another() {
+        pretend(100 * SECOND_NS);
+        let (page, node) = (page(), NodeId::named("peer"));
+        let mut accounts = Accounts::new(None);
+        let to_us = Target { node: Some(NodeId::named("observer")), port: None };
+        let hears = |accounts: &mut Accounts, sequence| {
+            accounts.accept(&header(node, to_us, sequence), &page).deliver
+        };
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        assert!((0..200).all(|number| hears(&mut accounts, number)));
+        // The first is killed, and the second says hello.
+        accounts.handle_joined(node, 7, told_by(2, 0), true, &page);
+        assert!((0..10).all(|number| hears(&mut accounts, number)));
+        for late in [told_by(1, 0), told_by(1, 500)] {
+            accounts.handle_joined(node, 7, late, true, &page);
+            accounts.handle_progress(node, 7, late, &page);
+            accounts.handle_left(node, 7, Some(late), false, &page);
+        }
+        assert!((10..20).all(|number| hears(&mut accounts, number)));
+        accounts.charge_all(&page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.arrived, ledger.lost(), ledger.duplicates), (220, 0, 0), "{ledger}");
+        assert_eq!((ledger.joined, ledger.left, ledger.died), (2, 1, 1), "{ledger}");
+    }
+
+    /// Goal: the hello of a life that has left, or that goes on, may come once more and late: nobody joins by it, and nothing is lost.
+    #[test]
+    fn a_late_hello_of_the_same_life_opens_nothing() {
+        pretend(100 * SECOND_NS);
+        let (page, node) = (page(), NodeId::named("peer"));
+        let mut accounts = Accounts::new(None);
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        let hears = |accounts: &mut Accounts, sequence| {
+            accounts.accept(&header(node, Target::EVERYONE, sequence), &page).deliver
+        };
+        assert!((0..200).all(|number| hears(&mut accounts, number)));
+        pretend(110 * SECOND_NS);
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        assert!(!hears(&mut accounts, 100) && hears(&mut accounts, 200));
+        accounts.handle_left(node, 7, Some(told_by(1, 201)), false, &page);
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        accounts.charge_all(&page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.joined, ledger.left, ledger.died, ledger.lost()), (1, 1, 0, 0), "{ledger}");
+        // A life that the medium could not reach for a while has not left.
+        accounts.handle_joined(node, 8, told_by(2, 0), true, &page);
+        accounts.handle_noticed(node, 8, false, &page);
+        accounts.handle_joined(node, 8, told_by(2, 0), true, &page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.joined, ledger.left), (3, 2), "{ledger}");
     }
 
     /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. Those of turns that follow

@@ -22,6 +22,6 @@ pub(super) fn parse_announcement(payload: &[u8], to_everybody: bool) -> Option<A
         ([numbers[0], numbers[1]].map(u64::from_le_bytes), flags[0])
     })?;
     let unicast = (flags & UNICAST_KNOWN != 0).then_some(unicast);
-    let progress = Progress { unicast, broadcast, in_order: to_everybody };
+    let progress = Progress { unicast, broadcast, in_order: to_everybody, life: 0 };
     Some(Announcement { progress, answer_wanted: flags & ANSWER_WANTED != 0 })
 }

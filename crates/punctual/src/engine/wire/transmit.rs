@@ -197,7 +197,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             incarnation: self.own.incarnation,
             source: Address { node: self.own.node, port: Port::from(0) },
             target: Target { node: target, port: None },
-            sequence: 0,
+            sequence: self.own.life,
             payload_size: ANNOUNCEMENT_SIZE as u32,
             stamped: false,
             sealed: self.sealer.is_some(),
@@ -346,7 +346,7 @@ mod tests {
 
     /// With streams to so many nodes as there can be, the first frames to which are of the first second.
     fn full() -> WireTransmit<Nowhere> {
-        let own = Own { node: NodeId::named("own"), incarnation: 1 };
+        let own = Own { node: NodeId::named("own"), incarnation: 1, life: 1 };
         let mut transmit = WireTransmit::new(own, Nowhere, Arc::new(AddressBook::new()), None);
         for number in 0..NODES_MAX {
             assert_eq!(transmit.open(node(number), at(1)), Ok(number));
@@ -422,7 +422,7 @@ mod tests {
         assert!(left.map(|unicast| unicast.node).eq([node(5)]));
     }
     /// Kind and target of a frame.
-    type Sent = (Kind, Option<NodeId>);
+    type Sent = (Kind, Option<NodeId>, u32);
 
     /// A medium that holds one frame, and has room for it at every other flush.
     #[derive(Debug)]
@@ -456,7 +456,7 @@ mod tests {
             self.flushes += u32::from(self.is_held);
             if self.is_held && self.flushes.is_multiple_of(2) {
                 let header = Header::read(self.frame.first_chunk().unwrap()).unwrap();
-                self.gone.lock().unwrap().push((header.kind, header.target.node));
+                self.gone.lock().unwrap().push((header.kind, header.target.node, header.sequence));
                 self.is_held = false;
             }
             self.is_held
@@ -467,11 +467,11 @@ mod tests {
         }
     }
 
-    /// Goal: a node that closes loses no frame that it has taken. Its goodbyes go behind them, though its medium has no room at first.
+    /// Goal: a node that closes loses no frame that it has taken. Its goodbyes go behind them and tell its life, though its medium has no room at first.
     #[test]
     fn a_node_that_closes_leaves_no_frame_behind() {
         let gone = Arc::<Mutex<Vec<_>>>::default();
-        let own = Own { node: NodeId::named("own"), incarnation: 1 };
+        let own = Own { node: NodeId::named("own"), incarnation: 1, life: 77 };
         let medium = Narrow { frame: [0; 256], is_held: false, flushes: 0, gone: Arc::clone(&gone) };
         let mut transmit = WireTransmit::new(own, medium, Arc::new(AddressBook::new()), None);
         let send = |transmit: &mut WireTransmit<Narrow>, target| {
@@ -494,8 +494,8 @@ mod tests {
         transmit.flush();
         send(&mut transmit, node(2));
         drop(transmit);
-        let farewell = [Some(node(1)), Some(node(2)), None].map(|target| (Kind::Goodbye, target));
-        let sent = [node(1), node(2)].map(|target| (Kind::Data, Some(target)));
+        let farewell = [Some(node(1)), Some(node(2)), None].map(|target| (Kind::Goodbye, target, 77));
+        let sent = [node(1), node(2)].map(|target| (Kind::Data, Some(target), 0));
         assert_eq!(*gone.lock().unwrap(), [&sent[..], &farewell].concat());
     }
 }
