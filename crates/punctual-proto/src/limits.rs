@@ -51,7 +51,7 @@ const _: () =
 pub const ASSEMBLIES_MAX: usize = 64;
 
 /// Largest messages for which a node has memory while they are put together: one that is made and one that is delivered, and as
-/// much again for those that will not be whole.
+/// much again for those that will not be whole. Beyond that each communicator has room for one.
 pub const ASSEMBLY_MESSAGES_MAX: usize = 4;
 
 /// A message is given up when no fragment of it has come for so long: twice as long as its sender waits for room.

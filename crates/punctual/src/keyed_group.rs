@@ -291,6 +291,8 @@ pub struct GroupLeader {
     carrier: Communicator,
     keys: Keys,
     leader: Leader,
+    /// The group that sealed when it was made.
+    home: Option<u32>,
     /// The group's newest key, while the node's ring has no room for it.
     pending: Option<GroupKey>,
     foreign: u64,
@@ -298,9 +300,17 @@ pub struct GroupLeader {
 
 impl Drop for GroupLeader {
     fn drop(&mut self) {
-        if self.carrier.is_of_this_process() {
-            self.keys.remove_group(self.leader.group());
+        if !self.carrier.is_of_this_process() {
+            return;
         }
+        let newest = self.leader.key_id();
+        let is_own = |id: &KeyId| (id.group, id.life) == (newest.group, newest.life);
+        // A node that seals in the group seals as before it.
+        if let Some(home) = self.home.filter(|_| self.keys.sealing().is_some_and(|id| is_own(&id))) {
+            self.keys.seal_in(home);
+        }
+        // A leader that took its place has other keys.
+        self.keys.ids().into_iter().filter(is_own).for_each(|id| self.keys.remove(id));
     }
 }
 
@@ -325,7 +335,7 @@ impl GroupLeader {
         }
         let own = carrier.address().node;
         let leader = Leader::new(own, group, master, timing, monotonic_ns(), &mut entropy);
-        Ok(Self { carrier, keys: keys.clone(), leader, pending: None, foreign: 0 })
+        Ok(Self { carrier, keys: keys.clone(), leader, home, pending: None, foreign: 0 })
     }
 
     /// The members of the group.

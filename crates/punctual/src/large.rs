@@ -195,7 +195,7 @@ impl Gatherer {
         self.assembler.give_back(bytes, now(about));
     }
 
-    /// True if a message is being put together.
+    /// True if a message is being put together, or the memory of one is kept.
     #[inline]
     pub(crate) fn is_gathering(&self) -> bool {
         !self.assembler.is_empty()

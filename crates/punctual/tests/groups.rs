@@ -350,6 +350,23 @@ fn a_dropped_leader_leaves_no_key() {
         assert!(keys.ids().iter().any(|id| id.group == group));
     }
     assert_eq!(keys.ids(), before);
+    // One that takes the place of another keeps its key.
+    let lead = || GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, 5, master(), timing()).unwrap();
+    let mut former = lead();
+    former.turn(|_| {}).unwrap();
+    let of_former = keys.ids();
+    let mut next = GroupLeader::new(node.bind(8).unwrap(), &keys, 5, master(), timing()).unwrap();
+    next.turn(|_| {}).unwrap();
+    let is_of_next = |id: &KeyId| id.group == 5 && !of_former.contains(id);
+    assert!(keys.ids().iter().any(is_of_next));
+    drop(former);
+    assert!(
+        keys.ids().iter().any(is_of_next)
+            && !keys.ids().iter().any(|id| id.group == 5 && of_former.contains(id))
+    );
+    assert!(keys.seal_in(5));
+    drop(next);
+    assert_eq!((keys.ids(), keys.sealing().map(|id| id.group)), (before.clone(), Some(0)));
     let of_file = GroupLeader::new(node.bind(EXCHANGE).unwrap(), &keys, 7, master(), timing());
     assert_eq!(of_file.err(), Some(KeyError::Fleet(7)));
     let secret = master().of_member(node.id());

@@ -12,6 +12,9 @@ use crate::limits::{
 };
 use crate::time::Nanos;
 
+/// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
+const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
+
 /// A group, and how this member takes part. All but `own` and `founds` must be equal at all members.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
@@ -55,15 +58,12 @@ pub enum OptionsError {
     Size,
     /// No window, or one that is too large.
     Window,
-    /// A heartbeat, a suspicion or a round trip takes no time, or more than an hour. Or suspicion is faster than heartbeats, or slow members are expelled
-    /// sooner than after two of them.
+    /// A heartbeat, a suspicion or a round trip takes no time, or more than an hour. Or suspicion is faster than heartbeats, or slow
+    /// members are expelled sooner than after two of them.
     Times,
     /// All windows together need more memory than a group may have.
     Memory,
 }
-
-/// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
-const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +73,8 @@ impl fmt::Display for OptionsError {
             Self::Size => "frames or messages are empty or too large",
             Self::Window => "there is no window, or it is too large",
             Self::Times => {
-                "heartbeat, suspicion or round trip take no time or over an hour, or suspicion or expulsion is too fast"
+                "heartbeat, suspicion or round trip take no time or over an hour, or suspicion or expulsion is too \
+                 fast"
             }
             Self::Memory => "the windows of all members need too much memory",
         })

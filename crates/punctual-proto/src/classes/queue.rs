@@ -42,8 +42,13 @@ const DEADLINE_PARTS: u64 = 32;
 /// stage is done for all of them before the next one, in one stretch of hot code. A server that did one request after the other, all
 /// stages of it, spent a tenth more in each call of the kernel.
 fn coarse_deadline(arrived: Nanos, deadline: Nanos) -> u64 {
+    round_up(deadline, arrived, deadline)
+}
+
+/// An instant, rounded up as a deadline of a request that came then.
+fn round_up(instant: Nanos, arrived: Nanos, deadline: Nanos) -> u64 {
     let grain = deadline.since(arrived).0 / DEADLINE_PARTS;
-    deadline.0 | !(u64::MAX << grain.checked_ilog2().unwrap_or(0))
+    instant.0 | !(u64::MAX << grain.checked_ilog2().unwrap_or(0))
 }
 
 /// A task without a deadline counts as due after this time: an endless row of deadlines would otherwise keep it waiting for ever.
@@ -97,9 +102,11 @@ impl Queue {
 
     /// As [`Self::push`], of a task that goes on with its request: where deadlines decide, it is due now at the earliest.
     pub(super) fn push_again(&mut self, policy: Policy, ready: Ready, number: u64, now: Nanos) {
-        let due = Ready { deadline: ready.deadline.max(now), ..ready };
-        let key = Entry::new(policy, due, number, now).key;
-        self.heap.push(Entry { key, number, pushed: now, ready });
+        let mut entry = Entry::new(policy, ready, number, now);
+        if policy == Policy::Floors && ready.deadline <= now {
+            entry.key = round_up(now, ready.arrived, ready.deadline);
+        }
+        self.heap.push(entry);
     }
 
     pub(super) fn pop(&mut self) -> Option<Ready> {

@@ -405,6 +405,11 @@ impl Publication {
         Message { key: self.key, saying }
     }
 
+    /// No interest expires before this, if none is renewed.
+    pub fn expires_at(&self) -> Nanos {
+        self.next_expiry
+    }
+
     /// When there is something to do next, if nothing comes before.
     pub fn next_timeout(&self) -> Nanos {
         if self.to_advertise || !self.answers.is_empty() {

@@ -129,9 +129,9 @@ impl Leader {
         &self.key
     }
 
-    /// The group that it leads.
-    pub fn group(&self) -> u32 {
-        self.key.id.group
+    /// Name of the group's newest key: all of a leader's keys have its life.
+    pub fn key_id(&self) -> KeyId {
+        self.key.id
     }
 
     /// The members.

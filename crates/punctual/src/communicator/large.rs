@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use punctual_machine::block;
 use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::sync::spin_hint;
 use punctual_proto::fragment::{Courier, Cut, Ending, HEAD_SIZE, Part, RECEIPT_SIZE_MAX, Receipt, Say};
 use punctual_proto::{Address, Header, Kind, Nanos, Target};
 
@@ -279,10 +280,16 @@ impl WireEnd {
         }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
-        if core.claiming.is_held() {
-            return;
-        }
-        let mut sending = core.sending();
+        let mut sending = loop {
+            if core.claiming.is_held() {
+                return;
+            }
+            // A thread that sends has it for a moment, one that claims says so in another.
+            match core.try_sending() {
+                Some(sending) => break sending,
+                None => spin_hint(),
+            }
+        };
         if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {
             sending.payload().copy_from_slice(&bytes[..size]);
             sending.commit(core, inbox);

@@ -191,7 +191,8 @@ impl Reception {
         self.seen = 0;
         let found = self.wait_for_message(core, deadline);
         // After a pause the wait goes on.
-        if self.has_waited && (found || self.pause_at == Ticks::NEVER) {
+        let has_ended = found || deadline.unwrap_or(Ticks::NEVER) <= self.pause_at;
+        if self.has_waited && has_ended {
             self.has_waited = false;
             self.lead.handle_found();
             self.follow.handle_found();

@@ -192,6 +192,9 @@ impl WireEnd {
         self.forget();
         let mut last_look = None;
         let found = loop {
+            if self.gatherer.is_gathering() && last_look.is_none() {
+                let _begins = self.is_late(None, &mut last_look);
+            }
             self.gatherer.begin_look(&self.core.about);
             let mut found = self.land_whole(deadline, &mut land);
             while found && self.landed_size() == 0 && self.is_left_behind() {

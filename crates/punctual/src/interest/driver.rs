@@ -239,7 +239,10 @@ impl Driver {
             let now = now();
             self.handle_membership();
             self.transmit(now);
-            if self.taken_first < TAKEN_FIRST_MAX && now >= self.next_timeout() && self.receive(None) {
+            if self.taken_first < self.taken_first_max(now)
+                && now >= self.next_timeout()
+                && self.receive(None)
+            {
                 self.taken_first += 1;
                 continue;
             }
@@ -290,6 +293,12 @@ impl Driver {
     /// From now on the communicator's descriptor becomes readable when a message comes: `false` if there may be something to do.
     pub(super) fn arm(&mut self) -> bool {
         !self.is_ready() && self.communicator.arm()
+    }
+
+    /// So many messages are taken before what is due is done. Before interests expire, as many as there may be renewals of them.
+    fn taken_first_max(&self, now: Nanos) -> u32 {
+        let expires = self.publications.iter().filter(|publication| publication.expires_at() <= now);
+        expires.map(|publication| publication.interests().count() as u32).sum::<u32>().max(TAKEN_FIRST_MAX)
     }
 
     fn next_timeout(&self) -> Nanos {

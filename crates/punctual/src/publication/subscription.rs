@@ -410,7 +410,7 @@ impl Subscription {
             }
             if self.wait(deadline) && has_looked {
                 // The user's time between two calls is no wait. After a pause this one goes on.
-                if self.pause_at == Ticks::NEVER {
+                if deadline.unwrap_or(Ticks::NEVER) <= self.pause_at {
                     self.waiter.handle_found();
                 }
                 return Wait::Late;
@@ -508,8 +508,9 @@ mod tests {
         let node = Node::open(&Bus::loopback("late"), "here").expect("a node alone");
         let options = SubscriptionOptions { wake: Wake::Backoff, ..SubscriptionOptions::default() };
         let mut subscription = node.subscription(7, &options).expect("a port");
-        // Where sleeping costs nothing nobody spins.
-        if subscription.waiter.spins_first() {
+        if !subscription.waiter.spins_first() {
+            punctual_machine::skipped!("the end of a wait: sleeping costs nothing here, so nobody spins");
+        } else {
             let mut ends_its_wait = |_| {
                 let outcome = subscription.receive_timeout(Duration::from_micros(5), &mut [0; 8]).copied();
                 assert_eq!(outcome, Err(TakeError::Empty));

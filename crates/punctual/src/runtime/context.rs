@@ -109,10 +109,11 @@ pub fn request() -> Option<Request> {
 
 /// The calling task serves this request from now on, for instance the next of those that it was handed. Tasks of its runtime that it
 /// wakes take its deadline over, and if this task yields, its next turn has it. The request must be of the same runtime, from whose
-/// start its instants count. Outside of the runtime's tasks nothing happens.
+/// start its instants count. The next turn tells whether it can be done in time. Outside of the runtime's tasks nothing
+/// happens.
 pub fn take_over(request: Request) {
     if let Some(turn) = TURN.get() {
-        TURN.set(Some(Turn { request, ..turn }));
+        TURN.set(Some(Turn { request, is_shed: false, ..turn }));
     }
 }
 

@@ -95,7 +95,8 @@ pub(super) struct Waiter<'a> {
 impl Waiter<'_> {
     /// Ready if a try is worth while; then with a number for [`Source::spend`].
     pub(super) fn poll_ready(&mut self, context: &Context<'_>) -> Poll<u32> {
-        let state = &mut *self.source.side(self.side);
+        let (mut guard, mut former) = (self.source.side(self.side), None);
+        let state = &mut *guard;
         if !state.is_spent {
             // The report took all that waited.
             self.number = None;
@@ -106,9 +107,13 @@ impl Waiter<'_> {
             state.waited
         });
         match state.waiting.iter_mut().find(|(waiting, _)| *waiting == number) {
-            Some((_, waker)) => waker.clone_from(context.waker()),
+            Some((_, waker)) if waker.will_wake(context.waker()) => {}
+            Some((_, waker)) => former = Some(std::mem::replace(waker, context.waker().clone())),
             None => state.waiting.push((number, context.waker().clone())),
         }
+        drop(guard);
+        // It may be the last of its task.
+        drop(former);
         Poll::Pending
     }
 }

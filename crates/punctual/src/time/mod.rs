@@ -267,14 +267,18 @@ mod tests {
     #[test]
     fn a_sleep_is_told_to_the_protocol() {
         let clock = Clock::get();
-        let options = SyncOptions { silence: Nanos(0), ..SyncOptions::default() };
+        let options = SyncOptions { every: Nanos(0), silence: Nanos(0), ..SyncOptions::default() };
         let stamps = StampClock { domain: clock.domain(), scale: clock.scale(), is_slewed: false };
         let now = Nanos(clock.nanos(clock.now()));
         let shared = Shared::new(clock, Synchroniser::new(NodeId::named("here"), 1, stamps, options, now));
+        // Less than these has no silence: four of the shortest intervals.
+        let silence = std::time::Duration::from_millis(5);
+        std::thread::sleep(silence);
         shared.with(Synchroniser::handle_timeout);
         assert_eq!(shared.with(|node, _| node.role()), Role::Master);
         shared.node.lock().unwrap().clock.pretend_sleep(std::time::Duration::from_secs(10));
         assert_eq!(shared.with(|node, now| (node.role(), node.offset(now))), (Role::Listening, None));
+        std::thread::sleep(silence);
         shared.with(Synchroniser::handle_timeout);
         let said = shared.with(Synchroniser::poll_transmit).expect("it is master again");
         assert_ne!(said.message.life, 1);

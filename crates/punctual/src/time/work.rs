@@ -30,6 +30,10 @@ pub(super) fn keep_time(shared: &Shared, mut communicator: Communicator) {
         kernel.note();
         let wait = shared.with(|node, now| Duration::from_nanos(node.next_timeout().since(now).0));
         let deadline = shared.clock.now().plus(shared.clock.ticks(wait));
+        // The message that ends a wait may have been among those above.
+        if shared.stop.is_raised() {
+            break;
+        }
         if let Ok(message) = communicator.receive_until(Some(deadline)) {
             handle(shared, &kernel, &message);
         }

@@ -421,7 +421,7 @@ mod tests {
         let left = transmit.unicast.iter().filter(|unicast| unicast.has_left);
         assert!(left.map(|unicast| unicast.node).eq([node(5)]));
     }
-    /// Kind and target of a frame.
+    /// Kind, target, and number or life of a frame.
     type Sent = (Kind, Option<NodeId>, u32);
 
     /// A medium that holds one frame, and has room for it at every other flush.
