@@ -188,6 +188,30 @@ fn a_late_task_keeps_nobody_waiting() {
     assert!(matches!(served[..], [(2, ..=41), (3, ..=1_000)]), "task and milliseconds: {served:?}");
 }
 
+/// Goal: a task that goes on long after its deadline is due when it comes into line, however late it is. Another with a deadline is done
+/// by that.
+#[test]
+fn a_very_late_task_goes_on() {
+    let mut scheduler = Scheduler::new(&[ClassOptions::default()], Policy::Floors, 8).unwrap();
+    let (mut now, within) = (Nanos::from_millis(60_000), Nanos::from_millis(40));
+    let ready =
+        |task, arrived: Nanos, within| Ready { task, class: 0, arrived, deadline: arrived.plus(within) };
+    scheduler.push_again(ready(0, Nanos(0), Nanos::from_millis(10)), now).unwrap();
+    scheduler.push(ready(1, now, within), now).unwrap();
+    let mut runs = [0; 2];
+    for _ in 0..10_000 {
+        let next = scheduler.next(now).expect("tasks wait");
+        runs[next.ready.task as usize] += 1;
+        now = now.plus(Nanos::from_micros(200));
+        scheduler.charge(&next, Nanos::from_micros(200));
+        match next.ready.task {
+            0 => scheduler.push_again(next.ready, now).unwrap(),
+            task => scheduler.push(ready(task, now, within), now).unwrap(),
+        }
+    }
+    assert!(runs[0] > 9_000 && runs[1] > 40, "{runs:?}");
+}
+
 /// Goal: a class that sheds all it has gets its floor and no more beside one that always has work. Sheds while nobody else wanted
 /// anything make no debt.
 #[test]
