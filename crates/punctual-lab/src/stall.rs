@@ -77,11 +77,17 @@ pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(us
 }
 
 impl Stall {
+    /// Place of the message that waited longest. Usually it follows from the number; several senders number each for itself.
+    pub fn row(&self, samples: &Samples) -> Option<usize> {
+        let Samples { index, total_ns, .. } = samples;
+        let is_it = |&row: &usize| (index[row], total_ns[row]) == (self.first_index, self.longest_ns);
+        let guess = usize::try_from(self.first_index.saturating_sub(*index.first()?)).ok()?;
+        Some(guess).filter(|row| *row < index.len()).filter(is_it).or_else(|| (0..index.len()).find(is_it))
+    }
+
     /// The longest stage of the message that waited longest, and how long that took; nothing where it carries no stamps.
     pub fn longest_stage(&self, samples: &Samples) -> Option<(String, u64)> {
-        let row = (0..samples.len()).find(|&row| {
-            samples.index[row] == self.first_index && samples.total_ns[row] == self.longest_ns
-        })?;
+        let row = self.row(samples)?;
         let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
         known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
     }

@@ -13,7 +13,7 @@ use crate::explain::late_log::{self, Log};
 use crate::explain::loss;
 use crate::explain::of_run::{TrialExplained, evidence, explain_run, is_part, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
-use crate::explain::text::{PlaceExplained, message, sections};
+use crate::explain::text::{PlaceExplained, messages, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file::read;
 use crate::report::section::Section;
@@ -77,7 +77,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let run = Run::open(path)?;
     check(arguments, Source::Run)?;
     if let Some(number) = arguments.message {
-        return one_message(&run, number, arguments.tier);
+        return one_message(&run, number, arguments.tier, shown_max);
     }
     if arguments.perfetto.is_some() {
         return draw(&run, arguments);
@@ -253,13 +253,15 @@ fn traces(file: &Path, arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<
     place.map(|place| trace_file::of_log(&place, identity)).unwrap_or_default()
 }
 
-fn one_message(run: &Run, number: u64, tier: u8) -> Result<(), Failure> {
+fn one_message(run: &Run, number: u64, tier: u8, shown_max: usize) -> Result<(), Failure> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for trial in &run.trials {
         let samples = trial.load()?;
-        let Some(row) = samples.index.iter().position(|&index| index == number) else { continue };
+        if !samples.index.contains(&number) {
+            continue;
+        }
         let evidence = evidence(trial, tier, &mut notes)?;
-        all.extend(message(&trial.cell, trial.trial, &samples, row, evidence.as_ref()));
+        all.extend(messages((&trial.cell, trial.trial), &samples, number, evidence.as_ref(), shown_max));
     }
     if all.is_empty() {
         let text = format!("--message {number}: no trial of {} has it", run.path.display());

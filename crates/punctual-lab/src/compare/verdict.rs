@@ -200,9 +200,10 @@ impl Sides {
                     student_half(alpha, Squares::of_groups(groups.iter().map(Vec::as_slice)), |between| {
                         between.deviation().max(self.error_of_a_run(aspect)) * self.root_of_shares()
                     });
-                // A single run that lies as far off as others did shows nothing.
+                // A single run that lies as far off as others did shows nothing: others of the history, or of the other side.
                 if self.has_single_side() {
-                    student.max(RANGES_SINGLE * range(&all(&self.history, aspect)))
+                    let farthest = groups.iter().map(|runs| range(runs)).fold(0.0, f64::max);
+                    student.max(RANGES_SINGLE * farthest)
                 } else {
                     student
                 }
@@ -366,6 +367,10 @@ mod tests {
                     }
                     (Order::Interleaved, Sides { a, b, history: Vec::new() })
                 }
+                Form::OneAgainst(runs) => {
+                    let (a, b) = (self.runs(runs, 0.0), self.runs(1, change));
+                    (Order::Separate, Sides { a, b, history: Vec::new() })
+                }
                 Form::Sides { runs, others } => {
                     let sides = Sides {
                         a: self.runs(runs, 0.0),
@@ -383,15 +388,21 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Form {
         InTurn(usize),
-        Sides { runs: usize, others: usize },
+        /// A single run beside so many of the other side, without a history.
+        OneAgainst(usize),
+        Sides {
+            runs: usize,
+            others: usize,
+        },
     }
 
-    const FORMS: [Form; 7] = [
+    const FORMS: [Form; 8] = [
         Form::InTurn(5),
         Form::InTurn(10),
         Form::Sides { runs: 3, others: 0 },
         Form::Sides { runs: 5, others: 0 },
         Form::Sides { runs: 1, others: 6 },
+        Form::OneAgainst(6),
         Form::Sides { runs: 1, others: 0 },
         Form::Sides { runs: 2, others: 0 },
     ];
@@ -424,15 +435,16 @@ mod tests {
         });
     }
 
-    /// Goal: where one run of ten lies far off, a single run that does shows nothing, as some of its history did, too.
+    /// Goal: where one run of ten lies far off, a single run that does shows nothing. Some of its history, or of the other side, did too.
     #[test]
     fn a_run_that_lies_off_as_others_did_shows_nothing() {
         const WORLDS: u64 = 1_000;
-        for spread in [[0.02, 0.02], [0.02, 0.01], [0.0087, 0.003]] {
-            let alarms =
-                differing(Form::Sides { runs: 1, others: 18 }, Weather::Outliers, spread, 0.0, WORLDS);
-            println!("{spread:?}: {alarms} of {WORLDS}");
-            assert!(alarms * 20 <= WORLDS, "{spread:?}: {alarms} of {WORLDS}");
+        for form in [Form::Sides { runs: 1, others: 18 }, Form::OneAgainst(18)] {
+            for spread in [[0.02, 0.02], [0.02, 0.01], [0.0087, 0.003]] {
+                let alarms = differing(form, Weather::Outliers, spread, 0.0, WORLDS);
+                println!("{form:?} {spread:?}: {alarms} of {WORLDS}");
+                assert!(alarms * 20 <= WORLDS, "{form:?} {spread:?}: {alarms} of {WORLDS}");
+            }
         }
     }
 
@@ -441,16 +453,10 @@ mod tests {
     fn a_run_that_lies_farther_off_than_others_did_shows_nothing_yet() {
         const WORLDS: u64 = 200;
         let spread = 0.02;
-        let differs = |seed: &u64| {
-            let random = Rng::new(*seed);
-            let mut world = World { random, weather: Weather::Normal, between: spread, trial: spread };
-            let (a, history) = (world.runs(1, 0.0), world.runs(24, 0.0));
-            let sides = Sides { a, b: world.runs(1, 4.5 * spread), history };
-            let options = Options { order: Order::Separate, ..Options::new(Load::Closed, 0) };
-            sides.measures(&options).iter().any(|measure| measure.difference != Difference::None)
-        };
-        let alarms = (0..WORLDS).filter(differs).count() as u64;
-        assert!(alarms * 10 <= WORLDS, "{alarms} of {WORLDS}");
+        for form in [Form::Sides { runs: 1, others: 24 }, Form::OneAgainst(25)] {
+            let alarms = differing(form, Weather::Normal, [spread; 2], 4.5 * spread, WORLDS);
+            assert!(alarms * 10 <= WORLDS, "{form:?}: {alarms} of {WORLDS}");
+        }
     }
 
     /// Goal: runs in turn find a tenth more in four of five cases, and a third more always, although the days differ by more.

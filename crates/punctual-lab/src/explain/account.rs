@@ -72,6 +72,13 @@ pub struct Piece {
     pub part: Part,
 }
 
+impl Piece {
+    /// Its length.
+    pub(super) fn ns(&self) -> u64 {
+        self.to_ns - self.from_ns
+    }
+}
+
 /// An interval, divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -88,7 +95,7 @@ impl Account {
     pub fn sums(&self) -> Vec<(Part, u64)> {
         let mut sums: Vec<(Part, u64)> = Vec::new();
         for piece in &self.pieces {
-            let ns = piece.to_ns - piece.from_ns;
+            let ns = piece.ns();
             match sums.iter_mut().find(|(part, _)| *part == piece.part) {
                 Some((_, sum)) => *sum += ns,
                 None => sums.push((piece.part, ns)),
@@ -118,7 +125,7 @@ impl Account {
 
     /// All of it.
     pub fn total_ns(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.to_ns - piece.from_ns).sum()
+        self.pieces.iter().map(Piece::ns).sum()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Signatures exclude one another by themselves, never by their order: where one cause is not known, its time is unexplained and no
 //! other's.
 
-use super::account::{Absence, Part};
+use super::account::{Absence, Account, Part};
 use super::seen::Seen;
 use super::stage::Side;
 use super::trace::Trace;
@@ -95,14 +95,14 @@ impl HeldBy {
     /// All of them. A wait that a stop explains is not the freezer's, too.
     pub const ALL: [Self; 3] = [Self::Quota, Self::Stop, Self::Freezer];
 
-    /// Longest time that it may have held the thread, by the counter.
-    pub(super) fn ns(self, seen: &Seen) -> u64 {
-        let us = match self {
-            Self::Quota => seen.throttled_us_most,
-            Self::Stop => seen.stopped_us,
-            Self::Freezer => seen.frozen_us_most,
+    /// Time that it held the thread by the counter, at least and at most.
+    pub(super) fn bounds_ns(self, seen: &Seen) -> (u64, u64) {
+        let (least_us, most_us) = match self {
+            Self::Quota => (seen.throttled_us, seen.throttled_us_most),
+            Self::Stop => (seen.stopped_us, seen.stopped_us),
+            Self::Freezer => (seen.frozen_us, seen.frozen_us_most),
         };
-        u64::from(us) * 1000
+        (u64::from(least_us) * 1000, u64::from(most_us.max(least_us)) * 1000)
     }
 }
 
@@ -117,10 +117,12 @@ pub struct Clue<'a> {
     pub waits: usize,
     /// Why its waits of that kind ended.
     pub end: WaitEnd,
-    /// In all it was so long ready while ordinary threads ran, or while nobody did.
+    /// It was ready for so long at one stretch while ordinary threads ran, or while nobody did.
     pub passed_over_ns: u64,
-    /// The holder that kept it back meanwhile, by the holder's own counter.
+    /// The holder that kept it back meanwhile, by the least of the holder's own counter.
     pub held_by: Option<HeldBy>,
+    /// A holder that may have, by the most of that counter. The time is then nobody's.
+    pub perhaps_by: Option<HeldBy>,
     /// If it waited, whom for.
     pub chain: &'a Chain,
     /// Threads that let this one go on when it was held as by a debugger.
@@ -160,13 +162,13 @@ impl Clue<'_> {
     pub fn ordinary_neighbour(&self) -> Option<u32> {
         let is_own =
             |thread| self.is_ordinary(thread) && !self.is_deferred(thread) && !self.is_tracer(thread);
-        self.neighbour().filter(|&thread| is_own(thread) && !self.is_limited() && !self.is_throttled())
+        self.neighbour().filter(|&thread| is_own(thread) && !self.is_limited() && !self.may_be_throttled())
     }
 
     /// The same, the kernel's thread for what interrupts left over.
     pub fn deferred_neighbour(&self) -> Option<u32> {
         let is_one = |thread| self.is_ordinary(thread) && self.is_deferred(thread);
-        self.neighbour().filter(|&thread| is_one(thread) && !self.is_limited() && !self.is_throttled())
+        self.neighbour().filter(|&thread| is_one(thread) && !self.is_limited() && !self.may_be_throttled())
     }
 
     /// The same, a real-time thread.
@@ -177,7 +179,7 @@ impl Clue<'_> {
     /// The time is its tracer's: the thread was held, or its tracer ended its wait or had its CPU. The tracer's name, as far as it is
     /// known.
     pub fn tracers(&self) -> Option<String> {
-        let is_passed_over = !self.is_limited() && !self.is_throttled();
+        let is_passed_over = !self.is_limited() && !self.may_be_throttled();
         let is_neighbour = self.neighbour().is_some_and(|thread| self.is_tracer(thread)) && is_passed_over;
         let is_held = self.absence_without_quota() == Some(Absence::Traced);
         (is_held || is_neighbour || self.awaited() == Some(Awaited::Tracer)).then(|| {
@@ -193,20 +195,25 @@ impl Clue<'_> {
 
     /// A real-time thread left the CPU to others for as long as the kernel's limit asks.
     pub fn is_at_limit(&self) -> bool {
-        let is_withheld = self.absence() == Some(Absence::Withheld) && !self.is_throttled();
+        let is_withheld = self.absence() == Some(Absence::Withheld) && !self.may_be_throttled();
         let is_left = self.neighbour().is_some_and(|thread| self.is_ordinary(thread));
         self.is_limited() && (is_withheld || is_left)
     }
 
-    /// Kind of its absence, if its quota does not say why.
+    /// Kind of its absence, if its quota cannot be why.
     pub fn absence_without_quota(&self) -> Option<Absence> {
-        self.absence().filter(|_| !self.is_throttled())
+        self.absence().filter(|_| !self.may_be_throttled())
     }
 
     /// The group's own counter says that its quota had run out for half of this time. A thread whose quota is used up does not run,
     /// whichever other threads do.
     pub fn is_throttled(&self) -> bool {
         self.held_by == Some(HeldBy::Quota)
+    }
+
+    /// The same, or that counter does not rule it out.
+    fn may_be_throttled(&self) -> bool {
+        self.is_throttled() || self.perhaps_by == Some(HeldBy::Quota)
     }
 
     /// True if that holder may have held it back. A quota shows as a thread that is not there, or passed over for an ordinary one. A
@@ -226,11 +233,17 @@ impl Clue<'_> {
     }
 
     fn is_awaiting_thread(&self) -> bool {
-        matches!(self.awaited(), Some(Awaited::Thread | Awaited::PreemptedThread | Awaited::Untold))
+        matches!(self.wait(), Some(Awaited::Thread | Awaited::PreemptedThread | Awaited::Untold))
+    }
+
+    /// It waited, and not for its message: for what. The end of a sleep for the message tells of nothing that delayed that.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let is_of_message = |awaited| [Awaited::Thread, Awaited::Interrupt].contains(&awaited);
+        self.wait().filter(|&awaited| !self.excess.is_before_listener() || !is_of_message(awaited))
     }
 
     /// It waited, and not for its packet to come over the wire: for what.
-    pub fn awaited(&self) -> Option<Awaited> {
+    fn wait(&self) -> Option<Awaited> {
         let Kind::Part(Part::Blocked { woken_by: Some(waker), is_interrupt, is_uninterruptible }) = self.kind
         else {
             return None;
@@ -245,6 +258,7 @@ impl Clue<'_> {
             (_, false) if self.is_tracer(waker) => Awaited::Tracer,
             (_, false) if self.held_by == Some(HeldBy::Stop) => Awaited::Continuation,
             (_, false) if self.held_by == Some(HeldBy::Freezer) => Awaited::Thaw,
+            (_, false) if self.perhaps_by.is_some() => return None,
             (None, false) => Awaited::Untold,
             (Some(false), false) if self.chain.is_preempted_by().is_some() => Awaited::PreemptedThread,
             (Some(false), false) => Awaited::Thread,
@@ -256,16 +270,21 @@ impl Clue<'_> {
         match self.end {
             WaitEnd::Lock => Some(Awaited::KernelLock),
             WaitEnd::Child => None,
-            WaitEnd::Storage | WaitEnd::Unknown if self.is_of_faults() => Some(Awaited::Page),
+            WaitEnd::Storage if self.is_of_faults() => Some(Awaited::Page),
             WaitEnd::Storage => Some(Awaited::Device),
             WaitEnd::Unknown => None,
         }
     }
 
-    /// It waited no more than twice as often as it had page faults with the disk.
+    /// Half of its waits or more were for pages, for certain. A page fault with the disk may lie beside the stage, and so may sleeps;
+    /// but each of these is a time that it left its CPU by itself. If faults and waits are more than those, the rest are both.
     fn is_of_faults(&self) -> bool {
-        self.seen
-            .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.waits && seen.faults_major > 0)
+        self.seen.is_some_and(|seen| {
+            let (faults, left) = (usize::from(seen.faults_major), usize::from(seen.switches_voluntary));
+            let both = (faults + self.waits).saturating_sub(left).min(faults);
+            // Windows that a reply tells count to a few times alone.
+            if left < self.waits { faults >= self.waits } else { both > 0 && both * 2 >= self.waits }
+        })
     }
 
     /// The threads that it waited for, in words.
@@ -278,6 +297,7 @@ impl Clue<'_> {
     pub(super) fn may_be_stolen(&self) -> Option<u8> {
         match self.kind {
             Kind::Part(Part::Unexplained) => Some(0),
+            Kind::Part(_) if self.perhaps_by == Some(HeldBy::Quota) => Some(0),
             Kind::Part(Part::NotThere(absence)) if !self.is_throttled() => match absence {
                 Absence::Withheld => (!self.is_at_limit()).then_some(0),
                 Absence::CpuAsleep => Some(1),
@@ -321,14 +341,19 @@ fn is_ordinary(trace: &Trace, thread: u32) -> bool {
     trace.tasks.get(&thread).is_none_or(|task| task.priority >= ORDINARY)
 }
 
-/// Time for which a thread was ready while ordinary ones ran, or while nobody did.
-pub(super) fn passed_over_ns(parts: &[(Part, u64)], trace: &Trace) -> u64 {
-    let is_one = |part: Part| match part {
-        Part::Ready { instead } => is_ordinary(trace, instead),
-        Part::NotThere(Absence::Withheld) => true,
-        _ => false,
-    };
-    parts.iter().filter(|(part, _)| is_one(*part)).map(|(_, ns)| ns).sum()
+/// Longest stretch for which a thread was ready while ordinary ones ran, or while nobody did. Interrupts do not end it.
+pub(super) fn passed_over_ns(account: &Account, trace: &Trace) -> u64 {
+    let (mut longest_ns, mut ns) = (0, 0);
+    for piece in &account.pieces {
+        ns = match piece.part {
+            Part::Ready { instead } if is_ordinary(trace, instead) => ns + piece.ns(),
+            Part::NotThere(Absence::Withheld) => ns + piece.ns(),
+            Part::Interrupted(_) => ns,
+            _ => 0,
+        };
+        longest_ns = longest_ns.max(ns);
+    }
+    longest_ns
 }
 
 /// Object of a thread's wait.

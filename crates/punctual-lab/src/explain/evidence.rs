@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::attached::Attached;
 use super::stage::StageOwner;
-use super::trace::Trace;
+use super::trace::{Trace, check_span};
 use crate::scheduling::Urgency;
+use crate::store::Evidence;
 
 /// The evidence of one trial. All instants are those of its samples: nanoseconds since the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,6 +106,12 @@ pub struct EvidenceDump {
     pub span: (u64, u64),
     /// The kernel's trace from a little before until a little after.
     pub trace: Trace,
+}
+
+impl Evidence for TrialEvidence {
+    fn check(&self) -> Result<(), &'static str> {
+        self.dumps.iter().try_for_each(|dump| check_span(dump.span).and_then(|()| dump.trace.check()))
+    }
 }
 
 impl TrialEvidence {

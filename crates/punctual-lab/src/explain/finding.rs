@@ -8,7 +8,7 @@ use super::cause::Cause;
 use super::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
 use super::naming::{Excess, NamedCause, from_account, from_windows, part_words};
 use super::seen::{PART_MIN, Seen, over};
-use super::stage::{Side, StageOwner, interval, rule_for, typical, worst_stage};
+use super::stage::{Side, StageOwner, interval, rule_for, typical_answered, worst_stage};
 use super::trace::Trace;
 use crate::sample::{ABSENT_NS, Load, Samples};
 use crate::scheduling::Urgency;
@@ -134,8 +134,13 @@ impl Explained {
                 None => all.push(cause),
             }
         }
-        let whole_ns = self.excess_ns.max(1) as f64;
-        all.iter_mut().for_each(|cause| cause.share = (cause.ns as f64 / whole_ns).min(1.0));
+        // The stages together may exceed the usual by more than the message: others were faster than usual then.
+        let sum_ns = all.iter().map(|cause| cause.ns).fold(0, u64::saturating_add);
+        let (whole_ns, most_ns) = (self.excess_ns.max(1), sum_ns.max(self.excess_ns).max(1));
+        for cause in &mut all {
+            cause.ns = (u128::from(cause.ns) * u128::from(whole_ns) / u128::from(most_ns)) as u64;
+            cause.share = (cause.ns as f64 / whole_ns as f64).min(1.0);
+        }
         all.sort_by_key(|cause| (std::cmp::Reverse(cause.ns), cause.name));
         self.causes = all;
         self.sum_up();
@@ -189,8 +194,8 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(samples: &'a Samples, load: Load, evidence: Option<&'a TrialEvidence>) -> Self {
-        let usual = samples.stages.iter().map(|stage| typical(&stage.ns)).collect();
-        Self { samples, load, evidence, usual, usual_ns: typical(&samples.total_ns) }
+        let usual = samples.stages.iter().map(|stage| typical_answered(samples, &stage.ns)).collect();
+        Self { samples, load, evidence, usual, usual_ns: typical_answered(samples, &samples.total_ns) }
     }
 
     /// The slowest stage of a message, with its thread.
@@ -251,16 +256,8 @@ impl<'a> Place<'a> {
         self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns)
     }
 
-    /// The longest message of a stall. Usually the place follows from the number; several senders number each for itself.
-    fn row_of(&self, stall: &Stall) -> Option<usize> {
-        let Samples { index, total_ns, .. } = self.samples;
-        let is_it = |&row: &usize| (index[row], total_ns[row]) == (stall.first_index, stall.longest_ns);
-        let guess = usize::try_from(stall.first_index.saturating_sub(*index.first()?)).ok()?;
-        Some(guess).filter(|row| *row < index.len()).filter(is_it).or_else(|| (0..index.len()).find(is_it))
-    }
-
     fn explain(&self, stall: Stall) -> Option<Explained> {
-        let row = self.row_of(&stall)?;
+        let row = stall.row(self.samples)?;
         let late = self.late_stage(row);
         let excess_ns = stall.longest_ns.saturating_sub(self.usual_ns);
         let mut explained = Explained::of_stall(stall, self.samples.start_ns(row, self.load), excess_ns);

@@ -58,7 +58,7 @@ pub fn from_account(
     let (nobody, tracers) = (Chain::default(), &account.tracers[..]);
     let waits = account.uninterruptible_waits();
     let beyond = beyond_usual(account, excess);
-    let passed_over_ns = passed_over_ns(&beyond, trace);
+    let passed_over_ns = passed_over_ns(account, trace);
     let clue = |kind: Kind, ns: u64| Clue {
         kind,
         ns,
@@ -66,6 +66,7 @@ pub fn from_account(
         end: WaitEnd::Unknown,
         passed_over_ns,
         held_by: None,
+        perhaps_by: None,
         chain: &nobody,
         tracers,
         trace,
@@ -125,18 +126,24 @@ fn order_of_use(part: Part) -> usize {
     }
 }
 
-/// Marks the parts that a counter explains: those of which it counted at least half. Parts in which nobody ran come first, then the
-/// longest. Each part uses up what it took, so no counter explains more than twice what it counted.
+/// Marks the parts that a counter explains: those of which it counted at least half for certain. Where it may have counted half
+/// elsewhere, the part may be the holder's or another's, and is marked so. Parts in which nobody ran come first, then the longest. Each
+/// part uses up what it took, so no counter explains more than twice what it counted, or leaves more than that open.
 pub(super) fn mark_held(clues: &mut [Clue<'_>], holder: HeldBy, seen: &Seen) {
-    let mut left_ns = holder.ns(seen);
+    let (mut least_ns, mut most_ns) = holder.bounds_ns(seen);
     let may_be = |clue: &&mut Clue<'_>| clue.ns > 0 && clue.held_by.is_none() && clue.may_be(holder);
     let mut parts: Vec<&mut Clue<'_>> = clues.iter_mut().filter(may_be).collect();
     parts.sort_by_key(|clue| (clue.neighbour().is_some(), std::cmp::Reverse(clue.ns)));
     for clue in parts {
-        if left_ns.saturating_mul(2) >= clue.ns {
+        if least_ns.saturating_mul(2) >= clue.ns {
             clue.held_by = Some(holder);
-            left_ns = left_ns.saturating_sub(clue.ns);
+            least_ns = least_ns.saturating_sub(clue.ns);
+        } else if most_ns.saturating_mul(2) >= clue.ns {
+            clue.perhaps_by = Some(holder);
+        } else {
+            continue;
         }
+        most_ns = most_ns.saturating_sub(clue.ns);
     }
 }
 

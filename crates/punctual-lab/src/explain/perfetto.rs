@@ -92,14 +92,15 @@ fn late_messages(group: &mut Group<'_>, trial: &DrawnTrial) {
     sorted.sort_by_key(|one| one.instant_ns);
     for one in sorted {
         let number = one.stall.first_index;
-        let Some(row) = samples.index.iter().position(|&index| index == number) else { continue };
+        let Some(row) = one.stall.row(samples) else { continue };
         let begin = samples.start_ns(row, *load);
         let track = 1 + ends.iter().position(|&end| end <= begin).unwrap_or(ends.len());
         if track > ends.len() {
             ends.push(0);
             group.track(track, "late messages");
         }
-        ends[track - 1] = begin + samples.total_ns[row];
+        let end = begin.saturating_add(samples.total_ns[row]);
+        ends[track - 1] = end;
         let causes: Vec<String> = one
             .causes
             .iter()
@@ -107,11 +108,12 @@ fn late_messages(group: &mut Group<'_>, trial: &DrawnTrial) {
             .collect();
         let more = json!({ "message": number, "causes": causes, "behind": one.behind });
         let name = format!("message {number}: {}", one.cause().name());
-        group.slice(track, begin..begin + samples.total_ns[row], &name, &more);
+        group.slice(track, begin..end, &name, &more);
         let mut at = begin;
         for stage in samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS) {
-            group.slice(track, at..at + stage.ns[row], &stage.name, &json!({}));
-            at += stage.ns[row];
+            let end = at.saturating_add(stage.ns[row]);
+            group.slice(track, at..end, &stage.name, &json!({}));
+            at = end;
         }
     }
 }

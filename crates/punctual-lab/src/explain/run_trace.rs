@@ -98,7 +98,8 @@ impl RunTrace {
         TrialEvidence { recording, dumps, ..evidence }
     }
 
-    /// Trace around the longest of the late messages, whose period is so long, and the number of late ones that no dump covers.
+    /// Trace around the longest of the late messages that a dump covers, and the number of late ones that none does. The period is
+    /// that of the messages.
     fn around(&self, late: &[(u64, u64)], period_ns: u64, most: usize) -> (Recording, Vec<EvidenceDump>) {
         if !matches!(self.recording, Recording::On { .. }) {
             return (self.recording.clone(), Vec::new());
@@ -111,11 +112,30 @@ impl RunTrace {
             let dump = most_of(&self.dumps, |dump| &dump.trace, (from, to))?;
             Some(EvidenceDump { span: (from, to), trace: dump.trace.within(around) })
         };
-        let mut dumps: Vec<EvidenceDump> = spans.iter().take(most).filter_map(cut).collect();
+        let mut dumps: Vec<EvidenceDump> = spans.iter().filter_map(cut).take(most).collect();
         dumps.sort_by_key(|dump| dump.span);
         let is_in =
             |span: &&(u64, u64)| dumps.iter().any(|dump| dump.span.0 <= span.0 && span.1 <= dump.span.1);
         let skipped = late.len() - late.iter().filter(is_in).count();
         (Recording::On { skipped: skipped as u64 }, dumps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::trace::{CpuEvents, Trace};
+
+    /// Goal: late messages that no dump covers take no place of others, however long they are.
+    #[test]
+    fn messages_without_a_dump_take_no_place() {
+        let cpu = CpuEvents { since_ns: 100, until_ns: 1_000, ..CpuEvents::default() };
+        let trace = Trace { cpus: vec![cpu], ..Trace::default() };
+        let dumps = vec![EvidenceDump { span: (100, 1_000), trace }];
+        let run = RunTrace { recording: Recording::On { skipped: 0 }, dumps };
+        let late = [(200, 210), (300, 330), (400, 420), (5_000, 9_000)];
+        let (recording, dumps) = run.around(&late, 5, 2);
+        assert_eq!(dumps.iter().map(|dump| dump.span).collect::<Vec<_>>(), [(300, 330), (400, 420)]);
+        assert_eq!(recording, Recording::On { skipped: 2 });
     }
 }

@@ -363,6 +363,19 @@ mod tests {
         let asleep =
             Evidence { throttled_us: 3900, switches_voluntary: 1, cpu_us: 100, ..Evidence::default() };
         assert_eq!(in_a_trip(asleep, RESPONDER), Cause::UNEXPLAINED);
+        // It was once taken off its CPU, and slept then, too.
+        let preempted = Evidence {
+            wall_us: 60_000,
+            cpu_us: 500,
+            wait_us: 100,
+            switches_voluntary: 1,
+            switches_involuntary: 1,
+            throttled_us: 150_000,
+            ..Evidence::default()
+        };
+        let seen = over(&[window(0, preempted)], (10_000_000, 50_000_000), FAULT_NS);
+        let slept = cause_of(seen.as_ref(), &excess(39_900_000, "elsewhere", Urgency::Other));
+        assert_eq!(slept.0, Cause::UNEXPLAINED);
     }
 
     /// Goal: a thread that neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.

@@ -92,11 +92,15 @@ pub fn typical(ns: &[u64]) -> u64 {
     *known.select_nth_unstable(place).1
 }
 
+/// The usual time of trips that were answered, by a column of these samples. A refusal is fast, and a lost trip has only an age.
+pub fn typical_answered(samples: &Samples, ns: &[u64]) -> u64 {
+    let answered = samples.outcome.iter().zip(ns).filter(|(outcome, _)| **outcome == Outcome::Answered);
+    typical(&answered.map(|(_, ns)| *ns).collect::<Vec<u64>>())
+}
+
 /// The rule for trips late enough to be explained: that of stalls, from the usual time.
 pub fn rule_for(samples: &Samples) -> StallRule {
-    let answered = (0..samples.len()).filter(|&row| samples.outcome[row] == Outcome::Answered);
-    let ns: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
-    StallRule::for_median(typical(&ns))
+    StallRule::for_median(typical_answered(samples, &samples.total_ns))
 }
 
 /// The stage that exceeds what is usual by most. `None` for a trip without stamps, or one that did not come.
@@ -135,6 +139,7 @@ pub fn interval(samples: &Samples, row: usize, load: Load, place: usize) -> (u64
         ns => ns,
     };
     let before = (0..samples.stages.len()).filter(|&other| lies_before(samples, other, place));
-    let begin = samples.start_ns(row, load) + before.map(ns).sum::<u64>();
-    (begin, begin + ns(place))
+    // A file from outside may say any number.
+    let begin = before.map(ns).fold(samples.start_ns(row, load), u64::saturating_add);
+    (begin, begin.saturating_add(ns(place)))
 }

@@ -158,15 +158,44 @@ pub(super) fn cause_words(one: &Explained) -> String {
     words.join("; ")
 }
 
-/// One message in full: its stages, and what the thread of its slowest went through.
-pub fn message(
-    cell: &CellId,
-    trial: u32,
+/// The messages of this number in full, the longest first: of several senders each numbers for itself. Of more than `shown_max` the
+/// rest is counted.
+pub fn messages(
+    place: (&CellId, u32),
+    samples: &Samples,
+    number: u64,
+    evidence: Option<&TrialEvidence>,
+    shown_max: usize,
+) -> Vec<Section> {
+    let mut rows: Vec<usize> = (0..samples.len()).filter(|&row| samples.index[row] == number).collect();
+    rows.sort_by_key(|&row| std::cmp::Reverse(samples.total_ns[row]));
+    let left_out = rows.len().saturating_sub(shown_max);
+    rows.truncate(shown_max);
+    let mut all: Vec<Section> =
+        rows.into_iter().flat_map(|row| message(place, samples, row, evidence)).collect();
+    if left_out > 0 {
+        let note =
+            format!("{} more of other senders have this number: --all shows them.", count(left_out as u64));
+        let last = all.pop().map(|last| last.note(note));
+        all.extend(last);
+    }
+    all
+}
+
+/// One message in full.
+fn message(
+    (cell, trial): (&CellId, u32),
     samples: &Samples,
     row: usize,
     evidence: Option<&TrialEvidence>,
 ) -> Vec<Section> {
-    let title = format!("Message {} of {}, trial {trial}", count(samples.index[row]), cell.name);
+    let sender = samples.sender.get(row).map(|sender| format!(", sender {}", count(*sender)));
+    let title = format!(
+        "Message {} of {}, trial {trial}{}",
+        count(samples.index[row]),
+        cell.name,
+        sender.unwrap_or_default()
+    );
     let total = micros(samples.total_ns[row] as f64);
     let at = samples.start_ns(row, cell.load) as f64 / 1e9;
     let stages = Section::new(title)
@@ -230,4 +259,29 @@ pub(super) fn pieces(account: &Account, trace: &Trace, start_ns: u64) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::finding::tests::samples;
+    use crate::report::text::{Screen, page};
+
+    /// Goal: of several senders that number alike every message of the number is shown, the longest first, with its sender.
+    #[test]
+    fn each_sender_has_a_message_of_the_number() {
+        let mut samples = samples(4_000_000);
+        samples.index[0] = 10;
+        samples.sender = vec![3; samples.len()];
+        samples.sender[0] = 5;
+        let said = |shown_max| {
+            let cell = CellId::new("a.b", "c");
+            page(&messages((&cell, 0), &samples, 10, None, shown_max), Screen::default())
+        };
+        let both = said(2);
+        let [late, other] = [", sender 3", ", sender 5"].map(|words| both.find(words));
+        assert!(late.is_some() && late < other, "{both}");
+        let one = said(1);
+        assert!(!one.contains("sender 5") && one.contains("1 more of other senders"), "{one}");
+    }
 }

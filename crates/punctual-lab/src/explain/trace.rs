@@ -201,7 +201,34 @@ pub struct WakeUp {
     pub by_interrupt: bool,
 }
 
+/// Checks the ends of a span that a file has.
+pub(super) fn check_span((from, to): (u64, u64)) -> Result<(), &'static str> {
+    if from <= to { Ok(()) } else { Err("its span ends before it begins") }
+}
+
 impl Trace {
+    /// Checks that a recorder can have written it: a file from outside need not come from one.
+    ///
+    /// # Errors
+    /// Says what no trace has.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let mut cpus: Vec<u32> = self.cpus.iter().map(|cpu| cpu.cpu).collect();
+        cpus.sort_unstable();
+        // The interrupts of one CPU do not overlap.
+        if !cpus.is_sorted_by(|one, next| one < next) {
+            return Err("it has a CPU twice");
+        }
+        for cpu in &self.cpus {
+            if !cpu.events.is_sorted_by_key(|event| event.0) {
+                return Err("its events are not in the order of time");
+            }
+            if !cpu.gaps.iter().all(|(from, to)| from <= to) {
+                return Err("a gap ends before it begins");
+            }
+        }
+        Ok(())
+    }
+
     /// The last wake-up of a thread in an interval, ends included.
     pub fn last_wake_up(&self, thread: u32, span: (u64, u64)) -> Option<WakeUp> {
         let last_there = |cpu: &CpuEvents| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::trace::Trace;
+use super::trace::{Trace, check_span};
 use crate::file::read_text;
 use crate::store::{StoreError, checked_text, read_checked, write_text};
 use crate::units::count;
@@ -74,25 +74,8 @@ impl TraceFile {
 
     /// Checks that it can be a trace: a file from outside was not necessarily recorded.
     fn check(&self) -> Result<(), &'static str> {
-        let is_ordered = |(from, to): (u64, u64)| from <= to;
-        if !is_ordered(self.span) {
-            return Err("its span ends before it begins");
-        }
-        let mut cpus: Vec<u32> = self.trace.cpus.iter().map(|cpu| cpu.cpu).collect();
-        cpus.sort_unstable();
-        // The interrupts of one CPU do not overlap.
-        if !cpus.is_sorted_by(|one, next| one < next) {
-            return Err("it has a CPU twice");
-        }
-        for cpu in &self.trace.cpus {
-            if !cpu.events.is_sorted_by_key(|event| event.0) {
-                return Err("its events are not in the order of time");
-            }
-            if !cpu.gaps.iter().copied().all(is_ordered) {
-                return Err("a gap ends before it begins");
-            }
-        }
-        Ok(())
+        check_span(self.span)?;
+        self.trace.check()
     }
 
     /// True if a file begins as one does.

@@ -11,6 +11,15 @@ use super::checked::{checked_text, read_checked, write_text};
 use super::{EVIDENCE_DIR, Store, StoreError, StoredTrial};
 use crate::file::read_text;
 
+/// Evidence as a trial has it. A file from outside was not necessarily recorded.
+pub trait Evidence: DeserializeOwned {
+    /// Checks that it can have been recorded.
+    ///
+    /// # Errors
+    /// Says why not.
+    fn check(&self) -> Result<(), &'static str>;
+}
+
 const SCHEMA: &str = "punctual.evidence.v1";
 
 /// Largest file of evidence that is read, bytes.
@@ -35,7 +44,7 @@ impl StoredTrial {
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or of a version unknown here.
-    pub fn evidence<T: DeserializeOwned>(&self) -> Result<Option<T>, StoreError> {
+    pub fn evidence<T: Evidence>(&self) -> Result<Option<T>, StoreError> {
         let path = beside(&self.path);
         let text = match read_text(&path, SIZE_MAX) {
             Ok(text) => text,
@@ -45,7 +54,9 @@ impl StoredTrial {
             }
             Err(error) => return Err(StoreError::unread(&path, error)),
         };
-        read_checked(SCHEMA, &text).map(Some).map_err(|reason| StoreError::Damaged { path, reason })
+        let read = read_checked(SCHEMA, &text)
+            .and_then(|evidence: T| evidence.check().map(|()| evidence).map_err(str::to_owned));
+        read.map(Some).map_err(|reason| StoreError::Damaged { path, reason })
     }
 }
 
@@ -63,6 +74,12 @@ mod tests {
     use super::*;
     use crate::sample::{CellId, Outcome, Samples};
     use crate::store::{Header, Run};
+
+    impl Evidence for Vec<u32> {
+        fn check(&self) -> Result<(), &'static str> {
+            if self.contains(&0) { Err("it has a zero") } else { Ok(()) }
+        }
+    }
 
     /// Goal: evidence comes back as it was stored, and a changed byte of it is damage, not evidence.
     #[test]
@@ -83,5 +100,8 @@ mod tests {
         fs::write(&file, text.replace("22", "23")).expect("room");
         let damaged = run.trials[0].evidence::<Vec<u32>>();
         assert!(matches!(damaged, Err(StoreError::Damaged { .. })), "{damaged:?}");
+        fs::write(&file, checked_text(SCHEMA, &[3_u32, 0])).expect("room");
+        let impossible = run.trials[0].evidence::<Vec<u32>>();
+        assert!(matches!(impossible, Err(StoreError::Damaged { .. })), "{impossible:?}");
     }
 }

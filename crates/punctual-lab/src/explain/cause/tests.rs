@@ -107,10 +107,24 @@ fn no_time_is_two_causes() {
     {
         for urgency in [Urgency::Other, Urgency::Fifo(50)] {
             let excess = Excess { urgency, ..Excess::in_one_stage(50_000_000, stage, side) };
-            for (throttled_us_most, frozen_us_most, faults_major) in
-                [(0, 0, 0), (50_000, 0, 0), (0, 50_000, 0), (0, 0, 9), (50_000, 50_000, 9)]
-            {
-                let seen = Seen { throttled_us_most, frozen_us_most, faults_major, ..Seen::default() };
+            for (throttled_us_most, frozen_us_most, faults_major, is_certain) in [
+                (0, 0, 0, true),
+                (50_000, 0, 0, true),
+                (0, 50_000, 0, true),
+                (0, 0, 9, true),
+                (50_000, 50_000, 9, true),
+                (50_000, 50_000, 9, false),
+            ] {
+                let least_us = |most_us| if is_certain { most_us } else { 0 };
+                let seen = Seen {
+                    throttled_us: least_us(throttled_us_most),
+                    throttled_us_most,
+                    frozen_us: least_us(frozen_us_most),
+                    frozen_us_most,
+                    faults_major,
+                    switches_voluntary: faults_major,
+                    ..Seen::default()
+                };
                 for (((kind, ns), end), chain) in kinds().into_iter().flat_map(|kind| {
                     let times = [1_000_000, 50_000_000].map(|ns| (kind, ns));
                     let ends = [WaitEnd::Unknown, WaitEnd::Lock, WaitEnd::Child, WaitEnd::Storage];
@@ -124,6 +138,7 @@ fn no_time_is_two_causes() {
                         end,
                         passed_over_ns: ns,
                         held_by: None,
+                        perhaps_by: None,
                         chain,
                         tracers: &[TRACER],
                         trace: &trace,

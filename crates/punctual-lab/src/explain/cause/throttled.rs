@@ -10,10 +10,11 @@ pub(super) static DEFINITION: Definition = Definition {
     verify: "punctual verify RUN --fix quota",
     in_trace: |clue| clue.is_throttled().then(String::new),
     // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and a frozen thread wants none. A thread held by it
-    // was taken off its CPU or was ready; a thread that slept while it held others was not held.
+    // was ready, or was taken off its CPU and never left it by itself; a thread that slept while it held others was not held.
     in_windows: |glance| {
         let seen = glance.seen;
-        let is_held = seen.switches_involuntary > 0 || seen.wait_us_most >= seen.throttled_us / 2;
+        let is_taken_off = seen.switches_involuntary > 0 && seen.switches_voluntary == 0;
+        let is_held = is_taken_off || seen.wait_us_most >= seen.throttled_us / 2;
         if !is_held {
             return 0;
         }

@@ -286,3 +286,46 @@ fn a_long_stall_is_not_hidden_behind_one_within_it() {
     assert_eq!(one(14).cause(), Cause::named("run_queue"), "{found:#?}");
     assert_eq!((one(10).cause(), one(10).behind), (Cause::UNEXPLAINED, None), "{found:#?}");
 }
+
+/// Goal: the causes of two stages are no more than the excess of the message: another stage of it was faster than usual.
+#[test]
+fn stages_share_no_more_than_the_message() {
+    let mut samples = samples(4 * MS + 10_000);
+    samples.stages[0].ns[10] += 4 * MS;
+    samples.total_ns[10] += MS;
+    let mut kept = TrialEvidence { recording: Recording::Off, ..evidence() };
+    kept.stages[0] = StageOwner::of("request.woken", Side::Responder, "other");
+    let window = |evidence: Evidence, from: u64| {
+        let evidence = Evidence { wall_us: 4_000, ..evidence };
+        vec![Window { evidence, span: (from, from + 4 * MS) }]
+    };
+    let ready = Evidence { wait_us: 4_000, ..Evidence::default() };
+    let frozen = Evidence { frozen_us: 4_000, ..Evidence::default() };
+    kept.threads.push(EvidenceThread {
+        role: "other".to_owned(),
+        thread: Some(8),
+        ..kept.threads[1].clone()
+    });
+    kept.threads[1].windows = window(ready, 14 * MS + 10_000);
+    kept.threads[2].windows = window(frozen, 10 * MS);
+    let one = explain(&samples, Load::Closed, Some(&kept)).remove(0);
+    assert_eq!((one.excess_ns, one.causes.len()), (5 * MS, 2), "{one:#?}");
+    let (sum_ns, share) = one.causes.iter().fold((0, 0.0), |(ns, share), cause| {
+        assert!(cause.ns > 2 * MS && cause.share > 0.4, "{one:#?}");
+        (ns + cause.ns, share + cause.share)
+    });
+    assert!(sum_ns <= one.excess_ns && share <= 1.0, "{one:#?}");
+}
+
+/// Goal: the usual time is that of messages that were answered: refusals are fast, and lost messages have only an age.
+#[test]
+fn the_usual_time_is_of_answers() {
+    let mut samples = samples(4 * MS + 10_000);
+    let usual = explain(&samples, Load::Closed, Some(&evidence())).remove(0);
+    for (row, outcome) in [Outcome::Refused, Outcome::Lost, Outcome::Mismatched].into_iter().enumerate() {
+        (samples.outcome[row], samples.total_ns[row]) = (outcome, 300);
+        samples.stages.iter_mut().for_each(|stage| stage.ns[row] = 100);
+    }
+    let one = explain(&samples, Load::Closed, Some(&evidence())).remove(0);
+    assert_eq!((one.excess_ns, one.stage_excess_ns), (usual.excess_ns, usual.stage_excess_ns));
+}

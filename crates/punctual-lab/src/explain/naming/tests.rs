@@ -67,17 +67,21 @@ fn a_counter_is_used_once() {
     let here = excess("responder", Side::Responder);
     let waited =
         |waker| Part::Blocked { woken_by: Some(waker), is_interrupt: false, is_uninterruptible: Some(false) };
-    let throttled = Seen { throttled_us_most: 3_000, ..Seen::default() };
-    let frozen = Seen { frozen_us_most: 3_000, ..Seen::default() };
+    let throttled = Seen { throttled_us: 3_000, throttled_us_most: 3_000, ..Seen::default() };
+    let frozen = Seen { frozen_us: 3_000, frozen_us_most: 3_000, ..Seen::default() };
+    let [may_be_throttled, may_be_frozen] =
+        [Seen { throttled_us: 0, ..throttled }, Seen { frozen_us: 0, ..frozen }];
     let stopped = Seen { stopped_us: 3_000, ..Seen::default() };
     let untold =
         |waker| Part::Blocked { woken_by: Some(waker), is_interrupt: false, is_uninterruptible: None };
     let ready = |instead| Part::Ready { instead };
     type PartOf<'a> = &'a dyn Fn(u32) -> Part;
-    let cases: [(PartOf<'_>, Seen, &str, &str); 3] = [
+    let cases: [(PartOf<'_>, Seen, &str, &str); 5] = [
         (&ready, throttled, "throttled", "run_queue"),
         (&waited, frozen, "frozen", "waited"),
         (&untold, stopped, "stopped", ""),
+        (&ready, may_be_throttled, "unexplained", "run_queue"),
+        (&waited, may_be_frozen, "unexplained", "waited"),
     ];
     for (part, seen, counted, other) in cases {
         let pieces = (0..20).map(|number| {
@@ -86,13 +90,10 @@ fn a_counter_is_used_once() {
         });
         let pieces: Vec<Piece> = pieces.collect();
         let account = Account { pieces, ..Account::default() };
-        let found = causes(&account, &trace(120), &here, Some(&seen));
-        let ms = |name: &str| {
-            found
-                .iter()
-                .filter(|cause| cause.name == Cause::named(name))
-                .map(|cause| cause.ns / MS)
-                .sum::<u64>()
+        let (found, unnamed_ns) = from_account(&account, &trace(120), &here, Some(&seen));
+        let ms = |name: &str| match name {
+            "unexplained" => unnamed_ns / MS,
+            _ => found.iter().filter(|one| one.name == Cause::named(name)).map(|one| one.ns / MS).sum(),
         };
         // Of a wait whose beginning nobody saw the rest is unexplained.
         let all_ms = if other.is_empty() { ms(counted) } else { 99 };
@@ -174,14 +175,49 @@ fn the_sender_is_not_the_wire() {
     is_named(Part::Running, &excess("reply.woken", Side::Client), None, &[]);
 }
 
+/// Goal: a receiver that slept for its message is not said to have slept or waited elsewhere, as without a trace. A tracer, a freezer
+/// and a waker without a CPU delayed it still.
+#[test]
+fn a_receiver_that_slept_for_its_message_has_no_cause() {
+    let wait = |is_interrupt, is_uninterruptible| Part::Blocked {
+        woken_by: Some(OTHER),
+        is_interrupt,
+        is_uninterruptible: Some(is_uninterruptible),
+    };
+    let frozen = Seen { frozen_us: 99_000, frozen_us_most: 99_000, ..Seen::default() };
+    for stage in ["woken", "request.woken", "medium"] {
+        let listener = excess(stage, Side::Receiver);
+        is_named(wait(true, false), &listener, None, &[]);
+        is_named(wait(false, false), &listener, None, &[]);
+        is_named(wait(false, false), &listener, Some(&frozen), &[(Cause::named("frozen"), 99)]);
+        is_named(wait(false, true), &listener, None, &[(Cause::named("kernel_lock"), 99)]);
+        let traced = Account { tracers: vec![OTHER], ..of_part(wait(false, false)) };
+        assert_eq!(causes(&traced, &trace(120), &listener, None)[0].name, Cause::named("traced"));
+    }
+    // A handler that slept did not listen.
+    for stage in ["elsewhere", "responder"] {
+        is_named(wait(true, false), &excess(stage, Side::Receiver), None, &[(Cause::named("slept"), 99)]);
+        is_named(wait(false, false), &excess(stage, Side::Receiver), None, &[(Cause::named("waited"), 99)]);
+    }
+}
+
 /// Goal: a quota is named where its own counter says so, and nowhere else.
 #[test]
 fn a_quota_needs_its_counter() {
     let here = excess("responder", Side::Responder);
     let withheld = Part::NotThere(Absence::Withheld);
-    let throttled = |us| Seen { throttled_us_most: us, ..Seen::default() };
-    is_named(withheld, &here, Some(&throttled(90_000)), &[(Cause::named("throttled"), 99)]);
-    is_named(withheld, &here, Some(&throttled(9_000)), &[]);
+    let throttled =
+        |throttled_us, throttled_us_most| Seen { throttled_us, throttled_us_most, ..Seen::default() };
+    is_named(withheld, &here, Some(&throttled(90_000, 90_000)), &[(Cause::named("throttled"), 99)]);
+    is_named(withheld, &here, Some(&throttled(9_000, 9_000)), &[]);
+    // It may have run out beside the stage: then nobody knows whose the time is.
+    let ready = Part::Ready { instead: OTHER };
+    for part in [withheld, ready, Part::NotThere(Absence::CpuAsleep)] {
+        is_named(part, &here, Some(&throttled(9_000, 90_000)), &[]);
+    }
+    is_named(ready, &here, Some(&throttled(9_000, 40_000)), &[(Cause::named("run_queue"), 99)]);
+    let stolen = Seen { stolen_us: 60_000, ..throttled(0, 90_000) };
+    is_named(ready, &here, Some(&stolen), &[(Cause::named("steal"), 60)]);
 }
 
 /// Goal: page faults are charged with their certain time in the stage; the time that they may have taken beyond is nobody's work.
@@ -252,6 +288,21 @@ fn a_limit_needs_a_real_time_thread() {
     };
     assert_eq!(names(16 * MS), [(Cause::named("real_time_limit"), 47)]);
     assert_eq!(names(3 * MS), [(Cause::named("run_queue"), 8)]);
+    // Waits of which each is shorter are no limit together; an interrupt does not part them.
+    let apart = |between: Part, ns: u64| {
+        let pieces = (0..8).map(|place| {
+            let (from_ns, part) = (5 * MS * (place / 2), if place % 2 == 0 { ready } else { between });
+            if place % 2 == 0 {
+                Piece { from_ns, to_ns: from_ns + 5 * MS - ns, part }
+            } else {
+                Piece { from_ns: from_ns + 5 * MS - ns, to_ns: from_ns + 5 * MS, part }
+            }
+        });
+        let account = Account { pieces: pieces.collect(), ..Account::default() };
+        causes(&account, &trace(120), &urgent, None)[0].name.name()
+    };
+    assert_eq!(apart(Part::Running, MS), "run_queue");
+    assert_eq!(apart(Part::Interrupted(Interruption::Device(4)), MS / 10), "real_time_limit");
 }
 
 /// Goal: of two causes both are named, the larger first, with the culprits.
@@ -287,13 +338,14 @@ fn waits_are_told_apart() {
         is_interrupt,
         is_uninterruptible: Some(is_uninterruptible),
     };
-    let (faulted, frozen) =
-        (Seen { faults_major: 1, ..Seen::default() }, Seen { frozen_us_most: 60_000, ..Seen::default() });
+    let frozen_for = |frozen_us, frozen_us_most| Seen { frozen_us, frozen_us_most, ..Seen::default() };
+    let frozen = frozen_for(60_000, 60_000);
+    let faulted_of = |switches_voluntary| Seen { faults_major: 1, switches_voluntary, ..Seen::default() };
+    let faulted = faulted_of(1);
     for (part, seen, cause) in [
         (wait(OTHER, false, true), None, "kernel_lock"),
         (wait(OTHER, false, true), Some(&faulted), "kernel_lock"),
         (wait(JOURNAL, false, true), None, "storage"),
-        (wait(IDLE, true, true), Some(&faulted), "faults_major"),
         (wait(IDLE, true, false), Some(&faulted), "slept"),
         (wait(OTHER, false, false), Some(&faulted), "waited"),
         (wait(OTHER, false, false), Some(&frozen), "frozen"),
@@ -307,6 +359,8 @@ fn waits_are_told_apart() {
         is_named(untold, &here, None, &[]);
     }
     is_named(wait(OTHER, true, true), &here, None, &[]);
+    // A page fault in the same window does not say what a wait was for whose end is unknown.
+    is_named(wait(IDLE, true, true), &here, Some(&faulted), &[]);
     // The kind of the thread is not known of a run that an older version stored.
     let mut old = trace(120);
     old.tasks.values_mut().for_each(|task| task.is_kernel = None);
@@ -315,6 +369,11 @@ fn waits_are_told_apart() {
     let events = [25, 50, 75, 100].map(|at| Event(at * MS, What::Interrupt(24))).into();
     let cpu = CpuEvents { until_ns: 200 * MS, events, ..CpuEvents::default() };
     let disk = Trace { cpus: vec![cpu], ..trace(120) };
+    // A page fault is the wait's if the thread left its CPU once; else it may have been before the message.
+    for (seen, expected) in [(faulted_of(1), "faults_major"), (faulted_of(3), "storage")] {
+        let found = causes(&of_part(wait(IDLE, true, true)), &disk, &here, Some(&seen));
+        assert_eq!((found[0].name.name(), found[0].share), (expected, 1.0), "{found:#?}");
+    }
     // One fault among waits that several threads ended is not the reason for all of them.
     let mut several = of_part(wait(IDLE, true, true));
     several.pieces = (0..4)
@@ -324,14 +383,21 @@ fn waits_are_told_apart() {
             part: wait(20 + place as u32, true, true),
         })
         .collect();
-    let found = causes(&several, &disk, &here, Some(&faulted));
+    let found = causes(&several, &disk, &here, Some(&faulted_of(4)));
     assert_eq!(found[0].name, Cause::named("storage"));
     // A page fault among many waits is not what they were for, and a group frozen for less than half is not the cause.
     let mut often = of_part(wait(IDLE, true, true));
     let between = Piece { from_ns: 100 * MS, to_ns: 100 * MS + 1, part: Part::Running };
     often.pieces = std::iter::repeat_n([often.pieces[0], between], 3).flatten().collect();
-    let found = causes(&often, &disk, &here, Some(&faulted));
+    let found = causes(&often, &disk, &here, Some(&faulted_of(3)));
     assert_eq!(found[0].name, Cause::named("storage"));
-    let little = Seen { frozen_us_most: 40_000, ..Seen::default() };
+    // Where the windows did not count so far, there were as many faults as waits, or it is not known.
+    for (faults_major, expected) in [(3, "faults_major"), (2, "storage")] {
+        let seen = Seen { faults_major, switches_voluntary: 2, ..Seen::default() };
+        assert_eq!(causes(&often, &disk, &here, Some(&seen))[0].name, Cause::named(expected));
+    }
+    let little = frozen_for(40_000, 40_000);
     is_named(wait(OTHER, false, false), &here, Some(&little), &[(Cause::named("waited"), 99)]);
+    // A group that may have been frozen beside the stage may have been frozen in it.
+    is_named(wait(OTHER, false, false), &here, Some(&frozen_for(10_000, 60_000)), &[]);
 }

@@ -2,6 +2,7 @@
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 use super::*;
+use crate::explain::evidence::EvidenceDump;
 use crate::explain::finding::tests::{dump, evidence, samples};
 use crate::explain::naming::NamedCause;
 use crate::sample::{Load, Outcome, Samples};
@@ -115,5 +116,30 @@ fn a_group_is_told_by_its_members() {
     for (damaged, file) in (1..).zip(std::fs::read_dir(out.join("evidence")).expect("it is there")) {
         std::fs::write(file.expect("it is there").path(), "damaged").expect("room");
         assert_eq!(told(), (members.clone(), damaged));
+    }
+}
+
+/// Goal: evidence that no recorder writes is damage that is noted, even where its check value is right, and the run is explained
+/// without it. Method: as a foreign file may have it.
+#[test]
+fn evidence_that_cannot_be_is_damaged() {
+    let place = tempfile::tempdir().expect("room");
+    let changes: [fn(&mut EvidenceDump); 4] = [
+        |dump| dump.trace.cpus[0].events.reverse(),
+        |dump| dump.trace.cpus[0].gaps.push((12_000_000, 11_000_000)),
+        |dump| dump.trace.cpus.extend_from_within(..),
+        |dump| dump.span = (dump.span.1, dump.span.0),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let out = place.path().join(format!("run-{number}"));
+        let mut store = Store::import(Some(&out), &Header::new("response")).expect("room");
+        let path = store.append(&CellId::new("a", "b"), 0, &samples(4_010_000)).expect("room");
+        let mut kept = TrialEvidence { dumps: vec![dump()], ..evidence() };
+        change(&mut kept.dumps[0]);
+        store.append_evidence(&path, &kept).expect("room");
+        let mut notes = Vec::new();
+        let told = explain_run(&Run::open(&out).expect("a run"), 1, &mut notes).expect("readable");
+        assert_eq!((told.len(), told[0].told.found.len(), notes.len()), (1, 1, 1), "{number}: {notes:?}");
+        assert!(told[0].told.found[0].parts.is_empty(), "{number}: {told:?}");
     }
 }

@@ -65,20 +65,30 @@ impl Withheld {
         }
     }
 
-    /// Counters of an interval: upper bounds, because they are read seldom.
+    /// Counters of an interval, in bounds, because they are read seldom: what was counted between the looks around it, and what of that
+    /// finds no room between them beside the interval.
     pub fn over(&self, (from, to): (u64, u64)) -> Option<Seen> {
         let first = self.looks.partition_point(|look| look.0 <= from).saturating_sub(1);
         let last = self.looks.partition_point(|look| look.0 < to).min(self.looks.len().checked_sub(1)?);
         let (before, after) = (self.looks.get(first)?, self.looks.get(last)?);
         let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
         let wall_us = us(to - from);
-        let taken = |before: u64, after: u64| us(after.saturating_sub(before)).min(wall_us);
+        let apart_us = us(after.0.saturating_sub(before.0));
+        let taken = |before: u64, after: u64| {
+            // A quota may have run out before the first look, and is counted when it is there again.
+            let most_us = us(after.saturating_sub(before)).min(apart_us.max(wall_us));
+            (most_us.saturating_sub(apart_us.saturating_sub(wall_us)), most_us.min(wall_us))
+        };
+        let (throttled_us, throttled_us_most) = taken(before.1, after.1);
+        let (frozen_us, frozen_us_most) = taken(before.2, after.2);
         Some(Seen {
             wall_us,
             cpu_us_most: wall_us,
             wait_us_most: wall_us,
-            throttled_us_most: taken(before.1, after.1),
-            frozen_us_most: taken(before.2, after.2),
+            throttled_us,
+            throttled_us_most,
+            frozen_us,
+            frozen_us_most,
             ..Seen::default()
         })
     }
@@ -163,5 +173,20 @@ mod tests {
         assert_eq!(over(2_100_000, 2_900_000), Some((0, 50)));
         assert_eq!(over(500_000, 9_000_000), Some((900, 50)));
         assert_eq!(withheld(&[]).over((1, 2)), None);
+    }
+
+    /// Goal: one increase is no two intervals': the leasts of both together are no more than it.
+    #[test]
+    fn one_increase_is_not_counted_twice() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let over = |counters: &Withheld, from_us: u64, to_us: u64| {
+            let seen = counters.over((from_us * 1000, to_us * 1000)).expect("looks");
+            [(seen.throttled_us, seen.throttled_us_most), (seen.frozen_us, seen.frozen_us_most)]
+        };
+        let short = withheld(&[(0, 0, 0), (ms(10), ms(4), ms(4))]);
+        assert_eq!(over(&short, 500, 4_500), [(0, 4_000); 2]);
+        assert_eq!(over(&short, 5_000, 8_000), [(0, 3_000); 2]);
+        let long = withheld(&[(0, 0, 0), (ms(90), 0, 0), (ms(100), ms(80), ms(80))]);
+        assert_eq!(over(&long, 5_000, 95_000), [(70_000, 80_000); 2]);
     }
 }

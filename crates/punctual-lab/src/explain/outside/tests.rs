@@ -154,9 +154,35 @@ fn stops_and_quotas_are_named() {
     assert_eq!(said(&answer(&trace)), [(OFF_CPU, 80, "unexplained", false)]);
     let counted = |thread, (from, to)| {
         assert_eq!((thread, from, to), (OURS, 100 * MS, 180 * MS));
-        Some(Seen { wall_us: 80_000, cpu_us_most: 80_000, throttled_us_most: 75_000, ..Seen::default() })
+        let bounds = Seen { throttled_us: 70_000, throttled_us_most: 75_000, ..Seen::default() };
+        Some(Seen { wall_us: 80_000, cpu_us_most: 80_000, ..bounds })
     };
     assert_eq!(said(&answer_with(&trace, &counted)), [(OFF_CPU, 80, "throttled", false)]);
+}
+
+/// Goal: an increase of a quota's counter that may be another interval's names none, and hides no neighbour that it cannot be.
+#[test]
+fn a_quota_that_may_be_elsewhere_is_not_named() {
+    let us = MS / 1000;
+    let events = vec![
+        switch(1, 0, Leaving::Ready, OURS),
+        switch(500 * us, OURS, Leaving::Ready, 0),
+        switch(4_500 * us, 0, Leaving::Ready, OURS),
+        switch(5_000 * us, OURS, Leaving::Ready, HOG),
+        switch(8_000 * us, HOG, Leaving::Ready, OURS),
+        switch(900 * MS, OURS, Leaving::Asleep, 0),
+    ];
+    let trace = trace(vec![events]);
+    let counted = |most_us: u32| {
+        move |_, (from, to): (u64, u64)| {
+            let wall_us = u32::try_from((to - from) / us).expect("short");
+            Some(Seen { wall_us, throttled_us_most: most_us.min(wall_us), ..Seen::default() })
+        }
+    };
+    let found = answer_with(&trace, &counted(4_000));
+    assert_eq!(said(&found), [(OFF_CPU, 4, "unexplained", false), (OFF_CPU, 3, "unexplained", false)]);
+    let found = answer_with(&trace, &counted(1_000));
+    assert_eq!(said(&found), [(OFF_CPU, 4, "unexplained", false), (OFF_CPU, 3, "run_queue", false)]);
 }
 
 /// Goal: of what began before the trace, or did not end in it, nobody knows how long it took: it is not late. Nor is who began late.

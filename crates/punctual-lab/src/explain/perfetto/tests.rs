@@ -77,3 +77,31 @@ fn less_evidence_draws_less() {
     let events = super::drawing(&[trial])["traceEvents"].as_array().expect("a list").clone();
     assert!(events.iter().all(|event| event["ph"] == "M"), "{events:?}");
 }
+
+/// Goal: of several senders that number alike the late message is drawn, not the first of its number.
+#[test]
+fn the_message_of_the_late_sender_is_drawn() {
+    let mut samples = samples(4 * MS);
+    // The first message is the late one's namesake, of another sender.
+    samples.index[0] = 10;
+    let found = explain(&samples, Load::Closed, None);
+    let name = "a".to_owned();
+    let trial = DrawnTrial { name, samples, load: Load::Closed, evidence: None, found };
+    let drawn = slices(&drawing(&[trial]), 1, 1);
+    assert_eq!(drawn[0], ("message 10: unexplained".to_owned(), 10_000.0, 4010.0));
+}
+
+/// Goal: numbers of a foreign file do not end the drawing, or the explanation.
+#[test]
+fn instants_beyond_the_end_of_time_are_drawn() {
+    let mut samples = samples(4 * MS);
+    (samples.sent_ns[10], samples.due_ns[10]) = (u64::MAX - 5, u64::MAX - 5);
+    samples.stages[0].ns[10] = u64::MAX - 1;
+    for load in [Load::Closed, Load::Open] {
+        let kept = TrialEvidence { dumps: vec![dump()], ..evidence() };
+        let found = explain(&samples, load, Some(&kept));
+        let name = "a".to_owned();
+        let trial = DrawnTrial { name, samples: samples.clone(), load, evidence: Some(kept), found };
+        assert_eq!(slices(&drawing(&[trial]), 1, 1).len(), 4);
+    }
+}
