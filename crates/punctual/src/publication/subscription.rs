@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_time_limit_ends_a_wait() {
         let node = Node::open(&Bus::loopback("late"), "here").expect("a node alone");
-        let options = SubscriptionOptions { wake: Wake::Backoff, ..SubscriptionOptions::default() };
+        let options = SubscriptionOptions { wake: Wake::Backoff };
         let mut subscription = node.subscription(7, &options).expect("a port");
         if !subscription.waiter.spins_first() {
             punctual_machine::skipped!("the end of a wait: sleeping costs nothing here, so nobody spins");
