@@ -276,15 +276,10 @@ impl Clue<'_> {
         }
     }
 
-    /// Half of its waits or more were for pages, for certain. A page fault with the disk may lie beside the stage, and so may sleeps;
-    /// but each of these is a time that it left its CPU by itself. If faults and waits are more than those, the rest are both.
+    /// It waited for a disk no more than twice as often as it had page faults with the disk.
     fn is_of_faults(&self) -> bool {
-        self.seen.is_some_and(|seen| {
-            let (faults, left) = (usize::from(seen.faults_major), usize::from(seen.switches_voluntary));
-            let both = (faults + self.waits).saturating_sub(left).min(faults);
-            // Windows that a reply tells count to a few times alone.
-            if left < self.waits { faults >= self.waits } else { both > 0 && both * 2 >= self.waits }
-        })
+        self.seen
+            .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.waits && seen.faults_major > 0)
     }
 
     /// The threads that it waited for, in words.
