@@ -243,7 +243,7 @@ impl Client for ClientTrial<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::VecDeque;
 
     use punctual_machine::memory::Mapping;
@@ -303,12 +303,24 @@ mod tests {
     }
 
     /// Answers what it is asked, but for some numbers; the answers to others come a message later.
-    struct Slow {
+    pub(crate) struct Slow {
         silent: fn(u64) -> bool,
         late: fn(u64) -> bool,
         sent: u64,
         here: VecDeque<Vec<u8>>,
         later: Vec<Vec<u8>>,
+    }
+
+    impl Slow {
+        /// It is silent on these messages and late with those, by their place in the order in which they are sent.
+        pub(crate) fn new(silent: fn(u64) -> bool, late: fn(u64) -> bool) -> Self {
+            Self { silent, late, sent: 0, here: VecDeque::new(), later: Vec::new() }
+        }
+
+        /// Answers that come with the next message.
+        pub(crate) fn under_way(&self) -> usize {
+            self.later.len()
+        }
     }
 
     impl Endpoint for Slow {
@@ -337,7 +349,7 @@ mod tests {
     fn a_missed_answer_is_one_message() {
         let unanswered = |silent, late| {
             let trial = Trial { duration: Duration::from_secs(60), count_max: 20, ..Trial::CLOSED };
-            let mut endpoint = Slow { silent, late, sent: 0, here: VecDeque::new(), later: Vec::new() };
+            let mut endpoint = Slow::new(silent, late);
             let mut recording = Recording::new(20, 1);
             run(&mut endpoint, &trial, &mut recording, None);
             let ends = recording.ends();

@@ -189,46 +189,16 @@ fn note(pings: &Recording<PingDetail>, paid: &mut StartUp) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
     use super::*;
-    use crate::endpoint::Received;
-
-    /// Brings the answer to the first message when the next one is sent, and others at once.
-    #[derive(Default)]
-    struct Late {
-        sent: u64,
-        first: Option<Vec<u8>>,
-        here: VecDeque<Vec<u8>>,
-    }
-
-    impl Endpoint for Late {
-        fn send(&mut self, message: &[u8], _due: Ticks) -> bool {
-            let mut answer = message.to_vec();
-            ping::write_answer(&mut answer, Clock::get().now(), None);
-            self.here.extend(self.first.take());
-            if self.sent == 0 {
-                self.first = Some(answer);
-            } else {
-                self.here.push_back(answer);
-            }
-            self.sent += 1;
-            true
-        }
-
-        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
-            let answer = self.here.pop_front()?;
-            buffer.copy_from_slice(&answer);
-            Some(Received { size: answer.len(), stages: None })
-        }
-    }
+    use crate::load::client::tests::Slow;
 
     /// Goal: the answer to the message that primes is no answer to a ping, also where it comes among those of the pings.
     #[test]
     fn a_late_answer_to_the_primer_is_no_ping() {
-        let (mut endpoint, mut pings) = (Late::default(), Recording::new(PINGS, 1));
+        let (mut endpoint, mut pings) =
+            (Slow::new(|_| false, |number| number == 0), Recording::new(PINGS, 1));
         prime(&mut endpoint);
-        assert!(endpoint.first.is_some(), "its answer is under way");
+        assert_eq!(endpoint.under_way(), 1);
         client::run(&mut endpoint, &TRIAL, &mut pings, None);
         assert_eq!((pings.arrivals().strays, pings.ends().answered), (1, PINGS as u64));
     }

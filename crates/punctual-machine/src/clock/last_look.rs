@@ -21,6 +21,11 @@ impl LastLook {
         Self { at: Ticks(0), behind_max: Clock::get().ticks(BEHIND_MAX) }
     }
 
+    /// The clock is looked at, and a wait begins.
+    pub fn note(&mut self, now: Ticks) {
+        self.at = now;
+    }
+
     /// Returns true if `instant` has passed, by a look at the clock now. [`Ticks::NEVER`] has not, ever.
     #[inline]
     pub fn finds_past(&mut self, now: Ticks, instant: Ticks) -> bool {

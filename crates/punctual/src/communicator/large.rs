@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use punctual_machine::block;
 use punctual_machine::clock::{Clock, Ticks};
-use punctual_machine::sync::spin_hint;
 use punctual_proto::fragment::{Courier, Cut, Ending, HEAD_SIZE, Part, RECEIPT_SIZE_MAX, Receipt, Say};
 use punctual_proto::{Address, Header, Kind, Nanos, Target};
 
@@ -19,6 +18,7 @@ use crate::node::receiving::Found;
 use crate::node::sending::Timing;
 use crate::node::{About, Core};
 use crate::pause::TimeLimit;
+use crate::wake::YieldThenSleep;
 
 /// Bytes after which a kernel's medium is given time where several receive, and how long each takes: 200 MB/s. None of them says
 /// that it is behind; a receive buffer of 1 MiB takes as much as comes in 5 ms.
@@ -280,14 +280,15 @@ impl WireEnd {
         }
         let mut bytes = [0; RECEIPT_SIZE_MAX];
         let size = receipt.write(&mut bytes);
+        let mut yields = YieldThenSleep::default();
         let mut sending = loop {
             if core.claiming.is_held() {
                 return;
             }
-            // A thread that sends has it for a moment, one that claims says so in another.
+            // A thread that sends has it for a moment, and may need this one's processor; one that claims says so in another.
             match core.try_sending() {
                 Some(sending) => break sending,
-                None => spin_hint(),
+                None => _ = yields.step(),
             }
         };
         if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {

@@ -61,6 +61,8 @@ pub(super) struct WireEnd {
     armed: bool,
     pub(super) stamps: bool,
     pub(super) gatherer: Gatherer,
+    /// While messages are in the making, at the clock.
+    last_look: LastLook,
     pub(super) held: Held,
     /// Of the inbox's nudges, how many have landed, and how many of the next ones are for an owner that it had before.
     nudges_taken: u64,
@@ -81,7 +83,19 @@ impl WireEnd {
         let gatherer = Gatherer::new(&core.about.large);
         let (stamps, held) = (options.stamps, Held::default());
         let (nudges_taken, nudges_left) = (0, 0);
-        Ok(Self { core, reception, own_set, armed: false, stamps, gatherer, held, nudges_taken, nudges_left })
+        let last_look = LastLook::none();
+        Ok(Self {
+            core,
+            reception,
+            own_set,
+            armed: false,
+            stamps,
+            gatherer,
+            last_look,
+            held,
+            nudges_taken,
+            nudges_left,
+        })
     }
 
     fn open_sets(
@@ -190,11 +204,7 @@ impl WireEnd {
     ) -> bool {
         let was_armed = self.disarm();
         self.forget();
-        let mut last_look = None;
         let found = loop {
-            if self.gatherer.is_gathering() && last_look.is_none() {
-                let _begins = self.is_late(None, &mut last_look);
-            }
             self.gatherer.begin_look(&self.core.about);
             let mut found = self.land_whole(deadline, &mut land);
             while found && self.landed_size() == 0 && self.is_left_behind() {
@@ -205,7 +215,7 @@ impl WireEnd {
             if !found && self.reception.has_seen_all() {
                 self.gatherer.handle_nothing(&self.core.about);
             }
-            if found || !gathers || self.is_late(deadline, &mut last_look) {
+            if found || !gathers || self.is_late(deadline) {
                 break found;
             }
         };
@@ -217,22 +227,23 @@ impl WireEnd {
 
     /// True if a wait that ended has ended for good, and not only for a look at messages in the making.
     #[cold]
-    fn is_late(&self, deadline: Option<Ticks>, last_look: &mut Option<LastLook>) -> bool {
+    fn is_late(&mut self, deadline: Option<Ticks>) -> bool {
         let end = deadline.unwrap_or(Ticks::NEVER).min(self.reception.pause_at);
-        last_look.get_or_insert_with(LastLook::none).finds_past(self.core.about.clock.now(), end)
+        self.last_look.finds_past(self.core.about.clock.now(), end)
     }
 
     /// The end of a wait. While a large message is in the making a wait ends in time to give it up.
     #[inline]
-    fn end_of_wait(&self, deadline: Option<Ticks>) -> Option<Ticks> {
+    fn end_of_wait(&mut self, deadline: Option<Ticks>) -> Option<Ticks> {
         if self.gatherer.is_gathering() { Some(self.end_of_gathering(deadline)) } else { deadline }
     }
 
     #[cold]
-    fn end_of_gathering(&self, deadline: Option<Ticks>) -> Ticks {
+    fn end_of_gathering(&mut self, deadline: Option<Ticks>) -> Ticks {
         let clock = self.core.about.clock;
-        let age = clock.ticks(Duration::from_nanos(ASSEMBLY_AGE.0));
-        deadline.unwrap_or(Ticks::NEVER).min(clock.now().plus(age))
+        let (now, age) = (clock.now(), clock.ticks(Duration::from_nanos(ASSEMBLY_AGE.0)));
+        self.last_look.note(now);
+        deadline.unwrap_or(Ticks::NEVER).min(now.plus(age))
     }
 
     /// Lets a message land that is whole.

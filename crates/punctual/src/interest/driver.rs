@@ -239,8 +239,8 @@ impl Driver {
             let now = now();
             self.handle_membership();
             self.transmit(now);
-            if self.taken_first < self.taken_first_max(now)
-                && now >= self.next_timeout()
+            if now >= self.next_timeout()
+                && self.taken_first < self.taken_first_max(now)
                 && self.receive(None)
             {
                 self.taken_first += 1;
@@ -249,7 +249,6 @@ impl Driver {
             self.taken_first = 0;
             // Behind the renewals that have come meanwhile, own ones too.
             self.publications.iter_mut().for_each(|publication| publication.handle_timeout(now));
-            self.transmit(now);
             if let Some((index, due)) = self.poll_due(now) {
                 return Step::Due(index, due);
             }

@@ -1,7 +1,6 @@
 //! Nodes of one process find each other in a list.
 
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -23,60 +22,36 @@ struct Members {
     events: HashMap<(u64, usize), Arc<EventFd>>,
 }
 
-/// All in-process buses, by name.
-#[derive(Default)]
-struct Halls {
-    members: HashMap<String, Members>,
-    /// Forks before this process: a child has a copy of its parent's, and none of its nodes.
-    forks: u32,
-}
+/// A bus of this process, by its name. A forked child has a copy of its parent's buses, and none of its nodes: it finds its own behind the
+/// number of forks before it.
+type Key = (u32, String);
 
-static HALLS: LazyLock<Mutex<Halls>> = LazyLock::new(Mutex::default);
+/// All in-process buses.
+static HALLS: LazyLock<Mutex<HashMap<Key, Members>>> = LazyLock::new(Mutex::default);
 
-/// Those of this process, locked.
-struct OwnHalls(MutexGuard<'static, Halls>);
-
-impl Deref for OwnHalls {
-    type Target = HashMap<String, Members>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0.members
-    }
-}
-
-impl DerefMut for OwnHalls {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0.members
-    }
-}
-
-fn halls() -> OwnHalls {
-    let mut halls = HALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    if halls.forks != forks() {
-        *halls = Halls { members: HashMap::new(), forks: forks() };
-    }
-    OwnHalls(halls)
+fn halls() -> MutexGuard<'static, HashMap<Key, Members>> {
+    HALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Our place in one of them.
 #[derive(Debug)]
 pub(super) struct Hall {
-    name: String,
+    key: Key,
     own_life: u64,
 }
 
 impl Hall {
     pub(super) fn enter(name: &str, segment: &Segment) -> Self {
-        let own_life = segment.owner.life;
-        halls().entry(name.to_owned()).or_default().nodes.insert(own_life, segment.clone());
-        Self { name: name.to_owned(), own_life }
+        let (own_life, key) = (segment.owner.life, (forks(), name.to_owned()));
+        halls().entry(key.clone()).or_default().nodes.insert(own_life, segment.clone());
+        Self { key, own_life }
     }
 }
 
 impl Venue for Hall {
     fn look(&self, _scope: Scope, is_known: &dyn Fn(NodeId, u64) -> bool) -> Sight {
         let halls = halls();
-        let members = || halls.get(&self.name).into_iter().flat_map(|members| &members.nodes);
+        let members = || halls.get(&self.key).into_iter().flat_map(|members| &members.nodes);
         let found = members()
             .filter(|(life, segment)| **life != self.own_life && !is_known(segment.owner.node, **life))
             .map(|(_, segment)| Found { segment: segment.clone(), has_died: false })
@@ -98,7 +73,7 @@ impl Venue for Hall {
 
     fn keep_bell(&self, bell: usize, event: Option<&Arc<EventFd>>) {
         let mut halls = halls();
-        let events = &mut halls.entry(self.name.clone()).or_default().events;
+        let events = &mut halls.entry(self.key.clone()).or_default().events;
         match event {
             Some(event) => events.insert((self.own_life, bell), Arc::clone(event)),
             None => events.remove(&(self.own_life, bell)),
@@ -106,7 +81,7 @@ impl Venue for Hall {
     }
 
     fn event_of(&self, owner: &Owner, (bell, _): (usize, u64)) -> Option<Arc<EventFd>> {
-        halls().get(&self.name)?.events.get(&(owner.life, bell)).cloned()
+        halls().get(&self.key)?.events.get(&(owner.life, bell)).cloned()
     }
 
     fn wake(&self, _owner: &Owner) {}
@@ -116,30 +91,30 @@ impl Venue for Hall {
     fn create_stream(&self, id: u64, size: usize) -> Result<Arc<Mapping>, SystemError> {
         let memory = Arc::new(Mapping::anonymous(size)?);
         let mut halls = halls();
-        let members = halls.entry(self.name.clone()).or_default();
+        let members = halls.entry(self.key.clone()).or_default();
         members.streams.insert((self.own_life, id), Arc::clone(&memory));
         Ok(memory)
     }
 
     fn open_stream(&self, owner: &Owner, id: u64) -> Result<Option<Arc<Mapping>>, SystemError> {
         let halls = halls();
-        Ok(halls.get(&self.name).and_then(|members| members.streams.get(&(owner.life, id)).cloned()))
+        Ok(halls.get(&self.key).and_then(|members| members.streams.get(&(owner.life, id)).cloned()))
     }
 
     fn remove_stream(&self, id: u64) {
-        if let Some(members) = halls().get_mut(&self.name) {
+        if let Some(members) = halls().get_mut(&self.key) {
             members.streams.remove(&(self.own_life, id));
         }
     }
 
     fn leave(&self) {
         let mut halls = halls();
-        if let Some(members) = halls.get_mut(&self.name) {
+        if let Some(members) = halls.get_mut(&self.key) {
             members.nodes.remove(&self.own_life);
             members.streams.retain(|(life, _), _| *life != self.own_life);
             members.events.retain(|(life, _), _| *life != self.own_life);
             if members.nodes.is_empty() {
-                halls.remove(&self.name);
+                halls.remove(&self.key);
             }
         }
     }

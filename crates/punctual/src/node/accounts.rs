@@ -301,7 +301,7 @@ impl Accounts {
         progress: Progress,
         page: &Page,
     ) {
-        let Some(former) = self.tell_lives(node, incarnation, progress.life, page) else { return };
+        let Some(former) = self.end_former_life(node, incarnation, progress.life, page) else { return };
         let index = self.account_of(node, incarnation, page);
         self.note_life(node, incarnation, progress.life, former);
         let moment = self.moment();

@@ -236,8 +236,8 @@ impl Subscription {
         delivered > 0
     }
 
-    /// The same of a direct frame of the publication that was busy last. Inlined, a communicator's
-    /// 64 bytes took a twentieth longer there and back, and as long without the pauses of a spinning reader (docs/speed.md).
+    /// The same of a direct frame of the publication that was busy last. Inlined, a communicator's 64 bytes took a twentieth longer there
+    /// and back, and as long without the pauses of a spinning reader (docs/speed.md).
     #[inline(never)]
     fn take_busy_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
         let Self { images, taken, ignored, .. } = self;
@@ -510,15 +510,15 @@ mod tests {
         let mut subscription = node.subscription(7, &options).expect("a port");
         if !subscription.waiter.spins_first() {
             punctual_machine::skipped!("the end of a wait: sleeping costs nothing here, so nobody spins");
-        } else {
-            let mut ends_its_wait = |_| {
-                let outcome = subscription.receive_timeout(Duration::from_micros(5), &mut [0; 8]).copied();
-                assert_eq!(outcome, Err(TakeError::Empty));
-                subscription.waiter.spins_first()
-            };
-            // A wait in which another has the processor is slept through, and so are some after it.
-            assert!((0..100).any(&mut ends_its_wait), "its wait goes on");
+            return;
         }
+        let mut ends_its_wait = |_| {
+            let outcome = subscription.receive_timeout(Duration::from_micros(5), &mut [0; 8]).copied();
+            assert_eq!(outcome, Err(TakeError::Empty));
+            subscription.waiter.spins_first()
+        };
+        // A wait in which another has the processor is slept through, and so are some after it.
+        assert!((0..100).any(&mut ends_its_wait), "its wait goes on");
     }
 
     /// Goal: a counter that begins anew while the machine sleeps ends a wait whose deadline was by what it had counted before. No wait

@@ -23,7 +23,7 @@ pub(super) struct Parting {
 impl Member {
     /// Asks the others to go on without this member. [`Event::Left`] says when they do.
     pub fn leave(&mut self, now: Nanos) {
-        self.set_now(now);
+        self.note_time(now);
         self.leaving_since.get_or_insert(now);
         self.outgoing.gather_no_more();
         if self.phase == Phase::Joining && self.timing.asked_at.is_none() {

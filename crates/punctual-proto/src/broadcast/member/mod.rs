@@ -276,7 +276,7 @@ impl Protocol for Member {
     type Event = Event;
 
     fn handle_message(&mut self, source: Address, message: &[u8], now: Nanos) {
-        self.set_now(now);
+        self.note_time(now);
         let ignores = self.mutants.has(Mutant::CheckIgnored);
         let Some((head, body)) = parse(message, self.options.check, ignores) else { return };
         let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
@@ -301,7 +301,7 @@ impl Protocol for Member {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        self.set_now(now);
+        self.note_time(now);
         if self.phase != Phase::Left {
             // A message that has come is not asked for, however late it is looked at.
             let has_input = self.is_behind;
@@ -314,7 +314,7 @@ impl Protocol for Member {
     }
 
     fn poll_transmit(&mut self, now: Nanos, buffer: &mut [u8]) -> Option<Transmit> {
-        self.set_now(now);
+        self.note_time(now);
         self.catch_up();
         self.next_transmit(buffer)
     }

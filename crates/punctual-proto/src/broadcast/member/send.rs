@@ -161,7 +161,7 @@ impl Member {
         guarantee: Guarantee,
         now: Nanos,
     ) -> Result<(), BroadcastError> {
-        self.set_now(now);
+        self.note_time(now);
         self.catch_up();
         if message.is_empty() || message.len() > self.options.message_size_max {
             return Err(BroadcastError::Size);

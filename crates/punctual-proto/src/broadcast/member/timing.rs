@@ -96,7 +96,7 @@ impl Timing {
 impl Member {
     /// It is this late. A member does something with each heartbeat at least. If it was not run for longer, what others said meanwhile
     /// may lie unread: time beyond a heartbeat does not count as their silence.
-    pub(super) fn set_now(&mut self, now: Nanos) {
+    pub(super) fn note_time(&mut self, now: Nanos) {
         let absence = Nanos(now.since(self.now).0.saturating_sub(self.options.heartbeat.0));
         if absence > Nanos(0) {
             self.peers.iter_mut().for_each(|peer| peer.excuse(absence, now));

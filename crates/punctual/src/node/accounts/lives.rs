@@ -12,9 +12,10 @@ use crate::node::events::NodeChange;
 const SILENCE_NS: u64 = 2_000_000_000;
 
 impl Accounts {
-    /// An announcement tells of which life it is. Of 65,536 lives of a node two have one incarnation, and the numbers of the second would
-    /// count as duplicates of the first one's. Returns the life before it with the same incarnation; `None` if it is of one that is over.
-    pub(super) fn tell_lives(
+    /// Ends the account of the life before the one that an announcement tells, if both have this incarnation. Of 65,536 lives of a node two
+    /// do, and the numbers of the second would count as duplicates of the first one's. Returns the life before, 0 if none is known; `None`
+    /// if the announcement itself is of a life that is over.
+    pub(super) fn end_former_life(
         &mut self,
         node: NodeId,
         incarnation: u16,
@@ -54,7 +55,7 @@ impl Accounts {
         exact: bool,
         page: &Page,
     ) {
-        let Some(former) = self.tell_lives(node, incarnation, progress.life, page) else { return };
+        let Some(former) = self.end_former_life(node, incarnation, progress.life, page) else { return };
         let known = self.accounts.iter().position(|account| account.is_of(node, incarnation));
         // Of a node that does not tell its life: a medium may not have told that the one before with this number is over. But a hello may
         // also come twice, and late, of one that goes on.
@@ -95,7 +96,7 @@ impl Accounts {
         page: &Page,
     ) {
         let life = progress.map_or(0, |progress| progress.life);
-        let Some(former) = self.tell_lives(node, incarnation, life, page) else { return };
+        let Some(former) = self.end_former_life(node, incarnation, life, page) else { return };
         let index = self.account_of(node, incarnation, page);
         self.note_life(node, incarnation, life, former);
         self.accounts[index].has_left |= !died;
