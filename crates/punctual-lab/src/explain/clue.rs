@@ -276,7 +276,7 @@ impl Clue<'_> {
         }
     }
 
-    /// It waited for a disk no more than twice as often as it had page faults with the disk.
+    /// It waited no more than twice as often as it had page faults with the disk.
     fn is_of_faults(&self) -> bool {
         self.seen
             .is_some_and(|seen| usize::from(seen.faults_major) * 2 >= self.waits && seen.faults_major > 0)

@@ -8,7 +8,7 @@ use super::attached::Attached;
 use super::stage::StageOwner;
 use super::trace::{Trace, check_span};
 use crate::scheduling::Urgency;
-use crate::store::Evidence;
+use crate::store::Recorded;
 
 /// The evidence of one trial. All instants are those of its samples: nanoseconds since the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub struct EvidenceDump {
     pub trace: Trace,
 }
 
-impl Evidence for TrialEvidence {
+impl Recorded for TrialEvidence {
     fn check(&self) -> Result<(), &'static str> {
         self.dumps.iter().try_for_each(|dump| check_span(dump.span).and_then(|()| dump.trace.check()))
     }

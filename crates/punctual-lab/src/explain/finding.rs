@@ -134,7 +134,8 @@ impl Explained {
                 None => all.push(cause),
             }
         }
-        // The stages together may exceed the usual by more than the message: others were faster than usual then.
+        // The stages together may exceed the usual by more than the message: others were faster than usual then. Times in words stay those
+        // of the stages.
         let sum_ns = all.iter().map(|cause| cause.ns).fold(0, u64::saturating_add);
         let (whole_ns, most_ns) = (self.excess_ns.max(1), sum_ns.max(self.excess_ns).max(1));
         for cause in &mut all {

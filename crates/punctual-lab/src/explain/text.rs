@@ -250,7 +250,7 @@ pub(super) fn pieces(account: &Account, trace: &Trace, start_ns: u64) -> Table {
         Column::prose("its thread"),
     ]);
     for piece in &account.pieces {
-        let ns = piece.to_ns - piece.from_ns;
+        let ns = piece.ns();
         table.row([
             micros(piece.from_ns.saturating_sub(start_ns) as f64).into(),
             micros(ns as f64).into(),

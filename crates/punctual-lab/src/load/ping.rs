@@ -32,7 +32,8 @@ const COARSE: u32 = 1 << 31;
 const COARSE_SHIFT: u32 = 10;
 const UNKNOWN: u32 = u32::MAX;
 
-fn packed(ticks: Option<Ticks>) -> u32 {
+/// A time as its word in [`StageTicks`].
+pub(crate) fn packed(ticks: Option<Ticks>) -> u32 {
     let Some(Ticks(ticks)) = ticks else { return UNKNOWN };
     let coarse = || (ticks >> COARSE_SHIFT).min(u64::from(!COARSE - 1)) as u32 | COARSE;
     u32::try_from(ticks).ok().filter(|fine| *fine < COARSE).unwrap_or_else(coarse)

@@ -120,11 +120,12 @@ fn start_up(order: &StartOrder, main_ns: u64) -> Result<StartUp, String> {
     if is_primed || !has(InjectedFault::PoolsInConstructor) {
         endpoint = Some(timed(&mut paid.node_ns, open)?);
     }
-    let mut pings = Recording::new(PINGS, 1);
     if let Some(endpoint) = endpoint.as_mut().filter(|_| is_primed) {
         prime(endpoint);
     }
     paid.ready_ns = monotonic_ns().saturating_sub(order.started_ns);
+    // No part of the start: its memory is the laboratory's.
+    let mut pings = Recording::new(PINGS, 1);
     paid.queued_ns = SchedStat::of_this_thread().read().unwrap_or_default().queued_ns;
     let before = signals_delivered();
     let mut endpoint = match endpoint {
@@ -210,19 +211,19 @@ mod tests {
         for number in 0..4 {
             pings.note_sent(Ticks(1_000 * number), Ticks(1_000 * number));
         }
-        // Units of 1,024 ticks: a request that waited for long.
-        const COARSE: u32 = 1 << 31;
+        // In coarse units: a request that waited for long.
+        let long = Ticks(3_000_000 << 10);
         let took = [9_000, 500, 700];
         for (number, ticks) in (0..).zip(took) {
             let row = pings.note_answer(number, Ticks(1_000 * number + ticks)).expect("it is open");
-            row.detail.request[1] = if number == 0 { COARSE | 3_000_000 } else { 5 };
+            row.detail.request[1] = if number == 0 { ping::packed(Some(long)) } else { 5 };
         }
         pings.close(Ticks(4_000), Ticks(500));
         let mut paid = StartUp { keys_on_path_ns: 70, ..StartUp::default() };
         note(&pings, &mut paid);
         let ns = |ticks: u64| clock.nanos(Ticks(ticks));
         assert_eq!((paid.lost, paid.first_ns, paid.later_ns), (1, 70 + ns(9_000), ns(700)));
-        assert_eq!(paid.first_stages_ns[..3], [0, ns(3_000_000 << 10), 0]);
+        assert_eq!(paid.first_stages_ns[..3], [0, clock.nanos(long), 0]);
         assert_eq!(paid.later_stages_ns[..3], [0, ns(5), 0]);
     }
 }

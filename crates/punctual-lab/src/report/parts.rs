@@ -59,6 +59,7 @@ pub fn tail_columns<'a, R>(
     heads: &[&str],
     result: impl Fn(&R) -> Option<&'a CellResult>,
 ) -> TableOf<R> {
+    debug_assert!(heads.iter().all(|head| TAIL.contains(head)), "{heads:?}");
     let cell = |row: &R, place: usize| {
         result(row).map_or_else(|| dash().into(), |result| tail_cells(result)[place].clone())
     };

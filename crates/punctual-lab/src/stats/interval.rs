@@ -5,15 +5,17 @@ use std::cmp::Ordering;
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::median;
+
 /// Resamples of an interval.
 const RESAMPLES: usize = 2_000;
 /// Of the resamples that an interval holds, in parts of a thousand left out at each side.
 const OUTSIDE: usize = 25;
 
-/// A difference with its interval, nanoseconds.
+/// A median with its interval, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The median of the rounds' differences.
+    /// The median of the rounds' values.
     pub ns: f64,
     /// Below it lie 2.5 % of the resamples; `None` of fewer than [`Self::VALUES_MIN`] values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,21 +73,6 @@ impl Interval {
     pub fn compare(&self, other: &Self) -> Ordering {
         let rank = |one: &Self| one.low_ns.unwrap_or(one.ns);
         rank(self).total_cmp(&rank(other))
-    }
-}
-
-/// The middle of the values, or the mean of the two middle ones; 0 of nothing.
-pub fn median(values: &[f64]) -> f64 {
-    if values.is_empty() {
-        return 0.0;
-    }
-    let mut values = values.to_vec();
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) {
-        f64::midpoint(values[middle - 1], values[middle])
-    } else {
-        values[middle]
     }
 }
 

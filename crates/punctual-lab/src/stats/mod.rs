@@ -13,7 +13,7 @@ pub mod student;
 pub use chance::{ERROR, chances, sign_test};
 pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
-pub use interval::{Interval, median};
+pub use interval::Interval;
 pub use random::Floats;
 pub use ratio::{MedianRatio, Ratio};
 pub(crate) use spread::{Squares, mean};
@@ -29,4 +29,19 @@ pub(crate) fn upper_median(values: &mut [u64]) -> Option<u64> {
 pub(crate) fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+/// The middle of the values, or the mean of the two middle ones; 0 of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) {
+        f64::midpoint(values[middle - 1], values[middle])
+    } else {
+        values[middle]
+    }
 }

@@ -12,7 +12,7 @@ use super::{EVIDENCE_DIR, Store, StoreError, StoredTrial};
 use crate::file::read_text;
 
 /// Evidence as a trial has it. A file from outside was not necessarily recorded.
-pub trait Evidence: DeserializeOwned {
+pub trait Recorded: DeserializeOwned {
     /// Checks that it can have been recorded.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl StoredTrial {
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or of a version unknown here.
-    pub fn evidence<T: Evidence>(&self) -> Result<Option<T>, StoreError> {
+    pub fn evidence<T: Recorded>(&self) -> Result<Option<T>, StoreError> {
         let path = beside(&self.path);
         let text = match read_text(&path, SIZE_MAX) {
             Ok(text) => text,
@@ -75,7 +75,7 @@ mod tests {
     use crate::sample::{CellId, Outcome, Samples};
     use crate::store::{Header, Run};
 
-    impl Evidence for Vec<u32> {
+    impl Recorded for Vec<u32> {
         fn check(&self) -> Result<(), &'static str> {
             if self.contains(&0) { Err("it has a zero") } else { Ok(()) }
         }

@@ -20,7 +20,7 @@ mod write;
 pub use aside::write_whole;
 pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
-pub use evidence::Evidence;
+pub use evidence::Recorded;
 pub use run::{Run, StoredTrial};
 pub use write::{Store, vacant_folder};
 

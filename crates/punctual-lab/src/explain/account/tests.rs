@@ -27,8 +27,7 @@ fn trace(cpus: Vec<CpuEvents>) -> Trace {
 #[track_caller]
 fn divided(trace: &Trace, expected: &[(u64, Part)]) {
     let account = account(trace, LATE, (100, 900));
-    let found: Vec<(u64, Part)> =
-        account.pieces.iter().map(|piece| (piece.to_ns - piece.from_ns, piece.part)).collect();
+    let found: Vec<(u64, Part)> = account.pieces.iter().map(|piece| (piece.ns(), piece.part)).collect();
     assert_eq!(found, expected);
     assert_eq!(account.total_ns(), 800);
 }

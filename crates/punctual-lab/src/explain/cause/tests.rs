@@ -122,7 +122,6 @@ fn no_time_is_two_causes() {
                     frozen_us: least_us(frozen_us_most),
                     frozen_us_most,
                     faults_major,
-                    switches_voluntary: faults_major,
                     ..Seen::default()
                 };
                 for (((kind, ns), end), chain) in kinds().into_iter().flat_map(|kind| {

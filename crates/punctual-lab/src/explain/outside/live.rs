@@ -75,7 +75,8 @@ impl Withheld {
         let wall_us = us(to - from);
         let apart_us = us(after.0.saturating_sub(before.0));
         let taken = |before: u64, after: u64| {
-            // A quota may have run out before the first look, and is counted when it is there again.
+            // A quota may have run out before the first look, and is counted when it is there again, on all processors: so what is taken
+            // for the least may be too much.
             let most_us = us(after.saturating_sub(before)).min(apart_us.max(wall_us));
             (most_us.saturating_sub(apart_us.saturating_sub(wall_us)), most_us.min(wall_us))
         };
