@@ -76,7 +76,30 @@ pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(us
     stalls
 }
 
+/// Two waits, each from an instant to another, were late together: they have half of the shorter in common.
+pub(crate) fn are_together(one: (u64, u64), other: (u64, u64)) -> bool {
+    let lasts = |(from, to): (u64, u64)| to.saturating_sub(from);
+    let common_ns = lasts((one.0.max(other.0), one.1.min(other.1)));
+    common_ns > 0 && common_ns >= lasts(one).min(lasts(other)).div_ceil(2)
+}
+
 impl Stall {
+    /// The one of `others`, stalls of the same trial, that is this stall or was late together with it. Another rule, as of a trial
+    /// instead of its cell, groups the same messages differently.
+    pub(crate) fn find_among<'a, T>(&self, others: &'a [T], stall_of: impl Fn(&T) -> Stall) -> Option<&'a T> {
+        let is_it = |other: &&T| {
+            let other = stall_of(other);
+            (other.first_index, other.longest_ns) == (self.first_index, self.longest_ns)
+        };
+        let is_with = |other: &&T| are_together(self.during(), stall_of(other).during());
+        others.iter().find(is_it).or_else(|| others.iter().find(is_with))
+    }
+
+    /// Begin and end of its longest wait, since the start of the run.
+    fn during(&self) -> (u64, u64) {
+        (self.release_ns.saturating_sub(self.longest_ns), self.release_ns)
+    }
+
     /// Place of the message that waited longest. Usually it follows from the number; several senders number each for itself.
     pub fn row(&self, samples: &Samples) -> Option<usize> {
         let Samples { index, total_ns, .. } = samples;

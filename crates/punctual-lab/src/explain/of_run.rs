@@ -9,6 +9,7 @@ use super::loss::Loss;
 use super::stage::Side;
 use super::text::PlaceExplained;
 use crate::sample::{CellId, Kind};
+use crate::stall::are_together;
 use crate::store::{Run, StoreError, StoredTrial};
 use crate::summary::Summary;
 
@@ -139,13 +140,6 @@ fn each_once(trials: &mut [TrialExplained]) {
     for one in trials {
         one.told.found.retain(|found| !found.is_told_elsewhere);
     }
-}
-
-/// Two stages that have half of the shorter in common were late together.
-fn are_together(one: (u64, u64), other: (u64, u64)) -> bool {
-    let lasts = |(from, to): (u64, u64)| to.saturating_sub(from);
-    let common_ns = lasts((one.0.max(other.0), one.1.min(other.1)));
-    common_ns > 0 && common_ns >= lasts(one).min(lasts(other)).div_ceil(2)
 }
 
 /// Counts stalls of one owner, in the order of time, with the one that tells most of those together with it. A stall that is together

@@ -22,7 +22,7 @@ pub(super) struct VehicleStall {
     /// The longest stage of its longest message, and how long that took; nothing where it carries no stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stage: Option<(String, u64)>,
-    /// The thread that did not run and why, if a finding covers this stall; of stalls that are one, one has it.
+    /// The thread that did not run and why, if a finding covers this stall.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
     #[serde(flatten)]
@@ -53,21 +53,16 @@ pub(super) fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, 
 
 /// Gives stalls the causes that the findings of a summary name.
 pub(super) fn add_causes(stalls: &mut [VehicleStall], summary: &Summary, receivers: usize) {
-    for stall in stalls {
-        let results = summary.results.iter().filter(|result| result.cell.engine == stall.row);
+    for one in stalls {
+        let results = summary.results.iter().filter(|result| result.cell.engine == one.row);
         let findings = results.flat_map(|result| result.more.get("findings")?.as_array()).flatten();
-        let trial = stall.run * receivers.max(1) + stall.receiver;
-        let is_it = |finding: &&Value| {
-            let of = &finding["stall"];
-            finding["trial"] == trial
-                && of["first_index"] == stall.stall.first_index
-                && of["longest_ns"] == stall.stall.longest_ns
-        };
-        let named = findings.filter(is_it).find_map(|finding| {
+        let trial = one.run * receivers.max(1) + one.receiver;
+        let of_trial: Vec<&Value> = findings.filter(|finding| finding["trial"] == trial).collect();
+        let stall_of = |finding: &&Value| Stall::deserialize(&finding["stall"]).unwrap_or_default();
+        one.cause = one.stall.find_among(&of_trial, stall_of).and_then(|finding| {
             let cause = finding["cause"].as_str().filter(|&cause| cause != UNEXPLAINED)?;
             let who = finding["owner"].as_str().or(finding["side"].as_str())?;
             Some(format!("{who}: {}", cause.replace('_', " ")))
         });
-        stall.cause = named;
     }
 }
