@@ -83,6 +83,16 @@ impl OrderLog {
         self.advance();
     }
 
+    /// Takes one entry, as [`Self::insert`] does a range of one.
+    #[inline]
+    pub(super) fn insert_one(&mut self, entry: Entry, taken: u64) {
+        if (self.mark..taken.saturating_add(self.room)).contains(&entry.index) {
+            self.put(entry);
+            self.end = self.end.max(entry.index + 1);
+            self.advance();
+        }
+    }
+
     /// Takes an order record: `range` stands from `start` on. Entries before `taken` may have been written over.
     pub(super) fn insert(&mut self, start: u64, range: Range, taken: u64) {
         let limit = taken.saturating_add(self.room);

@@ -63,6 +63,15 @@ pub(super) struct Unpacked {
     pub(super) messages: u32,
 }
 
+/// Reach of deliveries in the order.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Frames that wait for nobody, up to here.
+    any: u64,
+    /// Frames that wait for a majority, up to here.
+    uniform: u64,
+}
+
 /// Where the message of a pack lies that begins at `at` with its size; `None` if there is none.
 fn message_at(pack: &[u8], at: usize) -> Option<(usize, usize)> {
     let size = pack.get(at..)?.first_chunk()?;
@@ -146,7 +155,8 @@ impl Member {
 
     /// Goes on in the order, up to a message of it.
     fn next_in_order(&mut self) -> Option<Delivery> {
-        while let Some((entry, meta)) = self.next_deliverable() {
+        let reach = self.reach();
+        while let Some((entry, meta)) = self.next_deliverable(reach) {
             let Entry { index, origin, number } = entry;
             let lane = meta.guarantee.lane();
             if let Some(delivery) = lane.and_then(|lane| self.let_pass(lane, (origin, number))) {
@@ -203,21 +213,26 @@ impl Member {
         Some(Delivery { part: messages, ..self.delivery(origin, index, size, guarantee) })
     }
 
+    /// The reach of deliveries in the order now.
+    fn reach(&self) -> Reach {
+        let (mark, held) = (self.order.mark(), self.progress.held.min(self.order.mark()));
+        match (&self.closing, self.is_frozen()) {
+            (Some(_), _) => Reach { any: mark, uniform: mark },
+            (None, true) => Reach { any: 0, uniform: 0 },
+            (None, false) => Reach { any: held, uniform: held.min(self.progress.uniform) },
+        }
+    }
+
     /// The next of the order, if it may be delivered.
-    fn next_deliverable(&self) -> Option<(Entry, Meta)> {
+    #[inline]
+    fn next_deliverable(&self, reach: Reach) -> Option<(Entry, Meta)> {
         let next = self.progress.next;
-        let entry = self.order.get(next).filter(|_| next < self.order.mark())?;
+        if next >= reach.any {
+            return None;
+        }
+        let entry = self.order.get(next)?;
         let (meta, _) = self.frames[entry.origin].get(entry.number)?;
-        let may = if self.closing.is_some() {
-            true
-        } else if self.is_frozen() {
-            false
-        } else if self.waits(entry, meta) {
-            next < self.progress.uniform.min(self.progress.held)
-        } else {
-            next < self.progress.held
-        };
-        may.then_some((entry, meta))
+        (next < reach.uniform || !self.waits(entry, meta)).then_some((entry, meta))
     }
 
     /// Returns true if the order waits at this frame until a majority holds it.

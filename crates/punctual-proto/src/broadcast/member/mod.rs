@@ -278,7 +278,8 @@ impl Protocol for Member {
     fn handle_message(&mut self, source: Address, message: &[u8], now: Nanos) {
         self.note_time(now);
         let ignores = self.mutants.has(Mutant::CheckIgnored);
-        let Some((head, body)) = parse(message, self.options.check, ignores) else { return };
+        let parsed = parse(message, self.options.check, ignores);
+        let Some((head, body)) = &parsed else { return };
         let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
         if !is_ours || head.place == self.own {
             return;
@@ -288,11 +289,11 @@ impl Protocol for Member {
         if !is_of_many {
             self.catch_up();
         }
-        match (&body, self.phase) {
+        match (body, self.phase) {
             (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
-            (Body::Install(proposal), _) => self.handle_install(&head, proposal),
-            (_, Phase::Member) => self.handle_member(&head, body),
-            (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(&head),
+            (Body::Install(proposal), _) => self.handle_install(head, &proposal.read()),
+            (_, Phase::Member) => self.handle_member(head, body),
+            (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(head),
         }
         self.is_behind = true;
         if !is_of_many {

@@ -5,11 +5,11 @@ use crate::broadcast::change::may_follow;
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::{Body, Data, Gaps, Head, Ranges, Status};
 use crate::broadcast::mutant::Mutant;
-use crate::broadcast::order::Range;
+use crate::broadcast::order::Entry;
 
 impl Member {
     /// A message of somebody who is, was or will be a member.
-    pub(super) fn handle_member(&mut self, head: &Head, body: Body<'_>) {
+    pub(super) fn handle_member(&mut self, head: &Head, body: &Body<'_>) {
         let place = head.place;
         if head.view == self.view.number && !may_follow(self.epoch_seen, head.epoch) {
             return;
@@ -44,13 +44,16 @@ impl Member {
         }
         self.note_head(head);
         match body {
-            Body::Data(data) => self.handle_data(head, &data),
-            Body::Order(start, ranges) => self.handle_order(start, ranges),
-            Body::Status(status) => self.handle_status(head, &status),
-            Body::Gaps(gaps) => self.handle_gaps(place, &gaps),
+            Body::Data(data) => self.handle_data(head, data),
+            Body::Order(start, ranges) => self.handle_order(*start, *ranges),
+            Body::Status(status) => self.handle_status(head, status),
+            Body::Gaps(gaps) => self.handle_gaps(place, gaps),
             Body::Prepare => self.handle_prepare(place, head.epoch),
-            Body::Promise(accepted, marks) => self.handle_promise(head, accepted, marks),
-            Body::Accept(proposal) => self.handle_accept(place, head.epoch, proposal),
+            Body::Promise(accepted, marks) => {
+                let accepted = accepted.map(|(epoch, proposal)| (epoch, proposal.read()));
+                self.handle_promise(head, accepted, marks.iter().collect());
+            }
+            Body::Accept(proposal) => self.handle_accept(place, head.epoch, proposal.read()),
             Body::Accepted => self.handle_accepted(place, head.epoch),
             Body::Join | Body::Install(_) => {}
         }
@@ -75,6 +78,7 @@ impl Member {
         self.note_epoch(head.epoch);
     }
 
+    #[inline]
     fn handle_data(&mut self, head: &Head, data: &Data<'_>) {
         let Data { origin, is_repair, is_placed, unheld, meta, number, payload } = *data;
         if self.view.life(origin).is_none() || origin == self.own {
@@ -108,7 +112,7 @@ impl Member {
         if self.mutants.has(Mutant::OrderRecordSkipped) || self.mutants.has(Mutant::PlaceMistaken) {
             index = index.min(self.order.mark());
         }
-        self.order.insert(index, Range { origin, first: number, count: 1 }, self.progress.taken);
+        self.order.insert_one(Entry { index, origin, number }, self.progress.taken);
     }
 
     /// The sequencer says how much of the order a majority holds. This stays true regardless of the fate of the view.

@@ -47,11 +47,14 @@ use super::order::Range;
 use super::view::{Places, View};
 use crate::limits::GROUP_MEMBERS_MAX;
 
+mod draft;
 mod parts;
 #[cfg(test)]
 mod tests;
 
-use parts::{Reader, Writer};
+pub(super) use draft::Draft;
+
+use parts::Reader;
 
 /// Size of the header, bytes.
 pub const HEADER_SIZE: usize = 64;
@@ -74,6 +77,9 @@ const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
 /// Size of the prefix of the bits of an origin's missing frames, bytes.
 const MISSING_PREFIX_SIZE: usize = 16;
+
+/// Kind of the frames of messages.
+const DATA: u8 = 0;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
@@ -179,8 +185,29 @@ impl Ranges<'_> {
     }
 }
 
+/// A proposal in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrittenProposal<'b> {
+    number: u64,
+    order_end: u64,
+    /// Life and cut of each place.
+    places: Words<'b>,
+}
+
+impl WrittenProposal<'_> {
+    pub(super) fn read(self) -> Proposal {
+        let (mut lives, mut cut) = (Vec::new(), Vec::new());
+        let mut words = self.places.iter();
+        while let (Some(life), Some(frames)) = (words.next(), words.next()) {
+            lives.push(life);
+            cut.push(frames);
+        }
+        Proposal { next: View { number: self.number, lives }, order_end: self.order_end, cut }
+    }
+}
+
 /// Contents of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'b> {
     Data(Data<'b>),
     Order(u64, Ranges<'b>),
@@ -188,216 +215,72 @@ pub(super) enum Body<'b> {
     Gaps(Gaps<'b>),
     Join,
     Prepare,
-    Promise(Option<(u64, Proposal)>, Vec<u64>),
-    Accept(Proposal),
+    Promise(Option<(u64, WrittenProposal<'b>)>, Words<'b>),
+    Accept(WrittenProposal<'b>),
     Accepted,
-    Install(Proposal),
+    Install(WrittenProposal<'b>),
 }
 
 /// Reads a message; `None` if these bytes are none. With a `check`, one without a check value is none.
+#[inline]
 pub(super) fn parse(bytes: &[u8], check: Option<Check>, ignores_value: bool) -> Option<(Head, Body<'_>)> {
-    let mut reader = Reader(bytes);
-    if reader.byte()? != MAGIC {
+    let (header, content) = bytes.split_first_chunk::<HEADER_SIZE>()?;
+    let (words, _) = header.as_chunks::<8>();
+    let &[[magic, kind, place, has_check, value @ ..], group, life, view, epoch, ordered, held, taken] =
+        words
+    else {
         return None;
-    }
-    let kind = reader.byte()?.checked_sub(VERSION << 4)?;
-    let place = usize::from(reader.byte()?);
-    let has_check = reader.byte()?;
-    let value = reader.word()?;
+    };
+    let [group, life, view, epoch, ordered, held, taken] =
+        [group, life, view, epoch, ordered, held, taken].map(u64::from_le_bytes);
+    let (kind, place, value) =
+        (kind.wrapping_sub(VERSION << 4), usize::from(place), u32::from_le_bytes(value));
     let is_genuine = match check {
         None => has_check == 0 && value == 0,
         Some(check) => has_check == 1 && (ignores_value || value == check_value(check, bytes)),
     };
-    let head = Head {
-        place,
-        group: reader.long()?,
-        life: reader.long()?,
-        view: reader.long()?,
-        epoch: reader.long()?,
-        ordered: reader.long()?,
-        held: reader.long()?,
-        taken: reader.long()?,
-    };
-    if !is_genuine || place >= GROUP_MEMBERS_MAX || head.life == 0 {
+    if magic != MAGIC || !is_genuine || place >= GROUP_MEMBERS_MAX || life == 0 {
         return None;
     }
-    Some((head, reader.body(kind)?))
+    let body = if kind == DATA { Body::Data(data(content)?) } else { Reader(content).body(kind)? };
+    Some((Head { place, group, life, view, epoch, ordered, held, taken }, body))
+}
+
+/// The content of the kind that streams consist of.
+#[inline]
+fn data(content: &[u8]) -> Option<Data<'_>> {
+    let (prefix, payload) = content.split_first_chunk::<{ DATA_PREFIX_SIZE - HEADER_SIZE }>()?;
+    let (words, _) = prefix.as_chunks::<8>();
+    let &[[origin, flags, low, high, size @ ..], number] = words else { return None };
+    let (origin, behind) = (usize::from(origin), u16::from_le_bytes([low, high]));
+    let has = |flag: u8| flags & flag != 0;
+    let guarantee = Guarantee::of(!has(UNORDERED), !has(NOT_UNIFORM));
+    let (is_first, is_last, is_packed) = (has(FIRST), has(LAST), has(PACKED));
+    let meta = Meta { is_first, is_last, is_packed, guarantee, message_size: u32::from_le_bytes(size) };
+    let may_be_packed = is_first && is_last && guarantee.is_ordered();
+    let unheld = has(UNHELD).then_some(behind);
+    let is_known = (may_be_packed || !is_packed) && (unheld.is_some() || behind == 0);
+    let (is_repair, is_placed) = (has(REPAIR), has(PLACED));
+    let number = u64::from_le_bytes(number);
+    (is_known && origin < GROUP_MEMBERS_MAX).then_some(Data {
+        origin,
+        is_repair,
+        is_placed,
+        unheld,
+        meta,
+        number,
+        payload,
+    })
 }
 
 fn check_value(check: Check, message: &[u8]) -> u32 {
     check(check(0, &message[..CHECK_AT]), &message[CHECK_AT + 4..])
 }
 
-/// A message under way into a buffer. Content that does not fit makes it void.
-pub(super) struct Draft<'b> {
-    writer: Writer<'b>,
-    check: Option<Check>,
-}
-
-impl<'b> Draft<'b> {
-    fn new(buffer: &'b mut [u8], kind: u8, head: &Head, check: Option<Check>) -> Self {
-        let mut writer = Writer { buffer, at: 0, is_full: false };
-        writer.bytes(&[MAGIC, VERSION << 4 | kind, head.place as u8, u8::from(check.is_some()), 0, 0, 0, 0]);
-        for field in [head.group, head.life, head.view, head.epoch, head.ordered, head.held, head.taken] {
-            writer.long(field);
-        }
-        Self { writer, check }
-    }
-
-    /// Its size, once nothing more is added; `None` if it did not fit.
-    pub(super) fn finish(self) -> Option<usize> {
-        let Writer { buffer, at, is_full } = self.writer;
-        if is_full {
-            return None;
-        }
-        if let Some(check) = self.check {
-            let value = check_value(check, &buffer[..at]);
-            buffer[CHECK_AT..CHECK_AT + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        Some(at)
-    }
-
-    pub(super) fn data(buffer: &'b mut [u8], head: &Head, check: Option<Check>, data: &Data<'_>) -> Self {
-        let mut draft = Self::new(buffer, 0, head, check);
-        let Meta { is_first, is_last, is_packed, guarantee, message_size } = data.meta;
-        let flags = [
-            (is_first, FIRST),
-            (is_last, LAST),
-            (!guarantee.is_uniform(), NOT_UNIFORM),
-            (data.is_repair, REPAIR),
-            (!guarantee.is_ordered(), UNORDERED),
-            (data.is_placed, PLACED),
-            (data.unheld.is_some(), UNHELD),
-            (is_packed, PACKED),
-        ];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
-        let [low, high] = data.unheld.unwrap_or(0).to_le_bytes();
-        draft.writer.bytes(&[data.origin as u8, flags, low, high]);
-        draft.writer.word(message_size);
-        draft.writer.long(data.number);
-        draft.writer.bytes(data.payload);
-        draft
-    }
-
-    /// An order record without ranges, which [`Self::range`] adds.
-    pub(super) fn order(buffer: &'b mut [u8], head: &Head, check: Option<Check>, start: u64) -> Self {
-        let mut draft = Self::new(buffer, 1, head, check);
-        draft.writer.long(start);
-        draft
-    }
-
-    /// Adds a range if there is room.
-    pub(super) fn range(&mut self, range: Range) -> bool {
-        if self.writer.room() < RANGE_SIZE {
-            return false;
-        }
-        self.writer.bytes(&[range.origin as u8, 0, 0, 0]);
-        self.writer.word(range.count);
-        self.writer.long(range.first);
-        true
-    }
-
-    pub(super) fn status(
-        buffer: &'b mut [u8],
-        head: &Head,
-        check: Option<Check>,
-        status: &Status<'_>,
-        marks: impl Iterator<Item = u64>,
-    ) -> Self {
-        let mut draft = Self::new(buffer, 2, head, check);
-        draft.writer.long(status.sent);
-        draft.writer.word(status.suspects.0);
-        let flags = [(status.asks, ASKS), (status.is_alone, ALONE), (status.unheld.is_some(), STATUS_UNHELD)];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
-        draft.writer.word(flags | status.unheld.unwrap_or(0) << STATUS_FLAG_BITS);
-        marks.for_each(|mark| draft.writer.long(mark));
-        draft
-    }
-
-    /// Gaps of the order alone; [`Self::missing`] adds those of origins.
-    pub(super) fn gaps(
-        buffer: &'b mut [u8],
-        head: &Head,
-        check: Option<Check>,
-        (order_from, order_to): (u64, u64),
-    ) -> Self {
-        let mut draft = Self::new(buffer, 3, head, check);
-        draft.writer.long(order_from);
-        draft.writer.long(order_to);
-        draft
-    }
-
-    /// Adds the frames that one origin's bits say are missing, word by word, as far as there is room.
-    pub(super) fn missing(
-        &mut self,
-        origin: usize,
-        base: u64,
-        words: usize,
-        bits: impl Iterator<Item = u64>,
-    ) {
-        let Some(room) = self.writer.room().checked_sub(MISSING_PREFIX_SIZE + 8) else { return };
-        let words = words.min(room / 8 + 1);
-        self.writer.bytes(&[origin as u8, words as u8, 0, 0, 0, 0, 0, 0]);
-        self.writer.long(base);
-        bits.take(words).for_each(|word| self.writer.long(word));
-    }
-
-    /// A join, prepare or accepted: a header says it all.
-    pub(super) fn bare(buffer: &'b mut [u8], head: &Head, check: Option<Check>, body: &Body<'_>) -> Self {
-        let kind = match body {
-            Body::Join => 4,
-            Body::Prepare => 5,
-            _ => 8,
-        };
-        Self::new(buffer, kind, head, check)
-    }
-
-    pub(super) fn promise(
-        buffer: &'b mut [u8],
-        head: &Head,
-        check: Option<Check>,
-        accepted: Option<&(u64, Proposal)>,
-        marks: &[u64],
-    ) -> Self {
-        let mut draft = Self::new(buffer, 6, head, check);
-        draft.writer.long(accepted.map_or(0, |(epoch, _)| *epoch));
-        draft.writer.long(marks.len() as u64);
-        marks.iter().for_each(|&mark| draft.writer.long(mark));
-        if let Some((_, proposal)) = accepted {
-            draft.writer.proposal(proposal);
-        }
-        draft
-    }
-
-    /// A proposal to be accepted, or one that is decided.
-    pub(super) fn proposal(
-        buffer: &'b mut [u8],
-        head: &Head,
-        check: Option<Check>,
-        (proposal, is_decided): (&Proposal, bool),
-    ) -> Self {
-        let mut draft = Self::new(buffer, if is_decided { 9 } else { 7 }, head, check);
-        draft.writer.proposal(proposal);
-        draft
-    }
-}
-
-impl Writer<'_> {
-    fn proposal(&mut self, proposal: &Proposal) {
-        self.long(proposal.next.number);
-        self.long(proposal.order_end);
-        self.long(proposal.cut.len() as u64);
-        for (life, cut) in proposal.next.lives.iter().zip(&proposal.cut) {
-            self.long(*life);
-            self.long(*cut);
-        }
-    }
-}
-
 impl<'b> Reader<'b> {
+    /// Of any kind but data.
     fn body(mut self, kind: u8) -> Option<Body<'b>> {
         let body = match kind {
-            0 => Body::Data(self.data()?),
             1 => {
                 let start = self.long()?;
                 let is_whole = self.0.len().is_multiple_of(RANGE_SIZE);
@@ -413,7 +296,7 @@ impl<'b> Reader<'b> {
             6 => {
                 let epoch = self.long()?;
                 let count = self.places()?;
-                let marks = (0..count).map(|_| self.long()).collect::<Option<Vec<u64>>>()?;
+                let marks = self.words(count)?;
                 let accepted = if epoch == 0 { None } else { Some((epoch, self.proposal()?)) };
                 Body::Promise(accepted, marks)
             }
@@ -423,24 +306,6 @@ impl<'b> Reader<'b> {
             _ => return None,
         };
         self.0.is_empty().then_some(body)
-    }
-
-    fn data(&mut self) -> Option<Data<'b>> {
-        let (origin, flags) = (usize::from(self.byte()?), self.byte()?);
-        let behind = u16::from_le_bytes([self.byte()?, self.byte()?]);
-        let message_size = self.word()?;
-        let number = self.long()?;
-        let has = |flag: u8| flags & flag != 0;
-        let guarantee = Guarantee::of(!has(UNORDERED), !has(NOT_UNIFORM));
-        let (is_first, is_last, is_packed) = (has(FIRST), has(LAST), has(PACKED));
-        let meta = Meta { is_first, is_last, is_packed, guarantee, message_size };
-        let may_be_packed = is_first && is_last && guarantee.is_ordered();
-        let unheld = has(UNHELD).then_some(behind);
-        let is_known = (may_be_packed || !is_packed) && (unheld.is_some() || behind == 0);
-        let is_known = is_known && origin < GROUP_MEMBERS_MAX;
-        let (is_repair, is_placed) = (has(REPAIR), has(PLACED));
-        let payload = core::mem::take(&mut self.0);
-        is_known.then_some(Data { origin, is_repair, is_placed, unheld, meta, number, payload })
     }
 
     fn status(&mut self) -> Option<Status<'b>> {
@@ -465,7 +330,7 @@ impl<'b> Reader<'b> {
         let (origin, words) = (usize::from(self.byte()?), usize::from(self.byte()?));
         self.zeros(6)?;
         let base = self.long()?;
-        let bits = Words(self.skip(8 * words)?);
+        let bits = self.words(words)?;
         Some(Missing { origin, base, bits }).filter(|_| origin < GROUP_MEMBERS_MAX)
     }
 
@@ -473,14 +338,13 @@ impl<'b> Reader<'b> {
         usize::try_from(self.long()?).ok().filter(|&count| count <= GROUP_MEMBERS_MAX)
     }
 
-    fn proposal(&mut self) -> Option<Proposal> {
+    fn words(&mut self, count: usize) -> Option<Words<'b>> {
+        self.skip(8 * count).map(Words)
+    }
+
+    fn proposal(&mut self) -> Option<WrittenProposal<'b>> {
         let (number, order_end) = (self.long()?, self.long()?);
         let count = self.places()?;
-        let (mut lives, mut cut) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        for _ in 0..count {
-            lives.push(self.long()?);
-            cut.push(self.long()?);
-        }
-        Some(Proposal { next: View { number, lives }, order_end, cut })
+        Some(WrittenProposal { number, order_end, places: self.words(2 * count)? })
     }
 }

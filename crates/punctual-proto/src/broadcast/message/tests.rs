@@ -89,11 +89,12 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
         Body::Join => kind == 4,
         Body::Prepare => kind == 5,
         Body::Promise(accepted, marks) => {
-            kind == 6 && *accepted == Some((513, proposal())) && *marks == [4, 5, 6]
+            let accepted = accepted.map(|(epoch, proposal)| (epoch, proposal.read()));
+            kind == 6 && accepted == Some((513, proposal())) && marks.iter().eq([4, 5, 6])
         }
-        Body::Accept(found) => kind == 7 && *found == proposal(),
+        Body::Accept(found) => kind == 7 && found.read() == proposal(),
         Body::Accepted => kind == 8,
-        Body::Install(found) => kind == 9 && *found == proposal(),
+        Body::Install(found) => kind == 9 && found.read() == proposal(),
     }
 }
 
