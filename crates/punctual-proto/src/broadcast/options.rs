@@ -15,7 +15,8 @@ use crate::time::Nanos;
 /// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
 const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 
-/// A group, and how this member takes part. All but `own` and `founds` must be equal at all members.
+/// A group, and how this member takes part. All but `own` and `founds` must be equal at all members. A member is refused whose roster,
+/// frames, window or largest message differ from the group's ([`Unequal`]).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The group: messages of others are ignored.
@@ -45,6 +46,78 @@ pub struct GroupOptions {
     pub expel_slow_after: Option<Nanos>,
     /// For media without a check value of their own.
     pub check: Option<Check>,
+}
+
+/// Options without which members cannot deliver the same: the ones that ask to join say theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) frame_size: u32,
+    pub(super) window: u32,
+    pub(super) message_size_max: u32,
+    /// CRC-32C of the nodes, in their order.
+    pub(super) roster: u32,
+}
+
+/// An option that is not equal at a member and at the group that it asks to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unequal {
+    /// The rosters name other nodes, or the same in another order.
+    Roster,
+    /// Payload of a frame, bytes.
+    FrameSize {
+        /// Of this member.
+        here: u32,
+        /// Of the group.
+        there: u32,
+    },
+    /// Frames of one origin that not all have taken.
+    Window {
+        /// Of this member.
+        here: u32,
+        /// Of the group.
+        there: u32,
+    },
+    /// Largest message, bytes.
+    MessageSize {
+        /// Of this member.
+        here: u32,
+        /// Of the group.
+        there: u32,
+    },
+}
+
+impl fmt::Display for Unequal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, here, there) = match self {
+            Self::Roster => {
+                return f.write_str(
+                    "the group's roster differs: give all members the same nodes in the same order",
+                );
+            }
+            Self::FrameSize { here, there } => ("frames", here, there),
+            Self::Window { here, there } => ("windows in frames", here, there),
+            Self::MessageSize { here, there } => ("largest messages", here, there),
+        };
+        write!(f, "{name}: {here} at this member, {there} in the group; make them equal at all members")
+    }
+}
+
+impl Terms {
+    /// The first option that differs from those of a group.
+    pub(super) fn unequal(self, there: Self) -> Option<Unequal> {
+        let here = self;
+        if here.roster != there.roster {
+            Some(Unequal::Roster)
+        } else if here.frame_size != there.frame_size {
+            Some(Unequal::FrameSize { here: here.frame_size, there: there.frame_size })
+        } else if here.window != there.window {
+            Some(Unequal::Window { here: here.window, there: there.window })
+        } else if here.message_size_max != there.message_size_max {
+            Some(Unequal::MessageSize { here: here.message_size_max, there: there.message_size_max })
+        } else {
+            None
+        }
+    }
 }
 
 /// Why options make no group.
@@ -108,6 +181,17 @@ impl GroupOptions {
     /// [`Protocol::poll_transmit`]: crate::Protocol::poll_transmit
     pub fn datagram_size(&self) -> usize {
         control_size_max(self.roster.len(), self.window).max(DATA_PREFIX_SIZE + self.frame_size)
+    }
+
+    /// Once they were checked: then all sizes fit.
+    pub(super) fn terms(&self) -> Terms {
+        let roster = self.roster.iter().fold(0, |value, node| crc32c(value, &node.get().to_le_bytes()));
+        Terms {
+            frame_size: self.frame_size as u32,
+            window: self.window as u32,
+            message_size_max: self.message_size_max as u32,
+            roster,
+        }
     }
 
     pub(super) fn check(&self) -> Result<usize, OptionsError> {

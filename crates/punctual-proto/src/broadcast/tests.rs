@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::message::{Body, Draft, Head};
+use super::message::{Body, Draft, Head, VERSION};
 use super::order::Range;
 use super::view::Places;
 use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant, Mutants, OptionsError};
@@ -13,6 +13,7 @@ use crate::sim::model::Broadcast;
 use crate::sim::{Model, Record};
 use crate::time::Nanos;
 
+mod joining;
 mod leaving;
 mod pauses;
 
@@ -165,7 +166,7 @@ impl Room {
                 while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
                     run.push((said.target, buffer[..said.size].to_vec()));
                 }
-                if run.iter().filter(|(_, message)| message[1] == 0x20).count() > frames_max {
+                if run.iter().filter(|(_, message)| is_kind(message, 0)).count() > frames_max {
                     continue;
                 }
                 let address =
@@ -357,7 +358,7 @@ fn a_frame_that_all_miss_is_repaired_once() {
     assert_eq!(room.broadcast(2), Ok(()));
     let mut data = 0;
     room.run(Nanos::from_millis(30), |_, message| {
-        if message[1] == 0x20 {
+        if is_kind(message, 0) {
             data += 1;
             // The first copy of either receiver is lost.
             if data <= 2 {
@@ -444,7 +445,7 @@ fn epoch_of(message: &[u8]) -> u64 {
 
 /// Returns true if it is a message of this kind.
 fn is_kind(message: &[u8], kind: u8) -> bool {
-    message.get(1) == Some(&(0x20 | kind))
+    message.get(1) == Some(&(VERSION << 4 | kind))
 }
 
 /// Goal: a message without order waits for nobody that it need not wait for. Method: the last member sends, and the sequencer hears
@@ -644,7 +645,8 @@ fn a_wrong_suspicion_is_taken_back_at_once() {
     });
     assert_eq!(suspects, 1 << 2);
     let mut buffer = [0; 256];
-    let join = Draft::bare(&mut buffer, &head_of(&room, 0), None, &Body::Join).finish().unwrap();
+    let join =
+        Draft::terms(&mut buffer, &head_of(&room, 0), None, (options(0).terms(), false)).finish().unwrap();
     room.hear(2, 0, &buffer[..join]);
     let answers = room.said_by(2);
     let install = answers.iter().find(|message| is_kind(message, INSTALL)).expect("it says so");
@@ -715,7 +717,7 @@ fn a_member_frozen_alone_is_not_slow() {
             prepare = message[..64].to_vec();
         }
     });
-    prepare[1] = 2 << 4 | PREPARE;
+    prepare[1] = VERSION << 4 | PREPARE;
     prepare[32..40].copy_from_slice(&256_u64.to_le_bytes());
     room.hear(2, 0, &prepare);
     assert_eq!(room.members[2].epoch(), 256);
@@ -1197,7 +1199,7 @@ fn frames_of_the_sequencer_say_their_places() {
     for (sender, has_records) in [(0, false), (1, true)] {
         assert_eq!(room.broadcast(sender), Ok(()));
         let mut records = 0;
-        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(message[1] == 0x21));
+        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(is_kind(message, 1)));
         assert_eq!(records > 0, has_records, "{records} records of the order of what {sender} broadcast");
         assert_eq!([0, 1, 2].map(|place| room.events(place).len()), [1; 3]);
     }
@@ -1215,7 +1217,7 @@ fn frames_held_of_a_stream_are_told_to_the_sequencer() {
         // A message that is not taken was refused with an error.
         let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
         said(&mut room, Nanos::from_millis(1), |target, message| {
-            let is_status = message[1] == 0x22;
+            let is_status = is_kind(message, 2);
             let is_alone = is_status && message[76] & 2 != 0;
             alone += usize::from(is_alone);
             elsewhere += usize::from(is_alone && target != 0);
@@ -1236,7 +1238,7 @@ fn frames_held_of_a_stream_are_told_to_the_sequencer() {
 /// Contents of a question: order, and frames of the first origin that it names.
 fn asked_in(message: &[u8]) -> Option<(bool, Option<(u8, u64)>)> {
     let long = |at: usize| message.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let is_question = message[1] == 0x23;
+    let is_question = is_kind(message, 3);
     let frames = long(96).map(|bits| (message[80], bits));
     is_question.then_some((long(64) < long(72), frames))
 }
@@ -1251,10 +1253,10 @@ fn frames_of_the_sequencer_are_asked_for_without_their_order() {
         let (mut questions, mut lost) = (Vec::new(), 0);
         assert_eq!(room.members[0].try_broadcast(&[7; 64 * 4], Guarantee::Uniform, room.now), Ok(()));
         room.run(Nanos::from_millis(40), |target, message| {
-            let is_repair = message[1] == 0x20 && message[65] & 8 != 0;
+            let is_repair = is_kind(message, 0) && message[65] & 8 != 0;
             let number =
                 u64::from_le_bytes(*message.get(72..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 8]));
-            let is_first_of_one = message[1] == 0x20 && !is_repair && target == 2 && number == 1;
+            let is_first_of_one = is_kind(message, 0) && !is_repair && target == 2 && number == 1;
             let is_refused = is_repair && message[2] == 0 && !answers;
             if is_first_of_one || is_refused {
                 message.truncate(1);
@@ -1321,7 +1323,7 @@ fn small_messages_share_frames() {
     }
     let mut frames = 0;
     said(&mut room, Nanos::from_millis(20), |target, message| {
-        frames += usize::from(message[1] == 0x20 && target == 0);
+        frames += usize::from(is_kind(message, 0) && target == 0);
     });
     assert!(frames < 10, "{frames} frames");
     for member in &mut room.members {
@@ -1347,7 +1349,7 @@ fn only_what_a_majority_holds_is_said_to_be_held() {
         for _ in 0..20 {
             assert_eq!(room.broadcast(0), Ok(()));
             room.run(Nanos::from_millis(5), |_, message| {
-                if message[1..3] == [0x20, 0] {
+                if is_kind(message, DATA) && message[2] == 0 {
                     said += usize::from(message[65] & 64 != 0);
                     overstated += usize::from(message[66..68] == [0, 0]);
                 }
@@ -1371,7 +1373,7 @@ fn a_member_that_was_away_asks_for_nothing_that_has_come() {
     assert_eq!(room.members[0].try_broadcast(&[7; 128], Guarantee::Uniform, now), Ok(()));
     let (mut buffer, mut frames) = ([0; 4_096], Vec::new());
     while let Some(said) = room.members[0].poll_transmit(now, &mut buffer) {
-        frames.extend(Some(buffer[..said.size].to_vec()).filter(|message| message[1] == 0x20));
+        frames.extend(Some(buffer[..said.size].to_vec()).filter(|message| is_kind(message, 0)));
     }
     assert_eq!(frames.len(), 2);
     let source = Address { node: room.members[0].node(0).unwrap(), port: Port::from(1) };
@@ -1382,7 +1384,7 @@ fn a_member_that_was_away_asks_for_nothing_that_has_come() {
         let mut asks = 0;
         while let Some(said) = member.poll_transmit(now, &mut buffer) {
             let message = &buffer[..said.size];
-            asks += usize::from(message[1] == 0x23 || message[1] == 0x22 && message[76] & 1 != 0);
+            asks += usize::from(is_kind(message, 3) || is_kind(message, 2) && message[76] & 1 != 0);
         }
         asks
     };

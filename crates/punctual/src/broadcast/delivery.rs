@@ -3,7 +3,7 @@
 use std::fmt;
 
 use punctual_proto::NodeId;
-use punctual_proto::broadcast::{self, Guarantee};
+use punctual_proto::broadcast::{self, Guarantee, Unequal};
 
 /// The next delivery: in the order of the group, or without order ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,14 +84,18 @@ pub enum DeliverError {
     Empty,
     /// This member has left, as it asked for: nothing comes any more.
     Left,
+    /// The group does not take this member, because an option differs that must be equal at all. This is
+    /// told once. The member goes on asking, and joins a group with its own options.
+    Unequal(Unequal),
 }
 
 impl fmt::Display for DeliverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "nothing to deliver",
-            Self::Left => "this member has left the group: join again to take part",
-        })
+        match self {
+            Self::Empty => f.write_str("nothing to deliver"),
+            Self::Left => f.write_str("this member has left the group: join again to take part"),
+            Self::Unequal(unequal) => write!(f, "the group does not take this member: {unequal}"),
+        }
     }
 }
 

@@ -63,7 +63,7 @@ pub use delivery::{BroadcastError, DeliverError, Delivery, Message, View};
 #[cfg(feature = "group-file")]
 pub use group_file::{GroupFile, GroupFileError, GroupMember};
 pub use options::{GROUP_PORT, GroupOptions, JoinError};
-pub use punctual_proto::broadcast::{Command, Guarantee, OptionsError, State};
+pub use punctual_proto::broadcast::{Command, Guarantee, OptionsError, State, Unequal};
 pub use replica::{Change, Replica, ReplicaError};
 
 use driver::Driver;
@@ -260,6 +260,7 @@ impl Group {
             Event::Resumed => Delivery::Resumed,
             Event::Expelled => Delivery::Expelled,
             Event::Left => return Err(DeliverError::Left),
+            Event::Unequal(unequal) => return Err(DeliverError::Unequal(unequal)),
         })
     }
 

@@ -9,7 +9,7 @@ use punctual_proto::broadcast::{Event, Outcome, Replication, State};
 
 use super::{
     BroadcastError, DeliverError, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Message, Next,
-    View,
+    Unequal, View,
 };
 use crate::node::Node;
 
@@ -114,6 +114,8 @@ pub enum ReplicaError {
     Empty,
     /// This member has left.
     Left,
+    /// As [`DeliverError::Unequal`].
+    Unequal(Unequal),
     /// More commands came than can be kept while the state was restored. The member leaves: deliver until [`Self::Left`], then
     /// join again.
     Overrun,
@@ -127,6 +129,7 @@ impl fmt::Display for ReplicaError {
         match self {
             Self::Empty => DeliverError::Empty.fmt(f),
             Self::Left => DeliverError::Left.fmt(f),
+            Self::Unequal(unequal) => DeliverError::Unequal(*unequal).fmt(f),
             Self::Overrun => f.write_str(
                 "more commands came during the transfer of the state than can be kept: it leaves; join again while less is sent",
             ),
@@ -142,6 +145,7 @@ impl From<DeliverError> for ReplicaError {
         match error {
             DeliverError::Empty => Self::Empty,
             DeliverError::Left => Self::Left,
+            DeliverError::Unequal(unequal) => Self::Unequal(unequal),
         }
     }
 }
@@ -247,6 +251,7 @@ impl<S: State> Replica<S> {
             (Event::Resumed, _) => Change::Resumed,
             (Event::Expelled, _) => Change::Expelled,
             (Event::Left, _) => return Err(ReplicaError::Left),
+            (Event::Unequal(unequal), _) => return Err(ReplicaError::Unequal(unequal)),
         })
     }
 

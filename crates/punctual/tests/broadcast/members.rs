@@ -1,11 +1,13 @@
 //! Members of one process.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use punctual::broadcast::{
-    BroadcastError, DeliverError, Delivery, Group, GroupAccount, GroupOptions, Guarantee, JoinError, View,
+    BroadcastError, DeliverError, Delivery, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Unequal,
+    View,
 };
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::memory::{SharedOptions, WhenFull};
@@ -47,6 +49,7 @@ fn next(group: &mut Group, timeout: Duration) -> Option<Told> {
             Ok(Delivery::Stopped | Delivery::Resumed) => continue,
             Ok(Delivery::Expelled) => panic!("{group:?} is expelled"),
             Err(DeliverError::Empty | DeliverError::Left) => None,
+            Err(error @ DeliverError::Unequal(_)) => panic!("{group:?}: {error}"),
         };
     }
 }
@@ -416,7 +419,6 @@ fn members_say_who_holds_the_group_up() {
 /// a caretaker that rests for a part of it is not there in time.
 #[test]
 fn an_event_loop_is_told_of_its_own_broadcaster() {
-    use std::os::fd::AsFd;
     let _alive = watchdog(60);
     let bus = Bus::loopback(&unique("own"));
     let node = Node::open(&bus, NAMES[0]).unwrap();
@@ -490,7 +492,6 @@ fn an_event_loop_waits_for_deliveries() {
             drop(there);
             assert_eq!(broadcaster.try_broadcast(b"late"), Err(BroadcastError::NoMember));
         });
-        use std::os::fd::AsFd;
         let mut delivered = 0;
         while delivered < 200 {
             while let Some(told) = next(&mut here, Duration::ZERO) {
@@ -505,6 +506,28 @@ fn an_event_loop_waits_for_deliveries() {
         here.leave();
         while here.deliver(PATIENCE) != Err(DeliverError::Left) {}
     });
+}
+
+/// Goal: a member with other options than the group's is told which, once and by its descriptor; the group is not held up.
+#[test]
+fn a_member_with_other_options_is_refused() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("team"));
+    let nodes: Vec<Node> = NAMES.iter().map(|name| Node::open(&bus, name).unwrap()).collect();
+    let equal = options(&NAMES);
+    let mut groups = vec![join(&nodes[0], &equal, true), join(&nodes[1], &equal, false)];
+    let mut other = join(&nodes[2], &GroupOptions { message_size_max: 5_000, ..equal.clone() }, false);
+    assert!(other.arm(), "nobody has answered yet");
+    meet(&mut groups, &mut [Vec::new(), Vec::new()], 2);
+    while !wait_readable(other.as_fd(), Some(Duration::from_millis(1))).unwrap() {
+        groups.iter_mut().for_each(|group| assert_eq!(next(group, Duration::ZERO), None));
+    }
+    let there = equal.message_size_max as u32;
+    let refusal = DeliverError::Unequal(Unequal::MessageSize { here: 5_000, there });
+    assert_eq!(other.deliver(PATIENCE), Err(refusal));
+    assert!(refusal.to_string().contains("largest messages: 5000 at this member, 1048576 in the group"));
+    assert_eq!(other.deliver(Duration::from_millis(50)), Err(DeliverError::Empty), "it is told once");
+    assert_eq!(groups[0].view().members.len(), 2);
 }
 
 /// Goal: an error for something impossible names it, and says what to do about it.

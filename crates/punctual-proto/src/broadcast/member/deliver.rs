@@ -7,6 +7,7 @@ use crate::address::NodeId;
 use crate::broadcast::frames::Meta;
 use crate::broadcast::guarantee::Guarantee;
 use crate::broadcast::mutant::Mutant;
+use crate::broadcast::options::Unequal;
 use crate::broadcast::order::Entry;
 use crate::broadcast::view::View;
 use crate::limits::GROUP_MEMBERS_MAX;
@@ -45,6 +46,8 @@ pub enum Event {
     Expelled,
     /// It has left, as was asked for.
     Left,
+    /// The group does not take this member, as an option differs. It goes on asking, and joins once there is a group with its options.
+    Unequal(Unequal),
 }
 
 /// The bytes of a message that is in one frame.

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use super::deliver::{Assembly, Unpacked};
 use super::{Event, Member, Phase, Progress, Say};
+use crate::address::NodeId;
 use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after, leader_of};
 use crate::broadcast::frames::Frames;
-use crate::broadcast::message::Head;
+use crate::broadcast::message::{Body, Head};
 use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
@@ -65,6 +66,22 @@ impl Member {
             self.push_say(Say::Install(place));
         } else {
             self.joining[place] = (life, self.now);
+        }
+    }
+
+    /// A node asks to join on other terms than this group's, or hears that it did.
+    pub(super) fn handle_other_terms(&mut self, source: NodeId, body: &Body<'_>) {
+        match body {
+            // One answer is enough.
+            Body::Join(_) if self.is_active() && self.is_sequencer() => self.push_say(Say::Refuse(source)),
+            Body::Refusal(there) if self.phase == Phase::Joining => {
+                let unequal = self.options.terms().unequal(*there);
+                if self.unequal != unequal {
+                    self.unequal = unequal;
+                    self.events.extend(unequal.map(Event::Unequal));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -421,7 +438,7 @@ impl Member {
 
     fn begin_view(&mut self, proposal: Proposal) {
         self.forget_view();
-        (self.phase, self.is_stopped) = (Phase::Member, false);
+        (self.phase, self.is_stopped, self.unequal) = (Phase::Member, false, None);
         self.view = proposal.next.clone();
         self.installed = Some(proposal);
         self.peers.iter_mut().for_each(|peer| peer.begin(self.now));

@@ -8,7 +8,7 @@ use super::frames::Frames;
 use super::guarantee::LANES;
 use super::message::{Body, parse};
 use super::mutant::{Mutant, Mutants};
-use super::options::{GroupOptions, OptionsError};
+use super::options::{GroupOptions, OptionsError, Unequal};
 use super::order::OrderLog;
 use super::peer::Peer;
 use super::repair::{GapClock, Repairs};
@@ -126,6 +126,8 @@ pub struct Member {
     leaving_since: Option<Nanos>,
     parting: Option<Parting>,
     is_stopped: bool,
+    /// The difference that its user was told last, of a group that did not take it.
+    unequal: Option<Unequal>,
     /// Its user is still to be told that it was put out: it asks for no view before.
     is_kept_out: bool,
     /// Work that follows from the last messages was not done yet.
@@ -184,6 +186,7 @@ impl Member {
             leaving_since: None,
             parting: None,
             is_stopped: false,
+            unequal: None,
             is_kept_out: false,
             is_behind: false,
             epoch_seen: 0,
@@ -280,6 +283,12 @@ impl Protocol for Member {
         let ignores = self.mutants.has(Mutant::CheckIgnored);
         let parsed = parse(message, self.options.check, ignores);
         let Some((head, body)) = &parsed else { return };
+        if let Body::Join(terms) | Body::Refusal(terms) = body
+            && head.group == self.options.group
+            && *terms != self.options.terms()
+        {
+            return self.handle_other_terms(source.node, body);
+        }
         let is_ours = head.group == self.options.group && self.node(head.place) == Some(source.node);
         if !is_ours || head.place == self.own {
             return;
@@ -290,7 +299,7 @@ impl Protocol for Member {
             self.catch_up();
         }
         match (body, self.phase) {
-            (Body::Join, Phase::Member) => self.handle_join(head.place, head.life),
+            (Body::Join(_), Phase::Member) => self.handle_join(head.place, head.life),
             (Body::Install(proposal), _) => self.handle_install(head, &proposal.read()),
             (_, Phase::Member) => self.handle_member(head, body),
             (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(head),

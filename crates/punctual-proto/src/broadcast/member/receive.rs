@@ -55,7 +55,7 @@ impl Member {
             }
             Body::Accept(proposal) => self.handle_accept(place, head.epoch, proposal.read()),
             Body::Accepted => self.handle_accepted(place, head.epoch),
-            Body::Join | Body::Install(_) => {}
+            Body::Join(_) | Body::Install(_) | Body::Refusal(_) => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! The next messages of a member: for the change of views, repairs, its own frames, order, gaps, and what it holds.
 
 use super::{Member, Phase, everybody};
-use crate::address::Target;
+use crate::address::{NodeId, Target};
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::{Body, Data, Draft, Head, Status, Words};
 use crate::broadcast::mutant::Mutant;
@@ -31,6 +31,8 @@ enum Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
     Join,
+    /// To a node that asked to join on other terms: those of this group.
+    Refuse(NodeId),
     Prepare,
     Promise(usize),
     Accept,
@@ -107,7 +109,11 @@ impl Member {
         let all = everybody(&self.options);
         let proposed = || self.lead.as_ref().and_then(|lead| lead.ballot.proposal.as_ref());
         let (target, draft) = match say {
-            Say::Join => (all, Draft::bare(buffer, &head, check, &Body::Join)),
+            Say::Join => (all, Draft::terms(buffer, &head, check, (self.options.terms(), false))),
+            Say::Refuse(node) => {
+                let target = Target { node: Some(node), port: Some(self.options.port) };
+                (target, Draft::terms(buffer, &head, check, (self.options.terms(), true)))
+            }
             Say::Prepare => (all, Draft::bare(buffer, &head, check, &Body::Prepare)),
             Say::Accept => (all, Draft::proposal(buffer, &head, check, (proposed()?, false))),
             // Of the epoch that this message names: another one may have been promised since.

@@ -2,13 +2,14 @@
 
 use super::parts::Writer;
 use super::{
-    ALONE, ASKS, Body, CHECK_AT, DATA, Data, FIRST, Head, LAST, MAGIC, MISSING_PREFIX_SIZE, NOT_UNIFORM,
-    PACKED, PLACED, RANGE_SIZE, REPAIR, STATUS_FLAG_BITS, STATUS_UNHELD, Status, UNHELD, UNORDERED, VERSION,
-    check_value,
+    ALONE, ASKS, Body, CHECK_AT, DATA, Data, FIRST, Head, JOIN, LAST, MAGIC, MISSING_PREFIX_SIZE,
+    NOT_UNIFORM, PACKED, PLACED, RANGE_SIZE, REFUSAL, REPAIR, STATUS_FLAG_BITS, STATUS_UNHELD, Status,
+    UNHELD, UNORDERED, VERSION, check_value,
 };
 use crate::broadcast::change::Proposal;
 use crate::broadcast::check::Check;
 use crate::broadcast::frames::Meta;
+use crate::broadcast::options::Terms;
 use crate::broadcast::order::Range;
 
 /// A message under way into a buffer. Content that does not fit makes it void.
@@ -135,18 +136,27 @@ impl<'b> Draft<'b> {
         bits.take(words).for_each(|word| self.writer.long(word));
     }
 
-    /// A join, prepare or accepted: a header says it all.
+    /// A join or a refusal.
+    pub(in crate::broadcast) fn terms(
+        buffer: &'b mut [u8],
+        head: &Head,
+        check: Option<Check>,
+        (terms, is_refusal): (Terms, bool),
+    ) -> Self {
+        let mut draft = Self::new(buffer, if is_refusal { REFUSAL } else { JOIN }, head, check);
+        let Terms { frame_size, window, message_size_max, roster } = terms;
+        [frame_size, window, message_size_max, roster].into_iter().for_each(|word| draft.writer.word(word));
+        draft
+    }
+
+    /// A prepare or accepted: a header says it all.
     pub(in crate::broadcast) fn bare(
         buffer: &'b mut [u8],
         head: &Head,
         check: Option<Check>,
         body: &Body<'_>,
     ) -> Self {
-        let kind = match body {
-            Body::Join => 4,
-            Body::Prepare => 5,
-            _ => 8,
-        };
+        let kind = if matches!(body, Body::Prepare) { 5 } else { 8 };
         Self::new(buffer, kind, head, check)
     }
 

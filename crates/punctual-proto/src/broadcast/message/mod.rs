@@ -3,7 +3,7 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | magic, 0x2B |
-//! | 1 | 1 | version (high four bits, 2) and kind (low four bits, the table below) |
+//! | 1 | 1 | version (high four bits, 3) and kind (low four bits, the table below) |
 //! | 2 | 1 | place of the sender in the roster |
 //! | 3 | 1 | 1 = it has a check value; otherwise 0 |
 //! | 4 | 4 | CRC-32C of all bytes but these four; 0 where the medium checks |
@@ -21,12 +21,15 @@
 //! | 1 order | index of the first entry (8); ranges of origin (1), 0 (3), count (4), first number (8) |
 //! | 2 status | own frames numbered (8); places suspected (4); flags (1, below); unheld (3); of each place, frames held (8) |
 //! | 3 gaps | order wanted from (8) and to (8); lists of origin (1), words (1), 0 (6), base (8), missing (8 each) |
-//! | 4 join | nothing |
+//! | 4 join | terms |
 //! | 5 prepare | nothing |
 //! | 6 promise | epoch of the accepted proposal (8), 0 if none; places (8); of each, frames held (8); the proposal |
 //! | 7 accept | proposal |
 //! | 8 accepted | nothing |
 //! | 9 install | proposal |
+//! | 10 refusal | terms |
+//!
+//! Terms are the options that must be equal: frame size (4), window (4), largest message (4), CRC-32C of the roster's nodes (4).
 //!
 //! Flags of data: 1 first, 2 last of its message; 4 waits for no majority; 8 repair; 16 without order; 32 *placed*: in the order it
 //! is the last entry that the sender has, as the header says; 64 unheld; 128 *packed*: several messages, whole and with an order,
@@ -43,6 +46,7 @@ use super::change::Proposal;
 use super::check::Check;
 use super::frames::Meta;
 use super::guarantee::Guarantee;
+use super::options::Terms;
 use super::order::Range;
 use super::view::{Places, View};
 use crate::limits::GROUP_MEMBERS_MAX;
@@ -72,7 +76,7 @@ pub const fn control_size_max(places: usize, window: usize) -> usize {
 
 const MAGIC: u8 = 0x2B;
 /// Of the layout of messages.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
 /// Size of the prefix of the bits of an origin's missing frames, bytes.
@@ -80,6 +84,8 @@ const MISSING_PREFIX_SIZE: usize = 16;
 
 /// Kind of the frames of messages.
 const DATA: u8 = 0;
+const JOIN: u8 = 4;
+const REFUSAL: u8 = 10;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
@@ -213,12 +219,14 @@ pub(super) enum Body<'b> {
     Order(u64, Ranges<'b>),
     Status(Status<'b>),
     Gaps(Gaps<'b>),
-    Join,
+    Join(Terms),
     Prepare,
     Promise(Option<(u64, WrittenProposal<'b>)>, Words<'b>),
     Accept(WrittenProposal<'b>),
     Accepted,
     Install(WrittenProposal<'b>),
+    /// To a node that asked to join on other terms: those of the group.
+    Refusal(Terms),
 }
 
 /// Reads a message; `None` if these bytes are none. With a `check`, one without a check value is none.
@@ -291,7 +299,7 @@ impl<'b> Reader<'b> {
                 let (order_from, order_to) = (self.long()?, self.long()?);
                 return Some(Body::Gaps(Gaps { order_from, order_to, lists: self.0 }));
             }
-            4 => Body::Join,
+            JOIN => Body::Join(self.terms()?),
             5 => Body::Prepare,
             6 => {
                 let epoch = self.long()?;
@@ -303,6 +311,7 @@ impl<'b> Reader<'b> {
             7 => Body::Accept(self.proposal()?),
             8 => Body::Accepted,
             9 => Body::Install(self.proposal()?),
+            REFUSAL => Body::Refusal(self.terms()?),
             _ => return None,
         };
         self.0.is_empty().then_some(body)
@@ -336,6 +345,15 @@ impl<'b> Reader<'b> {
 
     fn places(&mut self) -> Option<usize> {
         usize::try_from(self.long()?).ok().filter(|&count| count <= GROUP_MEMBERS_MAX)
+    }
+
+    fn terms(&mut self) -> Option<Terms> {
+        Some(Terms {
+            frame_size: self.word()?,
+            window: self.word()?,
+            message_size_max: self.word()?,
+            roster: self.word()?,
+        })
     }
 
     fn words(&mut self, count: usize) -> Option<Words<'b>> {

@@ -7,6 +7,8 @@ use crate::sim::Rng;
 const HEAD: Head =
     Head { place: 3, group: 9, life: 77, view: 4, epoch: 257, ordered: 30, held: 20, taken: 10 };
 
+const TERMS: Terms = Terms { frame_size: 1_328, window: 512, message_size_max: 65_536, roster: 0xC0FF_EE00 };
+
 fn proposal() -> Proposal {
     let next = View { number: 5, lives: alloc::vec![8, 0, 77] };
     Proposal { next, order_end: 12, cut: alloc::vec![3, 4, 5] }
@@ -48,7 +50,8 @@ fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
             draft.missing(2, 40, 2, [5, 6].into_iter());
             draft
         }
-        4 => Draft::bare(room, &HEAD, check, &Body::Join),
+        JOIN => Draft::terms(room, &HEAD, check, (TERMS, false)),
+        REFUSAL => Draft::terms(room, &HEAD, check, (TERMS, true)),
         5 => Draft::bare(room, &HEAD, check, &Body::Prepare),
         6 => Draft::promise(room, &HEAD, check, Some(&(513, proposal())), &[4, 5, 6]),
         7 => Draft::proposal(room, &HEAD, check, (&proposal(), false)),
@@ -86,7 +89,8 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
                 gaps.lists().map(|list| (list.origin, list.base, list.bits.iter().sum::<u64>())).collect();
             kind == 3 && (gaps.order_from, gaps.order_to) == (3, 8) && lists == [(2, 40, 11)]
         }
-        Body::Join => kind == 4,
+        Body::Join(terms) => kind == JOIN && *terms == TERMS,
+        Body::Refusal(terms) => kind == REFUSAL && *terms == TERMS,
         Body::Prepare => kind == 5,
         Body::Promise(accepted, marks) => {
             let accepted = accepted.map(|(epoch, proposal)| (epoch, proposal.read()));
@@ -100,7 +104,7 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
 
 #[test]
 fn a_written_message_reads_back() {
-    for (kind, check) in (0..10).flat_map(|kind| [(kind, None), (kind, Some(crc32c as Check))]) {
+    for (kind, check) in (0..11).flat_map(|kind| [(kind, None), (kind, Some(crc32c as Check))]) {
         let bytes = written(kind, check);
         let (head, body) = parse(&bytes, check, false).unwrap();
         assert!(head == HEAD && is_expected(kind, &body), "{kind}: {head:?} {body:?}");
@@ -154,7 +158,7 @@ fn every_guarantee_has_its_flags() {
 /// Goal: with a check value, no flipped bit is taken, wherever it is.
 #[test]
 fn every_flipped_bit_is_found() {
-    for kind in 0..10 {
+    for kind in 0..11 {
         let bytes = written(kind, Some(crc32c));
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
@@ -170,7 +174,7 @@ fn any_bytes_are_read_or_refused() {
     let mut rng = Rng::new(5);
     let mut read = 0;
     for round in 0..20_000 {
-        let mut bytes = written((round % 10) as u8, None);
+        let mut bytes = written((round % 11) as u8, None);
         for _ in 0..rng.below(4) {
             let at = rng.below(bytes.len() as u64) as usize;
             bytes[at] = rng.number() as u8;

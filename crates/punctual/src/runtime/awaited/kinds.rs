@@ -99,7 +99,7 @@ impl Sealed for Group {
     }
 }
 
-/// Ends when the member has left, as it asked for.
+/// Ends when the member has left, as it asked for, or when the group does not take it ([`DeliverError::Unequal`]).
 impl Streamable for Group {
     type Item<'a> = Delivery<'a>;
 
@@ -107,7 +107,7 @@ impl Streamable for Group {
         let next = self.next_within(Duration::ZERO);
         match next.and_then(|next| self.told(next)) {
             Ok(delivery) => Poll::Ready(Some(f(delivery))),
-            Err(DeliverError::Left) => Poll::Ready(None),
+            Err(DeliverError::Left | DeliverError::Unequal(_)) => Poll::Ready(None),
             Err(DeliverError::Empty) => Poll::Pending,
         }
     }
@@ -118,7 +118,7 @@ impl Awaited<Group> {
     /// thread lies between, while a worker of the runtime is awake. Otherwise the member's caretaker drives while its task waits.
     ///
     /// # Errors
-    /// [`DeliverError::Left`], if the member has left, as it asked for.
+    /// [`DeliverError::Left`], if the member has left, as it asked for; [`DeliverError::Unequal`], if the group does not take it.
     pub async fn deliver(&mut self) -> Result<Delivery<'_>, DeliverError> {
         let next = self.wait(|group| match group.next_within(Duration::ZERO) {
             Err(DeliverError::Empty) => Poll::Pending,
