@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use super::check::{Check, crc32c};
 use super::message::{DATA_PREFIX_SIZE, control_size_max};
@@ -123,34 +124,68 @@ impl Terms {
 /// Why options make no group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionsError {
-    /// The roster is empty, too long, or names somebody twice.
-    Roster,
+    /// The roster has no place, or too many.
+    Roster {
+        /// Places in the roster.
+        places: usize,
+    },
+    /// The roster names this node twice.
+    Double(NodeId),
     /// This node is not in the roster.
     Stranger,
-    /// Frames or messages are empty or too large.
-    Size,
-    /// No window, or one that is too large.
-    Window,
-    /// A heartbeat, a suspicion or a round trip takes no time, or more than an hour. Or suspicion is faster than heartbeats, or slow
-    /// members are expelled sooner than after two of them.
-    Times,
+    /// A number is 0 or too large.
+    Number {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value: bytes, or frames of a window.
+        value: usize,
+        /// The largest possible one.
+        value_max: usize,
+    },
+    /// A time is too short or too long.
+    Time {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        value: Nanos,
+        /// The shortest possible one.
+        value_min: Nanos,
+        /// The longest possible one; [`Nanos::NEVER`] if there is none.
+        value_max: Nanos,
+    },
     /// All windows together need more memory than a group may have.
-    Memory,
+    Memory {
+        /// Size of all windows, bytes.
+        size: usize,
+    },
 }
 
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Roster => "the roster is empty, too long, or names somebody twice",
-            Self::Stranger => "this node is not in the roster",
-            Self::Size => "frames or messages are empty or too large",
-            Self::Window => "there is no window, or it is too large",
-            Self::Times => {
-                "heartbeat, suspicion or round trip take no time or over an hour, or suspicion or expulsion is too \
-                 fast"
+        match *self {
+            Self::Roster { places } => {
+                write!(f, "the roster has {places} places, where 1 to {GROUP_MEMBERS_MAX} are possible")
             }
-            Self::Memory => "the windows of all members need too much memory",
-        })
+            Self::Double(node) => write!(f, "the roster names {node} twice: name each node once"),
+            Self::Stranger => f.write_str("this node is not in the roster"),
+            Self::Number { option, value, value_max } => {
+                write!(f, "{option} is {value}, where 1 to {value_max} is possible")
+            }
+            Self::Time { option, value, value_min, value_max } => {
+                let [value, value_min, longest] =
+                    [value, value_min, value_max].map(|time| Duration::from_nanos(time.0));
+                write!(f, "{option} is {value:?}, where {value_min:?}")?;
+                match value_max {
+                    Nanos::NEVER => f.write_str(" is the least"),
+                    _ => write!(f, " to {longest:?} is possible"),
+                }
+            }
+            Self::Memory { size } => write!(
+                f,
+                "the windows of all members take {size} bytes, where {BROADCAST_MEMORY_MAX} is the most: choose smaller \
+                 windows or frames"
+            ),
+        }
     }
 }
 
@@ -196,31 +231,46 @@ impl GroupOptions {
 
     pub(super) fn check(&self) -> Result<usize, OptionsError> {
         let places = self.roster.len();
-        let is_double = |place: usize| self.roster[..place].contains(&self.roster[place]);
-        if places == 0 || places > GROUP_MEMBERS_MAX || (0..places).any(is_double) {
-            return Err(OptionsError::Roster);
+        if places == 0 || places > GROUP_MEMBERS_MAX {
+            return Err(OptionsError::Roster { places });
         }
-        if self.window == 0 || self.window > BROADCAST_WINDOW_MAX {
-            return Err(OptionsError::Window);
+        let is_double = |place: &usize| self.roster[..*place].contains(&self.roster[*place]);
+        if let Some(place) = (0..places).find(is_double) {
+            return Err(OptionsError::Double(self.roster[place]));
         }
-        let size_max = self.message_size_max;
-        if self.frame_size == 0 || size_max == 0 || size_max > BROADCAST_MESSAGE_SIZE_MAX {
-            return Err(OptionsError::Size);
+        for (option, value, value_max) in [
+            ("window", self.window, BROADCAST_WINDOW_MAX),
+            ("frame_size", self.frame_size, PAYLOAD_SIZE_MAX - DATA_PREFIX_SIZE),
+            ("message_size_max", self.message_size_max, BROADCAST_MESSAGE_SIZE_MAX),
+        ] {
+            if !(1..=value_max).contains(&value) {
+                return Err(OptionsError::Number { option, value, value_max });
+            }
         }
-        if self.frame_size > PAYLOAD_SIZE_MAX - DATA_PREFIX_SIZE {
-            return Err(OptionsError::Size);
+        let size = places * self.window.next_power_of_two() * self.frame_size;
+        if size > BROADCAST_MEMORY_MAX {
+            return Err(OptionsError::Memory { size });
         }
-        if places * self.window.next_power_of_two() * self.frame_size > BROADCAST_MEMORY_MAX {
-            return Err(OptionsError::Memory);
-        }
-        let times = [self.heartbeat, self.suspect_after, self.round_trip];
-        // The amount that a user has taken is said once in a heartbeat, and heard a little later.
-        let is_hasty = |after: Nanos| after.0 < self.heartbeat.0.saturating_mul(2);
-        let expels_hastily = self.expel_slow_after.is_some_and(is_hasty);
-        let is_time = |time: Nanos| (Nanos(1)..=TIME_MAX).contains(&time);
-        if !times.into_iter().all(is_time) || self.suspect_after <= self.heartbeat || expels_hastily {
-            return Err(OptionsError::Times);
-        }
+        self.check_times()?;
         self.roster.iter().position(|&node| node == self.own).ok_or(OptionsError::Stranger)
+    }
+
+    fn check_times(&self) -> Result<(), OptionsError> {
+        let after_heartbeat = |count: u64| Nanos(self.heartbeat.0.saturating_mul(count).min(TIME_MAX.0));
+        // The amount that a user has taken is said once in a heartbeat, and heard a little later.
+        let expel = self.expel_slow_after.map(|after| (after, after_heartbeat(2), Nanos::NEVER));
+        for (option, (value, value_min, value_max)) in [
+            ("heartbeat", (self.heartbeat, Nanos(1), TIME_MAX)),
+            ("round_trip", (self.round_trip, Nanos(1), TIME_MAX)),
+            ("suspect_after", (self.suspect_after, after_heartbeat(1).plus(Nanos(1)), TIME_MAX)),
+        ]
+        .into_iter()
+        .chain(expel.map(|times| ("expel_slow_after", times)))
+        {
+            if !(value_min..=value_max).contains(&value) {
+                return Err(OptionsError::Time { option, value, value_min, value_max });
+            }
+        }
+        Ok(())
     }
 }

@@ -1050,12 +1050,52 @@ fn a_member_that_has_left_answers_one_that_joined_then() {
     assert_eq!(room.members[1].view().size(), 1);
 }
 
+/// Goal: an error names the option that makes no group, its value and its bounds.
+#[test]
+fn options_that_make_no_group_are_named() {
+    let text = |change: fn(&mut GroupOptions)| {
+        let mut options = options(0);
+        change(&mut options);
+        Member::new(options, 11, Nanos(0)).unwrap_err().to_string()
+    };
+    for (change, expected) in [
+        (|options| options.roster.clear(), "the roster has 0 places, where 1 to 32 are possible"),
+        (
+            |options| options.roster[1] = options.roster[0],
+            "the roster names 0000000000000064 twice: name each node once",
+        ),
+        (|options| options.own = NodeId::new(7).unwrap(), "this node is not in the roster"),
+        (|options| options.window = 4_097, "window is 4097, where 1 to 4096 is possible"),
+        (|options| options.frame_size = 0, "frame_size is 0, where 1 to 16777135 is possible"),
+        (|options| options.message_size_max = 0, "message_size_max is 0, where 1 to 67108864 is possible"),
+        (|options| options.heartbeat = Nanos(0), "heartbeat is 0ns, where 1ns to 3600s is possible"),
+        (
+            |options| options.round_trip = Nanos::NEVER,
+            "round_trip is 18446744073.709551615s, where 1ns to 3600s is possible",
+        ),
+        (
+            |options| options.suspect_after = options.heartbeat,
+            "suspect_after is 10ms, where 10.000001ms to 3600s is possible",
+        ),
+        (
+            |options| (options.window, options.frame_size) = (4_096, 100_000),
+            "the windows of all members take 1228800000 bytes",
+        ),
+    ] as [(fn(&mut GroupOptions), &str); 10]
+    {
+        let told = text(change);
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
 /// Goal: nobody is expelled for what the others could not have heard yet.
 #[test]
 fn a_slow_member_has_two_heartbeats() {
     let of = |millis| GroupOptions { expel_slow_after: Some(Nanos::from_millis(millis)), ..options(0) };
     let made = |millis| Member::new(of(millis), 11, Nanos(0)).map(drop);
-    assert_eq!((made(0), made(19)), (Err(OptionsError::Times), Err(OptionsError::Times)));
+    let refusal = made(19).unwrap_err();
+    assert_eq!(refusal.to_string(), "expel_slow_after is 19ms, where 20ms is the least");
+    assert!(matches!(made(0), Err(OptionsError::Time { value: Nanos(0), .. })));
     assert_eq!(made(20), Ok(()));
 }
 

@@ -538,7 +538,10 @@ fn impossible_requests_are_refused_in_words() {
     let node = Node::open(&bus, NAMES[0]).unwrap();
     let text = |options: &GroupOptions| Group::join(&node, options).unwrap_err().to_string();
     assert!(text(&options(&["bob", "carl"])).contains("not in the roster"));
-    assert!(text(&GroupOptions { window: Some(0), ..options(&NAMES) }).contains("no window"));
+    assert!(
+        text(&GroupOptions { window: Some(0), ..options(&NAMES) })
+            .contains("window is 0, where 1 to 4096 is possible")
+    );
     let mut alone = join(&node, &options(&NAMES[..1]), true);
     assert!(text(&options(&NAMES[..1])).contains("a port of its own"));
     assert_eq!(alone.try_broadcast(b""), Err(BroadcastError::Size { size: 0, size_max: 1 << 20 }));
