@@ -79,20 +79,28 @@ pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(us
 /// Two waits, each from an instant to another, were late together: they have half of the shorter in common.
 pub(crate) fn are_together(one: (u64, u64), other: (u64, u64)) -> bool {
     let lasts = |(from, to): (u64, u64)| to.saturating_sub(from);
-    let common_ns = lasts((one.0.max(other.0), one.1.min(other.1)));
+    let common_ns = common_ns(one, other);
     common_ns > 0 && common_ns >= lasts(one).min(lasts(other)).div_ceil(2)
 }
 
+fn common_ns(one: (u64, u64), other: (u64, u64)) -> u64 {
+    one.1.min(other.1).saturating_sub(one.0.max(other.0))
+}
+
 impl Stall {
-    /// The one of `others`, stalls of the same trial, that is this stall or was late together with it. Another rule, as of a trial
-    /// instead of its cell, groups the same messages differently.
+    /// The one of `others`, stalls of the same trial by another rule, that is this stall: the equal one, or the one whose wait has most
+    /// in common with it. They have at least half of the longer in common.
     pub(crate) fn find_among<'a, T>(&self, others: &'a [T], stall_of: impl Fn(&T) -> Stall) -> Option<&'a T> {
-        let is_it = |other: &&T| {
+        let same = |other: &T| {
             let other = stall_of(other);
-            (other.first_index, other.longest_ns) == (self.first_index, self.longest_ns)
+            let is_equal = (other.first_index, other.longest_ns) == (self.first_index, self.longest_ns);
+            let longer_ns = other.longest_ns.max(self.longest_ns);
+            let common_ns = common_ns(self.during(), other.during());
+            let is_it = is_equal || common_ns > 0 && common_ns >= longer_ns.div_ceil(2);
+            is_it.then_some((is_equal, common_ns))
         };
-        let is_with = |other: &&T| are_together(self.during(), stall_of(other).during());
-        others.iter().find(is_it).or_else(|| others.iter().find(is_with))
+        let candidates = others.iter().filter_map(|other| Some((same(other)?, other)));
+        candidates.max_by_key(|(common, _)| *common).map(|(_, other)| other)
     }
 
     /// Begin and end of its longest wait, since the start of the run.

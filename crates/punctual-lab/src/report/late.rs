@@ -47,7 +47,7 @@ pub(super) fn longest(cells: &[PageCell]) -> Vec<Late<'_>> {
             let is_of_trial = |finding: &&Finding| finding.trial.is_none_or(|trial| trial == found.trial);
             let of_trial: Vec<&Finding> = findings.iter().filter(is_of_trial).collect();
             all.push(match found.stall.find_among(&of_trial, |finding| finding.stall) {
-                Some(finding) => explained(cell, found.trial, finding),
+                Some(finding) => explained(cell, found, finding),
                 None => unexplained(cell, found),
             });
         }
@@ -62,7 +62,7 @@ fn findings(cell: &PageCell) -> Vec<Finding> {
     all.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
-fn explained<'a>(cell: &'a PageCell, trial: u32, finding: &Finding) -> Late<'a> {
+fn explained<'a>(cell: &'a PageCell, found: &super::cells::Unexplained, finding: &Finding) -> Late<'a> {
     let side = finding.side.as_str().unwrap_or_default().replace('_', " ");
     let why = match finding.behind {
         Some(behind) => format!("waited its turn behind message {}", count(behind)),
@@ -70,8 +70,8 @@ fn explained<'a>(cell: &'a PageCell, trial: u32, finding: &Finding) -> Late<'a> 
     };
     Late {
         cell,
-        trial,
-        stall: finding.stall,
+        trial: found.trial,
+        stall: found.stall,
         stage: Some((finding.stage.clone(), finding.stage_excess_ns)),
         cause: format!("{side}: {why}"),
         is_explained: true,
@@ -177,8 +177,10 @@ mod tests {
         let stalls = vec![found(0), found(1), found(2), found(3), other];
         let cell = PageCell { result, colour: 0, bins: vec![], ladder: vec![], start: vec![], stalls };
         let cells = [cell];
-        let mut said: Vec<(u32, String)> =
-            longest(&cells).into_iter().map(|one| (one.trial, one.cause)).collect();
+        let all = longest(&cells);
+        let of_first = all.iter().find(|one| one.trial == 0 && one.is_explained).expect("it is explained");
+        assert_eq!(of_first.stall, by_cell, "its own figures");
+        let mut said: Vec<(u32, String)> = all.into_iter().map(|one| (one.trial, one.cause)).collect();
         said.sort();
         let causes: Vec<&str> = said.iter().map(|(_, cause)| cause.as_str()).collect();
         let [later, first, second, third, other] = causes[..] else { panic!("{said:?}") };
