@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use punctual_proto::broadcast::{
-    Command, Event, GroupOptions, Guarantee, HEADER_SIZE, Member, Replication, State, VERSION,
+    Command, Event, GroupOptions, Guarantee, HEADER_SIZE, Member, Replication, State, VERSION, crc32c,
 };
 use punctual_proto::{Address, Nanos, NodeId, Port, Protocol};
 
@@ -124,6 +124,23 @@ impl Room {
     }
 }
 
+/// Kinds that name the terms of a group.
+const JOIN: u8 = 4;
+const REFUSAL: u8 = 10;
+
+/// The terms of the group, as its members write them.
+fn terms() -> Vec<u8> {
+    let options = options(0);
+    let nodes: Vec<u8> = options.roster.iter().flat_map(|node| node.get().to_le_bytes()).collect();
+    let words = [
+        options.frame_size as u32,
+        options.window as u32,
+        options.message_size_max as u32,
+        crc32c(0, &nodes),
+    ];
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
 /// Kinds that answer a ballot: they name the epoch of their addressee.
 const PROMISE: u8 = 6;
 const ACCEPTED: u8 = 8;
@@ -144,6 +161,11 @@ fn message(room: &Room, (source, target): (usize, usize), how: u8, bytes: &[u8])
         message.extend_from_slice(&word.to_le_bytes());
     }
     assert_eq!(message.len(), HEADER_SIZE);
+    // Members ask on the terms of the group, unless the input says otherwise.
+    if matches!(how & 15, JOIN | REFUSAL) && how & 32 == 0 {
+        message.extend_from_slice(&terms());
+        return message;
+    }
     message.extend_from_slice(bytes.get(3..).unwrap_or_default());
     message
 }

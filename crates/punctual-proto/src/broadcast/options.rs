@@ -16,8 +16,8 @@ use crate::time::Nanos;
 /// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
 const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 
-/// A group, and how this member takes part. All but `own` and `founds` must be equal at all members. A member is refused whose roster,
-/// frames, window or largest message differ from the group's ([`Unequal`]).
+/// A group, and how this member takes part. All but `own` and `founds` must be equal at all members. Of these the group compares roster,
+/// frame size, window and largest message, and refuses a member in which one differs ([`Unequal`]).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The group: messages of others are ignored.
@@ -89,17 +89,20 @@ pub enum Unequal {
 
 impl fmt::Display for Unequal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, here, there) = match self {
+        let (option, unit, here, there) = match self {
             Self::Roster => {
                 return f.write_str(
-                    "the group's roster differs: give all members the same nodes in the same order",
+                    "the group has another roster: give all members the same nodes in the same order",
                 );
             }
-            Self::FrameSize { here, there } => ("frames", here, there),
-            Self::Window { here, there } => ("windows in frames", here, there),
-            Self::MessageSize { here, there } => ("largest messages", here, there),
+            Self::FrameSize { here, there } => ("frame_size", "bytes", here, there),
+            Self::Window { here, there } => ("window", "frames", here, there),
+            Self::MessageSize { here, there } => ("message_size_max", "bytes", here, there),
         };
-        write!(f, "{name}: {here} at this member, {there} in the group; make them equal at all members")
+        write!(
+            f,
+            "{option} is {here} {unit} at this member and {there} in the group: make it equal at all members"
+        )
     }
 }
 

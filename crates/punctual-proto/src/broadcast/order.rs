@@ -197,6 +197,27 @@ mod tests {
         assert_eq!(log.length_within(0, &[3, 1]), 4);
     }
 
+    /// Goal: one entry is taken as a range of one is, wherever it stands.
+    #[test]
+    fn one_entry_is_a_range_of_one() {
+        let (mut log, mut other) = (OrderLog::new(2, 8), OrderLog::new(2, 8));
+        let mut random = 7_u64;
+        for _ in 0..5_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let taken = log.mark().saturating_sub(random >> 61);
+            let index = match random >> 40 & 31 {
+                31 => u64::MAX,
+                ahead => taken + ahead,
+            };
+            let (origin, number) = ((random >> 50) as usize % 2, random >> 56);
+            log.insert_one(Entry { index, origin, number }, taken);
+            other.insert(index, range(origin, number, 1), taken);
+            let state = |log: &OrderLog| (log.mark(), log.end(), log.missing_count(), log.counts.clone());
+            assert_eq!(state(&log), state(&other), "{index} after {taken}");
+        }
+        assert!(log.mark() > 100, "{}", log.mark());
+    }
+
     /// Goal: the count of missing entries is that of a look at each entry, also after a view was closed.
     #[test]
     fn missing_entries_are_counted() {

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::message::{Body, Draft, Head, VERSION};
+use super::message::{
+    ACCEPT, ACCEPTED, DATA, Draft, GAPS, Head, INSTALL, JOIN, ORDER, PREPARE, PROMISE, STATUS, VERSION,
+};
 use super::order::Range;
 use super::view::Places;
 use super::{BroadcastError, Event, GroupOptions, Guarantee, Member, Mutant, Mutants, OptionsError};
@@ -166,7 +168,7 @@ impl Room {
                 while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
                     run.push((said.target, buffer[..said.size].to_vec()));
                 }
-                if run.iter().filter(|(_, message)| is_kind(message, 0)).count() > frames_max {
+                if run.iter().filter(|(_, message)| is_kind(message, DATA)).count() > frames_max {
                     continue;
                 }
                 let address =
@@ -358,7 +360,7 @@ fn a_frame_that_all_miss_is_repaired_once() {
     assert_eq!(room.broadcast(2), Ok(()));
     let mut data = 0;
     room.run(Nanos::from_millis(30), |_, message| {
-        if is_kind(message, 0) {
+        if is_kind(message, DATA) {
             data += 1;
             // The first copy of either receiver is lost.
             if data <= 2 {
@@ -428,16 +430,6 @@ fn say(room: &mut Room, place: usize, byte: u8, size: usize, guarantee: Guarante
     assert_eq!(room.members[place].try_broadcast(&alloc::vec![byte; size], guarantee, now), Ok(()));
 }
 
-const DATA: u8 = 0;
-const JOIN: u8 = 4;
-const ORDER: u8 = 1;
-const STATUS: u8 = 2;
-const PREPARE: u8 = 5;
-const PROMISE: u8 = 6;
-const ACCEPT: u8 = 7;
-const ACCEPTED: u8 = 8;
-const INSTALL: u8 = 9;
-
 /// The epoch that a message names; 0 of one that was lost.
 fn epoch_of(message: &[u8]) -> u64 {
     message.get(32..40).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
@@ -456,7 +448,7 @@ fn a_message_without_order_waits_for_none() {
     let mut room = Room::new(|options| options);
     room.gather();
     let to_all_but_sequencer = |target: usize, message: &mut Vec<u8>| {
-        if target == 0 && is_kind(message, 0) {
+        if target == 0 && is_kind(message, DATA) {
             message.clear();
         }
     };
@@ -479,7 +471,7 @@ fn a_message_without_order_waits_for_none() {
     let mut room = Room::new(|options| options);
     room.gather();
     let silent = |_: usize, message: &mut Vec<u8>| {
-        if !is_kind(message, 0) {
+        if !is_kind(message, DATA) {
             message.clear();
         }
     };
@@ -622,7 +614,7 @@ fn an_epoch_far_ahead_is_none() {
     let mut buffer = [0; 256];
     for epoch in [1 << 41, u64::MAX - 255] {
         let head = Head { epoch, ..head_of(&room, 0) };
-        let size = Draft::bare(&mut buffer, &head, None, &Body::Prepare).finish().unwrap();
+        let size = Draft::bare(&mut buffer, &head, None, PREPARE).finish().unwrap();
         room.hear(1, 0, &buffer[..size]);
         assert_eq!(room.members[1].epoch(), 0);
     }
@@ -1153,7 +1145,7 @@ fn each_kind_keeps_its_senders_order() {
             next += 1;
         }
         room.run(Nanos::from_micros(100), |_, message| {
-            if is_kind(message, 0) {
+            if is_kind(message, DATA) {
                 frames += 1;
                 if frames.is_multiple_of(3) {
                     message.clear();
@@ -1239,7 +1231,7 @@ fn frames_of_the_sequencer_say_their_places() {
     for (sender, has_records) in [(0, false), (1, true)] {
         assert_eq!(room.broadcast(sender), Ok(()));
         let mut records = 0;
-        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(is_kind(message, 1)));
+        said(&mut room, Nanos::from_millis(20), |_, message| records += usize::from(is_kind(message, ORDER)));
         assert_eq!(records > 0, has_records, "{records} records of the order of what {sender} broadcast");
         assert_eq!([0, 1, 2].map(|place| room.events(place).len()), [1; 3]);
     }
@@ -1257,7 +1249,7 @@ fn frames_held_of_a_stream_are_told_to_the_sequencer() {
         // A message that is not taken was refused with an error.
         let _ = room.members[0].try_broadcast(&message, Guarantee::Uniform, room.now);
         said(&mut room, Nanos::from_millis(1), |target, message| {
-            let is_status = is_kind(message, 2);
+            let is_status = is_kind(message, STATUS);
             let is_alone = is_status && message[76] & 2 != 0;
             alone += usize::from(is_alone);
             elsewhere += usize::from(is_alone && target != 0);
@@ -1278,7 +1270,7 @@ fn frames_held_of_a_stream_are_told_to_the_sequencer() {
 /// Contents of a question: order, and frames of the first origin that it names.
 fn asked_in(message: &[u8]) -> Option<(bool, Option<(u8, u64)>)> {
     let long = |at: usize| message.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let is_question = is_kind(message, 3);
+    let is_question = is_kind(message, GAPS);
     let frames = long(96).map(|bits| (message[80], bits));
     is_question.then_some((long(64) < long(72), frames))
 }
@@ -1293,10 +1285,10 @@ fn frames_of_the_sequencer_are_asked_for_without_their_order() {
         let (mut questions, mut lost) = (Vec::new(), 0);
         assert_eq!(room.members[0].try_broadcast(&[7; 64 * 4], Guarantee::Uniform, room.now), Ok(()));
         room.run(Nanos::from_millis(40), |target, message| {
-            let is_repair = is_kind(message, 0) && message[65] & 8 != 0;
+            let is_repair = is_kind(message, DATA) && message[65] & 8 != 0;
             let number =
                 u64::from_le_bytes(*message.get(72..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 8]));
-            let is_first_of_one = is_kind(message, 0) && !is_repair && target == 2 && number == 1;
+            let is_first_of_one = is_kind(message, DATA) && !is_repair && target == 2 && number == 1;
             let is_refused = is_repair && message[2] == 0 && !answers;
             if is_first_of_one || is_refused {
                 message.truncate(1);
@@ -1363,7 +1355,7 @@ fn small_messages_share_frames() {
     }
     let mut frames = 0;
     said(&mut room, Nanos::from_millis(20), |target, message| {
-        frames += usize::from(is_kind(message, 0) && target == 0);
+        frames += usize::from(is_kind(message, DATA) && target == 0);
     });
     assert!(frames < 10, "{frames} frames");
     for member in &mut room.members {
@@ -1413,7 +1405,7 @@ fn a_member_that_was_away_asks_for_nothing_that_has_come() {
     assert_eq!(room.members[0].try_broadcast(&[7; 128], Guarantee::Uniform, now), Ok(()));
     let (mut buffer, mut frames) = ([0; 4_096], Vec::new());
     while let Some(said) = room.members[0].poll_transmit(now, &mut buffer) {
-        frames.extend(Some(buffer[..said.size].to_vec()).filter(|message| is_kind(message, 0)));
+        frames.extend(Some(buffer[..said.size].to_vec()).filter(|message| is_kind(message, DATA)));
     }
     assert_eq!(frames.len(), 2);
     let source = Address { node: room.members[0].node(0).unwrap(), port: Port::from(1) };
@@ -1424,7 +1416,7 @@ fn a_member_that_was_away_asks_for_nothing_that_has_come() {
         let mut asks = 0;
         while let Some(said) = member.poll_transmit(now, &mut buffer) {
             let message = &buffer[..said.size];
-            asks += usize::from(is_kind(message, 3) || is_kind(message, 2) && message[76] & 1 != 0);
+            asks += usize::from(is_kind(message, GAPS) || is_kind(message, STATUS) && message[76] & 1 != 0);
         }
         asks
     };

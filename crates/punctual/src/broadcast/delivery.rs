@@ -84,8 +84,9 @@ pub enum DeliverError {
     Empty,
     /// This member has left, as it asked for: nothing comes any more.
     Left,
-    /// The group does not take this member, because an option differs that must be equal at all. This is
-    /// told once. The member goes on asking, and joins a group with its own options.
+    /// The group does not take this member, because an option differs that must be equal at all members. This is told once, after
+    /// [`GroupOptions::suspect_after`](super::GroupOptions::suspect_after). The member goes on asking, and joins once the group has its
+    /// options. [`Group::unequal`](super::Group::unequal) says why again.
     Unequal(Unequal),
 }
 

@@ -166,6 +166,15 @@ impl Group {
         })
     }
 
+    /// The option because of which a group refused this member last, which goes on asking; nothing once it is in a view. Does what there
+    /// is to do for the group, without waiting.
+    pub fn unequal(&mut self) -> Option<Unequal> {
+        self.drive(|driver| {
+            driver.turn();
+            driver.member().unequal()
+        })
+    }
+
     /// Account of this member. Other processes read the same by [`read_all`].
     pub fn account(&mut self) -> GroupAccount {
         self.drive(|driver| {

@@ -30,8 +30,8 @@ const WINDOW_MEMORY: usize = 512 << 10;
 /// Frames of a window that is not given: never too few to keep going, nor more than what is said of them fits a frame.
 const WINDOW_FRAMES: RangeInclusive<usize> = 16..=512;
 
-/// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members. A group
-/// does not take a member whose roster, frames, window or largest message differ ([`DeliverError::Unequal`](super::DeliverError::Unequal)).
+/// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members. Of these
+/// the group compares roster, frame size, window and largest message ([`DeliverError::Unequal`](super::DeliverError::Unequal)).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// Name of the group: members of others at the same port are ignored.

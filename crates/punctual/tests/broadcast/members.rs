@@ -525,8 +525,14 @@ fn a_member_with_other_options_is_refused() {
     let there = equal.message_size_max as u32;
     let refusal = DeliverError::Unequal(Unequal::MessageSize { here: 5_000, there });
     assert_eq!(other.deliver(PATIENCE), Err(refusal));
-    assert!(refusal.to_string().contains("largest messages: 5000 at this member, 1048576 in the group"));
+    assert!(
+        refusal
+            .to_string()
+            .contains("message_size_max is 5000 bytes at this member and 1048576 in the group")
+    );
     assert_eq!(other.deliver(Duration::from_millis(50)), Err(DeliverError::Empty), "it is told once");
+    assert_eq!(other.unequal(), Some(Unequal::MessageSize { here: 5_000, there }));
+    assert_eq!(groups[1].unequal(), None);
     assert_eq!(groups[0].view().members.len(), 2);
 }
 

@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::deliver::{Assembly, Unpacked};
 use super::{Event, Member, Phase, Progress, Say};
-use crate::address::NodeId;
 use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after, leader_of};
 use crate::broadcast::frames::Frames;
-use crate::broadcast::message::{Body, Head};
+use crate::broadcast::message::Head;
 use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
@@ -59,36 +58,6 @@ impl Member {
             let limit = self.limit(origin);
             self.frames[origin].note_end(cut, limit);
         }
-    }
-
-    pub(super) fn handle_join(&mut self, place: usize, life: u64) {
-        if self.view.includes(place, life) {
-            self.push_say(Say::Install(place));
-        } else {
-            self.joining[place] = (life, self.now);
-        }
-    }
-
-    /// A node asks to join on other terms than this group's, or hears that it did.
-    pub(super) fn handle_other_terms(&mut self, source: NodeId, body: &Body<'_>) {
-        match body {
-            // One answer is enough.
-            Body::Join(_) if self.is_active() && self.is_sequencer() => self.push_say(Say::Refuse(source)),
-            Body::Refusal(there) if self.phase == Phase::Joining => {
-                let unequal = self.options.terms().unequal(*there);
-                if self.unequal != unequal {
-                    self.unequal = unequal;
-                    self.events.extend(unequal.map(Event::Unequal));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The life that asks to join at a place; 0 if none does.
-    fn joiner(&self, place: usize) -> u64 {
-        let (life, at) = self.joining[place];
-        if self.now.since(at) < self.options.suspect_after { life } else { 0 }
     }
 
     /// Members with which the group does not go on: a majority suspects them, they leave, or they have begun a new life.
@@ -438,7 +407,8 @@ impl Member {
 
     fn begin_view(&mut self, proposal: Proposal) {
         self.forget_view();
-        (self.phase, self.is_stopped, self.unequal) = (Phase::Member, false, None);
+        (self.phase, self.is_stopped) = (Phase::Member, false);
+        self.forget_refusal();
         self.view = proposal.next.clone();
         self.installed = Some(proposal);
         self.peers.iter_mut().for_each(|peer| peer.begin(self.now));

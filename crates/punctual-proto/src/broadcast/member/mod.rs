@@ -8,7 +8,7 @@ use super::frames::Frames;
 use super::guarantee::LANES;
 use super::message::{Body, parse};
 use super::mutant::{Mutant, Mutants};
-use super::options::{GroupOptions, OptionsError, Unequal};
+use super::options::{GroupOptions, OptionsError};
 use super::order::OrderLog;
 use super::peer::Peer;
 use super::repair::{GapClock, Repairs};
@@ -20,6 +20,7 @@ use crate::time::Nanos;
 mod account;
 mod deliver;
 mod early;
+mod joining;
 mod leaving;
 mod membership;
 mod receive;
@@ -33,6 +34,7 @@ pub use send::BroadcastError;
 
 use deliver::{Assembly, Unpacked, Whole};
 use early::Early;
+use joining::Refused;
 use leaving::Parting;
 use membership::Lead;
 use send::Outgoing;
@@ -126,8 +128,8 @@ pub struct Member {
     leaving_since: Option<Nanos>,
     parting: Option<Parting>,
     is_stopped: bool,
-    /// The difference that its user was told last, of a group that did not take it.
-    unequal: Option<Unequal>,
+    /// A group does not take it.
+    refused: Option<Refused>,
     /// Its user is still to be told that it was put out: it asks for no view before.
     is_kept_out: bool,
     /// Work that follows from the last messages was not done yet.
@@ -186,7 +188,7 @@ impl Member {
             leaving_since: None,
             parting: None,
             is_stopped: false,
-            unequal: None,
+            refused: None,
             is_kept_out: false,
             is_behind: false,
             epoch_seen: 0,

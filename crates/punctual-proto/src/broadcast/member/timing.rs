@@ -1,6 +1,6 @@
 //! Actions of a member when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
 
-use super::{Member, Phase, Progress, Say};
+use super::{Event, Member, Phase, Progress, Say};
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
 
@@ -175,7 +175,7 @@ impl Member {
             };
         }
         // A user that does not even take the news of its expulsion would hold the next view up too.
-        if self.events.is_empty() && !self.is_kept_out {
+        if !self.events.contains(&Event::Expelled) && !self.is_kept_out {
             self.push_say(Say::Join);
             self.timing.asked_at = Some(self.now);
         }

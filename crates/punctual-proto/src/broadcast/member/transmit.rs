@@ -3,7 +3,7 @@
 use super::{Member, Phase, everybody};
 use crate::address::{NodeId, Target};
 use crate::broadcast::frames::Frames;
-use crate::broadcast::message::{Body, Data, Draft, Head, Status, Words};
+use crate::broadcast::message::{ACCEPTED, Data, Draft, Head, PREPARE, Status, Words};
 use crate::broadcast::mutant::Mutant;
 use crate::broadcast::view::Places;
 use crate::protocol::Transmit;
@@ -114,11 +114,11 @@ impl Member {
                 let target = Target { node: Some(node), port: Some(self.options.port) };
                 (target, Draft::terms(buffer, &head, check, (self.options.terms(), true)))
             }
-            Say::Prepare => (all, Draft::bare(buffer, &head, check, &Body::Prepare)),
+            Say::Prepare => (all, Draft::bare(buffer, &head, check, PREPARE)),
             Say::Accept => (all, Draft::proposal(buffer, &head, check, (proposed()?, false))),
             // Of the epoch that this message names: another one may have been promised since.
             Say::Accepted(_) if !self.acceptor.accepted_in(head.epoch) => return None,
-            Say::Accepted(place) => (self.to(place), Draft::bare(buffer, &head, check, &Body::Accepted)),
+            Say::Accepted(place) => (self.to(place), Draft::bare(buffer, &head, check, ACCEPTED)),
             Say::Promise(place) => {
                 let marks = self.marks();
                 (self.to(place), Draft::promise(buffer, &head, check, self.acceptor.accepted(), &marks))
@@ -131,7 +131,7 @@ impl Member {
             Say::Confirm(place) => {
                 let known = self.closing.as_ref().or(self.installed.as_ref())?;
                 let head = Head { view: known.next.number, epoch: 0, ordered: 0, held: 0, taken: 0, ..head };
-                (self.to(place), Draft::bare(buffer, &head, check, &Body::Accepted))
+                (self.to(place), Draft::bare(buffer, &head, check, ACCEPTED))
             }
             Say::Status(place) => {
                 let size = self.write_status(buffer, Told::One)?;

@@ -2,9 +2,9 @@
 
 use super::parts::Writer;
 use super::{
-    ALONE, ASKS, Body, CHECK_AT, DATA, Data, FIRST, Head, JOIN, LAST, MAGIC, MISSING_PREFIX_SIZE,
-    NOT_UNIFORM, PACKED, PLACED, RANGE_SIZE, REFUSAL, REPAIR, STATUS_FLAG_BITS, STATUS_UNHELD, Status,
-    UNHELD, UNORDERED, VERSION, check_value,
+    ACCEPT, ALONE, ASKS, CHECK_AT, DATA, Data, FIRST, GAPS, Head, INSTALL, JOIN, LAST, MAGIC,
+    MISSING_PREFIX_SIZE, NOT_UNIFORM, ORDER, PACKED, PLACED, PROMISE, RANGE_SIZE, REFUSAL, REPAIR, STATUS,
+    STATUS_FLAG_BITS, STATUS_UNHELD, Status, UNHELD, UNORDERED, VERSION, check_value,
 };
 use crate::broadcast::change::Proposal;
 use crate::broadcast::check::Check;
@@ -75,7 +75,7 @@ impl<'b> Draft<'b> {
         check: Option<Check>,
         start: u64,
     ) -> Self {
-        let mut draft = Self::new(buffer, 1, head, check);
+        let mut draft = Self::new(buffer, ORDER, head, check);
         draft.writer.long(start);
         draft
     }
@@ -98,7 +98,7 @@ impl<'b> Draft<'b> {
         status: &Status<'_>,
         marks: impl Iterator<Item = u64>,
     ) -> Self {
-        let mut draft = Self::new(buffer, 2, head, check);
+        let mut draft = Self::new(buffer, STATUS, head, check);
         draft.writer.long(status.sent);
         draft.writer.word(status.suspects.0);
         let flags = [(status.asks, ASKS), (status.is_alone, ALONE), (status.unheld.is_some(), STATUS_UNHELD)];
@@ -115,7 +115,7 @@ impl<'b> Draft<'b> {
         check: Option<Check>,
         (order_from, order_to): (u64, u64),
     ) -> Self {
-        let mut draft = Self::new(buffer, 3, head, check);
+        let mut draft = Self::new(buffer, GAPS, head, check);
         draft.writer.long(order_from);
         draft.writer.long(order_to);
         draft
@@ -149,14 +149,13 @@ impl<'b> Draft<'b> {
         draft
     }
 
-    /// A prepare or accepted: a header says it all.
+    /// A message of a kind that its header says all of: [`super::PREPARE`] or [`super::ACCEPTED`].
     pub(in crate::broadcast) fn bare(
         buffer: &'b mut [u8],
         head: &Head,
         check: Option<Check>,
-        body: &Body<'_>,
+        kind: u8,
     ) -> Self {
-        let kind = if matches!(body, Body::Prepare) { 5 } else { 8 };
         Self::new(buffer, kind, head, check)
     }
 
@@ -167,7 +166,7 @@ impl<'b> Draft<'b> {
         accepted: Option<&(u64, Proposal)>,
         marks: &[u64],
     ) -> Self {
-        let mut draft = Self::new(buffer, 6, head, check);
+        let mut draft = Self::new(buffer, PROMISE, head, check);
         draft.writer.long(accepted.map_or(0, |(epoch, _)| *epoch));
         draft.writer.long(marks.len() as u64);
         marks.iter().for_each(|&mark| draft.writer.long(mark));
@@ -184,7 +183,7 @@ impl<'b> Draft<'b> {
         check: Option<Check>,
         (proposal, is_decided): (&Proposal, bool),
     ) -> Self {
-        let mut draft = Self::new(buffer, if is_decided { 9 } else { 7 }, head, check);
+        let mut draft = Self::new(buffer, if is_decided { INSTALL } else { ACCEPT }, head, check);
         draft.writer.proposal(proposal);
         draft
     }

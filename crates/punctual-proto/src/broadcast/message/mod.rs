@@ -83,9 +83,17 @@ const RANGE_SIZE: usize = 16;
 const MISSING_PREFIX_SIZE: usize = 16;
 
 /// Kind of the frames of messages.
-const DATA: u8 = 0;
-const JOIN: u8 = 4;
-const REFUSAL: u8 = 10;
+pub(super) const DATA: u8 = 0;
+pub(super) const ORDER: u8 = 1;
+pub(super) const STATUS: u8 = 2;
+pub(super) const GAPS: u8 = 3;
+pub(super) const JOIN: u8 = 4;
+pub(super) const PREPARE: u8 = 5;
+pub(super) const PROMISE: u8 = 6;
+pub(super) const ACCEPT: u8 = 7;
+pub(super) const ACCEPTED: u8 = 8;
+pub(super) const INSTALL: u8 = 9;
+pub(super) const REFUSAL: u8 = 10;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
@@ -289,28 +297,28 @@ impl<'b> Reader<'b> {
     /// Of any kind but data.
     fn body(mut self, kind: u8) -> Option<Body<'b>> {
         let body = match kind {
-            1 => {
+            ORDER => {
                 let start = self.long()?;
                 let is_whole = self.0.len().is_multiple_of(RANGE_SIZE);
                 return is_whole.then_some(Body::Order(start, Ranges(self.0)));
             }
-            2 => Body::Status(self.status()?),
-            3 => {
+            STATUS => Body::Status(self.status()?),
+            GAPS => {
                 let (order_from, order_to) = (self.long()?, self.long()?);
                 return Some(Body::Gaps(Gaps { order_from, order_to, lists: self.0 }));
             }
             JOIN => Body::Join(self.terms()?),
-            5 => Body::Prepare,
-            6 => {
+            PREPARE => Body::Prepare,
+            PROMISE => {
                 let epoch = self.long()?;
                 let count = self.places()?;
                 let marks = self.words(count)?;
                 let accepted = if epoch == 0 { None } else { Some((epoch, self.proposal()?)) };
                 Body::Promise(accepted, marks)
             }
-            7 => Body::Accept(self.proposal()?),
-            8 => Body::Accepted,
-            9 => Body::Install(self.proposal()?),
+            ACCEPT => Body::Accept(self.proposal()?),
+            ACCEPTED => Body::Accepted,
+            INSTALL => Body::Install(self.proposal()?),
             REFUSAL => Body::Refusal(self.terms()?),
             _ => return None,
         };

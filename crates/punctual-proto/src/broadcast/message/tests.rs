@@ -37,25 +37,25 @@ fn written(kind: u8, check: Option<Check>) -> Vec<u8> {
     };
     let room = &mut buffer[..];
     let draft = match kind {
-        0 => Draft::data(room, &HEAD, check, &data),
-        1 => {
+        DATA => Draft::data(room, &HEAD, check, &data),
+        ORDER => {
             let mut draft = Draft::order(room, &HEAD, check, 17);
             assert!(draft.range(Range { origin: 1, first: 6, count: 2 }));
             assert!(draft.range(Range { origin: 0, first: 9, count: 1 }));
             draft
         }
-        2 => Draft::status(room, &HEAD, check, &status, [1, 2, 3].into_iter()),
-        3 => {
+        STATUS => Draft::status(room, &HEAD, check, &status, [1, 2, 3].into_iter()),
+        GAPS => {
             let mut draft = Draft::gaps(room, &HEAD, check, (3, 8));
             draft.missing(2, 40, 2, [5, 6].into_iter());
             draft
         }
         JOIN => Draft::terms(room, &HEAD, check, (TERMS, false)),
         REFUSAL => Draft::terms(room, &HEAD, check, (TERMS, true)),
-        5 => Draft::bare(room, &HEAD, check, &Body::Prepare),
-        6 => Draft::promise(room, &HEAD, check, Some(&(513, proposal())), &[4, 5, 6]),
-        7 => Draft::proposal(room, &HEAD, check, (&proposal(), false)),
-        8 => Draft::bare(room, &HEAD, check, &Body::Accepted),
+        PREPARE => Draft::bare(room, &HEAD, check, PREPARE),
+        PROMISE => Draft::promise(room, &HEAD, check, Some(&(513, proposal())), &[4, 5, 6]),
+        ACCEPT => Draft::proposal(room, &HEAD, check, (&proposal(), false)),
+        ACCEPTED => Draft::bare(room, &HEAD, check, ACCEPTED),
         _ => Draft::proposal(room, &HEAD, check, (&proposal(), true)),
     };
     let size = draft.finish().unwrap();
@@ -67,7 +67,7 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
         Body::Data(data) => {
             let Meta { is_first, is_last, is_packed, guarantee, .. } = data.meta;
             let flags = (data.is_repair, is_first, is_last, is_packed, guarantee);
-            kind == 0
+            kind == DATA
                 && flags == (true, true, true, true, Guarantee::Agreed)
                 && (data.origin, data.number, data.meta.message_size) == (2, 99, 4_000)
                 && (data.is_placed, data.unheld) == (true, Some(300))
@@ -76,10 +76,10 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
         Body::Order(start, ranges) => {
             let ranges: Vec<_> =
                 ranges.iter().map(|range| (range.origin, range.first, range.count)).collect();
-            kind == 1 && *start == 17 && ranges == [(1, 6, 2), (0, 9, 1)]
+            kind == ORDER && *start == 17 && ranges == [(1, 6, 2), (0, 9, 1)]
         }
         Body::Status(status) => {
-            kind == 2
+            kind == STATUS
                 && (status.sent, status.suspects, status.asks) == (6, Places(5), true)
                 && (status.is_alone, status.unheld) == (true, Some(70_000))
                 && status.marks.iter().eq([1, 2, 3])
@@ -87,18 +87,18 @@ fn is_expected(kind: u8, body: &Body<'_>) -> bool {
         Body::Gaps(gaps) => {
             let lists: Vec<_> =
                 gaps.lists().map(|list| (list.origin, list.base, list.bits.iter().sum::<u64>())).collect();
-            kind == 3 && (gaps.order_from, gaps.order_to) == (3, 8) && lists == [(2, 40, 11)]
+            kind == GAPS && (gaps.order_from, gaps.order_to) == (3, 8) && lists == [(2, 40, 11)]
         }
         Body::Join(terms) => kind == JOIN && *terms == TERMS,
         Body::Refusal(terms) => kind == REFUSAL && *terms == TERMS,
-        Body::Prepare => kind == 5,
+        Body::Prepare => kind == PREPARE,
         Body::Promise(accepted, marks) => {
             let accepted = accepted.map(|(epoch, proposal)| (epoch, proposal.read()));
-            kind == 6 && accepted == Some((513, proposal())) && marks.iter().eq([4, 5, 6])
+            kind == PROMISE && accepted == Some((513, proposal())) && marks.iter().eq([4, 5, 6])
         }
-        Body::Accept(found) => kind == 7 && found.read() == proposal(),
-        Body::Accepted => kind == 8,
-        Body::Install(found) => kind == 9 && found.read() == proposal(),
+        Body::Accept(found) => kind == ACCEPT && found.read() == proposal(),
+        Body::Accepted => kind == ACCEPTED,
+        Body::Install(found) => kind == INSTALL && found.read() == proposal(),
     }
 }
 
@@ -110,6 +110,30 @@ fn a_written_message_reads_back() {
         assert!(head == HEAD && is_expected(kind, &body), "{kind}: {head:?} {body:?}");
         let other = check.is_none().then_some(crc32c as Check);
         assert!(parse(&bytes, other, false).is_none(), "{kind}: both must agree who checks");
+    }
+}
+
+/// Goal: a message of another version, of another format, of nobody or too short is none, also where no check value says so.
+#[test]
+fn other_messages_are_none() {
+    for kind in 0..11 {
+        let bytes = written(kind, None);
+        for (at, byte) in [
+            (0, 0x2C),
+            (1, (VERSION - 1) << 4 | kind),
+            (1, (VERSION + 1) << 4 | kind),
+            (2, 32),
+            (3, 1),
+            (4, 1),
+        ] {
+            let mut other = bytes.clone();
+            other[at] = byte;
+            assert!(parse(&other, None, false).is_none(), "{kind}, byte {at}");
+        }
+        let mut nobody = bytes.clone();
+        nobody[16..24].fill(0);
+        assert!(parse(&nobody, None, false).is_none(), "{kind}: life 0");
+        assert!(parse(&bytes[..HEADER_SIZE - 1], None, false).is_none());
     }
 }
 

@@ -2,40 +2,66 @@
 
 use super::*;
 use crate::broadcast::Unequal;
+use crate::broadcast::message::{REFUSAL, VERSION};
+use crate::broadcast::options::Terms;
 
-/// A group of two and a third member, whose options are changed, and what that one's user is told of it.
-fn room_with_third(change: impl Fn(&mut GroupOptions)) -> (Room, Vec<Unequal>) {
+/// A group of two, and a third member whose options are changed.
+fn room_with_third(change: impl Fn(&mut GroupOptions)) -> Room {
     let mut room = Room::new(|options| options);
     let mut options = options(2);
     change(&mut options);
     room.members[2] = Member::new(options, 13, Nanos(0)).unwrap();
+    room
+}
+
+/// Lets time pass, while all users take what there is. Returns what they are told of options.
+fn told(room: &mut Room, time: Nanos) -> Vec<(usize, Unequal)> {
+    let until = room.now.plus(time);
     let mut told = Vec::new();
-    for _ in 0..20 {
-        room.run(Nanos::from_millis(20), |_, _| {});
-        for place in 0..3 {
+    while room.now < until {
+        room.run(Nanos::from_millis(10), |_, _| {});
+        for place in 0..room.size() {
             told.extend(room.events(place).into_iter().filter_map(|event| match event {
-                Event::Unequal(unequal) => Some(unequal),
+                Event::Unequal(unequal) => Some((place, unequal)),
                 _ => None,
             }));
         }
     }
-    (room, told)
+    told
+}
+
+fn sizes(room: &Room) -> Vec<usize> {
+    room.members.iter().map(|member| member.view().size()).collect()
 }
 
 /// Goal: a member whose options would make it deliver otherwise is not taken, and knows why; the others go on without it.
 #[test]
 fn a_member_with_other_options_is_told() {
-    let changes: [(fn(&mut GroupOptions), Unequal); 4] = [
-        (|options| options.roster.swap(0, 1), Unequal::Roster),
-        (|options| options.frame_size = 65, Unequal::FrameSize { here: 65, there: 64 }),
-        (|options| options.window = 7, Unequal::Window { here: 7, there: 8 }),
-        (|options| options.message_size_max = 9, Unequal::MessageSize { here: 9, there: 1 << 20 }),
+    let changes: [(fn(&mut GroupOptions), Unequal, &str); 4] = [
+        (|options| options.roster.swap(0, 1), Unequal::Roster, "the group has another roster: "),
+        (
+            |options| options.frame_size = 65,
+            Unequal::FrameSize { here: 65, there: 64 },
+            "frame_size is 65 bytes ",
+        ),
+        (
+            |options| options.window = 7,
+            Unequal::Window { here: 7, there: 8 },
+            "window is 7 frames at this member and 8 in",
+        ),
+        (
+            |options| options.message_size_max = 9,
+            Unequal::MessageSize { here: 9, there: 1 << 20 },
+            "message_size_max is 9 bytes ",
+        ),
     ];
-    for (change, unequal) in changes {
-        let (room, told) = room_with_third(change);
-        assert_eq!(told, [unequal], "once, and nobody else");
-        let sizes: Vec<usize> = room.members.iter().map(|member| member.view().size()).collect();
-        assert_eq!(sizes, [2, 2, 0], "{unequal}");
+    for (change, unequal, words) in changes {
+        let mut room = room_with_third(change);
+        assert_eq!(told(&mut room, Nanos::from_millis(90)), [], "not before the time of suspicion");
+        assert_eq!(told(&mut room, Nanos::from_millis(400)), [(2, unequal)], "once, and nobody else");
+        assert_eq!(room.members[2].unequal(), Some(unequal));
+        assert!(unequal.to_string().starts_with(words), "{unequal}");
+        assert_eq!(sizes(&room), [2, 2, 0], "{unequal}");
         assert!(!room.members[0].is_stopped(), "{unequal}");
     }
 }
@@ -43,19 +69,78 @@ fn a_member_with_other_options_is_told() {
 /// Goal: members may differ in their times, and a member that is taken knows of no difference.
 #[test]
 fn times_may_differ() {
-    let (room, told) = room_with_third(|options| options.heartbeat = Nanos::from_millis(20));
-    assert!(room.is_whole() && told.is_empty());
+    let mut room = room_with_third(|options| options.heartbeat = Nanos::from_millis(20));
+    assert_eq!(told(&mut room, Nanos::from_millis(400)), []);
+    assert!(room.is_whole() && room.members[2].unequal().is_none());
 }
 
-/// Goal: a member that was refused joins once the group has its options.
+/// Goal: a member that was refused joins once the group has its options, even if its user has not taken the refusal; then there is none.
 #[test]
 fn a_refused_member_joins_another_group() {
-    let (mut room, _) = room_with_third(|options| options.window = 7);
+    let run = |room: &mut Room| {
+        for _ in 0..40 {
+            room.run(Nanos::from_millis(10), |_, _| {});
+            [0, 1].into_iter().for_each(|place| drop(room.events(place)));
+        }
+    };
+    let mut room = room_with_third(|options| options.window = 7);
+    run(&mut room);
+    assert!(room.members[2].unequal().is_some());
     for place in [0, 1] {
         let (options, life) = (options(place), 21 + place);
-        room.members[place as usize] =
-            Member::new(GroupOptions { window: 7, ..options }, life, room.now).unwrap();
+        let options = GroupOptions { window: 7, ..options };
+        room.members[place as usize] = Member::new(options, life, room.now).unwrap();
     }
-    room.run_and_take(Nanos::from_millis(400));
-    assert!(room.is_whole());
+    run(&mut room);
+    assert!(room.is_whole() && room.members[2].unequal().is_none());
+    assert!(!room.events(2).iter().any(|event| matches!(event, Event::Unequal(_))), "it is in a view");
+}
+
+/// Goal: a member that leaves is told of no refusal.
+#[test]
+fn a_member_that_leaves_is_not_refused() {
+    let mut room = room_with_third(|options| options.window = 7);
+    room.run(Nanos::from_millis(50), |_, _| {});
+    let now = room.now;
+    room.members[2].leave(now);
+    assert_eq!(told(&mut room, Nanos::from_millis(400)), []);
+}
+
+/// Goal: the sequencer alone answers, the one that asked alone, and only for its own group. A node outside the roster refuses nobody.
+#[test]
+fn others_neither_answer_nor_refuse() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let own = options(0).terms();
+    let other = Terms { window: own.window + 1, ..own };
+    let mut buffer = [0; 256];
+    let join = |buffer: &mut [u8], group: u64, terms: Terms, room: &Room| {
+        let head = Head { group, life: 99, view: 0, ..head_of(room, 2) };
+        let size = Draft::terms(buffer, &head, None, (terms, false)).finish().unwrap();
+        buffer[..size].to_vec()
+    };
+    let answers = |room: &mut Room, place: usize| {
+        room.said_by(place).iter().filter(|message| is_kind(message, REFUSAL)).count()
+    };
+    for (group, place, expected) in [(7, 0, 1), (7, 1, 0), (8, 0, 0)] {
+        let asked = join(&mut buffer, group, other, &room);
+        room.hear(place, 2, &asked);
+        room.hear(place, 2, &asked);
+        assert_eq!(answers(&mut room, place), expected, "group {group}, member {place}");
+    }
+    assert!(room.is_whole() && room.expelled() == 0);
+
+    let mut alone = Member::new(options(2), 13, Nanos(0)).unwrap();
+    let head = Head { life: 5, ..head_of(&room, 0) };
+    let size = Draft::terms(&mut buffer, &head, None, (other, true)).finish().unwrap();
+    let node = |number: u64| Address { node: NodeId::new(number).unwrap(), port: Port::from(1) };
+    alone.handle_message(node(777), &buffer[..size], Nanos(0));
+    assert!(alone.unequal().is_none(), "a stranger");
+    alone.handle_message(node(100), &buffer[..size], Nanos(0));
+    assert!(alone.unequal().is_some());
+    // In a view it is not refused.
+    let mut member = room.members.remove(2);
+    member.handle_message(node(100), &buffer[..size], room.now);
+    assert!(member.unequal().is_none());
+    assert_eq!(buffer[1], VERSION << 4 | REFUSAL);
 }

@@ -99,7 +99,7 @@ impl Sealed for Group {
     }
 }
 
-/// Ends when the member has left, as it asked for, or when the group does not take it ([`DeliverError::Unequal`]).
+/// Ends when the member has left, as it asked for. Where the group does not take the member nothing comes: [`Group::unequal`] says why.
 impl Streamable for Group {
     type Item<'a> = Delivery<'a>;
 
@@ -107,8 +107,8 @@ impl Streamable for Group {
         let next = self.next_within(Duration::ZERO);
         match next.and_then(|next| self.told(next)) {
             Ok(delivery) => Poll::Ready(Some(f(delivery))),
-            Err(DeliverError::Left | DeliverError::Unequal(_)) => Poll::Ready(None),
-            Err(DeliverError::Empty) => Poll::Pending,
+            Err(DeliverError::Left) => Poll::Ready(None),
+            Err(DeliverError::Empty | DeliverError::Unequal(_)) => Poll::Pending,
         }
     }
 }

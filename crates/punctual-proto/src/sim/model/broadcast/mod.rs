@@ -156,6 +156,7 @@ impl Participant for GroupMember {
     fn describe(message: &[u8]) -> String {
         let kinds = [
             "Data", "Order", "Status", "Gaps", "Join", "Prepare", "Promise", "Accept", "Accepted", "Install",
+            "Refusal",
         ];
         let kind = message.get(1).and_then(|kind| kinds.get(usize::from(kind & 15))).unwrap_or(&"nonsense");
         let word = |at: usize| {
