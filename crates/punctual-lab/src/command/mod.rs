@@ -61,7 +61,7 @@ pub use watch::{WatchArguments, watch};
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Failure;
 use crate::file::{advice_to_write, make_folder};
@@ -122,6 +122,28 @@ fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Refuses a `--json` that names the recording: the result would take its place.
+fn refuse_json_over(json: Option<&Path>, recording: &Path) -> Result<(), Failure> {
+    // A file that is not there yet is told by its directory and its name.
+    let place = |path: &Path| -> std::io::Result<PathBuf> {
+        if let Ok(place) = std::fs::canonicalize(path) {
+            return Ok(place);
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = std::fs::canonicalize(parent.unwrap_or(Path::new(".")))?;
+        Ok(folder.join(path.file_name().unwrap_or_default()))
+    };
+    let is_it = |json: &Path| -> std::io::Result<bool> { Ok(place(json)? == place(recording)?) };
+    // Where neither can be found, to open them says why.
+    match json.filter(|json| *json != Path::new("-") && is_it(json).unwrap_or(false)) {
+        Some(json) => Err(Failure::Usage(format!(
+            "--json {}: this is the recording, and would be written over: name another file",
+            json.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Finds out now whether what `--json` names can be written, not after minutes of measuring. A file that stands there stays meanwhile.
 fn try_json(json: Option<&Path>) -> Result<(), Failure> {
     let tried = json.filter(|file| *file != Path::new("-")).map(|file| {
@@ -147,6 +169,26 @@ fn write_json(json: Option<&Path>, text: &str) -> Result<bool, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: the result of a command is not written over the recording that it is of, however the two are named.
+    #[test]
+    fn a_result_is_not_written_over_its_recording() {
+        let folder = tempfile::tempdir().expect("room");
+        let at = |name: &str| folder.path().join(name);
+        let is_refused = |json: &Path, recording: &Path| {
+            matches!(refuse_json_over(Some(json), recording), Err(Failure::Usage(_)))
+        };
+        let around = folder.path().join("..").join(folder.path().file_name().expect("a name"));
+        // It is not there yet.
+        assert!(is_refused(&at("a.mcap"), &around.join("a.mcap")));
+        std::fs::write(at("a.mcap"), "recorded").expect("room");
+        std::os::unix::fs::symlink("a.mcap", at("link")).expect("room");
+        assert!(is_refused(&at("link"), &at("a.mcap")) && is_refused(&around.join("a.mcap"), &at("a.mcap")));
+        for (json, recording) in [("b.json", "a.mcap"), ("b.json", "c.mcap"), ("nowhere/b.json", "a.mcap")] {
+            assert!(!is_refused(&at(json), &at(recording)), "{json}, {recording}");
+        }
+        assert!(refuse_json_over(Some(Path::new("-")), &at("a.mcap")).is_ok());
+    }
 
     /// Goal: the file that `--json` names keeps its text while something is measured, and is not made before there is something to
     /// write.

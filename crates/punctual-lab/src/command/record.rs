@@ -9,7 +9,7 @@ use punctual::{Bus, Keys, NodeOptions, Wake};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Map, Value, json};
 
-use super::{print, try_json, write_json};
+use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
 use crate::recording::recorder::{
@@ -89,6 +89,7 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
             out.display()
         ))
     })?;
+    refuse_json_over(arguments.json.as_deref(), out)?;
     try_json(arguments.json.as_deref())?;
     catch_interrupts()?;
     let sealed = arguments.sealing.seal(bus.stamped_bus())?;
@@ -150,10 +151,15 @@ fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Resul
     if let Some(error) = &account.error {
         return Err(Failure::Machine(cut_short(out, totals.recorded, error)));
     }
-    if missed > 0 || totals.left_out > 0 {
-        return Err(Failure::Promise(format!("{bus}: {}", missing(missed))));
-    }
-    Ok(())
+    let left_out = match totals.left_out {
+        0 => None,
+        1 => Some("1 publication was not read".to_owned()),
+        many => Some(format!("{} publications were not read", count(many))),
+    };
+    let unread =
+        left_out.map(|what| format!("{what} for want of memory or descriptors (ulimit -l, ulimit -n)"));
+    let reasons: Vec<String> = (missed > 0).then(|| missing(missed)).into_iter().chain(unread).collect();
+    if reasons.is_empty() { Ok(()) } else { Err(Failure::Promise(format!("{bus}: {}", reasons.join("; ")))) }
 }
 
 fn cut_short(out: &Path, recorded: u64, error: &std::io::Error) -> String {

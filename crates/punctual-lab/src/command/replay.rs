@@ -8,7 +8,7 @@ use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Map, Value, json};
 
 use super::record::{SealingArguments, missing};
-use super::{print, try_json, write_json};
+use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
 use crate::error::Failure;
 use crate::recording::player::{Nodes, Play, Played, Speed, UNREACHABLE, play};
@@ -41,6 +41,7 @@ pub struct ReplayArguments {
 
 /// Says again what was recorded.
 pub fn replay(arguments: &ReplayArguments) -> Result<(), Failure> {
+    refuse_json_over(arguments.json.as_deref(), &arguments.file)?;
     try_json(arguments.json.as_deref())?;
     catch_interrupts()?;
     let contents = contents(arguments)?;

@@ -16,8 +16,11 @@ const HEAD_SIZE_MAX: usize = 8 << 10;
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
 
-/// Time that a client has to send its request and to take the answer, both together: one is answered at a time.
+/// Time that a client has to send its request, and as much to take the answer: one is answered at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time that a client has to begin: a connection that is opened in advance keeps nobody else waiting for longer.
+const SILENCE_MAX: Duration = Duration::from_millis(250);
 
 /// Answers who asks, until Ctrl-C.
 pub(super) fn serve(address: SocketAddr, page: impl Fn() -> String) -> Result<(), Failure> {
@@ -45,15 +48,11 @@ pub(super) fn serve(address: SocketAddr, page: impl Fn() -> String) -> Result<()
 fn answer(mut stream: &TcpStream, page: impl Fn() -> String) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     let began = Instant::now();
-    let left = || {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        // No time at all would be no limit.
-        if left.is_zero() { Err(ErrorKind::TimedOut) } else { Ok(Some(left)) }
-    };
     let mut head = Vec::new();
     let answer = loop {
         let mut part = [0; 1 << 10];
-        stream.set_read_timeout(left()?)?;
+        let patience = if head.is_empty() { SILENCE_MAX } else { PATIENCE };
+        stream.set_read_timeout(left_of(began, patience)?)?;
         let size = stream.read(&mut part)?;
         head.extend_from_slice(&part[..size]);
         match respond(&head, &page) {
@@ -62,15 +61,23 @@ fn answer(mut stream: &TcpStream, page: impl Fn() -> String) -> std::io::Result<
             None => {}
         }
     };
-    let mut rest = answer.as_bytes();
+    // To make a page is not the client's time.
+    let (mut rest, began) = (answer.as_bytes(), Instant::now());
     while !rest.is_empty() {
-        stream.set_write_timeout(left()?)?;
+        stream.set_write_timeout(left_of(began, PATIENCE)?)?;
         match stream.write(rest)? {
             0 => return Err(ErrorKind::WriteZero.into()),
             size => rest = &rest[size..],
         }
     }
     Ok(())
+}
+
+/// Rest of the patience with a client.
+fn left_of(began: Instant, patience: Duration) -> std::io::Result<Option<Duration>> {
+    let left = patience.saturating_sub(began.elapsed());
+    // No time at all would be no limit.
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
 }
 
 /// The whole answer, once the head of the request is there.

@@ -121,13 +121,17 @@ fn watch(arguments: &StatArguments, mut read: impl FnMut() -> Look) -> Result<()
 /// Messages of a node in a second, sent and delivered; `None` at the first look.
 fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Look, passed: Duration) -> Option<f64> {
     let before = earlier.node(owner)?;
-    let new = ledger.delivered.saturating_sub(before.delivered) + ledger.sent.saturating_sub(before.sent);
+    let delivered = ledger.delivered.saturating_sub(before.delivered);
+    let new = delivered.saturating_add(ledger.sent.saturating_sub(before.sent));
     Some(new as f64 / passed.as_secs_f64().max(1e-3))
 }
 
 /// Messages that were sent to a node, or by it, and reached nobody.
 fn undelivered(ledger: &Ledger) -> u64 {
-    ledger.lost() + ledger.no_such_port + ledger.inbox_full + ledger.unread
+    // A page belongs to its writer, which may have written anything.
+    [ledger.lost(), ledger.no_such_port, ledger.inbox_full, ledger.unread]
+        .into_iter()
+        .fold(0, u64::saturating_add)
 }
 
 fn page(look: &Look, earlier: &Look, passed: Duration, screen: Screen) -> String {
@@ -191,8 +195,9 @@ fn runtime_sections(look: &Look, earlier: &Look) -> Vec<Section> {
     let mut verdicts = Vec::new();
     for (owner, metrics) in &look.runtimes {
         let spent = since(owner, metrics, earlier);
-        let sum = |of: fn(&WorkerMetrics) -> u64| count(spent.workers.iter().map(of).sum());
-        let polls: u64 = spent.workers.iter().map(|worker| worker.polls).sum();
+        let sum =
+            |of: fn(&WorkerMetrics) -> u64| count(spent.workers.iter().map(of).fold(0, u64::saturating_add));
+        let polls = spent.workers.iter().map(|worker| worker.polls).fold(0, u64::saturating_add);
         // By another clock than ours nobody knows in what time that was.
         let rate = match spent.time {
             Nanos(0) => dash(),

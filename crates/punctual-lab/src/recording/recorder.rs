@@ -135,22 +135,29 @@ fn record_by(
     ready();
     let begun = Instant::now();
     let mut recorder = Recorder { node, monitor, eye: Eye::new(intake), handed: begun };
+    let left = || plan.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()));
+    let ends = || is_over() || left().is_zero() || thread.is_finished();
     let mut nap = NAP_MIN;
-    loop {
-        let ends = is_over()
-            || plan.duration.is_some_and(|duration| begun.elapsed() >= duration)
-            || plan.count.is_some_and(|count| recorder.eye.seen >= count);
-        if ends || thread.is_finished() {
-            break;
-        }
+    while !ends() && plan.count.is_none_or(|count| recorder.eye.seen < count) {
         let before = recorder.eye.found_bytes;
-        let found = recorder.look(plan, if plan.is_in_memory { nap } else { WAIT_MAX });
+        let wait = if plan.is_in_memory { nap.min(WAIT_MAX) } else { WAIT_MAX };
+        let found = recorder.look(plan, wait.min(left()));
         nap = plan.next_nap(nap, recorder.eye.found_bytes - before);
         if plan.naps() && found < LOOK_MAX && found > 0 {
-            std::thread::sleep(nap);
+            sleep_until(Instant::now() + nap, &ends);
         }
     }
     recorder.end(plan, thread, begun)
+}
+
+/// Sleeps until the instant, or until it `ends` before.
+fn sleep_until(instant: Instant, ends: impl Fn() -> bool) {
+    while let left = instant.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+        && !ends()
+    {
+        std::thread::sleep(left.min(WAIT_MAX));
+    }
 }
 
 impl Plan {
@@ -456,6 +463,19 @@ mod tests {
         instants.realtime_ns += SET_NS_MIN / 4;
         instants.follow(newer);
         assert_eq!(instants.set_ns, 0);
+    }
+
+    /// Goal: the end of a recording is not slept over, however seldom it looks.
+    #[test]
+    fn a_sleep_ends_with_the_recording() {
+        let began = Instant::now();
+        let looks = std::cell::Cell::new(0);
+        sleep_until(began + Duration::from_secs(24 * 3_600), || looks.replace(looks.get() + 1) == 3);
+        assert_eq!(looks.get(), 4);
+        sleep_until(began, || panic!("it is over"));
+        let until = Instant::now() + WAIT_MAX * 2;
+        sleep_until(until, || false);
+        assert!(Instant::now() >= until);
     }
 
     /// Goal: a stream is looked at as often as its bytes ask for, and a quiet bus no more often than it must.

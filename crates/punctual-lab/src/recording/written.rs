@@ -238,7 +238,12 @@ impl Unsettled {
         let outcome = outcome.and_then(|()| pen.output.finish());
         let (mut written, before) = (pen.written, pen.before);
         let mut file = pen.output.into_short();
-        let error = outcome.and_then(|()| file.sink.commit()).and_then(|()| file.sink.sync()).err();
+        let ended = outcome.and_then(|()| file.sink.commit());
+        let synced = ended.and_then(|()| {
+            // Some file systems say only now that there is no room. The end of a whole file makes place for that of a short one.
+            file.sink.sync().inspect_err(|_| drop(file.sink.cut(written.size)))
+        });
+        let error = synced.err();
         if error.is_some() {
             written = file.end_short(ns, totals, (written, before));
         }
@@ -257,7 +262,7 @@ impl ShortFile {
             totals.leave_out(NOT_WRITTEN, seen.recorded.saturating_sub(written.messages));
             self.sink.buffer().clear();
             (self.end)(self.sink.buffer(), ns, totals);
-            if self.sink.commit().is_ok() {
+            if self.sink.commit().and_then(|()| self.sink.sync()).is_ok() {
                 return written;
             }
             match before.pop_back() {

@@ -74,7 +74,7 @@ fn verdict((owner, group): (&GroupOwner, &str), account: &GroupAccount) -> Optio
     } else {
         format!("as {} sees it", owner.node.name)
     };
-    let is_behind = |member: &&MemberAccount| member.lag + member.missing > 0;
+    let is_behind = |member: &&MemberAccount| member.lag > 0 || member.missing > 0;
     let behind = account.slowest().filter(is_behind).map_or_else(String::new, |member| {
         let missing =
             if member.missing > 0 { format!(", {} missing", count(member.missing)) } else { String::new() };
