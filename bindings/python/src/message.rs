@@ -210,6 +210,11 @@ impl Message {
         self.known.size
     }
 
+    /// A message without bytes is one, too: only `None` is none.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
     fn __repr__(&self) -> String {
         format!("<punctual.Message {} bytes from {}>", self.known.size, self.known.source)
     }

@@ -493,6 +493,28 @@ fn faults_sum() {
     });
 }
 
+/// Goal: messages overtake each other also where all are delayed, for however long. None is lost or doubled.
+#[test]
+fn delayed_messages_overtake_each_other() {
+    let _alive = watchdog(120);
+    on_every_medium(|medium| {
+        let faults = Faults::seeded(2).reordering(300).delay(Duration::from_millis(20));
+        let there = reopen(&NodeOptions::new("there").faults(faults), &medium.there);
+        let here = reopen(&NodeOptions::new("here"), &medium.here);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut heard = Vec::new();
+        for number in 0..40_u8 {
+            sender.send_timeout(Target::port("there", 1), &[number], PATIENCE).unwrap();
+        }
+        while heard.len() < 40 {
+            heard.push(receiver.receive_timeout(PATIENCE).unwrap().payload[0]);
+        }
+        assert!(!heard.is_sorted(), "{}", medium.here);
+        heard.sort_unstable();
+        assert!((0..40).eq(heard), "{}", medium.here);
+    });
+}
+
 /// Goal: a message that is only delayed is neither lost, nor doubled, nor out of order. That holds also when its sender says how far it
 /// is, or leaves, meanwhile. Method: as many messages as are held at a time, and more.
 #[test]

@@ -14,6 +14,8 @@ use punctual::{
     Target, Wake,
 };
 use punctual_machine::counter::Flag;
+use punctual_proto::Frame;
+use punctual_proto::pcapng::{Block, block_size, read_block};
 use punctual_proto::seal::SEAL_SIZE;
 
 /// A message that a monitor showed.
@@ -268,6 +270,21 @@ fn short_lived_publications_are_kept_for_it() {
     }
 }
 
+/// The messages of a capture, each of which is in a sealed frame.
+fn sealed_payloads(file: &[u8]) -> Vec<Vec<u8>> {
+    let (mut at, mut payloads) = (0, Vec::new());
+    while at < file.len() {
+        let size = block_size(file[at..].first_chunk().unwrap()).unwrap();
+        if let Block::Packet(packet) = read_block(&file[at..at + size]).unwrap() {
+            let frame = Frame::parse(packet.frame).unwrap();
+            assert!(frame.header.sealed && frame.seal.is_some(), "{:?}", frame.header);
+            payloads.push(frame.payload.to_vec());
+        }
+        at += size;
+    }
+    payloads
+}
+
 /// Goal: with keys the message, opened and shown to be genuine; without them all that stands there, and a word that nobody has
 /// looked at the seal.
 #[test]
@@ -277,7 +294,9 @@ fn sealed_messages_are_opened_with_keys_and_shown_as_they_are_without() {
     for bare in memory_buses() {
         let bus = bare.clone().sealed(&keys);
         let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
-        let (knows, stranger) = (Node::open(&bus, "knows").unwrap(), Node::open(&bare, "stranger").unwrap());
+        let capture = std::env::temp_dir().join(format!("{}.pcapng", unique("unopened")));
+        let stranger = NodeOptions::new("stranger").capture(&capture).open(&bare).unwrap();
+        let knows = Node::open(&bus, "knows").unwrap();
         let mut opened = knows.monitor(Wake::Futex).unwrap();
         let mut unopened = stranger.monitor(Wake::Futex).unwrap();
         let mut receiver = there.bind(7).unwrap();
@@ -293,6 +312,10 @@ fn sealed_messages_are_opened_with_keys_and_shown_as_they_are_without() {
             assert!(seen.is_unopened && seen.bytes.len() == 8 + SEAL_SIZE, "{bus}: {seen:?}");
             assert_eq!(seen.bytes[..8], number.to_le_bytes(), "{bus}");
         }
+        drop((unopened, stranger));
+        let captured = sealed_payloads(&std::fs::read(&capture).unwrap());
+        assert_eq!(captured, (0_u64..20).map(|number| number.to_le_bytes().to_vec()).collect::<Vec<_>>());
+        std::fs::remove_file(&capture).unwrap();
         // A node that leaves does not wait for one that will never find its rings.
         let start = Instant::now();
         drop((sender, here));

@@ -191,6 +191,24 @@ fn without_a_key_nothing_is_sent() {
     assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"!");
 }
 
+/// Goal: a node that has no key when it opens says its opening hello before its first message, so that others count from there.
+#[test]
+fn the_first_key_is_followed_by_a_hello() {
+    let _alive = watchdog(60);
+    let (wire, keys) = (new_wire(), Keys::new());
+    let (node, mut sender, _) = node_behind(&wire, "here", &keys);
+    node.housekeep();
+    assert_eq!(sender.try_send(Target::everyone_at(1), b"?"), Err(SendError::NoKey));
+    keys.insert(key(1, 1, 0)).unwrap();
+    sender.try_send(Target::everyone_at(1), b"!").unwrap();
+    let recorded = record(&wire);
+    let kinds: Vec<Kind> = recorded.iter().map(|frame| header_of(frame).unwrap().kind).collect();
+    assert_eq!(kinds, [Kind::Hello, Kind::Data]);
+    // The flag by which it asks for answers, and says that its streams begin.
+    let prefix_size = header_of(&recorded[0]).unwrap().prefix_size();
+    assert_eq!(recorded[0][prefix_size + 16] & 2, 2);
+}
+
 /// Goal: messages between components of one node are sealed on demand, and arrive all the same.
 #[test]
 fn local_messages_are_sealed_on_demand() {

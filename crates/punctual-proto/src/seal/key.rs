@@ -394,6 +394,11 @@ impl KeyRing {
         self.keys.iter().map(|held| &held.key)
     }
 
+    /// Returns true if the key with this serial number is still here.
+    pub fn has_serial(&self, serial: u64) -> bool {
+        self.keys.iter().any(|held| held.serial == serial)
+    }
+
     /// Serial number, among all keys that ever came into this ring, of the key that has that name now. A name that was freed can pass
     /// to another secret. Its number is then another, so code that derived something from a key sees that it is not the same any more.
     pub fn serial(&self, id: KeyId) -> Option<u64> {

@@ -421,7 +421,7 @@ impl MediumReceive for DatagramReceive {
                 self.hot = hot;
             }
             if let Some(gate) = self.shut_gate().filter(|_| waits) {
-                if shown.frames == 0 { gate.open() } else { gate.handle_read(shown.bytes) }
+                if shown.frames == 0 { gate.open() } else { gate.handle_read(shown.frames, shown.bytes) }
             }
             if shown.frames > 0 || !waits && self.shut_gate().is_none() {
                 return shown.frames;

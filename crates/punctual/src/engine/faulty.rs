@@ -69,7 +69,7 @@ impl Faults {
         self
     }
 
-    /// Lets this many frames of a thousand be overtaken.
+    /// Lets this many frames of a thousand be overtaken: each waits for another, 5 ms at most beside the delay of all.
     #[must_use]
     pub fn reordering(mut self, permille: u32) -> Self {
         self.reordering_permille = permille;
@@ -199,7 +199,7 @@ fn suffer(
     let overtaken = rng.happens(faults.reordering_permille);
     if overtaken || delay.0 > 0 {
         let clock = Clock::get();
-        let wait = if overtaken { delay.0.max(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
+        let wait = if overtaken { delay.0.saturating_add(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
         let flow = hold(held, Held::new(arrival, now.plus(Ticks(wait)), overtaken), visit);
         if twice && held.len() < HELD_MAX {
             held.push_back(Held::new(arrival, now.plus(delay), false));

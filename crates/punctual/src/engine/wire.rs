@@ -23,7 +23,7 @@ use punctual_proto::limits::{CHECK_SIZE, NODES_MAX};
 use punctual_proto::{Frame, FrameError, Header, Kind, NodeId, Stamps};
 
 use address_book::AddressBook;
-use announcement::{ANSWER_WANTED, Announcement, parse_announcement};
+use announcement::{Announcement, parse_announcement};
 pub(super) use bell::Nudge;
 pub(super) use bell::WireBell;
 use transmit::WireTransmit;
@@ -183,7 +183,7 @@ where
 {
     let book = Arc::new(AddressBook::new());
     let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book), seals.map(Seals::sealer));
-    transmit.announce(Kind::Hello, None, ANSWER_WANTED);
+    transmit.greet();
     transmit.flush();
     let opener = seals.map(Seals::opener);
     let receive = WireReceive {

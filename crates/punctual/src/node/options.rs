@@ -211,7 +211,9 @@ impl NodeOptions {
     }
 
     /// Writes every frame that is sent or arrives into a file that Wireshark opens (pcapng), in place of what is there. Two nodes
-    /// cannot write to one file; a child that was forked while it is open holds it.
+    /// cannot write to one file; a child that was forked while it is open holds it. A disk that is full ends the capture, not the
+    /// traffic, and nobody is told. A limit of file sizes (`ulimit -f`) or a pipe that is closed ends the process, unless it ignores
+    /// `SIGXFSZ` and `SIGPIPE`.
     #[must_use]
     pub fn capture(mut self, path: impl Into<PathBuf>) -> Self {
         self.capture = Some(path.into());

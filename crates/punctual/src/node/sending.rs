@@ -373,6 +373,7 @@ impl Sending {
     pub(crate) fn housekeep(&mut self, core: &Core, now: Ticks) {
         self.flush();
         self.transmit.housekeep(now);
+        self.flush();
         core.about.page.count(Count::Refused).set(self.transmit.refused());
     }
 

@@ -90,11 +90,11 @@ impl NodeSealer {
     pub(crate) fn prepare(&mut self, group: Option<u32>) -> Result<(), SendError> {
         self.now_ns = realtime_coarse_ns();
         self.is_elsewhere = group.is_some();
-        if let Some(group) = group {
-            return self.prepare_elsewhere(group);
-        }
         if self.keys.version() != self.version_seen || self.now_ns >= self.renew_at_ns {
             self.renew();
+        }
+        if let Some(group) = group {
+            return self.prepare_elsewhere(group);
         }
         if self.sealer.is_some() { Ok(()) } else { Err(SendError::NoKey) }
     }
@@ -114,6 +114,8 @@ impl NodeSealer {
         let (key, renew_at_ns) = ring.sealing(moment(self.now_ns));
         self.renew_at_ns = renew_at_ns;
         follow(&mut self.sealer, key, &ring, &self.bus);
+        // Nothing that follows from a key outlives it.
+        self.elsewhere.take_if(|in_use| !ring.has_serial(in_use.serial));
     }
 
     /// Seals a message that is complete but for its seal, which takes its last bytes.
@@ -241,8 +243,11 @@ mod tests {
         for group in [None, Some(2)] {
             assert_eq!(say(&mut sealer, &mut opener, group), Ok(group.unwrap_or(1)));
         }
-        keys.remove(ids[0]);
+        assert!(sealer.elsewhere.is_some());
         keys.remove_group(2);
+        sealer.prepare(None).unwrap();
+        assert!(sealer.elsewhere.is_none(), "nothing that follows from a key outlives it");
+        keys.remove(ids[0]);
         fill(&keys, 2);
         let others = Seals::new(&before, "bus", false);
         let (mut old_sealer, mut old_opener) = (others.sealer(), others.opener());

@@ -6,6 +6,10 @@
 use punctual_machine::socket::address::RawAddress;
 use punctual_proto::limits::NODES_MAX;
 
+/// An empty datagram takes memory of the kernel, too, and more than this: its `struct sk_buff` alone is larger. Otherwise a sender of
+/// such ones could keep others out for good.
+const DATAGRAM_MIN: usize = 64;
+
 /// The senders that may be heard at a node's own socket.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -49,10 +53,10 @@ impl Gate {
         self.waiting.is_some()
     }
 
-    /// So much of the group was read. Once that is more than its socket has room for, all has come that was there. A sender that talks to
+    /// So many datagrams with so many bytes of the group were read. Once that is more than its socket has room for, all has come that was there. A sender that talks to
     /// the group without end must not keep others out.
-    pub(super) fn handle_read(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes);
+    pub(super) fn handle_read(&mut self, frames: usize, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes.max(frames * DATAGRAM_MIN));
         if self.left == 0 {
             self.open();
         }
@@ -89,10 +93,11 @@ mod tests {
             if port.is_multiple_of(2) {
                 gate.open();
             } else {
-                gate.handle_read(99);
-                gate.handle_read(0);
+                gate.handle_read(1, 99);
+                gate.handle_read(0, 0);
                 assert!(gate.is_shut());
-                gate.handle_read(1);
+                // An empty one takes memory, too.
+                gate.handle_read(1, 0);
             }
             assert!(!gate.is_shut() && gate.admits(&address(port)));
         }

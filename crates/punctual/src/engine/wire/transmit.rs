@@ -10,7 +10,7 @@ use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
 use super::address_book::{AddressBook, Whereabouts, long_silent_from};
-use super::announcement::{ANNOUNCEMENT_SIZE, UNICAST_KNOWN};
+use super::announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{FAREWELL_MAX, SendError, Transmit};
 use crate::pause::{Pauses, TimeLimit};
@@ -42,6 +42,8 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     /// Where the last target stands in `unicast`.
     last: usize,
     announcements: Pace,
+    /// The opening hello was not said yet: there was no key, or no room.
+    is_to_greet: bool,
     sealer: Option<NodeSealer>,
     maker: Maker,
 }
@@ -80,6 +82,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             full_until: Ticks::default(),
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
+            is_to_greet: true,
             sealer,
             maker: Maker::this_process(),
         }
@@ -185,11 +188,17 @@ impl<T: MediumTransmit> WireTransmit<T> {
         }
     }
 
-    /// Says that we are here, or leave, and how far our streams are.
-    pub(super) fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) {
+    /// Says the opening hello: it stands before the first frame, as others begin to count with it.
+    #[cold]
+    pub(super) fn greet(&mut self) {
+        self.is_to_greet = !self.announce(Kind::Hello, None, ANSWER_WANTED);
+    }
+
+    /// Says that we are here, or leave, and how far our streams are. Returns false if it could not: without a key nobody would believe
+    /// it, or there is no room.
+    fn announce(&mut self, kind: Kind, target: Option<NodeId>, flags: u8) -> bool {
         if self.sealer.as_mut().is_some_and(|sealer| sealer.prepare(None).is_err()) {
-            // Without a key nobody would believe it.
-            return;
+            return false;
         }
         let unicast = target.map(|node| self.sent_to(Some(node)));
         let header = Header {
@@ -204,7 +213,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
         };
         let size = header.frame_size();
         if !self.medium.claim(size + CHECK_SIZE, target.and_then(|node| self.address_of(node))) {
-            return;
+            return false;
         }
         let frame = self.medium.claimed();
         header.write(frame.first_chunk_mut().expect("a frame is never shorter than its header"));
@@ -218,6 +227,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
         put_check(frame, size);
         self.medium.commit();
         self.medium.flush();
+        true
     }
 }
 
@@ -230,6 +240,9 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         let size_max = self.payload_size_max();
         if size > size_max + PREFIX_SIZE_MAX {
             return Err(SendError::TooLong { size: size - PREFIX_SIZE_MAX, size_max });
+        }
+        if self.is_to_greet {
+            self.greet();
         }
         let (sequence, address) = match target {
             None => (self.broadcast, None),
@@ -261,8 +274,14 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
     }
 
     fn housekeep(&mut self, now: Ticks) {
+        if self.is_to_greet {
+            self.greet();
+        }
         while let Some(node) = { self.book.unanswered().pop_front() } {
-            self.announce(Kind::Hello, Some(node), 0);
+            if !self.announce(Kind::Hello, Some(node), 0) {
+                self.book.unanswered().push_front(node);
+                break;
+            }
         }
         if self.announcements.is_due(now) {
             self.announce(Kind::Hello, None, 0);
@@ -489,6 +508,8 @@ mod tests {
             header.write(transmit.claimed().first_chunk_mut().unwrap());
             transmit.commit();
         };
+        transmit.greet();
+        transmit.flush();
         send(&mut transmit, node(1));
         transmit.flush();
         transmit.flush();
@@ -496,6 +517,7 @@ mod tests {
         drop(transmit);
         let farewell = [Some(node(1)), Some(node(2)), None].map(|target| (Kind::Goodbye, target, 77));
         let sent = [node(1), node(2)].map(|target| (Kind::Data, Some(target), 0));
-        assert_eq!(*gone.lock().unwrap(), [&sent[..], &farewell].concat());
+        let hello = (Kind::Hello, None, 77);
+        assert_eq!(*gone.lock().unwrap(), [&[hello][..], &sent, &farewell].concat());
     }
 }

@@ -137,7 +137,8 @@ impl Faulty {
             return false;
         }
         message.fate.set(Fate::Held);
-        let wait = if overtaken { self.delay.max(Clock::get().ticks(OVERTAKING_MAX)) } else { self.delay };
+        let overtaking = if overtaken { Clock::get().ticks(OVERTAKING_MAX).0 } else { 0 };
+        let wait = Ticks(self.delay.0.saturating_add(overtaking));
         self.held.push_back(Held { head: *message.head, payload, release: now.plus(wait), overtaken });
         true
     }

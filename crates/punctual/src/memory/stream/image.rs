@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use punctual_machine::ring::{Next, RingMemory, RingReader, frame_size_max};
+use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Header, Kind};
 
 use super::super::roster::Peer;
@@ -408,15 +409,17 @@ impl Image {
 
 #[cold]
 fn capture_message(capture: &Capture, about: &RingIdentity, head: &StreamHead, payload: Payload<'_>) {
+    // A seal that nobody has looked at stands behind the message, and is no part of it.
+    let seal_size = if head.is_unopened { SEAL_SIZE } else { 0 };
     let header = Header {
         kind: if head.fragment_of.is_some() { Kind::Fragment } else { Kind::Data },
         incarnation: about.life as u16,
         source: head.source,
         target: head.target,
         sequence: head.sequence as u32,
-        payload_size: payload.len() as u32,
+        payload_size: payload.len().saturating_sub(seal_size) as u32,
         stamped: head.noted.is_some(),
-        sealed: false,
+        sealed: head.is_unopened,
     };
     let bytes = payload.to_vec();
     // Its reader has it. Since then it may have been written over.
