@@ -305,6 +305,54 @@ fn a_replay_prints_its_lateness() {
     assert_eq!(listener.join().unwrap().len(), 100);
 }
 
+/// Goal: a recording that looks seldom ends as soon as it has what was asked for, or is interrupted. Method: it has seen nothing for so
+/// long that it would not look again for an hour.
+#[test]
+fn a_recording_that_looks_seldom_ends_at_once() {
+    for asked in ["--count 100", ""] {
+        let (place, stream) = (Place::new(), Stream::new());
+        let call = format!(
+            "record {} --out seldom.mcap --json record.json --sched other --every 1h {asked}",
+            stream.bus()
+        );
+        let mut started = place.start(punctual(&call));
+        let err = started.err_path();
+        started.has("a recorder", || text(&err).contains("recording"));
+        std::thread::sleep(Duration::from_secs(1));
+        stream.run(1_000, 10, |_| ());
+        std::thread::sleep(Duration::from_millis(300));
+        if asked.is_empty() {
+            started.signal("-INT");
+        }
+        let ended = started.end();
+        assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.err);
+        let messages = count(&said(&place), "messages");
+        assert!(messages == 100 || asked.is_empty() && messages > 0, "{asked:?}: {messages}");
+    }
+}
+
+/// Goal: a result is never written over its recording, by whatever name; what stands there stays.
+#[test]
+fn a_result_is_refused_the_place_of_its_recording() {
+    let (place, stream) = (Place::new(), Stream::new());
+    let refused = |call: &str| {
+        let ended = place.punctual(call).with(2);
+        assert!(ended.err.contains("this is the recording"), "{}", ended.err);
+    };
+    let record = |json: &str| format!("record {} --out new.mcap --duration 1ms --json {json}", stream.bus());
+    std::os::unix::fs::symlink("new.mcap", place.path("link")).unwrap();
+    for json in ["new.mcap", "./new.mcap", "link"] {
+        refused(&record(json));
+        assert!(!place.path("new.mcap").exists(), "{json}");
+    }
+    let started = recorder(&place, &stream.bus(), "table.mcap", "--count 10");
+    stream.run(100, 10, |_| ());
+    started.end();
+    let recorded = fs::read(place.path("table.mcap")).unwrap();
+    refused("replay table.mcap --json table.mcap");
+    assert_eq!(fs::read(place.path("table.mcap")).unwrap(), recorded);
+}
+
 /// Goal: where the file can grow no further, it ends with a clear error, and what is in it is whole and counted.
 /// Method: the shell's limit of files, above what a node's ring needs.
 #[test]

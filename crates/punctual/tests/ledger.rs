@@ -506,6 +506,9 @@ fn delayed_messages_overtake_each_other() {
         for number in 0..40_u8 {
             sender.send_timeout(Target::port("there", 1), &[number], PATIENCE).unwrap();
         }
+        heard.push(receiver.receive_timeout(PATIENCE).unwrap().payload[0]);
+        // Its goodbye comes behind all of them.
+        drop((sender, here));
         while heard.len() < 40 {
             heard.push(receiver.receive_timeout(PATIENCE).unwrap().payload[0]);
         }

@@ -98,6 +98,8 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
         (true, text) => Failure::Usage(text),
         (false, text) => Failure::Machine(text),
     })?;
+    // A link to a file that was not there shows only now where it leads.
+    refuse_json_over(arguments.json.as_deref(), out).inspect_err(|_| drop(std::fs::remove_file(out)))?;
     let is_in_memory = matches!(bus, BusPlan::Shared(_));
     let wake = match arguments.wake {
         Some(wake) => wake,

@@ -138,12 +138,12 @@ fn record_by(
     let left = || plan.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()));
     let ends = || is_over() || left().is_zero() || thread.is_finished();
     let mut nap = NAP_MIN;
-    while !ends() && plan.count.is_none_or(|count| recorder.eye.seen < count) {
+    while !ends() && !plan.is_full(recorder.eye.seen) {
         let before = recorder.eye.found_bytes;
         let wait = if plan.is_in_memory { nap.min(WAIT_MAX) } else { WAIT_MAX };
         let found = recorder.look(plan, wait.min(left()));
         nap = plan.next_nap(nap, recorder.eye.found_bytes - before);
-        if plan.naps() && found < LOOK_MAX && found > 0 {
+        if plan.naps() && found < LOOK_MAX && found > 0 && !plan.is_full(recorder.eye.seen) {
             sleep_until(Instant::now() + nap, &ends);
         }
     }
@@ -163,6 +163,11 @@ fn sleep_until(instant: Instant, ends: impl Fn() -> bool) {
 impl Plan {
     fn naps(&self) -> bool {
         self.is_in_memory && self.wake != Wake::Spin
+    }
+
+    /// Returns true if it wants no message beside so many.
+    fn is_full(&self, seen: u64) -> bool {
+        self.count.is_some_and(|count| seen >= count)
     }
 
     /// Time to leave the bus alone after a look that found so many bytes.

@@ -259,7 +259,7 @@ impl GroupOptions {
     }
 
     fn check_times(&self) -> Result<(), OptionsError> {
-        let after_heartbeat = |count: u64| Nanos(self.heartbeat.0.saturating_mul(count).min(TIME_MAX.0));
+        let after_heartbeat = |count: u64| Nanos(self.heartbeat.0.saturating_mul(count));
         // The amount that a user has taken is said once in a heartbeat, and heard a little later.
         let expel = self.expel_slow_after.map(|after| (after, after_heartbeat(2), Nanos::NEVER));
         for (option, (value, value_min, value_max)) in [

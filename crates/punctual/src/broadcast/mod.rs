@@ -166,8 +166,8 @@ impl Group {
         })
     }
 
-    /// The option because of which a group refused this member last, which goes on asking; nothing once it is in a view. Does what there
-    /// is to do for the group, without waiting.
+    /// The option because of which a group refused this member last. The member goes on asking; nothing once it is in a view. Does what
+    /// there is to do for the group, without waiting.
     pub fn unequal(&mut self) -> Option<Unequal> {
         self.drive(|driver| {
             driver.turn();

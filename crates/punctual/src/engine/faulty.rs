@@ -165,10 +165,16 @@ struct FaultyReceive {
 /// Time that a frame that is to be overtaken waits for another: nothing may wait for ever.
 pub(crate) const OVERTAKING_MAX: Duration = Duration::from_millis(5);
 
+/// Place of the one that is let go next, if it is due: by the instant, not by when it came, also where its reader looks late.
+pub(crate) fn next_released(releases: impl Iterator<Item = Ticks>, now: Ticks) -> Option<usize> {
+    let due = releases.enumerate().filter(|(_, release)| *release <= now);
+    due.min_by_key(|&(place, release)| (release, place)).map(|(place, _)| place)
+}
+
 impl FaultyReceive {
     fn show_released(&mut self, now: Ticks, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> (usize, Flow) {
         let mut shown = 0;
-        while let Some(position) = self.held.iter().position(|held| held.release <= now) {
+        while let Some(position) = next_released(self.held.iter().map(|held| held.release), now) {
             let Some(held) = self.held.remove(position) else { break };
             shown += 1;
             if held.show(visit) == Flow::Stop {
@@ -202,7 +208,7 @@ fn suffer(
         let wait = if overtaken { delay.0.saturating_add(clock.ticks(OVERTAKING_MAX).0) } else { delay.0 };
         let flow = hold(held, Held::new(arrival, now.plus(Ticks(wait)), overtaken), visit);
         if twice && held.len() < HELD_MAX {
-            held.push_back(Held::new(arrival, now.plus(delay), false));
+            held.push_back(Held::new(arrival, now.plus(Ticks(wait)), false));
         }
         return flow;
     }
@@ -256,9 +262,11 @@ impl ReceiveLayer for FaultyReceive {
                 }
                 other => match said(&other) {
                     // A report on frames that are held would come too soon.
-                    Some(said) if delay.0 > 0 => {
-                        let what = What::Said(said);
-                        hold(held, Held { what, release: now.plus(*delay), overtaken: false }, visit)
+                    Some(said) if delay.0 > 0 || !held.is_empty() => {
+                        let (what, overtaken) = (What::Said(said), false);
+                        let behind = held.iter().map(|held| held.release).max().unwrap_or(now);
+                        let release = now.plus(*delay).max(behind);
+                        hold(held, Held { what, release, overtaken }, visit)
                     }
                     _ => visit(other),
                 },

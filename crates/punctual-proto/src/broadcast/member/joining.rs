@@ -10,8 +10,9 @@ use crate::time::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) unequal: Unequal,
-    /// When it was refused first.
+    /// Since when it is refused for that, without a pause as long as the time of suspicion.
     since: Nanos,
+    last: Nanos,
     is_told: bool,
 }
 
@@ -40,9 +41,11 @@ impl Member {
         match body {
             // One answer is enough.
             Body::Join(_) if self.is_active() && self.is_sequencer() => self.push_say(Say::Refuse(source)),
-            Body::Refusal(there) if self.options.roster.contains(&source) => {
-                let is_asking = self.phase == Phase::Joining && !self.is_leaving();
-                if let Some(unequal) = self.options.terms().unequal(*there).filter(|_| is_asking) {
+            Body::Refusal(there) if self.phase == Phase::Joining && !self.is_leaving() => {
+                // The group of others of its name may have another roster; one with ours has no such member.
+                let is_ours =
+                    |unequal: &Unequal| *unequal == Unequal::Roster || self.options.roster.contains(&source);
+                if let Some(unequal) = self.options.terms().unequal(*there).filter(is_ours) {
                     self.note_refusal(unequal);
                 }
             }
@@ -50,16 +53,19 @@ impl Member {
         }
     }
 
-    /// The user is told once, and not before the time of suspicion. The refusal may come of one who founded another group, and has not
-    /// heard yet of the one that takes this member.
+    /// The user is told once for each option, after the time of suspicion. The refusal may come of one who founded another group, and
+    /// has not heard yet of the one that takes this member.
     fn note_refusal(&mut self, unequal: Unequal) {
-        let (now, is_told) = (self.now, false);
-        let refused = self.refused.get_or_insert(Refused { unequal, since: now, is_told });
-        refused.unequal = unequal;
-        if !refused.is_told && now.since(refused.since) >= self.options.suspect_after {
+        let (now, after) = (self.now, self.options.suspect_after);
+        let goes_on = |refused: &Refused| refused.unequal == unequal && now.since(refused.last) < after;
+        let first = Refused { unequal, since: now, last: now, is_told: false };
+        let mut refused = self.refused.filter(goes_on).unwrap_or(first);
+        refused.last = now;
+        if !refused.is_told && now.since(refused.since) >= after {
             refused.is_told = true;
             self.events.push_back(Event::Unequal(unequal));
         }
+        self.refused = Some(refused);
     }
 
     /// A group has taken it.

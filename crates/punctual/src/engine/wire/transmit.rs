@@ -188,7 +188,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
         }
     }
 
-    /// Says the opening hello: it stands before the first frame, as others begin to count with it.
+    /// Says the opening hello, as soon as there is a key and room: others begin to count with it.
     #[cold]
     pub(super) fn greet(&mut self) {
         self.is_to_greet = !self.announce(Kind::Hello, None, ANSWER_WANTED);

@@ -7,7 +7,7 @@ use punctual_proto::sim::Rng;
 
 use super::message::{Fate, MessageHandler, Noted, StreamHead, StreamMessage};
 use super::payload::Payload;
-use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX};
+use crate::engine::faulty::{Faults, HELD_MAX, OVERTAKING_MAX, next_released};
 use crate::ledger::{Count, Page};
 
 /// A message that is held back, in memory of our own.
@@ -77,7 +77,7 @@ impl Faulty {
     }
 
     fn next_released(&self, now: Ticks) -> Option<usize> {
-        let due = self.held.iter().position(|held| held.release <= now);
+        let due = next_released(self.held.iter().map(|held| held.release), now);
         due.or_else(|| self.is_full().then_some(0))
     }
 
