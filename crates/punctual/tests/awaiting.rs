@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Dice, Medium, PATIENCE, media, open_both, unique, watchdog, within};
 use futures_core::Stream;
-use punctual::broadcast::{DeliverError, Delivery, Group, GroupOptions};
+use punctual::broadcast::{DeliverError, Delivery, Group, GroupOptions, Unequal};
 use punctual::interest::{Due, Participant, Publisher, Subscriber, Topic};
 use punctual::node::{NodeChange, NodeEvents};
 use punctual::runtime::{Awaitable, Awaited, Runtime, RuntimeOptions, TaskOptions};
@@ -265,6 +265,38 @@ fn a_group_is_a_stream_with_an_end() {
         });
         assert!(got.into_iter().eq(0..COUNT));
         sending.join().unwrap();
+    });
+}
+
+/// Goal: the stream of a member that its group refuses goes on, and has a view once there is a group with its options.
+#[test]
+fn a_refused_member_is_a_stream_that_goes_on() {
+    let _alive = watchdog(LIMIT_S);
+    on_every_host(|host, medium| {
+        let (here, there) = open_both(medium);
+        let options = |window| GroupOptions {
+            suspect_after: Duration::from_millis(50),
+            window: Some(window),
+            ..GroupOptions::new("team", &["there", "here"])
+        };
+        let other = Group::join(&there, &options(64).founding()).unwrap();
+        let group = Group::join(&here, &options(32)).unwrap();
+        let mut views = host
+            .awaited(group)
+            .stream(|delivery| matches!(delivery, Delivery::View(view) if view.members.len() == 2));
+        host.run(async move {
+            let mut rounds = 0;
+            while rounds < 40 || views.get_mut().unequal().is_none() {
+                assert_eq!(within(1, next(&mut views)).await, None);
+                std::thread::sleep(Duration::from_millis(5));
+                rounds += 1;
+            }
+            assert_eq!(views.get_mut().unequal(), Some(Unequal::Window { here: 32, there: 64 }));
+            drop(other);
+            let _other = Group::join(&there, &options(32).founding()).unwrap();
+            while next(&mut views).await != Some(true) {}
+            assert_eq!(views.get_mut().unequal(), None);
+        });
     });
 }
 
