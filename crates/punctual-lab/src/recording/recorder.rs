@@ -144,7 +144,7 @@ fn record_by(
         let found = recorder.look(plan, wait.min(left()));
         nap = plan.next_nap(nap, recorder.eye.found_bytes - before);
         if plan.naps() && found < LOOK_MAX && found > 0 && !plan.is_full(recorder.eye.seen) {
-            sleep_until(Instant::now() + nap, &ends);
+            sleep_until(Instant::now() + nap, ends);
         }
     }
     recorder.end(plan, thread, begun)

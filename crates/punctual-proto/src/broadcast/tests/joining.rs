@@ -5,6 +5,9 @@ use crate::broadcast::Unequal;
 use crate::broadcast::message::{REFUSAL, VERSION};
 use crate::broadcast::options::Terms;
 
+/// Changes one of a member's options.
+type Change = fn(&mut GroupOptions);
+
 /// A group of two, and a third member whose options are changed.
 fn room_with_third(change: impl Fn(&mut GroupOptions)) -> Room {
     let mut room = Room::new(|options| options);
@@ -37,7 +40,7 @@ fn sizes(room: &Room) -> Vec<usize> {
 /// Goal: a member whose options would make it deliver otherwise is not taken, and knows why; the others go on without it.
 #[test]
 fn a_member_with_other_options_is_told() {
-    let changes: [(fn(&mut GroupOptions), Unequal, &str); 4] = [
+    let changes: [(Change, Unequal, &str); 4] = [
         (|options| options.roster.swap(0, 1), Unequal::Roster, "the group has another roster: "),
         (
             |options| options.frame_size = 65,
