@@ -49,14 +49,18 @@ def pair(request):
 TARGET = punctual.Target("there", 7)
 
 
+def test_a_message_without_bytes_is_one(pair):
+    _, _, sender, receiver = pair
+    sender.send(TARGET, b"")
+    message = receiver.receive(PATIENCE)
+    assert message and len(message) == 0
+
+
 def test_a_message_goes_there_and_back(pair):
     here, there, sender, receiver = pair
     sender.send(TARGET, b"hello")
     message = receiver.receive(PATIENCE)
     assert message.payload == bytes(message) == b"hello" and len(message) == message.size == 5
-    sender.send(TARGET, b"")
-    empty = receiver.receive(PATIENCE)
-    assert empty and len(empty) == 0, "it is a message, though it has no bytes"
     assert message.source == sender.address and message.target == TARGET
     receiver.send(message.source, b"hello too")
     assert sender.receive(PATIENCE).payload == b"hello too"

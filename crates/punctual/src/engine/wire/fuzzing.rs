@@ -39,7 +39,7 @@ where
     let feed = Feed::default();
     let receive = FedReceive { feed: Arc::clone(&feed), dropped: Arc::default() };
     let nowhere = Nowhere(vec![0; FRAME_SIZE_MAX], std::marker::PhantomData);
-    let engine = super::open(Own { node, incarnation }, nowhere, receive, seals)?;
+    let engine = super::open(Own { node, incarnation, life: 1 }, nowhere, receive, seals)?;
     Ok((engine, feed))
 }
 
