@@ -12,15 +12,11 @@
 //! Through a `Publication` and a `Subscription` over shared memory: `offer` only sends, `offer-receive` receives each too, and so do
 //! `run` and `run-poll` with runs of 64. The difference is the cost of receiving. `-sealed`, `-stamped` (both ends) and
 //! `-stages` (all) behind a name.
-//!
-//! `broadcast` is a group of three members on UDP multicast: N messages of 30,000 bytes, 23 frames each, from the first to all. Its
-//! count varies by some hundredths, with how many frames the kernel hands over at a time. Functions compare better than the whole.
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use punctual::broadcast::{Delivery, Group, GroupOptions};
 use punctual::memory::WhenFull;
 use punctual::publication::StampChoice;
 use punctual::{Bus, CommunicatorOptions, Keys, Node, PublicationOptions, SubscriptionOptions, Target, Wake};
@@ -32,9 +28,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [route, count] = &arguments[..] else { return Err("instructions ROUTE COUNT".into()) };
     let count: u32 = count.parse()?;
-    if route == "broadcast" {
-        return broadcast(count);
-    }
     if route.starts_with("offer") || route.starts_with("run") {
         return publish(route, count);
     }
@@ -95,38 +88,6 @@ fn publish(route: &str, count: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Three members by multicast: the first broadcasts messages of 30,000 bytes, and all deliver each.
-fn broadcast(count: u32) -> Result<(), Box<dyn Error>> {
-    let names = ["one", "two", "three"];
-    let options = GroupOptions::new("instructions", &names);
-    let mut nodes = Vec::new();
-    for name in names {
-        let at = (Ipv4Addr::new(239, 255, 42, 42), 42101);
-        nodes.push(Node::open(&Bus::multicast(at.into(), Ipv4Addr::LOCALHOST), name)?);
-    }
-    let mut groups = Vec::new();
-    for (place, node) in nodes.iter().enumerate() {
-        let options = options.clone();
-        groups.push(Group::join(node, &if place == 0 { options.founding() } else { options })?);
-    }
-    while groups.iter_mut().any(|group| group.view().members.len() < 3) {
-        groups.iter_mut().for_each(|group| drop(group.try_deliver()));
-    }
-    let message = vec![3; 30_000];
-    let (mut sent, mut delivered) = (0, [0; 3]);
-    while delivered.iter().any(|&messages| messages < count) {
-        while sent < count && groups[0].try_broadcast(&message).is_ok() {
-            sent += 1;
-        }
-        for (group, delivered) in groups.iter_mut().zip(&mut delivered) {
-            while let Ok(event) = group.try_deliver() {
-                *delivered += u32::from(matches!(event, Delivery::Message(_)));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Both ends' way to each other.
 fn buses(route: &str) -> Result<[Bus; 2], Box<dyn Error>> {
     let name = format!("instructions-{}", std::process::id());
@@ -135,7 +96,6 @@ fn buses(route: &str) -> Result<[Bus; 2], Box<dyn Error>> {
         "loopback" => Ok([Bus::loopback(&name), Bus::loopback(&name)]),
         "shared" => Ok([Bus::shared(&name), Bus::shared(&name)]),
         "udp" => Ok([Bus::peers(here, &[there]), Bus::peers(there, &[here])]),
-        _ => Err(format!("{route}: loopback, shared, udp, offer, offer-receive, run, run-poll or broadcast")
-            .into()),
+        _ => Err(format!("{route}: loopback, shared, udp, offer, offer-receive, run or run-poll").into()),
     }
 }
