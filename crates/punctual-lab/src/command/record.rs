@@ -89,7 +89,6 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
             out.display()
         ))
     })?;
-    refuse_json_over(arguments.json.as_deref(), out)?;
     try_json(arguments.json.as_deref())?;
     catch_interrupts()?;
     let sealed = arguments.sealing.seal(bus.stamped_bus())?;
@@ -98,7 +97,7 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
         (true, text) => Failure::Usage(text),
         (false, text) => Failure::Machine(text),
     })?;
-    // A link to a file that was not there shows only now where it leads.
+    // Only now that the file is there links show that they lead to it.
     refuse_json_over(arguments.json.as_deref(), out).inspect_err(|_| drop(std::fs::remove_file(out)))?;
     let is_in_memory = matches!(bus, BusPlan::Shared(_));
     let wake = match arguments.wake {
@@ -153,14 +152,12 @@ fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Resul
     if let Some(error) = &account.error {
         return Err(Failure::Machine(cut_short(out, totals.recorded, error)));
     }
-    let left_out = match totals.left_out {
-        0 => None,
-        1 => Some("1 publication was not read".to_owned()),
-        many => Some(format!("{} publications were not read", count(many))),
-    };
-    let unread =
-        left_out.map(|what| format!("{what} for want of memory or descriptors (ulimit -l, ulimit -n)"));
-    let reasons: Vec<String> = (missed > 0).then(|| missing(missed)).into_iter().chain(unread).collect();
+    let unread = (totals.left_out > 0).then(|| {
+        let publications = plural(totals.left_out, "publication");
+        format!("{publications} not read, for want of memory or descriptors (ulimit -v, ulimit -n)")
+    });
+    let missed = (missed > 0).then(|| missing(missed));
+    let reasons: Vec<String> = missed.into_iter().chain(unread).collect();
     if reasons.is_empty() { Ok(()) } else { Err(Failure::Promise(format!("{bus}: {}", reasons.join("; ")))) }
 }
 

@@ -86,7 +86,10 @@ mod tests {
             messages: 1,
             longest_ns: to_ns - from_ns,
         };
-        let finding = |trial: u32, stall: Stall, cause: &str| json!({ "stall": stall, "trial": trial, "side": "receiver", "owner": "vehicle-1", "cause": cause });
+        let finding = |trial: u32, stall: Stall, cause: &str| {
+            let owner = "vehicle-1";
+            json!({ "stall": stall, "trial": trial, "side": "receiver", "owner": owner, "cause": cause })
+        };
         let findings = [
             finding(3, stall(1_000, 93_000, 7), "stopped"),
             finding(3, stall(1_100, 90_000, 8), "run_queue"),
