@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Dice, Medium, PATIENCE, media, open_both, unique, watchdog, within};
 use futures_core::Stream;
-use punctual::broadcast::{DeliverError, Delivery, Group, GroupOptions, Unequal};
+use punctual::broadcast::{DeliverError, Delivery, Group, GroupOptions, Mismatch};
 use punctual::interest::{Due, Participant, Publisher, Subscriber, Topic};
 use punctual::node::{NodeChange, NodeEvents};
 use punctual::runtime::{Awaitable, Awaited, Runtime, RuntimeOptions, TaskOptions};
@@ -286,16 +286,16 @@ fn a_refused_member_is_a_stream_that_goes_on() {
             .stream(|delivery| matches!(delivery, Delivery::View(view) if view.members.len() == 2));
         host.run(async move {
             let mut rounds = 0;
-            while rounds < 40 || views.get_mut().unequal().is_none() {
+            while rounds < 40 || views.get_mut().mismatch().is_none() {
                 assert_eq!(within(1, next(&mut views)).await, None);
                 std::thread::sleep(Duration::from_millis(5));
                 rounds += 1;
             }
-            assert_eq!(views.get_mut().unequal(), Some(Unequal::Window { here: 32, there: 64 }));
+            assert_eq!(views.get_mut().mismatch(), Some(Mismatch::Window { here: 32, there: 64 }));
             drop(other);
             let _other = Group::join(&there, &options(32).founding()).unwrap();
             while next(&mut views).await != Some(true) {}
-            assert_eq!(views.get_mut().unequal(), None);
+            assert_eq!(views.get_mut().mismatch(), None);
         });
     });
 }

@@ -41,7 +41,7 @@ pub use check::{Check, crc32c};
 pub use guarantee::Guarantee;
 pub use member::{Account, Behind, BroadcastError, Delivery, Event, Member};
 pub use message::{DATA_PREFIX_SIZE, HEADER_SIZE, VERSION, control_size_max};
-pub use options::{GroupOptions, OptionsError, Unequal};
+pub use options::{GroupOptions, Mismatch, OptionsError};
 pub use replication::{Command, Outcome, Replication, State};
 pub use view::{Places, View};
 

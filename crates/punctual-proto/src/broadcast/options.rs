@@ -17,7 +17,7 @@ use crate::time::Nanos;
 const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 
 /// A group, and how this member takes part. All but `own` and `founds` must be equal at all members. Of these the group compares roster,
-/// frame size, window and largest message, and refuses a member in which one differs ([`Unequal`]).
+/// frame size, window and largest message, and refuses a member in which one differs ([`Mismatch`]).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The group: messages of others are ignored.
@@ -61,7 +61,7 @@ pub(super) struct Terms {
 
 /// An option that is not equal at a member and at the group that it asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unequal {
+pub enum Mismatch {
     /// The rosters name other nodes, or the same in another order.
     Roster,
     /// Payload of a frame, bytes.
@@ -87,7 +87,7 @@ pub enum Unequal {
     },
 }
 
-impl fmt::Display for Unequal {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (option, unit, here, there) = match self {
             Self::Roster => {
@@ -108,16 +108,16 @@ impl fmt::Display for Unequal {
 
 impl Terms {
     /// The first option that differs from those of a group.
-    pub(super) fn unequal(self, there: Self) -> Option<Unequal> {
+    pub(super) fn mismatch(self, there: Self) -> Option<Mismatch> {
         let here = self;
         if here.roster != there.roster {
-            Some(Unequal::Roster)
+            Some(Mismatch::Roster)
         } else if here.frame_size != there.frame_size {
-            Some(Unequal::FrameSize { here: here.frame_size, there: there.frame_size })
+            Some(Mismatch::FrameSize { here: here.frame_size, there: there.frame_size })
         } else if here.window != there.window {
-            Some(Unequal::Window { here: here.window, there: there.window })
+            Some(Mismatch::Window { here: here.window, there: there.window })
         } else if here.message_size_max != there.message_size_max {
-            Some(Unequal::MessageSize { here: here.message_size_max, there: there.message_size_max })
+            Some(Mismatch::MessageSize { here: here.message_size_max, there: there.message_size_max })
         } else {
             None
         }

@@ -222,7 +222,7 @@ impl<S: State> Replication<S> {
                 self.forget();
                 Outcome::Nothing
             }
-            Event::Stopped | Event::Resumed | Event::Unequal(_) => Outcome::Nothing,
+            Event::Stopped | Event::Resumed | Event::Mismatch(_) => Outcome::Nothing,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use punctual_proto::NodeId;
-use punctual_proto::broadcast::{self, Guarantee, Unequal};
+use punctual_proto::broadcast::{self, Guarantee, Mismatch};
 
 /// The next delivery: in the order of the group, or without order ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +85,10 @@ pub enum DeliverError {
     /// This member has left, as it asked for: nothing comes any more.
     Left,
     /// The group does not take this member, because an option differs that must be equal at all members. This is told once, after
-    /// [`GroupOptions::suspect_after`](super::GroupOptions::suspect_after). The member goes on asking, and joins once the group has its
-    /// options. [`Group::unequal`](super::Group::unequal) says why again.
-    Unequal(Unequal),
+    /// [`GroupOptions::suspect_after`](super::GroupOptions::suspect_after), and again only if another option is refused or the refusals
+    /// pause for as long. The member goes on asking, and joins once the group has its
+    /// options. [`Group::mismatch`](super::Group::mismatch) says why again.
+    Mismatch(Mismatch),
 }
 
 impl fmt::Display for DeliverError {
@@ -95,7 +96,7 @@ impl fmt::Display for DeliverError {
         match self {
             Self::Empty => f.write_str("nothing to deliver"),
             Self::Left => f.write_str("this member has left the group: join again to take part"),
-            Self::Unequal(unequal) => write!(f, "the group does not take this member: {unequal}"),
+            Self::Mismatch(mismatch) => write!(f, "the group does not take this member: {mismatch}"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub use delivery::{BroadcastError, DeliverError, Delivery, Message, View};
 #[cfg(feature = "group-file")]
 pub use group_file::{GroupFile, GroupFileError, GroupMember};
 pub use options::{GROUP_PORT, GroupOptions, JoinError};
-pub use punctual_proto::broadcast::{Command, Guarantee, OptionsError, State, Unequal};
+pub use punctual_proto::broadcast::{Command, Guarantee, Mismatch, OptionsError, State};
 pub use replica::{Change, Replica, ReplicaError};
 
 use driver::Driver;
@@ -168,10 +168,10 @@ impl Group {
 
     /// The option because of which a group refused this member last. The member goes on asking; nothing once it is in a view. Does what
     /// there is to do for the group, without waiting.
-    pub fn unequal(&mut self) -> Option<Unequal> {
+    pub fn mismatch(&mut self) -> Option<Mismatch> {
         self.drive(|driver| {
             driver.turn();
-            driver.member().unequal()
+            driver.member().mismatch()
         })
     }
 
@@ -269,7 +269,7 @@ impl Group {
             Event::Resumed => Delivery::Resumed,
             Event::Expelled => Delivery::Expelled,
             Event::Left => return Err(DeliverError::Left),
-            Event::Unequal(unequal) => return Err(DeliverError::Unequal(unequal)),
+            Event::Mismatch(mismatch) => return Err(DeliverError::Mismatch(mismatch)),
         })
     }
 

@@ -31,7 +31,7 @@ const WINDOW_MEMORY: usize = 512 << 10;
 const WINDOW_FRAMES: RangeInclusive<usize> = 16..=512;
 
 /// A group, and how a node takes part. All but `founds`, `guarantee` and `wake` must be equal at all members. Of these
-/// the group compares roster, frame size, window and largest message ([`DeliverError::Unequal`](super::DeliverError::Unequal)).
+/// the group compares roster, frame size, window and largest message ([`DeliverError::Mismatch`](super::DeliverError::Mismatch)).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// Name of the group: members of others at the same port are ignored.

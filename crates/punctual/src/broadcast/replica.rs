@@ -8,8 +8,8 @@ use punctual_proto::NodeId;
 use punctual_proto::broadcast::{Event, Outcome, Replication, State};
 
 use super::{
-    BroadcastError, DeliverError, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Message, Next,
-    Unequal, View,
+    BroadcastError, DeliverError, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Message, Mismatch,
+    Next, View,
 };
 use crate::node::Node;
 
@@ -114,8 +114,8 @@ pub enum ReplicaError {
     Empty,
     /// This member has left.
     Left,
-    /// As [`DeliverError::Unequal`].
-    Unequal(Unequal),
+    /// As [`DeliverError::Mismatch`].
+    Mismatch(Mismatch),
     /// More commands came than can be kept while the state was restored. The member leaves: deliver until [`Self::Left`], then
     /// join again.
     Overrun,
@@ -129,7 +129,7 @@ impl fmt::Display for ReplicaError {
         match self {
             Self::Empty => DeliverError::Empty.fmt(f),
             Self::Left => DeliverError::Left.fmt(f),
-            Self::Unequal(unequal) => DeliverError::Unequal(*unequal).fmt(f),
+            Self::Mismatch(mismatch) => DeliverError::Mismatch(*mismatch).fmt(f),
             Self::Overrun => f.write_str(
                 "more commands came during the transfer of the state than can be kept: it leaves; join again while less is sent",
             ),
@@ -145,7 +145,7 @@ impl From<DeliverError> for ReplicaError {
         match error {
             DeliverError::Empty => Self::Empty,
             DeliverError::Left => Self::Left,
-            DeliverError::Unequal(unequal) => Self::Unequal(unequal),
+            DeliverError::Mismatch(mismatch) => Self::Mismatch(mismatch),
         }
     }
 }
@@ -251,7 +251,7 @@ impl<S: State> Replica<S> {
             (Event::Resumed, _) => Change::Resumed,
             (Event::Expelled, _) => Change::Expelled,
             (Event::Left, _) => return Err(ReplicaError::Left),
-            (Event::Unequal(unequal), _) => return Err(ReplicaError::Unequal(unequal)),
+            (Event::Mismatch(mismatch), _) => return Err(ReplicaError::Mismatch(mismatch)),
         })
     }
 

@@ -282,3 +282,16 @@ impl ReceiveLayer for FaultyReceive {
         self.held.iter().map(|held| held.release).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: held frames go by their instants, those of one instant in the order in which they came, and none before its instant.
+    #[test]
+    fn the_earliest_is_released_first() {
+        let released = |now| next_released([30, 10, 20, 10].map(Ticks).into_iter(), Ticks(now));
+        assert_eq!([9, 10, 25, 99].map(released), [None, Some(1), Some(1), Some(1)]);
+        assert_eq!(next_released([30, 20].map(Ticks).into_iter(), Ticks(40)), Some(1));
+    }
+}

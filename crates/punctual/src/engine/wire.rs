@@ -183,7 +183,7 @@ where
 {
     let book = Arc::new(AddressBook::new());
     let mut transmit = WireTransmit::new(own, transmit, Arc::clone(&book), seals.map(Seals::sealer));
-    transmit.greet();
+    transmit.send_opening_hello();
     transmit.flush();
     let opener = seals.map(Seals::opener);
     let receive = WireReceive {

@@ -6,8 +6,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use punctual::broadcast::{
-    BroadcastError, DeliverError, Delivery, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Unequal,
-    View,
+    BroadcastError, DeliverError, Delivery, Group, GroupAccount, GroupOptions, Guarantee, JoinError,
+    Mismatch, View,
 };
 use punctual::engine::datagram::{DatagramOptions, Reach};
 use punctual::memory::{SharedOptions, WhenFull};
@@ -49,7 +49,7 @@ fn next(group: &mut Group, timeout: Duration) -> Option<Told> {
             Ok(Delivery::Stopped | Delivery::Resumed) => continue,
             Ok(Delivery::Expelled) => panic!("{group:?} is expelled"),
             Err(DeliverError::Empty | DeliverError::Left) => None,
-            Err(error @ DeliverError::Unequal(_)) => panic!("{group:?}: {error}"),
+            Err(error @ DeliverError::Mismatch(_)) => panic!("{group:?}: {error}"),
         };
     }
 }
@@ -523,7 +523,7 @@ fn a_member_with_other_options_is_refused() {
         groups.iter_mut().for_each(|group| assert_eq!(next(group, Duration::ZERO), None));
     }
     let there = equal.message_size_max as u32;
-    let refusal = DeliverError::Unequal(Unequal::MessageSize { here: 5_000, there });
+    let refusal = DeliverError::Mismatch(Mismatch::MessageSize { here: 5_000, there });
     assert_eq!(other.deliver(PATIENCE), Err(refusal));
     assert!(
         refusal
@@ -531,8 +531,8 @@ fn a_member_with_other_options_is_refused() {
             .contains("message_size_max is 5000 bytes at this member and 1048576 in the group")
     );
     assert_eq!(other.deliver(Duration::from_millis(50)), Err(DeliverError::Empty), "it is told once");
-    assert_eq!(other.unequal(), Some(Unequal::MessageSize { here: 5_000, there }));
-    assert_eq!(groups[1].unequal(), None);
+    assert_eq!(other.mismatch(), Some(Mismatch::MessageSize { here: 5_000, there }));
+    assert_eq!(groups[1].mismatch(), None);
     assert_eq!(groups[0].view().members.len(), 2);
 }
 

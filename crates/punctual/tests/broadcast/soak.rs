@@ -107,7 +107,7 @@ fn come_and_go(node: &Node, options: &GroupOptions, agreement: &Agreement) -> u6
                     stays += 1;
                     break;
                 }
-                Err(error @ DeliverError::Unequal(_)) => panic!("{error}"),
+                Err(error @ DeliverError::Mismatch(_)) => panic!("{error}"),
                 Ok(_) | Err(DeliverError::Empty) => {}
             }
         }

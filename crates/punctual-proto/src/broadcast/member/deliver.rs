@@ -7,7 +7,7 @@ use crate::address::NodeId;
 use crate::broadcast::frames::Meta;
 use crate::broadcast::guarantee::Guarantee;
 use crate::broadcast::mutant::Mutant;
-use crate::broadcast::options::Unequal;
+use crate::broadcast::options::Mismatch;
 use crate::broadcast::order::Entry;
 use crate::broadcast::view::View;
 use crate::limits::GROUP_MEMBERS_MAX;
@@ -47,7 +47,7 @@ pub enum Event {
     /// It has left, as was asked for.
     Left,
     /// The group does not take this member, as an option differs. It goes on asking, and joins once there is a group with its options.
-    Unequal(Unequal),
+    Mismatch(Mismatch),
 }
 
 /// The bytes of a message that is in one frame.

@@ -3,13 +3,13 @@
 use super::{Event, Member, Phase, Say};
 use crate::address::NodeId;
 use crate::broadcast::message::Body;
-use crate::broadcast::options::Unequal;
+use crate::broadcast::options::Mismatch;
 use crate::time::Nanos;
 
 /// A group has other options than this member, which asks to join it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
-    pub(super) unequal: Unequal,
+    pub(super) mismatch: Mismatch,
     /// Since when it is refused for that, without a pause as long as the time of suspicion.
     since: Nanos,
     last: Nanos,
@@ -18,8 +18,8 @@ pub(super) struct Refused {
 
 impl Member {
     /// The option because of which a group refused this member last; nothing once it is in a view.
-    pub fn unequal(&self) -> Option<Unequal> {
-        self.refused.map(|refused| refused.unequal)
+    pub fn mismatch(&self) -> Option<Mismatch> {
+        self.refused.map(|refused| refused.mismatch)
     }
 
     pub(super) fn handle_join(&mut self, place: usize, life: u64) {
@@ -42,28 +42,29 @@ impl Member {
             // One answer is enough.
             Body::Join(_) if self.is_active() && self.is_sequencer() => self.push_say(Say::Refuse(source)),
             Body::Refusal(there) if self.phase == Phase::Joining && !self.is_leaving() => {
-                // The group of others of its name may have another roster; one with ours has no such member.
-                let is_ours =
-                    |unequal: &Unequal| *unequal == Unequal::Roster || self.options.roster.contains(&source);
-                if let Some(unequal) = self.options.terms().unequal(*there).filter(is_ours) {
-                    self.note_refusal(unequal);
+                // A node that is not in our roster leads a group with another one: of it no other difference can be meant for us.
+                let is_ours = |mismatch: &Mismatch| {
+                    *mismatch == Mismatch::Roster || self.options.roster.contains(&source)
+                };
+                if let Some(mismatch) = self.options.terms().mismatch(*there).filter(is_ours) {
+                    self.note_refusal(mismatch);
                 }
             }
             _ => {}
         }
     }
 
-    /// The user is told once for each option, after the time of suspicion. The refusal may come of one who founded another group, and
-    /// has not heard yet of the one that takes this member.
-    fn note_refusal(&mut self, unequal: Unequal) {
+    /// The user is told once that it is refused for an option, after the time of suspicion. Until then the refusal may be of a founder
+    /// that has not heard yet of the group which takes this member.
+    fn note_refusal(&mut self, mismatch: Mismatch) {
         let (now, after) = (self.now, self.options.suspect_after);
-        let goes_on = |refused: &Refused| refused.unequal == unequal && now.since(refused.last) < after;
-        let first = Refused { unequal, since: now, last: now, is_told: false };
+        let goes_on = |refused: &Refused| refused.mismatch == mismatch && now.since(refused.last) < after;
+        let first = Refused { mismatch, since: now, last: now, is_told: false };
         let mut refused = self.refused.filter(goes_on).unwrap_or(first);
         refused.last = now;
         if !refused.is_told && now.since(refused.since) >= after {
             refused.is_told = true;
-            self.events.push_back(Event::Unequal(unequal));
+            self.events.push_back(Event::Mismatch(mismatch));
         }
         self.refused = Some(refused);
     }
@@ -71,6 +72,6 @@ impl Member {
     /// A group has taken it.
     pub(super) fn forget_refusal(&mut self) {
         self.refused = None;
-        self.events.retain(|event| !matches!(event, Event::Unequal(_)));
+        self.events.retain(|event| !matches!(event, Event::Mismatch(_)));
     }
 }

@@ -1,7 +1,7 @@
 //! Members whose options are not those of the group.
 
 use super::*;
-use crate::broadcast::Unequal;
+use crate::broadcast::Mismatch;
 use crate::broadcast::message::{REFUSAL, VERSION};
 use crate::broadcast::options::Terms;
 
@@ -18,14 +18,14 @@ fn room_with_third(change: impl Fn(&mut GroupOptions)) -> Room {
 }
 
 /// Lets time pass, while all users take what there is. Returns what they are told of options.
-fn told(room: &mut Room, time: Nanos) -> Vec<(usize, Unequal)> {
+fn told(room: &mut Room, time: Nanos) -> Vec<(usize, Mismatch)> {
     let until = room.now.plus(time);
     let mut told = Vec::new();
     while room.now < until {
         room.run(Nanos::from_millis(10), |_, _| {});
         for place in 0..room.size() {
             told.extend(room.events(place).into_iter().filter_map(|event| match event {
-                Event::Unequal(unequal) => Some((place, unequal)),
+                Event::Mismatch(mismatch) => Some((place, mismatch)),
                 _ => None,
             }));
         }
@@ -40,32 +40,32 @@ fn sizes(room: &Room) -> Vec<usize> {
 /// Goal: a member whose options would make it deliver otherwise is not taken, and knows why; the others go on without it.
 #[test]
 fn a_member_with_other_options_is_told() {
-    let changes: [(Change, Unequal, &str); 4] = [
-        (|options| options.roster.swap(0, 1), Unequal::Roster, "the group has another roster: "),
+    let changes: [(Change, Mismatch, &str); 4] = [
+        (|options| options.roster.swap(0, 1), Mismatch::Roster, "the group has another roster: "),
         (
             |options| options.frame_size = 65,
-            Unequal::FrameSize { here: 65, there: 64 },
+            Mismatch::FrameSize { here: 65, there: 64 },
             "frame_size is 65 bytes ",
         ),
         (
             |options| options.window = 7,
-            Unequal::Window { here: 7, there: 8 },
+            Mismatch::Window { here: 7, there: 8 },
             "window is 7 frames at this member and 8 in",
         ),
         (
             |options| options.message_size_max = 9,
-            Unequal::MessageSize { here: 9, there: 1 << 20 },
+            Mismatch::MessageSize { here: 9, there: 1 << 20 },
             "message_size_max is 9 bytes ",
         ),
     ];
-    for (change, unequal, words) in changes {
+    for (change, mismatch, words) in changes {
         let mut room = room_with_third(change);
         assert_eq!(told(&mut room, Nanos::from_millis(90)), [], "not before the time of suspicion");
-        assert_eq!(told(&mut room, Nanos::from_millis(400)), [(2, unequal)], "once, and nobody else");
-        assert_eq!(room.members[2].unequal(), Some(unequal));
-        assert!(unequal.to_string().starts_with(words), "{unequal}");
-        assert_eq!(sizes(&room), [2, 2, 0], "{unequal}");
-        assert!(!room.members[0].is_stopped(), "{unequal}");
+        assert_eq!(told(&mut room, Nanos::from_millis(400)), [(2, mismatch)], "once, and nobody else");
+        assert_eq!(room.members[2].mismatch(), Some(mismatch));
+        assert!(mismatch.to_string().starts_with(words), "{mismatch}");
+        assert_eq!(sizes(&room), [2, 2, 0], "{mismatch}");
+        assert!(!room.members[0].is_stopped(), "{mismatch}");
     }
 }
 
@@ -74,7 +74,7 @@ fn a_member_with_other_options_is_told() {
 fn times_may_differ() {
     let mut room = room_with_third(|options| options.heartbeat = Nanos::from_millis(20));
     assert_eq!(told(&mut room, Nanos::from_millis(400)), []);
-    assert!(room.is_whole() && room.members[2].unequal().is_none());
+    assert!(room.is_whole() && room.members[2].mismatch().is_none());
 }
 
 /// Goal: a member that was refused joins once the group has its options, even if its user has not taken the refusal; then there is none.
@@ -88,15 +88,15 @@ fn a_refused_member_joins_another_group() {
     };
     let mut room = room_with_third(|options| options.window = 7);
     run(&mut room);
-    assert!(room.members[2].unequal().is_some());
+    assert!(room.members[2].mismatch().is_some());
     for place in [0, 1] {
         let (options, life) = (options(place), 21 + place);
         let options = GroupOptions { window: 7, ..options };
         room.members[place as usize] = Member::new(options, life, room.now).unwrap();
     }
     run(&mut room);
-    assert!(room.is_whole() && room.members[2].unequal().is_none());
-    assert!(!room.events(2).iter().any(|event| matches!(event, Event::Unequal(_))), "it is in a view");
+    assert!(room.is_whole() && room.members[2].mismatch().is_none());
+    assert!(!room.events(2).iter().any(|event| matches!(event, Event::Mismatch(_))), "it is in a view");
 }
 
 /// Goal: a member that leaves is told of no refusal.
@@ -138,12 +138,12 @@ fn others_neither_answer_nor_refuse() {
     let size = Draft::terms(&mut buffer, &head, None, (other, true)).finish().unwrap();
     let node = |number: u64| Address { node: NodeId::new(number).unwrap(), port: Port::from(1) };
     alone.handle_message(node(777), &buffer[..size], Nanos(0));
-    assert!(alone.unequal().is_none(), "a stranger");
+    assert!(alone.mismatch().is_none(), "a stranger");
     alone.handle_message(node(100), &buffer[..size], Nanos(0));
-    assert!(alone.unequal().is_some());
+    assert!(alone.mismatch().is_some());
     // In a view it is not refused.
     let mut member = room.members.remove(2);
     member.handle_message(node(100), &buffer[..size], room.now);
-    assert!(member.unequal().is_none());
+    assert!(member.mismatch().is_none());
     assert_eq!(buffer[1], VERSION << 4 | REFUSAL);
 }

@@ -53,8 +53,8 @@ impl Gate {
         self.waiting.is_some()
     }
 
-    /// So many datagrams with so many bytes of the group were read. Once that is more than its socket has room for, all has come that was there. A sender that talks to
-    /// the group without end must not keep others out.
+    /// So many datagrams of the group were read, with so many bytes. Once that is more than its socket has room for, all has come that
+    /// was there. A sender that talks to the group without end must not keep others out.
     pub(super) fn handle_read(&mut self, frames: usize, bytes: usize) {
         self.left = self.left.saturating_sub(bytes.max(frames * DATAGRAM_MIN));
         if self.left == 0 {

@@ -43,7 +43,7 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     last: usize,
     announcements: Pace,
     /// The opening hello was not said yet: there was no key, or no room.
-    is_to_greet: bool,
+    hello_due: bool,
     sealer: Option<NodeSealer>,
     maker: Maker,
 }
@@ -82,7 +82,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             full_until: Ticks::default(),
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
-            is_to_greet: true,
+            hello_due: true,
             sealer,
             maker: Maker::this_process(),
         }
@@ -190,8 +190,8 @@ impl<T: MediumTransmit> WireTransmit<T> {
 
     /// Says the opening hello, as soon as there is a key and room: others begin to count with it.
     #[cold]
-    pub(super) fn greet(&mut self) {
-        self.is_to_greet = !self.announce(Kind::Hello, None, ANSWER_WANTED);
+    pub(super) fn send_opening_hello(&mut self) {
+        self.hello_due = !self.announce(Kind::Hello, None, ANSWER_WANTED);
     }
 
     /// Says that we are here, or leave, and how far our streams are. Returns false if it could not: without a key nobody would believe
@@ -241,8 +241,8 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
         if size > size_max + PREFIX_SIZE_MAX {
             return Err(SendError::TooLong { size: size - PREFIX_SIZE_MAX, size_max });
         }
-        if self.is_to_greet {
-            self.greet();
+        if self.hello_due {
+            self.send_opening_hello();
         }
         let (sequence, address) = match target {
             None => (self.broadcast, None),
@@ -274,8 +274,8 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
     }
 
     fn housekeep(&mut self, now: Ticks) {
-        if self.is_to_greet {
-            self.greet();
+        if self.hello_due {
+            self.send_opening_hello();
         }
         while let Some(node) = { self.book.unanswered().pop_front() } {
             if !self.announce(Kind::Hello, Some(node), 0) {
@@ -508,7 +508,7 @@ mod tests {
             header.write(transmit.claimed().first_chunk_mut().unwrap());
             transmit.commit();
         };
-        transmit.greet();
+        transmit.send_opening_hello();
         transmit.flush();
         send(&mut transmit, node(1));
         transmit.flush();
@@ -519,5 +519,28 @@ mod tests {
         let sent = [node(1), node(2)].map(|target| (Kind::Data, Some(target), 0));
         let hello = (Kind::Hello, None, 77);
         assert_eq!(*gone.lock().unwrap(), [&[hello][..], &sent, &farewell].concat());
+    }
+
+    /// Goal: a hello for which there is no room is said later: the opening one, which comes first, and answers.
+    #[test]
+    fn a_hello_without_room_is_said_later() {
+        let gone = Arc::<Mutex<Vec<_>>>::default();
+        let own = Own { node: NodeId::named("own"), incarnation: 1, life: 77 };
+        // A frame of nobody is in its way.
+        let medium = Narrow { frame: [0; 256], is_held: true, flushes: 0, gone: Arc::clone(&gone) };
+        let book = Arc::new(AddressBook::new());
+        let mut transmit = WireTransmit::new(own, medium, Arc::clone(&book), None);
+        transmit.announcements = Pace::new(Duration::from_secs(3_600));
+        transmit.send_opening_hello();
+        transmit.medium.is_held = false;
+        book.unanswered().extend([node(3), node(4)]);
+        let now = Clock::get().now();
+        for _ in 0..3 {
+            transmit.housekeep(now);
+            while transmit.flush() {}
+        }
+        let hellos = [None, Some(node(3)), Some(node(4))].map(|target| (Kind::Hello, target, 77));
+        assert_eq!(*gone.lock().unwrap(), hellos);
+        assert!(book.unanswered().is_empty());
     }
 }

@@ -99,7 +99,7 @@ impl Sealed for Group {
     }
 }
 
-/// Ends when the member has left, as it asked for. Where the group does not take the member nothing comes: [`Group::unequal`] says why.
+/// Ends when the member has left, as it asked for. Where the group does not take the member nothing comes: [`Group::mismatch`] says why.
 impl Streamable for Group {
     type Item<'a> = Delivery<'a>;
 
@@ -108,7 +108,7 @@ impl Streamable for Group {
         match next.and_then(|next| self.told(next)) {
             Ok(delivery) => Poll::Ready(Some(f(delivery))),
             Err(DeliverError::Left) => Poll::Ready(None),
-            Err(DeliverError::Empty | DeliverError::Unequal(_)) => Poll::Pending,
+            Err(DeliverError::Empty | DeliverError::Mismatch(_)) => Poll::Pending,
         }
     }
 }
@@ -118,7 +118,7 @@ impl Awaited<Group> {
     /// thread lies between, while a worker of the runtime is awake. Otherwise the member's caretaker drives while its task waits.
     ///
     /// # Errors
-    /// [`DeliverError::Left`], if the member has left, as it asked for; [`DeliverError::Unequal`], if the group does not take it.
+    /// [`DeliverError::Left`], if the member has left, as it asked for; [`DeliverError::Mismatch`], if the group does not take it.
     pub async fn deliver(&mut self) -> Result<Delivery<'_>, DeliverError> {
         let next = self.wait(|group| match group.next_within(Duration::ZERO) {
             Err(DeliverError::Empty) => Poll::Pending,

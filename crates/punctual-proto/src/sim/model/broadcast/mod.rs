@@ -252,7 +252,7 @@ impl Scene {
                 Event::View(view) => self.checker.view(record, life, view)?,
                 // A member that has left is there no more: nobody can ask it for anything.
                 Event::Left => self.world.suffer(node, NodeFault::Crash),
-                Event::Stopped | Event::Resumed | Event::Expelled | Event::Unequal(_) => {}
+                Event::Stopped | Event::Resumed | Event::Expelled | Event::Mismatch(_) => {}
             }
         }
         Ok(())
