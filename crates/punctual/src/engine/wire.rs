@@ -111,8 +111,13 @@ pub(super) trait MediumReceive: 'static + Send + std::fmt::Debug {
         false
     }
 
-    /// The next poll looks everywhere, also where it usually looks less often.
+    /// [`Receive::look_everywhere`].
     fn look_everywhere(&mut self) {}
+
+    /// [`Receive::has_seen_all`].
+    fn has_seen_all(&self) -> bool {
+        false
+    }
 
     /// A sleep on its descriptors has ended.
     fn handle_woken(&mut self);
@@ -225,8 +230,8 @@ struct WireReceive<R: MediumReceive> {
 struct Door<A> {
     own: Own,
     book: Arc<AddressBook<A>>,
-    /// The last sender and its address, so that the book is opened only when something changed.
-    last: Option<(NodeId, A)>,
+    /// The last life that was heard and its address, so that the book is opened only when something changed.
+    last: Option<(NodeId, u16, A)>,
     /// When this turn's first row of frames began, once one did: where several nodes talk in turn each frame begins one.
     turn: Option<Ticks>,
     /// The last message that was for us, unless it was sealed.
@@ -302,11 +307,12 @@ impl<A: Copy + PartialEq> Door<A> {
             Ok(sealed_in) => sealed_in,
             Err(refusal) => return visit(Event::Trouble(Trouble::Refused { refusal, kind: header.kind })),
         };
-        if self.last != Some((node, *raw.source)) {
+        let speaker = Some((node, header.incarnation, *raw.source));
+        if self.last != speaker {
             // A node that is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
-            (self.last, self.familiar) = (Some((node, *raw.source)), None);
+            (self.last, self.familiar) = (speaker, None);
             let now = *self.turn.get_or_insert_with(|| Clock::get().now());
-            self.book.learn(node, *raw.source, now);
+            self.book.learn((node, header.incarnation), *raw.source, now);
         }
         if header.kind.is_numbered() {
             let familiar = || Familiar { template: Template::new(header), source: *raw.source };
@@ -355,7 +361,7 @@ fn handle_announcement<A: Copy + PartialEq>(
     let progress = Progress { life: header.sequence, ..announcement.progress };
     if header.kind == Kind::Goodbye {
         // Either kind may be read last on a multicast group, and frames that are read before it teach the address again.
-        book.handle_goodbye(node);
+        book.handle_goodbye((node, incarnation));
         // The goodbye to everybody is the last; those to single nodes before it say where their streams end.
         if header.target.node.is_some() {
             return visit(Event::Progressed { node, incarnation, progress });
@@ -441,6 +447,10 @@ where
 
     fn look_everywhere(&mut self) {
         self.medium.look_everywhere();
+    }
+
+    fn has_seen_all(&self) -> bool {
+        self.medium.has_seen_all()
     }
 
     fn housekeep(&mut self, _now: Ticks) {}

@@ -38,7 +38,10 @@ struct Entries<A> {
 #[derive(Debug)]
 struct Entry<A> {
     node: NodeId,
+    incarnation: u16,
     address: A,
+    /// The life before, and when this one was heard first.
+    former: Option<(u16, Ticks)>,
     /// Latest time at which the last row of its frames ended; for the node that talks, the time at which that row began.
     heard: Ticks,
     /// It said goodbye, and nothing since.
@@ -54,6 +57,14 @@ pub(super) enum Whereabouts<A> {
     Here(A),
     /// Gone: it said goodbye.
     Left,
+}
+
+impl<A> Entry<A> {
+    /// True if this life is over, and was not for long: frames of it that are read late tell nothing. Of 65,536 lives of a node two have
+    /// one incarnation, so a life that comes later may be another one.
+    fn is_over(&self, life: u16, now: Ticks) -> bool {
+        self.former.is_some_and(|(former, since)| former == life && now < long_silent_from(since))
+    }
 }
 
 impl<A: Copy + PartialEq> Entries<A> {
@@ -121,35 +132,47 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         nodes.enumerate().map(silent).min()
     }
 
-    /// A row of frames begins that come from this node, and from there. The row before ends.
+    /// A row of frames begins that come from this life of a node, and from there. The row before ends.
     #[cold]
-    pub(super) fn learn(&self, node: NodeId, address: A, now: Ticks) {
+    pub(super) fn learn(&self, (node, incarnation): (NodeId, u16), address: A, now: Ticks) {
         let mut entries = self.entries();
         if let Some(before) = entries.talking.take() {
             entries.list[before].heard = now;
         }
         // A stranger too many: frames for it go to everybody, as before it was heard.
         let Some(index) = entries.position(node).or_else(|| entries.place(now)) else { return };
-        entries.talking = Some(index);
-        let new = Entry { node, address, heard: now, has_left: false };
+        let mut new = Entry { node, incarnation, address, former: None, heard: now, has_left: false };
         match entries.list.get_mut(index) {
             Some(place) => {
+                let is_same = place.node == node;
+                if is_same && place.is_over(incarnation, now) {
+                    return;
+                }
+                if is_same {
+                    let begins = place.incarnation != incarnation;
+                    new.former = if begins { Some((place.incarnation, now)) } else { place.former };
+                }
                 let earlier = std::mem::replace(place, new);
+                entries.talking = Some(index);
                 // A receiver that hears several nodes in turn learns of each at every frame.
-                if earlier.node == node && earlier.address == address && !earlier.has_left {
+                if is_same && earlier.address == address && !earlier.has_left {
                     return;
                 }
             }
-            None => entries.list.push(new),
+            None => {
+                entries.list.push(new);
+                entries.talking = Some(index);
+            }
         }
         self.version.publish(self.version.get() + 1);
     }
 
-    /// A node has said goodbye.
-    pub(super) fn handle_goodbye(&self, node: NodeId) {
+    /// A life of a node has said goodbye. Another one may be there by now.
+    pub(super) fn handle_goodbye(&self, (node, incarnation): (NodeId, u16)) {
         let mut entries = self.entries();
-        if let Some(index) = entries.position(node) {
-            entries.list[index].has_left = true;
+        let is_it = |entry: &&mut Entry<A>| (entry.node, entry.incarnation) == (node, incarnation);
+        if let Some(entry) = entries.list.iter_mut().find(is_it) {
+            entry.has_left = true;
         }
         self.version.publish(self.version.get() + 1);
     }
@@ -166,20 +189,44 @@ mod tests {
         let book = AddressBook::new();
         let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
         let nodes: Vec<_> = (0..NODES_MAX).map(|number| NodeId::named(&number.to_string())).collect();
-        nodes.iter().for_each(|&node| book.learn(node, 1, at(0)));
+        nodes.iter().for_each(|&node| book.learn((node, 1), 1, at(0)));
         // Talks until the newcomer does.
-        book.learn(nodes[0], 1, at(1));
+        book.learn((nodes[0], 1), 1, at(1));
         let newcomer = NodeId::named("newcomer");
         for (seconds, address) in [(9, None), (10, Some(2))] {
-            book.learn(newcomer, 2, at(seconds));
+            book.learn((newcomer, 1), 2, at(seconds));
             assert_eq!(book.address_of(newcomer), address, "after {seconds} s");
         }
-        book.handle_goodbye(nodes[7]);
+        book.handle_goodbye((nodes[7], 1));
         assert_eq!(book.whereabouts(nodes[7]), Whereabouts::Left);
         let next = NodeId::named("next");
-        book.learn(next, 2, at(15));
+        book.learn((next, 1), 2, at(15));
         assert_eq!(book.address_of(next), Some(2));
         let unknown = |&&node: &&NodeId| book.whereabouts(node) == Whereabouts::Unknown;
         assert_eq!(nodes.iter().filter(unknown).collect::<Vec<_>>(), [&nodes[1], &nodes[7]]);
+    }
+
+    /// Goal: frames and goodbyes of a life that is over, read late, neither take the address of the next life nor end it. Much later the
+    /// same incarnation is of a new life.
+    #[test]
+    fn a_life_that_is_over_tells_nothing() {
+        let book = AddressBook::new();
+        let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
+        let node = NodeId::named("node");
+        book.learn((node, 7), 1, at(0));
+        book.learn((node, 8), 2, at(20));
+        let version = book.version.get();
+        book.learn((node, 7), 1, at(21));
+        assert_eq!((book.address_of(node), book.version.get()), (Some(2), version));
+        book.handle_goodbye((node, 7));
+        assert_eq!(book.whereabouts(node), Whereabouts::Here(2));
+        book.learn((node, 7), 3, at(30));
+        assert_eq!(book.address_of(node), Some(3), "10 s later it is another one");
+        book.handle_goodbye((node, 7));
+        assert_eq!(book.whereabouts(node), Whereabouts::Left);
+        book.learn((node, 9), 4, at(31));
+        book.learn((node, 9), 5, at(32));
+        book.learn((node, 7), 3, at(33));
+        assert_eq!(book.whereabouts(node), Whereabouts::Here(5), "a life that moves is one");
     }
 }

@@ -379,8 +379,8 @@ mod tests {
     fn a_new_target_has_the_place_of_who_is_long_silent() {
         let mut transmit = full();
         // Of every other one nothing is ever heard.
-        (0..NODES_MAX).step_by(2).for_each(|number| transmit.book.learn(node(number), 1, at(2)));
-        transmit.book.learn(node(0), 1, at(3));
+        (0..NODES_MAX).step_by(2).for_each(|number| transmit.book.learn((node(number), 1), 1, at(2)));
+        transmit.book.learn((node(0), 1), 1, at(3));
         let mut open = |number, seconds| transmit.open(node(NODES_MAX + number), at(seconds));
         assert_eq!([10, 11].map(|seconds| open(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
         assert_eq!(open(1, 11), Ok(3));
@@ -390,7 +390,7 @@ mod tests {
         assert!(places.into_iter().eq(1..NODES_MAX), "each has a place, and a node that talks has its own");
         assert_eq!(open(NODES_MAX, 14), Err(SendError::TooManyNodes));
         // It talked until then.
-        transmit.book.learn(node(2), 1, at(20));
+        transmit.book.learn((node(2), 1), 1, at(20));
         assert_eq!(
             transmit.open(node(2 * NODES_MAX), at(21)),
             Ok(1),
@@ -409,11 +409,11 @@ mod tests {
         assert_eq!((transmit.unicast[0].next, transmit.sent_to(Some(node(0)))), (0, 7));
         assert_eq!(transmit.open(node(0), at(11)), Ok(1));
         assert_eq!((transmit.unicast[1].next, transmit.sent_to(Some(node(0)))), (7, 7));
-        transmit.book.learn(node(2), 1, at(11));
-        transmit.book.handle_goodbye(node(2));
+        transmit.book.learn((node(2), 1), 1, at(11));
+        transmit.book.handle_goodbye((node(2), 1));
         transmit.renew_addresses();
         assert_eq!(transmit.open(two, at(11)), Ok(2));
-        transmit.book.learn(node(2), 1, at(11));
+        transmit.book.learn((node(2), 1), 1, at(11));
         assert_eq!(transmit.open(node(2), at(11)), Ok(3));
         assert_eq!(transmit.unicast[3].next, 0);
         let nodes = (transmit.resting.len()..RESTING_MAX).map(|number| node(NODES_MAX + number));
@@ -427,13 +427,13 @@ mod tests {
     #[test]
     fn a_place_in_the_book_that_is_lost_is_no_goodbye() {
         let mut transmit = full();
-        (0..NODES_MAX).for_each(|number| transmit.book.learn(node(number), 1, at(1)));
+        (0..NODES_MAX).for_each(|number| transmit.book.learn((node(number), 1), 1, at(1)));
         transmit.renew_addresses();
-        transmit.book.handle_goodbye(node(5));
+        transmit.book.handle_goodbye((node(5), 1));
         transmit.renew_addresses();
         ["one", "two", "three"]
             .into_iter()
-            .for_each(|name| transmit.book.learn(NodeId::named(name), 1, at(20)));
+            .for_each(|name| transmit.book.learn((NodeId::named(name), 1), 1, at(20)));
         let addresses = [0, 1, 5].map(|number| transmit.book.address_of(node(number)));
         assert_eq!(addresses, [None; 3], "places have been lost");
         transmit.renew_addresses();
