@@ -118,3 +118,46 @@ fn a_run_costs_one_call_at_either_end() {
         assert_eq!((ledger.arrived, ledger.lost(), ledger.bad_frames), (200 * RUN, 0, 0), "{ledger}");
     }
 }
+
+/// Goal: a look for many messages that found the end of a socket does not look there again, and looks once at the other one. A message
+/// at the other one is found by the same look.
+#[test]
+fn a_look_ends_where_the_sockets_do() {
+    const RUN: u64 = 4;
+    let _alive = watchdog(60);
+    let (a, b) = free_ports();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let group = SocketAddr::new([239, 255, 80, 89].into(), free_ports().0.port());
+    let multicast = Bus::multicast(group, [127, 0, 0, 1].into());
+    let peers = [Bus::peers(a, &[b, nobody]), Bus::peers(b, &[a, nobody])];
+    for ([here, there], sockets) in [(peers, 1), ([multicast.clone(), multicast], 2)] {
+        let here = Node::open(&here, "here").unwrap();
+        let there = Node::open(&there, "there").unwrap();
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let mut send = |target, number: u64| {
+            // Of other sizes, so that none is part of a run.
+            let message = vec![number as u8; 8 + number as usize];
+            sender.send_timeout(target, &message, PATIENCE).unwrap();
+        };
+        let mut look = || {
+            let began = calls::of_this_thread();
+            let mut numbers = Vec::new();
+            receiver.poll(64, |_, payload| numbers.push(u64::from(payload[0])));
+            (numbers, began.zip(calls::of_this_thread()).map(|(began, ended)| ended - began))
+        };
+        for round in 0..20 {
+            (0..RUN).for_each(|number| send(Target::everyone_at(1), number));
+            let (numbers, Some(calls)) = look() else {
+                return punctual_machine::skipped!("calls are counted in debug builds only");
+            };
+            assert_eq!(numbers, [0, 1, 2, 3]);
+            // First the socket learns that datagrams come in company.
+            assert!(round < 10 || calls == sockets, "{calls} calls, not {sockets}");
+        }
+        send(Target::everyone_at(1), 0);
+        send(Target::port("there", 1), 1);
+        let mut numbers = look().0;
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1], "by either socket");
+    }
+}

@@ -37,6 +37,8 @@ pub struct RecvBatch {
     vectors: Box<[libc::iovec]>,
     size_max: usize,
     len: usize,
+    /// The last receive brought fewer datagrams than it asked for.
+    ended_early: bool,
     /// Calls for one datagram that are to come before one for many, and how many came the last time.
     singles_left: u32,
     singles: u32,
@@ -64,6 +66,7 @@ impl RecvBatch {
             vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; capacity].into_boxed_slice(),
             size_max,
             len: 0,
+            ended_early: false,
             singles_left: SINGLES_MIN,
             singles: SINGLES_MIN,
         }
@@ -98,6 +101,13 @@ impl RecvBatch {
     /// Returns true if the last receive brought none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Returns true if the last receive brought fewer datagrams than it asked for: nothing more was there, or an error of a connected
+    /// socket stands behind them.
+    #[inline]
+    pub fn ended_early(&self) -> bool {
+        self.ended_early
     }
 
     /// Number of datagrams that fit.
@@ -210,7 +220,7 @@ const NAME_OFFSET: usize = mem::offset_of!(RawAddress, bytes);
 
 impl UdpSocket {
     /// Fills the batch with up to `limit` datagrams that are already there and returns how many. Never waits. Earlier contents of the
-    /// batch are gone. Only `Ok(0)` says that nothing more was there. A call asks for one datagram alone until several in a row have
+    /// batch are gone. `Ok(0)` says that nothing was there, [`RecvBatch::ended_early`] that nothing more was. A call asks for one datagram alone until several in a row have
     /// brought one. That is the faster call for a socket that idles or answers one at a time. It takes 0.9 µs against 1.2, and 0.4
     /// against 0.6 to find nothing. From then on a call asks for many, which is faster from the second datagram on.
     ///
@@ -229,7 +239,7 @@ impl UdpSocket {
 
     fn receive_into(&self, batch: &mut RecvBatch, limit: usize, patience: Patience) -> io::Result<usize> {
         let limit = limit.min(batch.capacity());
-        batch.len = 0;
+        (batch.len, batch.ended_early) = (0, false);
         if limit == 0 {
             return Ok(0);
         }
@@ -245,6 +255,7 @@ impl UdpSocket {
             Err(e) => return Err(e),
         };
         batch.len = count;
+        batch.ended_early = count < if one { 1 } else { limit };
         if !batch.has_peer {
             batch.note_sources();
         }

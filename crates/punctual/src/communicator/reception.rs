@@ -166,13 +166,13 @@ impl Reception {
         receiving: &mut Receiving,
         mut reader: Option<&mut Reader<'_>>,
     ) -> bool {
+        receiving.look_everywhere();
         for _ in 0..TURNS_PER_TRY {
-            receiving.look_everywhere();
             if self.poll_engine(core, receiving, reader.as_deref_mut()) {
                 return true;
             }
             let has_enough = reader.as_ref().is_some_and(|reader| !reader.wants_more());
-            if has_enough || self.seen == 0 && !receiving.is_ready() {
+            if has_enough || receiving.has_seen_all(self.seen) {
                 break;
             }
         }

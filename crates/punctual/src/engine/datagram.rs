@@ -29,7 +29,7 @@ use crate::seal::Seals;
 use cut::Cut;
 use drops::DatagramDrops;
 use gate::Gate;
-use inlet::{Inlet, Shown};
+use inlet::{Inlet, Look, Shown};
 use merging::Merging;
 use sockets::Sockets;
 
@@ -167,6 +167,7 @@ pub(crate) fn open(
             own: own_address,
             longest_run,
             merging: None,
+            look: Look::Wanted,
             gate: None,
         }
     };
@@ -176,7 +177,7 @@ pub(crate) fn open(
     let gate = room.map(Gate::new);
     let own = Inlet { merging, gate, ..inlet(own_socket, connected) };
     let group = group.map(|socket| inlet(Arc::new(socket), None));
-    let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, everywhere: false, echoed, nudge };
+    let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, echoed, nudge };
     let own = Own::new(node);
     let incarnation = own.incarnation;
     let engine = wire::open(own, transmit, receive, seals).map_err(system)?;
@@ -339,8 +340,6 @@ struct DatagramReceive {
     /// The socket that had something last.
     hot: Place,
     polls: u32,
-    /// The next poll looks at both.
-    everywhere: bool,
     echoed: Option<Arc<Counter>>,
     nudge: Option<OwnNudge>,
 }
@@ -365,7 +364,7 @@ impl DatagramReceive {
             Place::Own => [own, group],
             Place::Group => [group, own],
         };
-        let both = std::mem::take(&mut self.everywhere) || cold_inlet.has_rest();
+        let both = cold_inlet.look == Look::Wanted || cold_inlet.has_rest();
         // Datagrams taken from the kernel already need no call of it.
         let calls = !hot_inlet.has_rest();
         self.polls = self.polls.wrapping_add(u32::from(calls));
@@ -458,7 +457,14 @@ impl MediumReceive for DatagramReceive {
     }
 
     fn look_everywhere(&mut self) {
-        self.everywhere = true;
+        self.own.look = Look::Wanted;
+        if let Some(group) = &mut self.group {
+            group.look = Look::Wanted;
+        }
+    }
+
+    fn has_seen_all(&self) -> bool {
+        self.inlets().all(|inlet| inlet.look == Look::Ended && !inlet.has_rest())
     }
 
     fn handle_woken(&mut self) {

@@ -27,6 +27,11 @@ pub(super) trait ReceiveLayer: Send + fmt::Debug + 'static {
     fn next_due(&self) -> Option<Ticks> {
         self.inner().next_due()
     }
+
+    /// [`Receive::has_seen_all`].
+    fn has_seen_all(&self) -> bool {
+        self.inner().has_seen_all()
+    }
 }
 
 impl<L: ReceiveLayer> Receive for L {
@@ -72,6 +77,10 @@ impl<L: ReceiveLayer> Receive for L {
 
     fn look_everywhere(&mut self) {
         self.inner_mut().look_everywhere();
+    }
+
+    fn has_seen_all(&self) -> bool {
+        ReceiveLayer::has_seen_all(self)
     }
 
     fn handle_woken(&mut self) {

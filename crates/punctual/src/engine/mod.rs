@@ -347,8 +347,13 @@ pub trait Receive: Any + Send + fmt::Debug {
     /// The waiter is awake again after sleeping on descriptors. Takes back what the bell left behind.
     fn handle_awake(&mut self);
 
-    /// The next poll looks everywhere, also where it usually looks less often.
+    /// The next polls look everywhere, also where they usually look less often.
     fn look_everywhere(&mut self) {}
+
+    /// True if polls since [`Self::look_everywhere`] found the end of all that the medium has: another one would find what came since.
+    fn has_seen_all(&self) -> bool {
+        false
+    }
 
     /// A sleep on the medium's descriptors has ended: the next poll looks everywhere, and what woke without a frame is cleared.
     fn handle_woken(&mut self) {

@@ -164,14 +164,15 @@ impl Accounts {
         self.recency.is_behind()
     }
 
-    /// A look at the medium has ended, and found so many events. Returns true if there are losses under no cause yet.
+    /// A look at the medium has ended, and `found_end` says that nothing is left there. Returns true if there are losses under no cause
+    /// yet.
     #[inline]
-    pub(crate) fn handle_turn(&mut self, seen: usize, page: &Page) -> bool {
+    pub(crate) fn handle_turn(&mut self, found_end: bool, page: &Page) -> bool {
         self.moment = None;
         if self.uncharged > 0 && self.is_to_ask(now_ns()) {
             self.charge(Count::LostMedium, page);
         }
-        if seen == 0 {
+        if found_end {
             self.recency.handle_nothing();
         }
         self.uncharged > 0
@@ -571,22 +572,22 @@ mod tests {
         drops.set(2);
         leave(&mut accounts, 0, 1, false);
         leave(&mut accounts, 1, 2, false);
-        accounts.handle_turn(2, &page);
+        accounts.handle_turn(false, &page);
         assert_eq!(times.get(), 1);
         let ledger = page.ledger();
         assert_eq!((ledger.lost_buffer_full, ledger.lost_medium, ledger.lost()), (2, 1, 3), "{ledger}");
         leave(&mut accounts, 2, 2, false);
         // Just now.
-        assert!(accounts.handle_turn(1, &page));
+        assert!(accounts.handle_turn(false, &page));
         assert_eq!((times.get(), page.ledger().lost()), (1, 3));
         accounts.charge_all(&page);
         assert_eq!((times.get(), page.ledger().lost()), (2, 5));
         leave(&mut accounts, 3, 4, true);
         pretend(100 * SECOND_NS + ASK_EVERY_NS);
-        accounts.handle_turn(2, &page);
+        accounts.handle_turn(false, &page);
         let ledger = page.ledger();
         assert_eq!((ledger.lost_medium, ledger.lost_peer_died, ledger.lost()), (3, 4, 9), "{ledger}");
-        accounts.handle_turn(0, &page);
+        accounts.handle_turn(true, &page);
         assert_eq!(page.ledger().lost(), 9);
     }
 
@@ -617,7 +618,7 @@ mod tests {
             accounts.handle_joined(node, 7, told(0), true, &page);
             accounts.handle_left(node, 7, Some(told(2)), false, &page);
             accounts.charge_all(&page);
-            accounts.handle_turn(2, &page);
+            accounts.handle_turn(false, &page);
             let ledger = page.ledger();
             let now = [ledger.lost_bad_frame, ledger.lost_refused, ledger.lost_medium];
             let new: [u64; 3] = std::array::from_fn(|cause| now[cause] - before[cause]);
@@ -658,7 +659,7 @@ mod tests {
                             assert!(accounts.accept(&header, &page).deliver);
                         }
                     }
-                    accounts.handle_turn(1, &page);
+                    accounts.handle_turn(false, &page);
                     accounts.charge_all(&page);
                 }
                 accounts.handle_left(node, 7, Some(told(ends_after)), false, &page);
@@ -681,7 +682,7 @@ mod tests {
             pretend(now_ns);
             accounts.handle_joined(node, 7, told(0), true, &page);
             accounts.handle_left(node, 7, Some(told(1)), false, &page);
-            assert!(!accounts.handle_turn(1, &page));
+            assert!(!accounts.handle_turn(false, &page));
             assert_eq!(page.ledger().lost(), lost);
         }
     }
@@ -714,7 +715,7 @@ mod tests {
         let mut accounts = Accounts::new(None);
         let say = |accounts: &mut Accounts, node, number| {
             assert!(accounts.accept(&header(node, Target::EVERYONE, number), &page).deliver);
-            accounts.handle_turn(1, &page);
+            accounts.handle_turn(false, &page);
         };
         let silent: Vec<_> =
             (0..NODES_MAX).map(|number| NodeId::named(&format!("silent-{number}"))).collect();
@@ -777,7 +778,7 @@ mod tests {
         pretend(3_600_000_000_000);
         for now_ns in [3_600_000_000_000, 7_000_000] {
             pretend(now_ns);
-            accounts.handle_turn(1, &page);
+            accounts.handle_turn(false, &page);
             accounts.handle_joined(node, 7, told(0), true, &page);
             for sequence in 0..=REORDER_WINDOW {
                 let header = header(node, Target::EVERYONE, sequence);
@@ -787,7 +788,7 @@ mod tests {
         assert_eq!((page.ledger().joined, page.ledger().died), (2, 1));
         for now_ns in [3_600_000_000_000, 7_000_000] {
             pretend(now_ns);
-            accounts.handle_turn(1, &page);
+            accounts.handle_turn(false, &page);
             let names = (accounts.accounts.len()..NODES_MAX).map(|number| format!("{now_ns}-{number}"));
             let names: Vec<String> =
                 if now_ns > SECOND_NS { vec!["old".to_owned()] } else { names.collect() };

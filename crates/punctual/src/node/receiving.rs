@@ -166,7 +166,8 @@ impl Receiving {
             Desk { core, ports, accounts, staged, woken, guard, own, landing, reader, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
-        let unsettled = self.accounts.handle_turn(seen, &core.about.page);
+        let found_end = seen == 0 || self.accounts.is_behind() && self.receive.has_seen_all();
+        let unsettled = self.accounts.handle_turn(found_end, &core.about.page);
         // Others read what lies beside it: a store at each look would take the line from them.
         if core.unsettled.get() != u64::from(unsettled) {
             core.unsettled.set(unsettled.into());
@@ -232,9 +233,14 @@ impl Receiving {
         waited
     }
 
-    /// The next turn finds a message if there is one, wherever.
+    /// The next turns find a message if there is one, wherever.
     pub(crate) fn look_everywhere(&mut self) {
         self.receive.look_everywhere();
+    }
+
+    /// True if a turn that saw so many events is the last to find anything, as long as nothing more comes.
+    pub(crate) fn has_seen_all(&self, seen: usize) -> bool {
+        (seen == 0 || self.receive.has_seen_all()) && !self.receive.is_ready()
     }
 
     /// True if the engine has something, or its bell must not be slept on.

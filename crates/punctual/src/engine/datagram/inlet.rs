@@ -35,8 +35,21 @@ pub(super) struct Inlet {
     pub(super) longest_run: Arc<Counter>,
     /// Decides whether runs come as one, unless that is the same all the time.
     pub(super) merging: Option<Merging>,
+    /// Whether the kernel was asked for its datagrams since that was wanted, and what it said.
+    pub(super) look: Look,
     /// Keeps senders back that are heard for the first time, at a node's own socket beside a group's.
     pub(super) gate: Option<Gate>,
+}
+
+/// A look at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is still to come.
+    Wanted,
+    /// It brought what it asked for, or an error: there may be more.
+    Taken,
+    /// It found the end of what was there.
+    Ended,
 }
 
 /// Frames and bytes of a socket that were shown.
@@ -113,9 +126,13 @@ impl Inlet {
         for _ in 0..ERRORS_MAX {
             if let Ok(count) = self.socket.recv_batch(&mut self.batch, limit) {
                 self.note_call(count);
+                // Behind the datagrams of a connected socket there may be an error.
+                let has_ended = count == 0 || self.batch.ended_early() && self.peer.is_none();
+                self.look = if has_ended { Look::Ended } else { Look::Taken };
                 return count;
             }
         }
+        self.look = Look::Taken;
         0
     }
 
