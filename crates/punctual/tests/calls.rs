@@ -154,10 +154,19 @@ fn a_look_ends_where_the_sockets_do() {
             // First the socket learns that datagrams come in company.
             assert!(round < 10 || calls == sockets, "{calls} calls, not {sockets}");
         }
-        send(Target::everyone_at(1), 0);
-        send(Target::port("there", 1), 1);
-        let mut numbers = look().0;
-        numbers.sort_unstable();
-        assert_eq!(numbers, [0, 1], "by either socket");
+        // The socket that had something last is another one at its end.
+        for (alone, many) in [
+            (Target::everyone_at(1), Target::port("there", 1)),
+            (Target::port("there", 1), Target::everyone_at(1)),
+        ] {
+            for round in 0..20 {
+                assert_eq!(look().0, [], "{round}");
+                (0..9).for_each(|number| send(many, number));
+                send(alone, 9);
+                let mut numbers = look().0;
+                numbers.sort_unstable();
+                assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "{round}: by either socket");
+            }
+        }
     }
 }

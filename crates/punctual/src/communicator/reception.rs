@@ -49,6 +49,8 @@ pub(super) struct Reception {
     turns: u32,
     /// Events of the last turn.
     seen: usize,
+    /// The last try found the end of all that was there.
+    found_end: bool,
     /// It has waited since a message was last found.
     has_waited: bool,
     /// Steps aside for visitors.
@@ -101,6 +103,7 @@ impl Reception {
             polls: 0,
             turns: 0,
             seen: 0,
+            found_end: false,
             has_waited: false,
             aside: YieldThenSleep::default(),
             listened: Ticks::default(),
@@ -143,7 +146,7 @@ impl Reception {
     #[inline]
     pub(super) fn try_receive(&mut self, core: &Core, reader: Option<&mut Reader<'_>>) -> bool {
         self.note_listening(core);
-        self.seen = 0;
+        (self.seen, self.found_end) = (0, false);
         if self.take_from_inbox(core) {
             return true;
         }
@@ -172,7 +175,8 @@ impl Reception {
                 return true;
             }
             let has_enough = reader.as_ref().is_some_and(|reader| !reader.wants_more());
-            if has_enough || receiving.has_seen_all(self.seen) {
+            self.found_end = receiving.has_seen_all(self.seen);
+            if has_enough || self.found_end {
                 break;
             }
         }
@@ -181,14 +185,14 @@ impl Reception {
 
     /// True if the last look found that nothing more is there.
     pub(super) fn has_seen_all(&self) -> bool {
-        self.seen == 0
+        self.seen == 0 || self.found_end
     }
 
     /// Lets the oldest message land; waits for one until the deadline.
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         self.note_listening(core);
-        self.seen = 0;
+        (self.seen, self.found_end) = (0, false);
         let found = self.wait_for_message(core, deadline);
         // After a pause the wait goes on.
         let has_ended = found || deadline.unwrap_or(Ticks::NEVER) <= self.pause_at;

@@ -364,7 +364,8 @@ impl DatagramReceive {
             Place::Own => [own, group],
             Place::Group => [group, own],
         };
-        let both = cold_inlet.look == Look::Wanted || cold_inlet.has_rest();
+        // A look that finds nothing is one at both.
+        let both = cold_inlet.look != Look::Ended || cold_inlet.has_rest();
         // Datagrams taken from the kernel already need no call of it.
         let calls = !hot_inlet.has_rest();
         self.polls = self.polls.wrapping_add(u32::from(calls));

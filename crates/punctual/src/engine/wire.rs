@@ -322,6 +322,10 @@ impl<A: Copy + PartialEq> Door<A> {
         let Some(announcement) = parse_announcement(frame.payload, header.target.node.is_none()) else {
             return visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown)));
         };
+        if announcement.answer_wanted {
+            let now = *self.turn.get_or_insert_with(|| Clock::get().now());
+            self.book.handle_opening((node, header.incarnation), now);
+        }
         let flow = handle_announcement(&self.book, &header, &announcement, visit);
         if header.kind == Kind::Goodbye {
             (self.last, self.familiar) = (None, None);

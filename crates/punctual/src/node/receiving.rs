@@ -158,7 +158,8 @@ impl Receiving {
         reader: Option<&mut Reader<'_>>,
     ) -> usize {
         self.ports.renew(&core.registry);
-        if self.accounts.is_behind() {
+        let was_behind = self.accounts.is_behind();
+        if was_behind {
             self.receive.look_everywhere();
         }
         let Self { receive, ports, accounts, staged, woken, guard, .. } = self;
@@ -166,7 +167,7 @@ impl Receiving {
             Desk { core, ports, accounts, staged, woken, guard, own, landing, reader, newcomers: false };
         let seen = receive.poll(BATCH, &mut |event| desk.handle(event));
         let newcomers = desk.newcomers;
-        let found_end = seen == 0 || self.accounts.is_behind() && self.receive.has_seen_all();
+        let found_end = seen == 0 || was_behind && self.receive.has_seen_all();
         let unsettled = self.accounts.handle_turn(found_end, &core.about.page);
         // Others read what lies beside it: a store at each look would take the line from them.
         if core.unsettled.get() != u64::from(unsettled) {

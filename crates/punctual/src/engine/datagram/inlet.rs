@@ -141,6 +141,7 @@ impl Inlet {
         debug_assert!(!self.has_rest(), "it was asked before");
         self.next = 0;
         let received = self.socket.recv_batch_asleep(&mut self.batch);
+        self.look = Look::Taken;
         self.note_call(self.batch.len());
         if matches!(received, Ok(0)) { Slept::ToTheLimit } else { Slept::Less }
     }

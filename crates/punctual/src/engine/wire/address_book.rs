@@ -40,8 +40,8 @@ struct Entry<A> {
     node: NodeId,
     incarnation: u16,
     address: A,
-    /// The life before, and when this one was heard first.
-    former: Option<(u16, Ticks)>,
+    /// The life that had the place before, and when another one was known to have opened after it.
+    former: Option<Former>,
     /// Latest time at which the last row of its frames ended; for the node that talks, the time at which that row began.
     heard: Ticks,
     /// It said goodbye, and nothing since.
@@ -59,11 +59,18 @@ pub(super) enum Whereabouts<A> {
     Left,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Former {
+    incarnation: u16,
+    over_since: Option<Ticks>,
+}
+
 impl<A> Entry<A> {
     /// True if this life is over, and was not for long: frames of it that are read late tell nothing. Of 65,536 lives of a node two have
     /// one incarnation, so a life that comes later may be another one.
     fn is_over(&self, life: u16, now: Ticks) -> bool {
-        self.former.is_some_and(|(former, since)| former == life && now < long_silent_from(since))
+        let Some(Former { incarnation, over_since: Some(since) }) = self.former else { return false };
+        incarnation == life && now < long_silent_from(since)
     }
 }
 
@@ -149,8 +156,8 @@ impl<A: Copy + PartialEq> AddressBook<A> {
                     return;
                 }
                 if is_same {
-                    let begins = place.incarnation != incarnation;
-                    new.former = if begins { Some((place.incarnation, now)) } else { place.former };
+                    let before = Former { incarnation: place.incarnation, over_since: None };
+                    new.former = if before.incarnation == incarnation { place.former } else { Some(before) };
                 }
                 let earlier = std::mem::replace(place, new);
                 entries.talking = Some(index);
@@ -165,6 +172,16 @@ impl<A: Copy + PartialEq> AddressBook<A> {
             }
         }
         self.version.publish(self.version.get() + 1);
+    }
+
+    /// A life of a node has just opened: the one that had its place is over. Frames alone do not tell which of two lives is the later.
+    pub(super) fn handle_opening(&self, (node, incarnation): (NodeId, u16), now: Ticks) {
+        let mut entries = self.entries();
+        let is_it = |entry: &&mut Entry<A>| (entry.node, entry.incarnation) == (node, incarnation);
+        let former = entries.list.iter_mut().find(is_it).and_then(|entry| entry.former.as_mut());
+        if let Some(former) = former {
+            former.over_since.get_or_insert(now);
+        }
     }
 
     /// A life of a node has said goodbye. Another one may be there by now.
@@ -215,6 +232,7 @@ mod tests {
         let node = NodeId::named("node");
         book.learn((node, 7), 1, at(0));
         book.learn((node, 8), 2, at(20));
+        book.handle_opening((node, 8), at(20));
         let version = book.version.get();
         book.learn((node, 7), 1, at(21));
         assert_eq!((book.address_of(node), book.version.get()), (Some(2), version));
@@ -225,8 +243,23 @@ mod tests {
         book.handle_goodbye((node, 7));
         assert_eq!(book.whereabouts(node), Whereabouts::Left);
         book.learn((node, 9), 4, at(31));
+        book.handle_opening((node, 9), at(31));
         book.learn((node, 9), 5, at(32));
         book.learn((node, 7), 3, at(33));
         assert_eq!(book.whereabouts(node), Whereabouts::Here(5), "a life that moves is one");
+    }
+
+    /// Goal: a life that was heard first, and opened after, is never taken to be over by frames of one before it.
+    #[test]
+    fn frames_alone_end_no_life() {
+        let book = AddressBook::new();
+        let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
+        let node = NodeId::named("node");
+        book.learn((node, 8), 2, at(0));
+        book.handle_opening((node, 8), at(0));
+        book.learn((node, 7), 1, at(0));
+        assert_eq!(book.address_of(node), Some(1), "nobody can tell yet");
+        book.learn((node, 8), 2, at(1));
+        assert_eq!(book.address_of(node), Some(2));
     }
 }
