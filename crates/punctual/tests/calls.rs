@@ -133,8 +133,10 @@ fn a_look_ends_where_the_sockets_do() {
     for ([here, there], sockets) in [(peers, 1), ([multicast.clone(), multicast], 2)] {
         let here = Node::open(&here, "here").unwrap();
         let there = Node::open(&there, "there").unwrap();
-        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(1).unwrap());
+        let (mut sender, mut receiver) = (here.bind(2).unwrap(), there.bind(1).unwrap());
         let mut send = |target, number: u64| {
+            // It hears where the other one is, and sends to its own socket.
+            assert!(sender.try_receive().is_err());
             // Of other sizes, so that none is part of a run.
             let message = vec![number as u8; 8 + number as usize];
             sender.send_timeout(target, &message, PATIENCE).unwrap();
