@@ -27,6 +27,14 @@ pub(super) struct Judgement {
     pub(super) misordered: u64,
 }
 
+impl Judgement {
+    /// Adds a row for messages that have none of their own.
+    fn add(&mut self, row: u64, outcome: Outcome) {
+        self.samples.push(row, 0, 0, 0, outcome);
+        self.samples.sender.push(0);
+    }
+}
+
 /// A sequence of messages that is promised to be equal at all members: the rows of each member, in the order of delivery.
 type Stream<'a> = Vec<Vec<&'a Row>>;
 
@@ -57,13 +65,20 @@ pub(super) fn judge(members: &[(MemberEnd, Delivered)], kind: BroadcastKind, sta
     let Judgement { samples, .. } = &judgement;
     let rows = samples.len() as u64;
     judgement.altered = samples.count_of(Outcome::Mismatched) + samples.count_of(Outcome::Lost);
+    // Messages that no member delivered have no row, nor has any behind the last one.
+    let missing = members.iter().map(|(end, _)| end.missing).max().unwrap_or(0);
+    if missing > judgement.altered {
+        if judgement.altered == 0 {
+            judgement.add(rows, Outcome::Lost);
+        }
+        judgement.altered = missing;
+    }
     // Behind the last row the digests tell.
     let sent = members.iter().map(|(end, _)| wide(end.sent)).fold(0, u128::wrapping_add);
     let is_sent = members.iter().all(|(end, _)| wide(end.content) == sent);
     if !is_sent && judgement.altered == 0 {
         judgement.altered = 1;
-        judgement.samples.push(rows, 0, 0, 0, Outcome::Mismatched);
-        judgement.samples.sender.push(0);
+        judgement.add(rows, Outcome::Mismatched);
     }
     let is_ordered = others.iter().all(|(end, _)| end.order == first.order);
     if is_sent && !is_ordered && judgement.misordered == 0 {
@@ -159,6 +174,20 @@ mod tests {
         assert_eq!(judged(|members| members[1].1.rows.truncate(2)), (1, 1), "missing");
         assert_eq!(judged(|members| members[1].0.content = [1, 0]), (1, 0), "behind the rows");
         assert_eq!(judged(|members| members[1].0.order = [1, 0]), (0, 1), "order behind the rows");
+        assert_eq!(
+            judged(|members| members.iter_mut().for_each(|member| member.0.missing = 7)),
+            (7, 0),
+            "at all"
+        );
+    }
+
+    /// Goal: messages that no member has are a broken promise, also in the row of the summary.
+    #[test]
+    fn messages_that_never_came_are_lost() {
+        let mut members = members();
+        members[0].0.missing = 2;
+        let samples = judge(&members, BroadcastKind::Ab, 500).samples;
+        assert_eq!(samples.count_of(Outcome::Lost), 1);
     }
 
     /// Goal: without order it does not matter how senders' messages come among each other, and everything else does.

@@ -122,7 +122,7 @@ impl PacedTrial<'_> {
         let since = |ns: u64| run_ns(self.clocks, self.start, ns);
         let mut samples = Samples::with_capacity(delivered.len());
         for (index, (row, instants)) in delivered.iter().enumerate() {
-            let total_ns = instants.at - instants.due;
+            let total_ns = instants.at.saturating_sub(instants.due);
             samples.push(
                 index as u64,
                 since(instants.due),

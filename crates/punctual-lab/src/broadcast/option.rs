@@ -302,6 +302,8 @@ pub enum Planted {
     Content,
     /// Two messages are exchanged
     Order,
+    /// A message is missing
+    Lost,
 }
 
 /// The settings that are asked for.
@@ -369,7 +371,8 @@ impl Paced {
 
     /// When a message is due, from the first one of the first sender on: senders share the period evenly.
     pub(super) fn due_ns(self, number: u64, sender: u64, senders: usize) -> u64 {
-        number * self.period_ns + sender * self.period_ns / senders as u64
+        // A number that was altered on the way may be any.
+        number.saturating_mul(self.period_ns).saturating_add(sender * self.period_ns / senders as u64)
     }
 }
 

@@ -126,6 +126,8 @@ pub(super) struct MemberEnd {
     pub(super) ended_ns: u64,
     /// Payload that it delivered.
     pub(super) bytes: u64,
+    /// Messages that it did not deliver, though it waited.
+    pub(super) missing: u64,
     /// Of all that it delivered, regardless of the order.
     pub(super) content: [u64; 2],
     /// Of all that it delivered, in its order.

@@ -154,8 +154,23 @@ impl BroadcastTestbed {
     ) -> Result<Travelled, String> {
         let plans = self.begin(settings, trial)?;
         let travelled = self.travel(&plans, settings.trace.then_some(settings.paced).flatten());
-        // Also after a failure: the next trial founds a group of its own.
-        self.close(trial.members).and(travelled)
+        match travelled {
+            Ok(travelled) => self.close(trial.members).map(|()| travelled),
+            Err(reason) => {
+                self.recover(trial.members);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Lets members leave after a failure, and replaces those that ended: the next trial founds a group of its own.
+    fn recover(&mut self, members: usize) {
+        for place in 0..members {
+            // A failure here is the next trial's too, which tells it.
+            if self.worker(place).ask::<()>(&MemberRequest::Close).is_err() {
+                let _told_later = self.replace(place);
+            }
+        }
     }
 
     /// The next trial, as each member sees it.

@@ -139,6 +139,7 @@ impl Lasting {
                     self.exchanged = Some(entry);
                     return Ok(());
                 }
+                Some(Planted::Lost) => return Ok(()),
                 None => {}
             }
         }
