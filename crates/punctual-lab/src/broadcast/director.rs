@@ -199,7 +199,7 @@ impl<R: Told> Director<'_, R> {
         let folder = self.folder.path().to_owned();
         let suspect_after = self.suspect_after;
         let plan = ProcessPlan { member, incarnation, folder, suspect_after, kv: self.kv };
-        self.testbed.worker(place).send(&MemberRequest::Live(Box::new(plan)))?;
+        self.testbed.crew.workers[place].send(&MemberRequest::Live(Box::new(plan)))?;
         let process = Process {
             place,
             incarnation,
@@ -275,7 +275,7 @@ impl<R: Told> Director<'_, R> {
         self.away = Some((place, of));
         match of {
             Disruption::Kill => {
-                self.testbed.worker(place).kill();
+                self.testbed.crew.workers[place].kill();
                 let process = self.current[place];
                 self.processes[process].was_killed = true;
             }
@@ -289,7 +289,7 @@ impl<R: Told> Director<'_, R> {
         let returned_ns = match of {
             Disruption::Kill => {
                 let now = monotonic_ns();
-                self.testbed.replace(place)?;
+                self.testbed.crew.replace(place)?;
                 self.start(place)?;
                 now
             }
@@ -312,7 +312,7 @@ impl<R: Told> Director<'_, R> {
         place: usize,
         how: fn(u32) -> Result<(), punctual_machine::SystemError>,
     ) -> Result<(), Halt> {
-        let process = self.testbed.worker(place).process();
+        let process = self.testbed.crew.workers[place].process();
         let process = process.ok_or_else(|| Halt::Machine("a member is no process".to_owned()))?;
         how(process).map_err(|error| Halt::Machine(error.to_string()))
     }
@@ -356,7 +356,7 @@ impl<R: Told> Director<'_, R> {
         let away = self.away.map(|(place, _)| place);
         for place in 0..self.current.len() {
             self.read(place)?;
-            let worker = self.testbed.worker(place);
+            let worker = &mut self.testbed.crew.workers[place];
             if away != Some(place) && worker.has_answer() {
                 let said = worker.recv::<Joined>();
                 let why = said.err().unwrap_or_else(|| "it ended too early".to_owned());
@@ -423,10 +423,10 @@ impl<R: Told> Director<'_, R> {
         let (mut frame, start) = (0, Instant::now());
         for place in 0..places {
             let is_alive = self.away != Some((place, Disruption::Kill));
-            while is_alive && !self.testbed.worker(place).has_answer() && start.elapsed() < ENDING_MAX {
+            while is_alive && !self.testbed.crew.workers[place].has_answer() && start.elapsed() < ENDING_MAX {
                 std::thread::sleep(BETWEEN_LOOKS);
             }
-            let worker = self.testbed.worker(place);
+            let worker = &mut self.testbed.crew.workers[place];
             let said =
                 if is_alive && worker.has_answer() { worker.recv::<Joined>() } else { Err(String::new()) };
             match said {
@@ -435,7 +435,7 @@ impl<R: Told> Director<'_, R> {
                     if is_alive && ended.is_ok() {
                         ended = Err(Halt::Stuck(format!("member {place} does not end: {text}")));
                     }
-                    ended = ended.and(self.testbed.replace(place).map_err(Halt::from));
+                    ended = ended.and(self.testbed.crew.replace(place).map_err(Halt::from));
                 }
             }
         }

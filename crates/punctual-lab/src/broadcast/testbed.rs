@@ -4,7 +4,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::clock::monotonic_ns;
-use serde::de::DeserializeOwned;
 
 use super::judge::Delivered;
 use super::option::{
@@ -17,7 +16,7 @@ use super::protocol::{
 use crate::endpoint::BusPlan;
 use crate::explain::kept::ClockPair;
 use crate::explain::run_trace::RunRecorder;
-use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, leave, make_bridge};
+use crate::run::{Crew, CrewBridge, Worker, leave_with_bridge};
 
 /// The bridge, and the interface that each member has.
 const BRIDGE: &str = "hall";
@@ -60,13 +59,9 @@ pub(super) struct Travelled {
 /// All processes.
 #[derive(Debug)]
 pub(super) struct BroadcastTestbed {
-    crew: Crew,
-    /// Of each member, where there is a network. They end after the workers.
-    namespaces: Vec<HeldNamespace>,
+    pub(super) crew: Crew,
     /// Why there is no network, if there is none.
     without_network: Option<String>,
-    /// Each place has a processor.
-    pins: bool,
     number: u32,
 }
 
@@ -78,39 +73,21 @@ impl BroadcastTestbed {
     /// Starts so many members; with a network if one is asked for and can be had. The calling thread leaves for a namespace.
     pub(super) fn start(count: usize, wants_network: bool, pins: bool) -> Result<Self, String> {
         let made = if wants_network {
-            leave().and_then(|()| make_bridge(BRIDGE))
+            leave_with_bridge(BRIDGE)
         } else {
             Err("no medium of a network was asked for".to_owned())
         };
         let without_network = made.err().map(|reason| {
             format!("members need network namespaces: {reason}. Without root: --engine shared")
         });
-        let mut testbed =
-            Self { crew: Crew::default(), namespaces: Vec::new(), without_network, pins, number: 0 };
-        for place in 0..count {
-            if testbed.without_network.is_none() {
-                let plug = format!("hall{place}");
-                let seat = HeldNamespace::plugged((BRIDGE, &plug), INTERFACE, (address(place), PREFIX))?;
-                testbed.namespaces.push(seat);
-            }
-            let worker = testbed.start_worker(place)?;
-            testbed.crew.0.push(worker);
-        }
-        for place in 0..count {
-            let prepare = testbed.prepare(place);
-            testbed.crew.0[place].ask::<u32>(&prepare)?;
-        }
-        Ok(testbed)
-    }
-
-    /// A new process for a place, in the namespace of that place.
-    fn start_worker(&self, place: usize) -> Result<Worker, String> {
-        self.namespaces.get(place).map_or_else(|| Worker::start("member"), |held| held.start("member"))
-    }
-
-    /// First instruction to a process at a place, also to one that comes in place of another.
-    fn prepare(&self, place: usize) -> Prepare {
-        Prepare { apart: false, cpu: if self.pins { cpu_of(place) } else { None } }
+        let hall = CrewBridge {
+            bridge: BRIDGE,
+            port: BRIDGE.to_owned(),
+            interface: INTERFACE,
+            address: (address, PREFIX),
+        };
+        let crew = Crew::start("member", count, without_network.is_none().then_some(&hall), pins)?;
+        Ok(Self { crew, without_network, number: 0 })
     }
 
     fn check_network(&self) -> Result<(), String> {
@@ -167,8 +144,8 @@ impl BroadcastTestbed {
     fn recover(&mut self, members: usize) {
         for place in 0..members {
             // A failure here is the next trial's too, which tells it.
-            if self.worker(place).ask::<()>(&MemberRequest::Close).is_err() {
-                let _told_later = self.replace(place);
+            if self.crew.workers[place].ask::<()>(&MemberRequest::Close).is_err() {
+                let _told_later = self.crew.replace(place);
             }
         }
     }
@@ -210,27 +187,13 @@ impl BroadcastTestbed {
 
     /// Lets so many members leave.
     pub(super) fn close(&mut self, members: usize) -> Result<(), String> {
-        self.ask_all::<()>(members, |_| MemberRequest::Close).map(|_| ())
-    }
-
-    /// The process at a place.
-    pub(super) fn worker(&mut self, place: usize) -> &mut Worker {
-        &mut self.crew.0[place]
-    }
-
-    /// Ends the process at a place, if it has not ended, and starts another one there.
-    pub(super) fn replace(&mut self, place: usize) -> Result<(), String> {
-        self.crew.0[place].kill();
-        let mut worker = self.start_worker(place)?;
-        worker.ask::<u32>(&self.prepare(place))?;
-        self.crew.0[place] = worker;
-        Ok(())
+        self.crew.ask_all::<(), _>(members, |_| MemberRequest::Close).map(|_| ())
     }
 
     fn travel(&mut self, plans: &[MemberPlan], traced: Option<Paced>) -> Result<Travelled, String> {
         let members = plans.len();
         let open = |place: usize| MemberRequest::Open(Box::new(MemberPlan::clone(&plans[place])));
-        let joined: Vec<Joined> = self.ask_all(members, open)?;
+        let joined: Vec<Joined> = self.crew.ask_all(members, open)?;
         let before = ClockPair::now();
         let at_ns = monotonic_ns() + START_AFTER_NS;
         let recorder = traced.map(|paced| RunRecorder::start(at_ns, paced.period_ns));
@@ -254,22 +217,11 @@ impl BroadcastTestbed {
             let (group, interface) = (GROUP_BARE, address(place));
             MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size, datagrams })
         };
-        if let Err(reason) = self.ask_all::<()>(members, plan) {
+        if let Err(reason) = self.crew.ask_all::<(), _>(members, plan) {
             return self.close(members).and(Err(reason));
         }
         let at_ns = monotonic_ns() + START_AFTER_NS;
-        Ok((at_ns, self.ask_all(members, |_| MemberRequest::Go { at_ns })?))
-    }
-
-    /// Asks the first so many at once.
-    fn ask_all<T: DeserializeOwned>(
-        &mut self,
-        members: usize,
-        what: impl Fn(usize) -> MemberRequest,
-    ) -> Result<Vec<T>, String> {
-        let told = self.crew.tell(members, what);
-        let answers = self.crew.hear(members, Worker::recv);
-        told.and_then(|()| answers.into_iter().collect())
+        Ok((at_ns, self.crew.ask_all(members, |_| MemberRequest::Go { at_ns })?))
     }
 }
 

@@ -11,12 +11,13 @@ mod thread_of;
 mod turns;
 mod worker;
 
-pub use crew::Crew;
+pub(crate) use crew::{Crew, CrewBridge};
 pub use experiment::{Experiment, RunPlan};
 pub(crate) use inner::{catch_interrupts_of_run, make_inner};
 pub use options::{Common, LoadArgument, hidden, processor};
 pub use place::{
-    HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, make_bridge, memory_folder,
+    HeldNamespace, INTERFACES, OwnFolder, free_addresses, join_by_veth, leave, leave_with_bridge,
+    memory_folder,
 };
 pub use thread_of::ThreadOf;
 pub use turns::{Turns, cut_short};

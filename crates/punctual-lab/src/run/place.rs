@@ -26,9 +26,12 @@ pub fn join_by_veth(thread: u32) -> Result<(), String> {
     joined.map_err(|error| error.to_string())
 }
 
-/// A bridge in this namespace, up.
-pub fn make_bridge(bridge: &str) -> Result<(), String> {
-    create_bridge(bridge).and_then(|()| bring_up(bridge)).map_err(|error| error.to_string())
+/// The calling thread leaves for a network namespace of its own in which there is this bridge, up. The loopback interface is up first:
+/// without a bridge it carries the messages.
+pub fn leave_with_bridge(bridge: &str) -> Result<(), String> {
+    leave()?;
+    let made = bring_up("lo").and_then(|()| create_bridge(bridge)).and_then(|()| bring_up(bridge));
+    made.map_err(|error| error.to_string())
 }
 
 /// A new port of a bridge of this namespace, up; its other end is an interface of the namespace that this thread is in.

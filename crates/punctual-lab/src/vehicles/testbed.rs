@@ -15,7 +15,7 @@ use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, Worklo
 use crate::endpoint::{BusPlan, KeyLine, Medium};
 use crate::run::network::address_of;
 use crate::run::rows::rows_of;
-use crate::run::{Crew, HeldNamespace, Prepare, Worker, cpu_of, free_addresses, leave, make_bridge};
+use crate::run::{Crew, CrewBridge, Worker, free_addresses, leave_with_bridge};
 
 /// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -59,7 +59,7 @@ impl VehiclesPlace {
             (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface).ok_or_else(|| {
                 format!("--interface {name}: no such interface with an IPv4 address; see `ip -4 address`")
             }),
-            (medium, None) => match leave().and_then(|()| loopback_up()).and_then(|()| make_bridge(BRIDGE)) {
+            (medium, None) => match leave_with_bridge(BRIDGE) {
                 Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
                 }
@@ -95,11 +95,6 @@ impl VehiclesPlace {
     }
 }
 
-/// The loopback interface of a namespace of our own is down: without a bridge it carries the messages.
-fn loopback_up() -> Result<(), String> {
-    bring_up("lo").map_err(|error| error.to_string())
-}
-
 /// The one interface of all, up; the testbed is there.
 fn make_segment() -> Result<VehiclesPlace, String> {
     let made = create_veth(INTERFACE, REFLECTOR, thread_id())
@@ -130,8 +125,6 @@ pub(super) struct VehiclesTestbed {
     /// Parts that are played, and their players.
     parts: Vec<Part>,
     crew: Crew,
-    /// Of each process, where each has one. They end after the processes.
-    namespaces: Vec<HeldNamespace>,
     /// Names of those that died.
     pub(super) died: Vec<String>,
 }
@@ -143,22 +136,15 @@ impl VehiclesTestbed {
         place: &VehiclesPlace,
         tag: u16,
     ) -> Result<Self, String> {
-        let (parts, crew) = (parts(settings), Crew::default());
-        let mut testbed = Self { parts, crew, namespaces: Vec::new(), died: Vec::new() };
-        for number in 0..testbed.parts.len() {
-            if let Some(bridge) = place.bridge() {
-                let plug = format!("pc{tag:04x}{number}");
-                let site = HeldNamespace::plugged((bridge, &plug), INTERFACE, (address(number), PREFIX))?;
-                testbed.namespaces.push(site);
-            }
-            let site = testbed.namespaces.last();
-            let worker = site.map_or_else(|| Worker::start("vehicle"), |site| site.start("vehicle"))?;
-            testbed.crew.0.push(worker);
-        }
-        let is_pinned = settings.asked.pin;
-        testbed.tell(|number| Prepare { apart: false, cpu: cpu_of(number).filter(|_| is_pinned) });
-        let prepared = testbed.crew.hear(testbed.parts.len(), Worker::recv::<u32>);
-        prepared.into_iter().collect::<Result<Vec<_>, _>>().map(|_| testbed)
+        let road = place.bridge().map(|bridge| CrewBridge {
+            bridge,
+            port: format!("pc{tag:04x}"),
+            interface: INTERFACE,
+            address: (address, PREFIX),
+        });
+        let parts = parts(settings);
+        let crew = Crew::start("vehicle", parts.len(), road.as_ref(), settings.asked.pin)?;
+        Ok(Self { parts, crew, died: Vec::new() })
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
@@ -224,19 +210,17 @@ impl VehiclesTestbed {
     /// Answers of all processes that are alive; the others are noted, and no longer asked.
     fn hear_living<T>(&mut self, hear: impl Fn(&mut Worker) -> Result<T, String>) -> Vec<(Part, T)> {
         let heard = self.crew.hear(self.parts.len(), hear);
-        let processes = take(&mut self.parts).into_iter().zip(take(&mut self.crew.0));
+        let mut is_there = heard.iter().map(Result::is_ok);
+        self.crew.workers.retain(|_| is_there.next() == Some(true));
         let mut all = Vec::new();
-        for ((part, worker), said) in processes.zip(heard) {
+        for (part, said) in take(&mut self.parts).into_iter().zip(heard) {
             match said {
-                Ok(said) => {
-                    all.push((part, said));
-                    self.parts.push(part);
-                    self.crew.0.push(worker);
-                }
+                Ok(said) => all.push((part, said)),
                 Err(reason) if is_of_the_pipe(&reason) => self.died.push(part.name()),
                 Err(reason) => self.died.push(format!("{}: {reason}", part.name())),
             }
         }
+        self.parts = all.iter().map(|(part, _)| *part).collect();
         all
     }
 }
