@@ -18,7 +18,6 @@ use punctual::interest::{
     InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic, Traffic,
 };
 use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Observer, Target};
-use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
@@ -84,7 +83,7 @@ pub(super) struct Shared {
     /// Components that have sent all.
     pub(super) finished: Counter,
     pub(super) sent: Counter,
-    refused: Counter,
+    pub(super) refused: Counter,
     pub(super) mismatched: Counter,
     beacons: Counter,
     /// Subscribers are to give up their interest and hand over records.
@@ -123,6 +122,17 @@ impl Shared {
             let _heard = communicator.receive_timeout(LOOK);
         }
         while communicator.try_receive().is_ok() {}
+    }
+
+    /// The counts of its threads, and the resources used since then.
+    pub(super) fn facts(&self, before: &Facts) -> Facts {
+        Facts {
+            sent: self.sent.get(),
+            refused: self.refused.get(),
+            mismatched: self.mismatched.get(),
+            beacons: self.beacons.get(),
+            ..Facts::since(before)
+        }
     }
 
     fn note_windows(&self, windows: Option<ComponentWindows>) {
@@ -205,7 +215,7 @@ impl Components {
 
 impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
-        let (before, signals_before) = (Facts::now(), signals_delivered());
+        let before = Facts::now();
         let is_all = !self.assignment.barrier || self.observer.is_some() || interrupted();
         let others = if is_all { 0 } else { self.assignment.others as u64 };
         let unheard = others.saturating_sub(self.node.ledger().joined);
@@ -217,15 +227,7 @@ impl Workload for Components {
         }
         self.await_rest();
         let shared = &self.shared;
-        let facts = Facts {
-            sent: shared.sent.get(),
-            refused: shared.refused.get(),
-            mismatched: shared.mismatched.get(),
-            beacons: shared.beacons.get(),
-            signals: signals_delivered() - signals_before,
-            unheard,
-            ..Facts::since(&before)
-        };
+        let facts = Facts { unheard, ..shared.facts(&before) };
         shared.hand_over.raise();
         if let Some(text) = lock(&shared.failed).take() {
             return Err(text);
@@ -339,7 +341,7 @@ impl Components {
         self.spawn("subscriber", communicator, move |shared, communicator, start_ns| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
-            notes.begin();
+            notes.begin(true);
             let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while shared.goes_on() {
                 match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
@@ -385,7 +387,7 @@ impl Components {
         let quiet = QuietPlan::of(&self.assignment);
         self.spawn("component", communicator, move |shared, communicator, start_ns| {
             let clock = Clock::get();
-            notes.begin();
+            notes.begin(true);
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut participant = Participant::with(communicator, &options);
             participant.publish(topic(component), move |due| source.value(due))?;

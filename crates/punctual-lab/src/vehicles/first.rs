@@ -18,11 +18,6 @@ pub(super) const STEPS: [&str; 5] = ["bus", "bind", "discovery", "start", "liste
 /// First messages that are kept of a run, the slowest.
 const KEPT_MAX: usize = 30;
 
-/// Senders that have a number.
-const SENDERS_MAX: usize = 1 << 16;
-/// Looks that allocate nothing.
-const LOOKS_MAX: usize = 256;
-
 /// An instant of a thread, and how long it had been ready without running until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Look {
@@ -46,48 +41,6 @@ pub(super) struct Beginning {
     pub(super) is_own_thread: bool,
     /// When it began to listen; then after the first value of each sender.
     pub(super) looks: Vec<Look>,
-}
-
-/// Makes a [`Beginning`]; in the receiving thread from [`Watch::begin`] on.
-#[derive(Debug)]
-pub(super) struct Watch {
-    schedstat: Option<SchedStat>,
-    seen: Vec<u64>,
-    beginning: Beginning,
-}
-
-impl Watch {
-    /// Of the thread that opened the process, or of one of its own.
-    pub(super) fn new(component: u16, is_own_thread: bool) -> Self {
-        let beginning = Beginning { component, is_own_thread, looks: Vec::with_capacity(LOOKS_MAX) };
-        Self { schedstat: None, seen: vec![0; SENDERS_MAX / 64], beginning }
-    }
-
-    /// The calling thread listens from now on.
-    pub(super) fn begin(&mut self) {
-        let schedstat = self.schedstat.insert(SchedStat::of_this_thread());
-        self.beginning.looks.push(Look::now(schedstat));
-    }
-
-    /// A thread that is about to be started, and has waited for nothing, listens from now on.
-    pub(super) fn begin_elsewhere(&mut self) {
-        self.beginning.looks.push(Look { at: Clock::get().now().0, queued_ns: 0 });
-    }
-
-    /// A value of this sender was received.
-    #[inline]
-    pub(super) fn note(&mut self, sender: u16) {
-        let (word, bit) = (&mut self.seen[usize::from(sender) / 64], 1 << (sender % 64));
-        if *word & bit == 0 {
-            *word |= bit;
-            let schedstat = self.schedstat.get_or_insert_with(SchedStat::of_this_thread);
-            self.beginning.looks.push(Look::now(schedstat));
-        }
-    }
-
-    pub(super) fn finish(&mut self) -> Beginning {
-        std::mem::take(&mut self.beginning)
-    }
 }
 
 /// Time in one step.

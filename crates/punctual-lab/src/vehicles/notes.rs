@@ -1,26 +1,34 @@
-//! A subscriber's notes on the values that it receives, and on how it began.
+//! A receiver's notes: the values that reach it, when it began to listen, and when it had the first value of each sender.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use punctual::interest::Response;
-use punctual::{Stages, Ticks};
+use punctual::{Clock, Stages, Ticks};
+use punctual_machine::scheduling::SchedStat;
 
 use super::components::Shared;
-use super::first::{Beginning, Watch};
+use super::first::{Beginning, Look};
 use super::value::{Record, Value};
 use crate::endpoint::VALUE_SIZE;
 
 /// Notes that a thread hands over.
 pub(super) type Noted = (Vec<Record>, Beginning);
 
-/// Notebook of a subscriber. Dropped, it hands over what it has.
+/// Senders that have a number.
+const SENDERS_MAX: usize = 1 << 16;
+/// Looks that allocate nothing.
+const LOOKS_MAX: usize = 256;
+
+/// Notebook of a receiver. Dropped, it hands over what it has.
 pub(super) struct Notes {
     shared: Arc<Shared>,
-    component: u16,
     count: u32,
     records: Vec<Record>,
-    watch: Watch,
+    schedstat: Option<SchedStat>,
+    /// A bit for each sender.
+    seen: Vec<u64>,
+    beginning: Beginning,
     to: Sender<Noted>,
 }
 
@@ -32,18 +40,32 @@ impl Notes {
         count: u32,
         capacity: usize,
     ) -> Self {
-        let (records, watch) = (Record::room_for(capacity, component), Watch::new(component, true));
-        Self { shared, component, count, records, watch, to }
+        let looks = Vec::with_capacity(LOOKS_MAX);
+        Self {
+            shared,
+            count,
+            records: Record::room_for(capacity, component),
+            schedstat: None,
+            seen: vec![0; SENDERS_MAX / 64],
+            beginning: Beginning { component, is_own_thread: true, looks },
+            to,
+        }
     }
 
-    /// The calling thread listens from now on.
-    pub(super) fn begin(&mut self) {
-        self.watch.begin();
+    /// The calling thread listens from now on: one of its own, or the one that opened the process.
+    pub(super) fn begin(&mut self, is_own_thread: bool) {
+        self.beginning.is_own_thread = is_own_thread;
+        self.look();
     }
 
     /// A thread that is about to be started, and has waited for nothing, listens from now on.
     pub(super) fn begin_elsewhere(&mut self) {
-        self.watch.begin_elsewhere();
+        self.beginning.looks.push(Look { at: Clock::get().now().0, queued_ns: 0 });
+    }
+
+    fn look(&mut self) {
+        let schedstat = self.schedstat.get_or_insert_with(SchedStat::of_this_thread);
+        self.beginning.looks.push(Look::now(schedstat));
     }
 
     /// A value whose probe was reached at `received`, unless it was for newcomers.
@@ -60,10 +82,15 @@ impl Notes {
         match Value::parse(bytes) {
             Some(value) if value.origin.number < self.count => {
                 if self.records.len() < self.records.capacity() {
-                    self.records.push(Record::new(value, self.component, received, stages));
+                    self.records.push(Record::new(value, self.beginning.component, received, stages));
                 }
                 self.shared.received.add(1);
-                self.watch.note(value.origin.vehicle);
+                let sender = usize::from(value.origin.vehicle);
+                let (word, bit) = (&mut self.seen[sender / 64], 1 << (sender % 64));
+                if *word & bit == 0 {
+                    *word |= bit;
+                    self.look();
+                }
             }
             Some(_) => {}
             None => self.shared.mismatched.add(1),
@@ -74,7 +101,8 @@ impl Notes {
 impl Drop for Notes {
     fn drop(&mut self) {
         if self.records.capacity() > 0 {
-            let _gone = self.to.send((std::mem::take(&mut self.records), self.watch.finish()));
+            let noted = (std::mem::take(&mut self.records), std::mem::take(&mut self.beginning));
+            let _gone = self.to.send(noted);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use punctual::{Node, NodeOptions};
+use punctual_machine::async_io::signals_delivered;
 use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
 use punctual_machine::cpu::process_faults;
 use punctual_machine::scheduling::SchedStat;
@@ -122,6 +123,7 @@ impl Facts {
             queued_ns: times.map(|times| times.queued_ns).sum(),
             cpu_ns: process_cpu_ns(),
             resident_kib: [resident_kib().unwrap_or(0); 2],
+            signals: signals_delivered(),
             continued: continuations().0,
             throttled: Quotas::of_this_thread().now().times,
             faults: process_faults(),
@@ -137,6 +139,7 @@ impl Facts {
             queued_ns: now.queued_ns.saturating_sub(before.queued_ns),
             cpu_ns: now.cpu_ns - before.cpu_ns,
             resident_kib: [before.resident_kib[1], now.resident_kib[1]],
+            signals: now.signals - before.signals,
             continued: now.continued - before.continued,
             throttled: now.throttled.saturating_sub(before.throttled),
             faults: now.faults - before.faults,

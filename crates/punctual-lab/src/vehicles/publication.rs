@@ -67,10 +67,9 @@ impl Schedule {
         bytes
     }
 
-    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room. Returns the number of
-    /// values that had room, and of those that had none.
-    pub(super) fn send_all(&self, start_ns: u64, mut send: impl FnMut(&Bytes) -> bool) -> (u64, u64) {
-        let (mut sent, mut refused, mut number) = (0, 0, 0);
+    /// Where there is no node: sends each value when it is due, by `send`, which says whether there was room, and counts it.
+    pub(super) fn send_all(&self, start_ns: u64, shared: &Shared, mut send: impl FnMut(&Bytes) -> bool) {
+        let mut number = 0;
         while number < self.count && !interrupted() {
             let due_ns = self.due_ns(start_ns, number);
             sleep_until(due_ns);
@@ -79,10 +78,9 @@ impl Schedule {
                 continue;
             }
             let taken = send(&self.value(number, due_ns));
-            *if taken { &mut sent } else { &mut refused } += 1;
+            if taken { &shared.sent } else { &shared.refused }.add(1);
             number += 1;
         }
-        (sent, refused)
     }
 }
 
