@@ -4,6 +4,8 @@
 //! message lies in windows of known length. It is also known for how long the thread was ready and did not run in them. Of a window
 //! that is a message's in part only, the wait is a bound.
 
+use std::collections::BTreeMap;
+
 use punctual::{Clock, Ticks};
 use punctual_machine::scheduling::SchedStat;
 use serde::{Deserialize, Serialize};
@@ -101,44 +103,41 @@ struct Window {
     queued_ns: u64,
 }
 
-/// A message's part of a window.
-fn overlap(window: &Window, sent: u64, received: u64) -> u64 {
-    window.to.min(received).saturating_sub(window.from.max(sent))
-}
-
-/// The steps of a process, cut off when the thread began to listen; then between the thread's looks.
+/// The steps of a process, cut off when the thread began to listen; then, from look to look, the listening.
 fn windows(opening: &Opening, beginning: &Beginning) -> Vec<Window> {
     let Some(listening) = beginning.looks.first() else { return Vec::new() };
-    let listening_step = STEPS.len() - 1;
-    let [.., ready] = opening;
     // A thread of its own counts its waits from its start on.
-    let before_ns = if beginning.is_own_thread { ready.queued_ns } else { 0 };
-    let begun = Look { at: listening.at, queued_ns: listening.queued_ns + before_ns };
-    let ends = [&opening[..], &[begun]].concat();
-    let steps = ends.windows(2).enumerate().map(|(step, two)| (step, two[0], two[1]));
-    let looks = beginning.looks.windows(2).map(|two| (listening_step, two[0], two[1]));
-    let cut = |at: u64| at.min(listening.at);
-    steps
-        .map(|(step, from, to)| (step, Look { at: cut(from.at), ..from }, Look { at: cut(to.at), ..to }))
-        .chain(looks)
-        .map(|(step, from, to)| Window {
-            step,
-            from: from.at,
-            to: to.at,
-            queued_ns: to.queued_ns.saturating_sub(from.queued_ns),
-        })
-        .collect()
+    let before_ns = if beginning.is_own_thread { opening[3].queued_ns } else { 0 };
+    let opened = opening.map(|look| Look { at: look.at.min(listening.at), ..look });
+    let listened = beginning.looks.iter();
+    let listened = listened.map(|look| Look { queued_ns: look.queued_ns + before_ns, ..*look });
+    let looks: Vec<Look> = opened.into_iter().chain(listened).collect();
+    let window = |(place, two): (usize, &[Look])| Window {
+        step: place.min(STEPS.len() - 1),
+        from: two[0].at,
+        to: two[1].at,
+        queued_ns: two[1].queued_ns.saturating_sub(two[0].queued_ns),
+    };
+    looks.windows(2).enumerate().map(window).collect()
+}
+
+/// From one instant in ticks to another.
+fn ns(from: u64, to: u64) -> u64 {
+    Clock::get().nanos(Ticks(to.saturating_sub(from)))
+}
+
+fn shares(steps: [u64; STEPS.len()]) -> Vec<Share> {
+    STEPS.into_iter().zip(steps).map(|(step, ns)| Share { step: step.to_owned(), ns }).collect()
 }
 
 fn first_message(part: Part, windows: &[Window], record: &Record) -> FirstMessage {
-    let clock = Clock::get();
     let (sent, received) = (record.value.sent.0, record.received.0);
-    let ns = clock.nanos(Ticks(received.saturating_sub(sent)));
+    let latency_ns = ns(sent, received);
     let mut steps = [0; STEPS.len()];
     let mut queued_ns = [0, 0];
     for window in windows {
-        let inside = clock.nanos(Ticks(overlap(window, sent, received)));
-        let lasted = clock.nanos(Ticks(window.to.saturating_sub(window.from)));
+        let inside = ns(window.from.max(sent), window.to.min(received));
+        let lasted = ns(window.from, window.to);
         // A thread may be taken off its processor between the two readings of a look.
         let queued = window.queued_ns.min(lasted);
         steps[window.step] += inside;
@@ -147,20 +146,19 @@ fn first_message(part: Part, windows: &[Window], record: &Record) -> FirstMessag
     }
     // Time that no window has, such as that of a thread that never said when it began.
     let known: u64 = steps[..STEPS.len() - 1].iter().sum();
-    steps[STEPS.len() - 1] = ns.saturating_sub(known);
-    let share = |(step, ns): (&str, u64)| Share { step: step.to_owned(), ns };
+    steps[STEPS.len() - 1] = latency_ns.saturating_sub(known);
     FirstMessage {
         receiver: part.name(),
         sender: record.value.origin.vehicle,
-        ns,
-        steps: STEPS.into_iter().zip(steps).map(share).collect(),
-        queued_ns: queued_ns.map(|queued| queued.min(ns)),
+        ns: latency_ns,
+        steps: shares(steps),
+        queued_ns: queued_ns.map(|queued| queued.min(latency_ns)),
     }
 }
 
 /// The first record of each other sender at each component of a process.
 fn firsts_of(part: Part, brought: &WorkloadResult) -> Vec<&Record> {
-    let mut firsts: std::collections::BTreeMap<(u16, u16), &Record> = std::collections::BTreeMap::new();
+    let mut firsts: BTreeMap<(u16, u16), &Record> = BTreeMap::new();
     for record in brought.records.iter().filter(|r| part != Part::Vehicle(r.value.origin.vehicle)) {
         let first = firsts.entry((record.component, record.value.origin.vehicle)).or_insert(record);
         if record.received < first.received {
@@ -181,7 +179,6 @@ pub(super) fn firsts(
     brought: &[(Part, WorkloadResult)],
     all_ready_ms: f64,
 ) -> (Firsts, RunStartUp) {
-    let clock = Clock::get();
     let (mut all, mut all_heard_ns) = (Vec::new(), 0);
     for (part, brought) in brought {
         let Some((_, opening)) = openings.iter().find(|(other, _)| other == part) else { continue };
@@ -189,14 +186,13 @@ pub(super) fn firsts(
             let beginning = brought.beginnings.iter().find(|b| b.component == record.component);
             let windows = beginning.map_or(Vec::new(), |beginning| windows(opening, beginning));
             all.push(first_message(*part, &windows, record));
-            let heard = clock.nanos(Ticks(record.received.0.saturating_sub(opening[0].at)));
-            all_heard_ns = heard.max(all_heard_ns);
+            all_heard_ns = ns(opening[0].at, record.received.0).max(all_heard_ns);
         }
     }
     let mut latencies: Vec<u64> = all.iter().map(|first| first.ns).collect();
     let slowest_ms = |step: usize| {
-        let of_one = |(_, looks): &(Part, Opening)| looks[step + 1].at.saturating_sub(looks[step].at);
-        rounded_ms(clock.nanos(Ticks(openings.iter().map(of_one).max().unwrap_or(0))))
+        let of_each = openings.iter().map(|(_, looks)| ns(looks[step].at, looks[step + 1].at));
+        rounded_ms(of_each.max().unwrap_or(0))
     };
     let startup = RunStartUp {
         all_ready_ms: all_ready_ms.round(),
@@ -210,8 +206,7 @@ pub(super) fn firsts(
     let count = all.len();
     let mean_of =
         |step: usize| all.iter().map(|first| first.steps[step].ns).sum::<u64>() / count.max(1) as u64;
-    let mean = STEPS.iter().enumerate();
-    let mean = mean.map(|(step, name)| Share { step: (*name).to_owned(), ns: mean_of(step) }).collect();
+    let mean = shares(std::array::from_fn(mean_of));
     all.sort_by_key(|first| std::cmp::Reverse(first.ns));
     all.truncate(KEPT_MAX);
     (Firsts { count, mean, slowest: all }, startup)
