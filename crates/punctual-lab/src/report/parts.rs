@@ -141,6 +141,32 @@ fn figures(rows: &[&CellResult]) -> Table {
     table.without_empty()
 }
 
+/// Where the median message's time goes: a row for each of these stages that a result has, with its words; a column for each result,
+/// or one more for the part of all messages' time.
+pub fn stages<'s>(
+    results: &[&CellResult],
+    stages: impl Iterator<Item = (&'s str, &'s str)>,
+    has_parts: bool,
+) -> Table {
+    let of = |result: &CellResult, name: &str| result.stages.iter().find(|one| one.name == name).cloned();
+    let rows = stages.filter(|(name, _)| results.iter().any(|result| of(result, name).is_some()));
+    let mut table = TableOf::new(rows).name("stage", |(_, words)| *words);
+    for result in results {
+        let engine = &result.cell.engine;
+        let median = |(name, _): &(&str, &str)| {
+            of(result, name).map_or_else(dash, |stage| micros(stage.median_ns as f64))
+        };
+        let part = |(name, _): &(&str, &str)| {
+            of(result, name).map_or_else(dash, |stage| format!("{:.0} %", stage.share * 100.0))
+        };
+        table = match has_parts {
+            true => table.over(engine).number("median", |row| Cell::strong(median(row))).number("part", part),
+            false => table.number(engine, median),
+        };
+    }
+    table.keyed(1)
+}
+
 /// Advice, under the observations that lead to it.
 pub fn doubts(doubts: &[Doubt]) -> Option<Section> {
     let items = by_advice(doubts).into_iter().map(|(advice, seen)| {

@@ -14,7 +14,7 @@ use crate::explain::clue::LIMIT_NS_MIN;
 use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
 use crate::report::parts::{self, LEGEND, WORDS, tail_texts, time_text};
-use crate::report::section::{Cell, Column, Item, Output, Section, Table, TableOf, Tone};
+use crate::report::section::{Cell, Item, Output, Section, TableOf, Tone};
 use crate::sample::Load;
 use crate::stats::UNEXPLAINED;
 use crate::summary::{CellResult, Summary};
@@ -92,25 +92,9 @@ fn narrow(text: &str) -> String {
 /// Where the median trip's time goes, a column per choice.
 fn stages(summary: &Summary) -> Option<Section> {
     let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| r.stages.len() > 1).collect();
-    if stamped.is_empty() {
-        return None;
-    }
-    let mut columns = vec![Column::name("stage")];
-    columns.extend(stamped.iter().map(|result| Column::number(&result.cell.engine)));
-    let mut table = Table::new(columns);
     let known = STAGES.into_iter().map(|stage| (stage.name, stage.words));
-    for (name, words) in known.chain([(UNEXPLAINED, UNEXPLAINED)]) {
-        let shown = |result: &&CellResult| {
-            let stage = result.stages.iter().find(|stage| stage.name == name)?;
-            Some(micros(stage.median_ns as f64))
-        };
-        let values: Vec<Option<String>> = stamped.iter().map(shown).collect();
-        if values.iter().any(Option::is_some) {
-            let cells = values.into_iter().map(|value| Cell::from(value.unwrap_or_else(dash)));
-            table.row([Cell::from(words)].into_iter().chain(cells));
-        }
-    }
-    Some(Section::new("Stage by stage").about("the median of each, µs").table(table))
+    let table = parts::stages(&stamped, known.chain([(UNEXPLAINED, UNEXPLAINED)]), false);
+    Section::new("Stage by stage").about("the median of each, µs").table(table).with_rows()
 }
 
 /// One figure per choice: the part of the time inside the responder's host.

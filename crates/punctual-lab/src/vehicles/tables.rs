@@ -5,7 +5,9 @@ use super::figures::Row;
 use super::first::STEPS;
 use super::option::Mode;
 use super::overview::Overall;
+use crate::distinct::distinct;
 use crate::report::draw::{Series, bars, lines};
+use crate::report::parts;
 use crate::report::section::{Block, Cell, Column, Item, Output, Section, Table, TableOf, Tone};
 use crate::stats::{Quantile, UNEXPLAINED};
 use crate::summary::{CellResult, Summary};
@@ -114,35 +116,13 @@ fn infinite() -> Cell {
 /// Where the time of each row goes.
 pub(super) fn stages(summary: &Summary) -> Option<Section> {
     let stamped: Vec<&CellResult> = summary.results.iter().filter(|r| !r.stages.is_empty()).collect();
-    let mut table = TableOf::new(stage_names(&stamped)).name("stage", |name| *name);
-    for result in &stamped {
-        let stage = |name: &str| result.stages.iter().find(|stage| stage.name == name);
-        table = table
-            .over(&result.cell.engine)
-            .number("median", |name| {
-                Cell::strong(stage(name).map_or_else(dash, |stage| micros(stage.median_ns as f64)))
-            })
-            .number("part", |name| {
-                stage(name).map_or_else(dash, |stage| format!("{:.0} %", stage.share * 100.0))
-            });
-    }
+    let mut names = distinct(stamped.iter().flat_map(|result| &result.stages).map(|stage| &*stage.name));
+    names.sort_by_key(|name| *name == UNEXPLAINED);
+    let table = parts::stages(&stamped, names.into_iter().map(|name| (name, name)), true);
     let note = "Output: until the receiver's kernel, or a receiver that was awake, had it. Elsewhere: the receiver did something \
                 else. Woken: it slept. Delivered: from thread to thread.";
-    let section =
-        Section::new("Stage by stage").about("due → received: the median of each, µs, and its part of all");
-    (!stamped.is_empty()).then(|| section.table(table.keyed(1)).note(note))
-}
-
-/// Every stage of any of them, in order; unexplained time comes last.
-fn stage_names<'s>(results: &[&'s CellResult]) -> Vec<&'s str> {
-    let mut names: Vec<&str> = Vec::new();
-    for stage in results.iter().flat_map(|result| &result.stages) {
-        if !names.contains(&stage.name.as_str()) {
-            names.push(&stage.name);
-        }
-    }
-    names.sort_by_key(|name| *name == UNEXPLAINED);
-    names
+    let about = "due → received: the median of each, µs, and its part of all";
+    (!stamped.is_empty()).then(|| Section::new("Stage by stage").about(about).table(table).note(note))
 }
 
 /// Within one message's fan-out, latency follows the place in the wake-up order.
