@@ -12,6 +12,7 @@ use super::trips::RoundTrips;
 use crate::explain::loss::Loss;
 use crate::load::echo::EchoFacts;
 use crate::load::recording::{Arrivals, TripEnds};
+use crate::run::add;
 use crate::sample::{Outcome, Samples};
 use crate::summary::{CellResult, Ledger};
 
@@ -51,11 +52,6 @@ struct ControlTotals {
     looks: u64,
     late: u64,
     latest_us: u64,
-}
-
-/// Adds these counters of one to those of the other.
-macro_rules! add {
-    ($sum:expr, $more:expr, $($counter:ident)*) => { $($sum.$counter += $more.$counter;)* };
 }
 
 impl Totals {

@@ -48,6 +48,12 @@ impl From<String> for RunError {
     }
 }
 
+/// Adds these counters of one to those of the other.
+macro_rules! add {
+    ($sum:expr, $more:expr, $($counter:ident)*) => { $($sum.$counter += $more.$counter;)* };
+}
+pub(crate) use add;
+
 /// CPUs to which the two ends are pinned: the first and the last that this process may use.
 pub fn choose_cpus() -> [Option<usize>; 2] {
     let allowed = punctual_machine::cpu::allowed();

@@ -148,10 +148,12 @@ fn one_run<'a>(
     let run = MadeRun { settings, brought, began, opened, is_cut, trace };
     let (figures, samples) = run.figures();
     let (firsts, startup) = first::firsts(&openings, &run.brought, all_ready_ms);
+    let mut facts = Facts::default();
+    run.brought.iter().for_each(|(_, brought)| facts.add(&brought.facts));
     let mut account = sums(&mut testbed, settings, is_cut);
     if !settings.asked.mode.is_mutual() {
         let gaps = figures.rows.iter().map(|row| row.lost).sum();
-        account.count_gaps(gaps, sum_of_facts(&run.brought).refused);
+        account.count_gaps(gaps, facts.refused);
     }
     if settings.asked.no_barrier || settings.asked.engine == Medium::Shared {
         account.without_barrier();
@@ -166,7 +168,7 @@ fn one_run<'a>(
         firsts,
         absences: absences(settings, &run.brought),
         figures,
-        facts: sum_of_facts(&run.brought),
+        facts,
         growth_kib_max: growth(&run.brought),
         control_late_us,
     };
@@ -201,28 +203,6 @@ fn controls(settings: &VehiclesSettings) -> Vec<Control> {
 fn barrier(settings: &VehiclesSettings) -> Duration {
     let components = u32::try_from(settings.asked.vehicles * settings.asked.components).unwrap_or(u32::MAX);
     BARRIER + BARRIER_PER_COMPONENT * components
-}
-
-fn sum_of_facts(brought: &[(Part, WorkloadResult)]) -> Facts {
-    let mut all = Facts::default();
-    for facts in brought.iter().map(|(_, brought)| brought.facts) {
-        all.sent += facts.sent;
-        all.refused += facts.refused;
-        all.mismatched += facts.mismatched;
-        all.beacons += facts.beacons;
-        all.queued_ns += facts.queued_ns;
-        all.cpu_ns += facts.cpu_ns;
-        all.signals += facts.signals;
-        all.continued += facts.continued;
-        // Processes may share a group.
-        all.throttled = all.throttled.max(facts.throttled);
-        all.faults += facts.faults;
-        all.unheard += facts.unheard;
-        for (sum, kib) in all.resident_kib.iter_mut().zip(facts.resident_kib) {
-            *sum += kib;
-        }
-    }
-    all
 }
 
 fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Account, Part};
+use crate::run::add;
 
 /// The sums over all nodes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,15 +96,7 @@ impl Sums {
     /// Adds those of another run.
     pub(super) fn add(&mut self, other: &Self) {
         self.nodes = self.nodes.max(other.nodes);
-        self.sent += other.sent;
-        self.broadcast += other.broadcast;
-        self.unicast += other.unicast;
-        self.to_arrive += other.to_arrive;
-        self.before += other.before;
-        self.arrived += other.arrived;
-        self.lost += other.lost;
-        self.copies += other.copies;
-        self.delivered += other.delivered;
+        add!(self, other, sent broadcast unicast to_arrive before arrived lost copies delivered);
         for (mine, theirs) in [(&mut self.undelivered, &other.undelivered), (&mut self.causes, &other.causes)]
         {
             theirs.iter().for_each(|(name, count)| *mine.entry(name.clone()).or_default() += count);

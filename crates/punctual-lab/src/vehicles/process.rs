@@ -15,8 +15,8 @@ use super::first::Look;
 use super::option::Mode;
 use super::protocol::{Account, Assignment, Facts, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::BusPlan;
-use crate::run::Requests;
 use crate::run::rows::bytes_of;
+use crate::run::{Requests, add};
 use punctual_machine::withheld::Quotas;
 
 /// Longest wait for the others on the bus before the barrier.
@@ -145,6 +145,14 @@ impl Facts {
             faults: now.faults - before.faults,
             ..Self::default()
         }
+    }
+
+    /// Adds those of another process.
+    pub(super) fn add(&mut self, other: &Self) {
+        add!(self, other, sent refused mismatched beacons queued_ns cpu_ns signals continued faults unheard);
+        // Processes may share a group.
+        self.throttled = self.throttled.max(other.throttled);
+        self.resident_kib = [0, 1].map(|at| self.resident_kib[at] + other.resident_kib[at]);
     }
 }
 
