@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::interest::{
-    InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic, Traffic,
+    InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic,
 };
 use punctual::{Clock, Communicator, CommunicatorOptions, Nanos, Node, Observer, Target};
 use punctual_machine::clock::monotonic_ns;
@@ -29,7 +29,7 @@ use super::option::Mode;
 use super::process::{Workload, account_of};
 use super::protocol::{Account, Assignment, Facts, Part, Skipped, WorkloadResult};
 use super::publication::{Bytes, Schedule, Source};
-use super::quiet::{self, ComponentWindows, QuietLog, QuietPlan, look, until_look};
+use super::quiet::{ComponentWindows, QuietLog, QuietPlan, look, until_look};
 use crate::endpoint::{PORT, VALUE_SIZE};
 use crate::run::lock;
 
@@ -134,14 +134,14 @@ impl Shared {
             ..Facts::since(before)
         }
     }
+}
 
-    fn note_windows(&self, windows: Option<ComponentWindows>) {
-        lock(&self.windows).extend(windows);
-    }
-
-    fn note_traffic(&self, traffic: Traffic) {
-        self.refused.add(traffic.full);
-    }
+/// Means of a thread when the barrier is open.
+struct Begun<'a> {
+    shared: &'a Shared,
+    communicator: Communicator,
+    start_ns: u64,
+    log: Option<QuietLog>,
 }
 
 /// All threads of a process.
@@ -200,12 +200,10 @@ impl Components {
             if now_received != received {
                 (received, changed_ns) = (now_received, now_ns);
             }
+            let (most, quiet) =
+                if interrupted() { (INTERRUPTED_MAX, INTERRUPTED_QUIET) } else { (GRACE, GRACE) };
             let passed = |since_ns: u64, most: Duration| now_ns - since_ns > most.as_nanos() as u64;
-            let is_over = match interrupted() {
-                true => passed(began_ns, INTERRUPTED_MAX) || passed(changed_ns, INTERRUPTED_QUIET),
-                false => passed(began_ns, GRACE),
-            };
-            if is_over {
+            if passed(began_ns, most) || passed(changed_ns, quiet) {
                 return;
             }
             sleep_until(now_ns + 5_000_000);
@@ -311,18 +309,20 @@ impl Components {
     }
 
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others
-    /// out, when all that its work needed is given up.
+    /// out, when all that its work needed is given up. Its windows are kept if it sends values or receives them.
     fn spawn(
         &mut self,
-        name: &str,
-        mut communicator: Communicator,
-        work: impl FnOnce(&Shared, Communicator, u64) -> Result<Communicator, InterestError> + Send + 'static,
+        (name, port): (&str, u16),
+        (sends, receives): (bool, bool),
+        work: impl FnOnce(Begun<'_>) -> Result<Communicator, InterestError> + Send + 'static,
     ) -> Result<(), String> {
-        let shared = Arc::clone(&self.shared);
+        let (mut communicator, shared) = (self.bind(port)?, Arc::clone(&self.shared));
+        let quiet = QuietPlan::of(&self.assignment).filter(|_| sends || receives);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             sleep_precisely();
             let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
-            match work(&shared, communicator, start_ns) {
+            let log = quiet.map(|plan| QuietLog::of_this_thread(plan, start_ns, (sends, receives)));
+            match work(Begun { shared: &shared, communicator, start_ns, log }) {
                 Ok(mut communicator) => shared.hear_out(&mut communicator),
                 Err(error) => *lock(&shared.failed) = Some(error.to_string()),
             }
@@ -333,16 +333,14 @@ impl Components {
 
     /// A subscriber to a component's values; without capacity it keeps none.
     fn subscriber(&mut self, component: u16, capacity: usize) -> Result<(), String> {
-        let communicator = self.bind(SUBSCRIBERS_AT + component)?;
         let options = reaching(PUBLISHERS_AT + component, None);
         let mut notes = self.notes(component, capacity);
         let period = Duration::from_nanos(self.assignment.period_ns);
-        let quiet = QuietPlan::of(&self.assignment).filter(|_| capacity > 0);
-        self.spawn("subscriber", communicator, move |shared, communicator, start_ns| {
+        let at = ("subscriber", SUBSCRIBERS_AT + component);
+        self.spawn(at, (false, capacity > 0), move |Begun { shared, communicator, mut log, .. }| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
             notes.begin(true);
-            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while shared.goes_on() {
                 match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
                     Ok(response) => {
@@ -352,27 +350,25 @@ impl Components {
                     Err(_) => look(&mut log),
                 }
             }
-            shared.note_windows(quiet::finish(log, false, true));
-            shared.note_traffic(subscriber.traffic());
+            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.refused.add(subscriber.traffic().full);
             Ok(subscriber.into_communicator())
         })
     }
 
     fn publisher(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
-        let communicator = self.bind(PUBLISHERS_AT + component)?;
         let mut source = Source::new(schedule, &self.shared);
-        let quiet = QuietPlan::of(&self.assignment);
-        self.spawn("publisher", communicator, move |shared, communicator, start_ns| {
+        let at = ("publisher", PUBLISHERS_AT + component);
+        self.spawn(at, (true, false), move |Begun { shared, communicator, start_ns, mut log }| {
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut publisher = Publisher::with(communicator, topic(component), &options)?;
-            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
                 publisher.serve_for(until_look(log.as_ref(), left), |due| source.value(due));
                 look(&mut log);
             }
-            shared.note_windows(quiet::finish(log, true, false));
-            shared.note_traffic(publisher.traffic());
+            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.refused.add(publisher.traffic().full);
             Ok(publisher.into_communicator())
         })
     }
@@ -380,12 +376,11 @@ impl Components {
     /// Publisher and subscriber in one thread, which calls back with everything that is published here or arrives.
     fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
-        let communicator = self.bind(SUBSCRIBERS_AT + component)?;
         let mut notes = self.notes(component, self.assignment.capacity());
         let mut source = Source::new(schedule, &self.shared);
         let period = Duration::from_nanos(self.assignment.period_ns);
-        let quiet = QuietPlan::of(&self.assignment);
-        self.spawn("component", communicator, move |shared, communicator, start_ns| {
+        let at = ("component", SUBSCRIBERS_AT + component);
+        self.spawn(at, (true, true), move |Begun { shared, communicator, start_ns, mut log }| {
             let clock = Clock::get();
             notes.begin(true);
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
@@ -395,7 +390,6 @@ impl Components {
                 let received = clock.now_after_loads();
                 notes.note(&response, received);
             })?;
-            let mut log = QuietLog::of_this_thread(quiet, start_ns);
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
                 participant.serve_for(until_look(log.as_ref(), left));
                 look(&mut log);
@@ -405,15 +399,15 @@ impl Components {
                 participant.serve_for(until_look(log.as_ref(), LOOK));
                 look(&mut log);
             }
-            shared.note_windows(quiet::finish(log, true, true));
-            shared.note_traffic(participant.traffic());
+            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.refused.add(participant.traffic().full);
             Ok(participant.into_communicator())
         })
     }
 
     fn beacon(&mut self) -> Result<(), String> {
-        let communicator = self.bind(BEACON_PUBLISHERS_AT)?;
-        self.spawn("beacon", communicator, move |shared, communicator, start_ns| {
+        let at = ("beacon", BEACON_PUBLISHERS_AT);
+        self.spawn(at, (false, false), |Begun { shared, communicator, start_ns, .. }| {
             let options = reaching(BEACONS_AT, Some(Nanos(start_ns)));
             let mut publisher = Publisher::with(communicator, BEACONS, &options)?;
             while shared.goes_on() {
@@ -424,8 +418,7 @@ impl Components {
     }
 
     fn beacon_listener(&mut self) -> Result<(), String> {
-        let communicator = self.bind(BEACONS_AT)?;
-        self.spawn("beacons", communicator, move |shared, communicator, _| {
+        self.spawn(("beacons", BEACONS_AT), (false, false), |Begun { shared, communicator, .. }| {
             let options = reaching(BEACON_PUBLISHERS_AT, None);
             let mut subscriber = Subscriber::with(communicator, BEACONS, BEACON_EVERY, &options)?;
             while shared.goes_on() {

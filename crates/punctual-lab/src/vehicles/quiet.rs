@@ -70,14 +70,15 @@ pub(super) struct QuietLog {
     start_ns: u64,
     next_ns: u64,
     log: WindowLog,
+    /// It sends, and it receives.
+    does: (bool, bool),
 }
 
 impl QuietLog {
     /// Of the calling thread, from when values travel on.
-    pub(super) fn of_this_thread(plan: Option<QuietPlan>, start_ns: u64) -> Option<Self> {
-        let plan = plan?;
+    pub(super) fn of_this_thread(plan: QuietPlan, start_ns: u64, does: (bool, bool)) -> Self {
         let log = WindowLog::of_this_thread(plan.count.saturating_add(64).min(WINDOWS_MAX));
-        Some(Self { plan, start_ns, next_ns: plan.after(start_ns, monotonic_ns()), log })
+        Self { plan, start_ns, next_ns: plan.after(start_ns, monotonic_ns()), log, does }
     }
 
     fn look_if_quiet(&mut self, now_ns: u64) {
@@ -89,6 +90,13 @@ impl QuietLog {
             self.log.close(0, true);
         }
         self.next_ns = self.plan.after(self.start_ns, now_ns);
+    }
+
+    /// All windows, the last of which ends now.
+    pub(super) fn finish(mut self) -> ComponentWindows {
+        self.log.close(0, true);
+        let (sends, receives) = self.does;
+        ComponentWindows { sends, receives, of: self.log.finish() }
     }
 }
 
@@ -103,13 +111,6 @@ pub(super) fn look(log: &mut Option<QuietLog>) {
     if let Some(log) = log {
         log.look_if_quiet(monotonic_ns());
     }
-}
-
-/// All windows, the last of which ends now.
-pub(super) fn finish(log: Option<QuietLog>, sends: bool, receives: bool) -> Option<ComponentWindows> {
-    let mut log = log?.log;
-    log.close(0, true);
-    Some(ComponentWindows { sends, receives, of: log.finish() })
 }
 
 #[cfg(test)]
