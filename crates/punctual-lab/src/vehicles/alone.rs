@@ -40,10 +40,10 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn open(assignment: &Assignment) -> Result<Self, String> {
-        let receives = assignment.part == Part::Listener;
-        let endpoint: Box<dyn Endpoint> = match (&assignment.bus, assignment.mode) {
+        let (settings, receives) = (&assignment.settings, assignment.part == Part::Listener);
+        let endpoint: Box<dyn Endpoint> = match (&assignment.bus, settings.asked.mode) {
             (BusPlan::Ethernet { interface, .. }, Mode::Async) => {
-                let wake = if receives { assignment.wake } else { Wake::Spin };
+                let wake = if receives { settings.wake } else { Wake::Spin };
                 let opened = PacketEndpoint::open(interface, ETHERTYPE_EXPERIMENTAL, VALUE_SIZE, wake);
                 Box::new(opened.map_err(|error| error.to_string())?)
             }
@@ -53,21 +53,20 @@ impl Alone {
             }
         };
         let (shared, (to, noted)) = (Arc::<Shared>::default(), channel());
-        let notes =
-            || Notes::new((Arc::clone(&shared), to), 0, assignment.count as u32, assignment.capacity());
+        let notes = || Notes::new((Arc::clone(&shared), to), 0, settings, settings.capacity());
         let notes = receives.then(notes);
         Ok(Self { endpoint, assignment: assignment.clone(), shared, notes, noted })
     }
 
     /// Receives until everything came, or will not.
     fn receive_all(&mut self, start_ns: u64, mut notes: Notes) {
-        let (expected, mut buffer) = (self.assignment.capacity() as u64, [0; VALUE_SIZE]);
-        let last = Schedule::new(&self.assignment, self.assignment.vehicles as u16, 0);
+        let (settings, mut buffer) = (&self.assignment.settings, [0; VALUE_SIZE]);
+        let last = Schedule::new(settings, settings.asked.vehicles as u16, 0);
         let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let clock = Clock::get();
         let look = clock.ticks(LOOK);
         notes.begin(false);
-        while self.shared.received.get() < expected && !interrupted() {
+        while self.shared.received.get() < settings.capacity() as u64 && !interrupted() {
             match self.endpoint.receive(&mut buffer, clock.now().plus(look)) {
                 // Its messages carry no stamps, so no stage is known.
                 Some(got) => notes.note_bytes(&buffer[..got.size], None, clock.now_after_loads()),
@@ -85,7 +84,7 @@ impl Workload for Alone {
         if let Some(notes) = self.notes.take() {
             self.receive_all(start_ns, notes);
         } else if let Part::Vehicle(vehicle) = self.assignment.part {
-            let (clock, schedule) = (Clock::get(), Schedule::new(&self.assignment, vehicle, 0));
+            let (clock, schedule) = (Clock::get(), Schedule::new(&self.assignment.settings, vehicle, 0));
             schedule.send_all(start_ns, &self.shared, |value| self.endpoint.send(value, clock.now()));
         }
         let facts = self.shared.facts(&before);

@@ -167,7 +167,7 @@ impl Components {
             observer: None,
             records: channel(),
         };
-        if !assignment.barrier {
+        if assignment.settings.asked.no_barrier {
             // Before there are threads: each goes on at once.
             components.shared.start(monotonic_ns());
         }
@@ -177,7 +177,11 @@ impl Components {
 
     /// Components that publish.
     fn publishers(&self) -> usize {
-        if matches!(self.assignment.part, Part::Vehicle(_)) { self.assignment.components } else { 0 }
+        if matches!(self.assignment.part, Part::Vehicle(_)) {
+            self.assignment.settings.asked.components
+        } else {
+            0
+        }
     }
 
     /// Components that hand over records.
@@ -186,7 +190,8 @@ impl Components {
     }
 
     fn is_complete(&self) -> bool {
-        let (shared, expected) = (&self.shared, self.assignment.components * self.assignment.capacity());
+        let (shared, settings) = (&self.shared, &self.assignment.settings);
+        let expected = settings.asked.components * settings.capacity();
         shared.finished.get() == self.publishers() as u64 && shared.received.get() >= expected as u64
             || lock(&shared.failed).is_some()
     }
@@ -214,12 +219,12 @@ impl Components {
 impl Workload for Components {
     fn travel(&mut self, start_ns: u64) -> Result<WorkloadResult, String> {
         let before = Facts::now();
-        let is_all = !self.assignment.barrier || self.observer.is_some() || interrupted();
+        let is_all = self.assignment.settings.asked.no_barrier || self.observer.is_some() || interrupted();
         let others = if is_all { 0 } else { self.assignment.others as u64 };
         let unheard = others.saturating_sub(self.node.ledger().joined);
         let start_ns = self.shared.start(start_ns);
-        let Assignment { period_ns, count, phase_ns, .. } = self.assignment;
-        let end_ns = start_ns + period_ns.saturating_mul(count as u64) + phase_ns;
+        let settings = &self.assignment.settings;
+        let end_ns = start_ns + settings.lasts().as_nanos() as u64 + settings.phase_ns();
         while monotonic_ns() < end_ns && !interrupted() {
             sleep_until(end_ns.min(monotonic_ns() + LOOK.as_nanos() as u64 * 10));
         }
@@ -263,29 +268,29 @@ impl Components {
         if self.assignment.part == Part::Listener {
             return self.observe();
         }
-        for component in 0..self.assignment.components as u16 {
-            match (self.assignment.part, self.assignment.mode) {
+        for component in 0..self.assignment.settings.asked.components as u16 {
+            match (self.assignment.part, self.assignment.settings.asked.mode) {
                 (Part::Vehicle(vehicle), Mode::Application) => {
-                    self.subscriber(component, self.assignment.capacity())?;
-                    self.publisher(Schedule::new(&self.assignment, vehicle, component))?;
+                    self.subscriber(component, self.assignment.settings.capacity())?;
+                    self.publisher(Schedule::new(&self.assignment.settings, vehicle, component))?;
                 }
                 (Part::Vehicle(vehicle), _) => {
-                    self.participant(Schedule::new(&self.assignment, vehicle, component))?;
+                    self.participant(Schedule::new(&self.assignment.settings, vehicle, component))?;
                 }
                 _ => self.subscriber(component, 0)?,
             }
         }
         match self.assignment.part {
             Part::Roadside(_) => self.beacon().and_then(|()| self.beacon_listener()),
-            _ if self.assignment.others + 1 > self.assignment.vehicles => self.beacon_listener(),
+            _ if self.assignment.settings.roadside > 0 => self.beacon_listener(),
             _ => Ok(()),
         }
     }
 
     fn bind(&self, port: u16) -> Result<Communicator, String> {
         let options = CommunicatorOptions {
-            inbox_size: Some(self.assignment.inbox_size),
-            ..CommunicatorOptions::waiting(self.assignment.wake).stamped()
+            inbox_size: Some(self.assignment.settings.inbox_size()),
+            ..CommunicatorOptions::waiting(self.assignment.settings.wake).stamped()
         };
         self.node.bind_with(port, &options).map_err(|error| error.to_string())
     }
@@ -293,7 +298,7 @@ impl Components {
     /// Calls back with every value, in a thread of the library's.
     fn observe(&mut self) -> Result<(), String> {
         let communicator = self.bind(PORT)?;
-        let (mut notes, clock) = (self.notes(0, self.assignment.capacity()), Clock::get());
+        let (mut notes, clock) = (self.notes(0, self.assignment.settings.capacity()), Clock::get());
         notes.begin_elsewhere();
         let observer = communicator.on_message(move |message| {
             let received = clock.now_after_loads();
@@ -305,7 +310,7 @@ impl Components {
 
     fn notes(&self, component: u16, capacity: usize) -> Notes {
         let shared = (Arc::clone(&self.shared), self.records.0.clone());
-        Notes::new(shared, component, self.assignment.count as u32, capacity)
+        Notes::new(shared, component, &self.assignment.settings, capacity)
     }
 
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others
@@ -335,7 +340,7 @@ impl Components {
     fn subscriber(&mut self, component: u16, capacity: usize) -> Result<(), String> {
         let options = reaching(PUBLISHERS_AT + component, None);
         let mut notes = self.notes(component, capacity);
-        let period = Duration::from_nanos(self.assignment.period_ns);
+        let period = self.assignment.settings.asked.period;
         let at = ("subscriber", SUBSCRIBERS_AT + component);
         self.spawn(at, (false, capacity > 0), move |Begun { shared, communicator, mut log, .. }| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
@@ -376,9 +381,9 @@ impl Components {
     /// Publisher and subscriber in one thread, which calls back with everything that is published here or arrives.
     fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
-        let mut notes = self.notes(component, self.assignment.capacity());
+        let mut notes = self.notes(component, self.assignment.settings.capacity());
         let mut source = Source::new(schedule, &self.shared);
-        let period = Duration::from_nanos(self.assignment.period_ns);
+        let period = self.assignment.settings.asked.period;
         let at = ("component", SUBSCRIBERS_AT + component);
         self.spawn(at, (true, true), move |Begun { shared, communicator, start_ns, mut log }| {
             let clock = Clock::get();

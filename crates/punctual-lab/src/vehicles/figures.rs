@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
 use super::protocol::{Facts, Part, Skipped, WorkloadResult};
-use super::publication::behind_ns;
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::endpoint::Medium;
 use crate::explain::run_trace::RunTrace;
@@ -227,8 +226,7 @@ impl MadeRun<'_> {
         let (settings, clock) = (self.settings, Clock::get());
         let opened_ns = clock.nanos(self.opened.since(self.began));
         let end = opened_ns + settings.lasts().as_nanos() as u64;
-        let behind_ns = behind_ns(settings.phase_ns(), settings.asked.components, of);
-        let first_due_ns = offer.first_due_ns.unwrap_or(opened_ns + behind_ns);
+        let first_due_ns = offer.first_due_ns.unwrap_or(opened_ns + settings.behind_ns(of));
         // Its interest was not known before, or it was not there: values that were published until then were not for it. Plain ends
         // that are open before anybody sends have no such time.
         let asked = &settings.asked;

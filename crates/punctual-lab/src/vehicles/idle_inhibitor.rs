@@ -12,11 +12,8 @@ use crate::scheduling::Job;
 
 /// Keeps processors awake from the barrier's opening on, if that was asked for, until the job is dropped.
 pub(super) fn keep_all_awake(settings: &VehiclesSettings, start_ns: u64) -> Job<()> {
-    let step_ns = match settings.phase_ns() {
-        0 => settings.period_ns(),
-        phase_ns => phase_ns,
-    };
-    let instants = (start_ns..=start_ns + settings.lasts().as_nanos() as u64).step_by(step_ns as usize);
+    let instants = start_ns..=start_ns + settings.lasts().as_nanos() as u64;
+    let instants = instants.step_by(settings.spacing_ns() as usize);
     let half_ns = settings.asked.awake.as_nanos() as u64;
     let cpus = if half_ns > 0 { allowed() } else { Vec::new() };
     // Where there is no room for a thread its processor sleeps as usual.

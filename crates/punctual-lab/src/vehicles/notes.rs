@@ -9,6 +9,7 @@ use punctual_machine::scheduling::SchedStat;
 
 use super::components::Shared;
 use super::first::{Beginning, Look};
+use super::option::VehiclesSettings;
 use super::value::{Record, Value};
 use crate::endpoint::VALUE_SIZE;
 
@@ -33,17 +34,17 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Of a component of which this many values are sent, with room for `capacity` records; without any it keeps none.
+    /// Of a component, with room for `capacity` records; without any it keeps none.
     pub(super) fn new(
         (shared, to): (Arc<Shared>, Sender<Noted>),
         component: u16,
-        count: u32,
+        settings: &VehiclesSettings,
         capacity: usize,
     ) -> Self {
         let looks = Vec::with_capacity(LOOKS_MAX);
         Self {
             shared,
-            count,
+            count: settings.count as u32,
             records: Record::room_for(capacity, component),
             schedstat: None,
             seen: vec![0; SENDERS_MAX / 64],

@@ -11,7 +11,7 @@ use super::value::Record;
 use crate::endpoint::{Medium, VALUE_SIZE};
 use crate::error::Failure;
 use crate::run::rows::Row;
-use crate::run::{Common, hidden};
+use crate::run::{Common, by_name, hidden};
 use crate::sample::{CellId, Kind, Load};
 use crate::scheduling::Urgency;
 use crate::units::{OptionName, duration, gap};
@@ -64,18 +64,19 @@ pub(super) const OWN_ROW: &str = "sharedmem";
 const INBOX_MESSAGE_SIZE: usize = 256;
 
 /// Messages carry a tag, or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(super) enum Seal {
     On,
     Off,
 }
 
 /// Options of the vehicles.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[command(mut_args(hidden(&["count", "gap", "load"])))]
 #[command(mut_arg("duration", |arg| arg.help("How long vehicles publish in each run, such as 30s, 2m, in place of --messages")))]
 pub struct VehiclesArguments {
     #[command(flatten)]
+    #[serde(skip)]
     pub(crate) common: Common,
     /// Processes that publish and subscribe
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -92,6 +93,7 @@ pub struct VehiclesArguments {
     /// Way in which a receiver waits: spin, backoff, adaptive, futex, eventfd, epoll, signal [default: eventfd; engine: spin; async:
     /// signal, over shared memory futex]
     #[arg(long, value_name = "WAY")]
+    #[serde(skip)]
     pub(super) wake: Option<Wake>,
     /// Messages carry a tag
     #[arg(long, value_enum, default_value = "off")]
@@ -155,9 +157,10 @@ const COMPONENTS_MAX: usize = 60;
 const RECORDS_MAX: usize = 1 << 30;
 
 /// All options of a run, and the settings that follow from them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VehiclesSettings {
     pub(super) asked: VehiclesArguments,
+    #[serde(with = "by_name")]
     pub(super) wake: Wake,
     pub(super) roadside: usize,
     /// Messages of each component.
@@ -207,6 +210,11 @@ impl VehiclesSettings {
         if self.asked.mode.is_mutual() { self.asked.vehicles } else { 1 }
     }
 
+    /// Values that one component will receive, or the one receiver of all.
+    pub(super) fn capacity(&self) -> usize {
+        self.asked.vehicles * self.count
+    }
+
     /// Duration for which messages are sent.
     pub(super) fn lasts(&self) -> Duration {
         self.asked.period.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
@@ -220,6 +228,18 @@ impl VehiclesSettings {
     /// Offset of a vehicle's first message from that of the vehicle before it, nanoseconds.
     pub(super) fn phase_ns(&self) -> u64 {
         if self.asked.spread { self.asked.period.as_nanos() as u64 / self.asked.vehicles as u64 } else { 0 }
+    }
+
+    /// From one instant at which values are due to the next, nanoseconds.
+    pub(super) fn spacing_ns(&self) -> u64 {
+        if self.asked.spread { self.phase_ns() } else { self.period_ns() }
+    }
+
+    /// Offset of the first message of a vehicle's component from the barrier. Vehicles come one after the other, and divide the time
+    /// between them among their components.
+    pub(super) fn behind_ns(&self, (vehicle, component): (u16, u16)) -> u64 {
+        let phase_ns = self.phase_ns();
+        u64::from(vehicle) * phase_ns + u64::from(component) * (phase_ns / self.asked.components as u64)
     }
 
     /// Room for the frames of half a second, because a vehicle may stand still that long and lose nothing. Also for all frames before

@@ -41,7 +41,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
                 Ok((opened, opening)) => {
                     let opened = running.insert(opened);
                     requests.answer(&Ok(opening))?;
-                    if !assignment.barrier {
+                    if assignment.settings.asked.no_barrier {
                         send_travelled(&mut requests, opened.travel(monotonic_ns()))?;
                     }
                 }
@@ -69,12 +69,13 @@ fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, Str
 
 fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
     // Threads that are started from now on are as urgent.
-    assignment.urgency.apply().map_err(|error| format!("--sched {}: {error}", assignment.urgency))?;
+    let asked = &assignment.settings.asked;
+    asked.sched.apply().map_err(|error| format!("--sched {}: {error}", asked.sched))?;
     let schedstat = SchedStat::of_this_thread();
     let mut looks = [Look::now(&schedstat); 4];
-    let is_mutual = assignment.mode.is_mutual();
+    let is_mutual = asked.mode.is_mutual();
     let is_plain = matches!(assignment.bus, BusPlan::Ethernet { .. });
-    let is_observed = assignment.mode == Mode::Async && assignment.part == Part::Listener && !is_plain;
+    let is_observed = asked.mode == Mode::Async && assignment.part == Part::Listener && !is_plain;
     if !is_mutual && !is_observed {
         let opened = Box::new(Alone::open(assignment)?);
         looks[1..].fill(Look::now(&schedstat));
@@ -90,7 +91,7 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     let components = Components::start(&node, assignment)?;
     looks[2] = Look::now(&schedstat);
     let began = Instant::now();
-    while assignment.barrier
+    while !asked.no_barrier
         && is_mutual
         && (node.ledger().joined as usize) < assignment.others
         && began.elapsed() < JOINING_MAX

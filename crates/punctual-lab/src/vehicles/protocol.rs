@@ -1,15 +1,12 @@
 //! Messages between the experiment and its processes, one JSON line each; nothing is said while values travel.
 
-use punctual::Wake;
 use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
-use super::option::Mode;
+use super::option::VehiclesSettings;
 use super::quiet::ComponentWindows;
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine};
-use crate::run::by_name;
-use crate::scheduling::Urgency;
 
 /// The part a process plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,33 +31,14 @@ impl Part {
 }
 
 /// One run, as one process sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Assignment {
     pub(super) part: Part,
-    pub(super) mode: Mode,
     pub(super) bus: BusPlan,
     pub(super) keys: Option<KeyLine>,
-    #[serde(with = "by_name")]
-    pub(super) wake: Wake,
-    pub(super) urgency: Urgency,
-    pub(super) inbox_size: usize,
     /// Nodes on the bus besides its own.
     pub(super) others: usize,
-    pub(super) vehicles: usize,
-    pub(super) components: usize,
-    pub(super) period_ns: u64,
-    pub(super) count: usize,
-    /// Offset of a vehicle's first message from that of the vehicle before it.
-    pub(super) phase_ns: u64,
-    /// True if the process waits until it is told to go; false if it begins as soon as it is open.
-    pub(super) barrier: bool,
-}
-
-impl Assignment {
-    /// Values that one component will receive, or the one receiver of all.
-    pub(super) fn capacity(&self) -> usize {
-        self.vehicles * self.count
-    }
+    pub(super) settings: VehiclesSettings,
 }
 
 /// A request to a process.

@@ -10,7 +10,8 @@ use punctual_machine::scheduling::sleep_until;
 use punctual_machine::signal::interrupted;
 
 use super::components::Shared;
-use super::protocol::{Assignment, Skipped};
+use super::option::VehiclesSettings;
+use super::protocol::Skipped;
 use super::value::{Origin, Value};
 use crate::endpoint::VALUE_SIZE;
 use crate::run::lock;
@@ -30,14 +31,13 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Of a component of a vehicle.
-    pub(super) fn new(assignment: &Assignment, vehicle: u16, component: u16) -> Self {
-        let Assignment { phase_ns, components, .. } = *assignment;
+    pub(super) fn new(settings: &VehiclesSettings, vehicle: u16, component: u16) -> Self {
         Self {
             vehicle,
             component,
-            count: u32::try_from(assignment.count).unwrap_or(u32::MAX),
-            period_ns: assignment.period_ns,
-            phase_ns: behind_ns(phase_ns, components, (vehicle, component)),
+            count: u32::try_from(settings.count).unwrap_or(u32::MAX),
+            period_ns: settings.period_ns(),
+            phase_ns: settings.behind_ns((vehicle, component)),
         }
     }
 
@@ -129,12 +129,6 @@ impl Drop for Source {
         }
         self.shared.finished.add(1);
     }
-}
-
-/// Offset of the first message of a vehicle's component from the barrier. Vehicles come one after the other, and divide the time
-/// between them among their components.
-pub(super) fn behind_ns(phase_ns: u64, components: usize, (vehicle, component): (u16, u16)) -> u64 {
-    u64::from(vehicle) * phase_ns + u64::from(component) * (phase_ns / components as u64)
 }
 
 #[cfg(test)]

@@ -30,15 +30,15 @@ impl QuietPlan {
     /// Of a process; `None` where values are due all the while, and of several components, whose samples do not say whose a value is.
     /// Processes look one after the other, so that none waits for another.
     pub(super) fn of(assignment: &Assignment) -> Option<Self> {
-        let Assignment { period_ns, phase_ns, vehicles, components, count, .. } = *assignment;
-        let spacing_ns = if phase_ns == 0 { period_ns } else { phase_ns };
+        let settings = &assignment.settings;
+        let spacing_ns = settings.spacing_ns();
         let place = match assignment.part {
             Part::Vehicle(number) => u64::from(number),
             Part::Roadside(_) | Part::Listener => 0,
         };
-        let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / vehicles.max(1) as u64;
-        let plan = Self { spacing_ns, period_ns, offset_ns, count };
-        (spacing_ns >= SPACING_NS_MIN && components == 1).then_some(plan)
+        let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / settings.asked.vehicles.max(1) as u64;
+        let plan = Self { spacing_ns, period_ns: settings.period_ns(), offset_ns, count: settings.count };
+        (spacing_ns >= SPACING_NS_MIN && settings.asked.components == 1).then_some(plan)
     }
 
     /// The first quiet instant after `now_ns`, if values are due from `start_ns` on.
@@ -117,33 +117,20 @@ pub(super) fn look(log: &mut Option<QuietLog>) {
 mod tests {
     use super::*;
     use crate::endpoint::BusPlan;
-    use crate::scheduling::Urgency;
-    use crate::vehicles::option::Mode;
+    use crate::vehicles::option::tests::settings_of;
 
     /// Goal: no thread looks at itself where nobody could use what it sees, or where no instant is quiet.
     #[test]
     fn windows_are_kept_where_they_can_explain() {
-        let plan = |components, phase_ns| {
-            let assignment = Assignment {
-                part: Part::Vehicle(1),
-                mode: Mode::Callback,
-                bus: BusPlan::Shared("quiet".to_owned()),
-                keys: None,
-                wake: punctual::Wake::EventFd,
-                urgency: Urgency::Other,
-                inbox_size: 1 << 14,
-                others: 1,
-                vehicles: 2,
-                components,
-                period_ns: 10_000_000,
-                count: 9,
-                phase_ns,
-                barrier: true,
-            };
+        let plan = |options: &str| {
+            let options = format!("--mode callback --period 10ms --messages 9 {options}");
+            let settings = settings_of(&options).expect("options that go together");
+            let bus = BusPlan::Shared("quiet".to_owned());
+            let assignment = Assignment { part: Part::Vehicle(1), bus, keys: None, others: 1, settings };
             QuietPlan::of(&assignment).map(|plan| plan.spacing_ns)
         };
-        assert_eq!((plan(1, 0), plan(2, 0)), (Some(10_000_000), None));
-        assert_eq!((plan(1, 5_000_000), plan(1, 1_000_000)), (Some(5_000_000), None));
+        assert_eq!((plan("--vehicles 2"), plan("--vehicles 2 --components 2")), (Some(10_000_000), None));
+        assert_eq!((plan("--vehicles 2 --spread"), plan("--vehicles 10 --spread")), (Some(5_000_000), None));
     }
 
     /// Goal: looks lie between two values that are due, each period once, and none is made where it is no longer quiet.

@@ -160,19 +160,10 @@ impl VehiclesTestbed {
         self.tell(|number| {
             VehicleRequest::Open(Box::new(Assignment {
                 part: parts[number],
-                mode: settings.asked.mode,
                 bus: buses[number].clone(),
                 keys: keys.clone(),
-                wake: settings.wake,
-                urgency: settings.asked.sched,
-                inbox_size: settings.inbox_size(),
                 others: parts.len() - 1,
-                vehicles: settings.asked.vehicles,
-                components: settings.asked.components,
-                period_ns: settings.period_ns(),
-                count: settings.count,
-                phase_ns: settings.phase_ns(),
-                barrier: !settings.asked.no_barrier,
+                settings: settings.clone(),
             }))
         });
         let opened = parts.iter().zip(self.crew.hear(parts.len(), Worker::recv));
