@@ -19,6 +19,7 @@ pub mod of_run;
 pub mod outside;
 pub mod perf;
 pub mod perfetto;
+pub mod quiet;
 pub mod recorder;
 pub mod run_trace;
 pub mod seen;

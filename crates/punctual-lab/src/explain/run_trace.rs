@@ -6,6 +6,7 @@ use punctual_machine::counter::Flag;
 
 use super::evidence::{EvidenceDump, Recording, TrialEvidence, most_of};
 use super::kept::{ClockPair, Kept, joined, late_spans, run_ns};
+use super::quiet::QuietTime;
 use super::recorder::LateRecorder;
 use super::stage::StageOwner;
 use crate::sample::{Load, Samples};
@@ -61,14 +62,16 @@ impl RunRecorder {
 }
 
 fn dumping(mut recorder: LateRecorder, (start_ns, period_ns): (u64, u64), over: &Flag) -> LateRecorder {
+    let period_ns = period_ns.max(1);
+    let offset_ns = period_ns / 4 * 3;
+    let quiet = QuietTime { start_ns, period_ns, offset_ns, length_ns: period_ns - offset_ns };
     let mut dumped_ns = monotonic_ns();
     let mut next_ns = dumped_ns + DUMP_EVERY_NS;
     while !over.is_raised() {
         std::thread::sleep(std::time::Duration::from_millis(5));
         let now_ns = monotonic_ns();
-        let since_due = now_ns.saturating_sub(start_ns) % period_ns.max(1);
         // Where messages are due all the while there is no better time than another.
-        let is_quiet = since_due >= period_ns / 4 * 3 || now_ns >= next_ns + DUMP_EVERY_NS / 2;
+        let is_quiet = quiet.has(now_ns) || now_ns >= next_ns + DUMP_EVERY_NS / 2;
         if now_ns >= next_ns && is_quiet {
             recorder.note(dumped_ns.saturating_sub(OVERLAP_NS), now_ns);
             recorder.dump_within(None);

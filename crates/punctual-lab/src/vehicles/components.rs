@@ -27,10 +27,10 @@ use super::alone::GRACE;
 use super::notes::{Noted, Notes};
 use super::option::Mode;
 use super::process::{Workload, account_of};
-use super::protocol::{Account, Assignment, Facts, Part, Skipped, WorkloadResult};
-use super::publication::{Bytes, Schedule, Source};
-use super::quiet::{ComponentWindows, QuietLog, QuietPlan, look, until_look};
+use super::protocol::{Account, Assignment, ComponentWindows, Facts, Part, Skipped, WorkloadResult};
+use super::publication::{Bytes, Schedule, Source, quiet};
 use crate::endpoint::{PORT, VALUE_SIZE};
+use crate::explain::quiet::QuietLog;
 use crate::run::lock;
 
 /// Ports of components 0, 1, …: where they receive, and from where publishers send that have a thread of their own.
@@ -124,6 +124,11 @@ impl Shared {
         while communicator.try_receive().is_ok() {}
     }
 
+    fn note_windows(&self, (sends, receives): (bool, bool), log: QuietLog) {
+        let windows = log.finish().map(|of| ComponentWindows { sends, receives, of });
+        lock(&self.windows).extend(windows);
+    }
+
     /// The counts of its threads, and the resources used since then.
     pub(super) fn facts(&self, before: &Facts) -> Facts {
         Facts {
@@ -141,7 +146,7 @@ struct Begun<'a> {
     shared: &'a Shared,
     communicator: Communicator,
     start_ns: u64,
-    log: Option<QuietLog>,
+    log: QuietLog,
 }
 
 /// All threads of a process.
@@ -314,19 +319,20 @@ impl Components {
     }
 
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others
-    /// out, when all that its work needed is given up. Its windows are kept if it sends values or receives them.
+    /// out, when all that its work needed is given up. Its windows are kept if it is watched.
     fn spawn(
         &mut self,
         (name, port): (&str, u16),
-        (sends, receives): (bool, bool),
+        is_watched: bool,
         work: impl FnOnce(Begun<'_>) -> Result<Communicator, InterestError> + Send + 'static,
     ) -> Result<(), String> {
         let (mut communicator, shared) = (self.bind(port)?, Arc::clone(&self.shared));
-        let quiet = QuietPlan::of(&self.assignment).filter(|_| sends || receives);
+        let assignment = self.assignment.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             sleep_precisely();
             let Some(start_ns) = shared.wait_for_start(&mut communicator) else { return };
-            let log = quiet.map(|plan| QuietLog::of_this_thread(plan, start_ns, (sends, receives)));
+            let quiet = quiet(&assignment, start_ns).filter(|_| is_watched);
+            let log = QuietLog::of_this_thread(quiet, assignment.settings.count);
             match work(Begun { shared: &shared, communicator, start_ns, log }) {
                 Ok(mut communicator) => shared.hear_out(&mut communicator),
                 Err(error) => *lock(&shared.failed) = Some(error.to_string()),
@@ -342,20 +348,20 @@ impl Components {
         let mut notes = self.notes(component, capacity);
         let period = self.assignment.settings.asked.period;
         let at = ("subscriber", SUBSCRIBERS_AT + component);
-        self.spawn(at, (false, capacity > 0), move |Begun { shared, communicator, mut log, .. }| {
+        self.spawn(at, capacity > 0, move |Begun { shared, communicator, mut log, .. }| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
             notes.begin(true);
             while shared.goes_on() {
-                match subscriber.receive_timeout(until_look(log.as_ref(), LOOK)) {
+                match subscriber.receive_timeout(log.until_look(LOOK)) {
                     Ok(response) => {
                         let received = clock.now_after_loads();
                         notes.note(&response, received);
                     }
-                    Err(_) => look(&mut log),
+                    Err(_) => log.look(),
                 }
             }
-            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.note_windows((false, true), log);
             shared.refused.add(subscriber.traffic().full);
             Ok(subscriber.into_communicator())
         })
@@ -365,14 +371,14 @@ impl Components {
         let component = schedule.component;
         let mut source = Source::new(schedule, &self.shared);
         let at = ("publisher", PUBLISHERS_AT + component);
-        self.spawn(at, (true, false), move |Begun { shared, communicator, start_ns, mut log }| {
+        self.spawn(at, true, move |Begun { shared, communicator, start_ns, mut log }| {
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
             let mut publisher = Publisher::with(communicator, topic(component), &options)?;
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
-                publisher.serve_for(until_look(log.as_ref(), left), |due| source.value(due));
-                look(&mut log);
+                publisher.serve_for(log.until_look(left), |due| source.value(due));
+                log.look();
             }
-            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.note_windows((true, false), log);
             shared.refused.add(publisher.traffic().full);
             Ok(publisher.into_communicator())
         })
@@ -385,7 +391,7 @@ impl Components {
         let mut source = Source::new(schedule, &self.shared);
         let period = self.assignment.settings.asked.period;
         let at = ("component", SUBSCRIBERS_AT + component);
-        self.spawn(at, (true, true), move |Begun { shared, communicator, start_ns, mut log }| {
+        self.spawn(at, true, move |Begun { shared, communicator, start_ns, mut log }| {
             let clock = Clock::get();
             notes.begin(true);
             let options = reaching(SUBSCRIBERS_AT + component, Some(schedule.begins(start_ns)));
@@ -396,15 +402,15 @@ impl Components {
                 notes.note(&response, received);
             })?;
             while let Some(left) = left_until(schedule.end_ns(start_ns), shared) {
-                participant.serve_for(until_look(log.as_ref(), left));
-                look(&mut log);
+                participant.serve_for(log.until_look(left));
+                log.look();
             }
             participant.stop_publishing();
             while shared.goes_on() {
-                participant.serve_for(until_look(log.as_ref(), LOOK));
-                look(&mut log);
+                participant.serve_for(log.until_look(LOOK));
+                log.look();
             }
-            lock(&shared.windows).extend(log.map(QuietLog::finish));
+            shared.note_windows((true, true), log);
             shared.refused.add(participant.traffic().full);
             Ok(participant.into_communicator())
         })
@@ -412,7 +418,7 @@ impl Components {
 
     fn beacon(&mut self) -> Result<(), String> {
         let at = ("beacon", BEACON_PUBLISHERS_AT);
-        self.spawn(at, (false, false), |Begun { shared, communicator, start_ns, .. }| {
+        self.spawn(at, false, |Begun { shared, communicator, start_ns, .. }| {
             let options = reaching(BEACONS_AT, Some(Nanos(start_ns)));
             let mut publisher = Publisher::with(communicator, BEACONS, &options)?;
             while shared.goes_on() {
@@ -423,7 +429,7 @@ impl Components {
     }
 
     fn beacon_listener(&mut self) -> Result<(), String> {
-        self.spawn(("beacons", BEACONS_AT), (false, false), |Begun { shared, communicator, .. }| {
+        self.spawn(("beacons", BEACONS_AT), false, |Begun { shared, communicator, .. }| {
             let options = reaching(BEACON_PUBLISHERS_AT, None);
             let mut subscriber = Subscriber::with(communicator, BEACONS, BEACON_EVERY, &options)?;
             while shared.goes_on() {

@@ -30,7 +30,6 @@ pub mod overview;
 pub mod process;
 mod protocol;
 mod publication;
-mod quiet;
 mod stalls;
 mod tables;
 mod testbed;

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::first::{Beginning, Look};
 use super::option::VehiclesSettings;
-use super::quiet::ComponentWindows;
 use super::value::Record;
 use crate::endpoint::{BusPlan, KeyLine};
+use crate::explain::kept::ThreadWindows;
 
 /// The part a process plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +110,14 @@ impl Account {
     pub(super) fn count(&self, name: &str) -> u64 {
         self.counters.iter().find(|(found, _)| found == name).map_or(0, |&(_, count)| count)
     }
+}
+
+/// The windows of one thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ComponentWindows {
+    pub(super) sends: bool,
+    pub(super) receives: bool,
+    pub(super) of: ThreadWindows,
 }
 
 /// Result of a process that has sent all that it was to send, and has received or given up.

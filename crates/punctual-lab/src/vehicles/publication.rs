@@ -11,9 +11,10 @@ use punctual_machine::signal::interrupted;
 
 use super::components::Shared;
 use super::option::VehiclesSettings;
-use super::protocol::Skipped;
+use super::protocol::{Assignment, Part, Skipped};
 use super::value::{Origin, Value};
 use crate::endpoint::VALUE_SIZE;
+use crate::explain::quiet::QuietTime;
 use crate::run::lock;
 
 /// A value as it travels.
@@ -131,9 +132,40 @@ impl Drop for Source {
     }
 }
 
+/// Values that are due less far apart leave no quiet time.
+const SPACING_NS_MIN: u64 = 2_000_000;
+
+/// When a process has nothing to do; `None` where values are due all the while, and of several components, whose samples do not say
+/// whose a value is. Processes look one after the other, so that none waits for another.
+pub(super) fn quiet(assignment: &Assignment, start_ns: u64) -> Option<QuietTime> {
+    let Assignment { part, settings, .. } = assignment;
+    let spacing_ns = settings.spacing_ns();
+    let place = if let Part::Vehicle(number) = *part { u64::from(number) } else { 0 };
+    let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / settings.asked.vehicles as u64;
+    let period_ns = settings.period_ns();
+    let is_there = spacing_ns >= SPACING_NS_MIN && settings.asked.components == 1;
+    is_there.then_some(QuietTime { start_ns, period_ns, offset_ns, length_ns: spacing_ns / 4 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::BusPlan;
+    use crate::vehicles::option::tests::settings_of;
+
+    /// Goal: no thread looks at itself where nobody could use what it sees, or where no instant is quiet.
+    #[test]
+    fn windows_are_kept_where_they_can_explain() {
+        let plan = |options: &str| {
+            let options = format!("--mode callback --period 10ms --messages 9 {options}");
+            let settings = settings_of(&options).expect("options that go together");
+            let bus = BusPlan::Shared("quiet".to_owned());
+            let assignment = Assignment { part: Part::Vehicle(1), bus, keys: None, others: 1, settings };
+            quiet(&assignment, 0).map(|quiet| 4 * quiet.length_ns)
+        };
+        assert_eq!((plan("--vehicles 2"), plan("--vehicles 2 --components 2")), (Some(10_000_000), None));
+        assert_eq!((plan("--vehicles 2 --spread"), plan("--vehicles 10 --spread")), (Some(5_000_000), None));
+    }
 
     /// Goal: a schedule of the library that begins there serves the first number at the barrier, and no number twice.
     #[test]
