@@ -87,9 +87,9 @@ fn ends(arguments: &OnewayArguments) -> Result<(BusPlan, Option<Worker>), Failur
     if let Some(bus) = &arguments.bus {
         return Ok((bus.clone(), None));
     }
-    let [here, there] = endpoint::loopback()?;
+    let ends = endpoint::loopback(2)?;
     let mut worker = Worker::start("node")?;
     let (name, wake) = (arguments.to.clone(), arguments.wake.to_string());
-    worker.ask::<()>(&NodeOrder { bus: there, name, wake })?;
-    Ok((here, Some(worker)))
+    worker.ask::<()>(&NodeOrder { bus: ends[1].clone(), name, wake })?;
+    Ok((ends[0].clone(), Some(worker)))
 }

@@ -129,11 +129,11 @@ pub fn any_bus(text: &str) -> Result<BusPlan, String> {
     }
 }
 
-/// Both ends of a bus over loopback, on ports that are free now.
-pub fn loopback() -> Result<[BusPlan; 2], String> {
-    let free = free_addresses(2)?;
-    let plan = |local, peer| BusPlan::Peers { local, peers: vec![peer] };
-    Ok([plan(free[0], free[1]), plan(free[1], free[0])])
+/// So many ends of a bus over loopback, on ports that are free now.
+pub fn loopback(count: usize) -> Result<Vec<BusPlan>, String> {
+    let free = free_addresses(count)?;
+    let others = |local| free.iter().copied().filter(|&peer| peer != local).collect();
+    Ok(free.iter().map(|&local| BusPlan::Peers { local, peers: others(local) }).collect())
 }
 
 #[cfg(test)]

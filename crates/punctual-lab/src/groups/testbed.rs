@@ -1,7 +1,6 @@
 //! Runs a scenario: a leader and a post that publishes in each cell, and vehicles that come and go.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,7 +17,8 @@ use punctual_machine::signal::interrupted;
 use super::clear::Secrets;
 use super::outcome::{GroupsOutcome, Passage, VehicleEnd};
 use super::scenario::{MapCell, Move, Scenario};
-use crate::run::{OwnFolder, free_addresses, lock};
+use crate::endpoint::{BusPlan, loopback};
+use crate::run::{OwnFolder, lock};
 
 /// Value that a post publishes: the number of its cell's group.
 type Value = Quantity<Metre, i64>;
@@ -57,12 +57,7 @@ impl Places {
         let name = format!("groups-{:x}", random() & 0xFFFF_FFFF);
         let buses: Vec<Bus> = match medium {
             GroupsMedium::Shared => vec![Bus::shared(&name); count],
-            GroupsMedium::Datagram => {
-                let ports = free_addresses(count)?;
-                let others = |own: SocketAddr| ports.iter().copied().filter(move |&port| port != own);
-                let bus = |&own: &SocketAddr| Bus::peers(own, &others(own).collect::<Vec<_>>());
-                ports.iter().map(bus).collect()
-            }
+            GroupsMedium::Datagram => loopback(count)?.iter().map(BusPlan::bus).collect(),
         };
         let mut secret = [0; 32];
         fill_with_secrets(&mut secret);

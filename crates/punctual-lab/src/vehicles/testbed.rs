@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::option::{Interfaces, VehiclesSettings};
 use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
-use crate::endpoint::{BusPlan, KeyLine, Medium};
+use crate::endpoint::{BusPlan, KeyLine, Medium, loopback};
 use crate::run::network::address_of;
 use crate::run::rows::rows_of;
-use crate::run::{Crew, CrewBridge, Worker, free_addresses, leave_with_bridge};
+use crate::run::{Crew, CrewBridge, Worker, leave_with_bridge};
 
 /// The bridge of a testbed of our own, and the interface that each process has.
 const BRIDGE: &str = "road";
@@ -40,11 +40,8 @@ pub(super) enum VehiclesPlace {
     Interface(Ipv4Addr),
     /// Memory of this host.
     Memory,
-    /// The loopback interface, and why nothing better.
-    Loopback {
-        /// In words for people.
-        reason: String,
-    },
+    /// The loopback interface, and why nothing better, in words.
+    Loopback { reason: String },
 }
 
 impl VehiclesPlace {
@@ -72,7 +69,6 @@ impl VehiclesPlace {
         }
     }
 
-    /// In words.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Bridge => "a bridge and veth pairs, a network namespace per process".to_owned(),
@@ -119,7 +115,6 @@ fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
     Ok(VehiclesPlace::Lent(name.to_owned()))
 }
 
-/// All processes of one run.
 #[derive(Debug)]
 pub(super) struct VehiclesTestbed {
     /// Parts that are played, and their players.
@@ -187,7 +182,6 @@ impl VehiclesTestbed {
         })
     }
 
-    /// The accounts of all processes that are alive.
     pub(super) fn account(&mut self) -> Vec<(Part, Account)> {
         self.tell(|_| VehicleRequest::Account);
         self.hear_living(Worker::recv)
@@ -230,29 +224,23 @@ fn parts(settings: &VehiclesSettings) -> Vec<Part> {
     parts
 }
 
-/// Of a process of our testbed.
 fn address(number: usize) -> Ipv4Addr {
     // No address ends in 0 or 255.
     Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200 + 1) as u8)
 }
 
-/// The bus of each process.
 fn buses(
     settings: &VehiclesSettings,
     place: &VehiclesPlace,
     count: usize,
     tag: u16,
 ) -> Result<Vec<BusPlan>, String> {
-    let loopback = match place {
-        VehiclesPlace::Loopback { .. } => free_addresses(count)?,
-        _ => Vec::new(),
-    };
+    if let VehiclesPlace::Loopback { .. } = place {
+        return loopback(count);
+    }
     let plan = |number: usize| match (place, settings.asked.engine) {
         (VehiclesPlace::Memory, _) | (_, Medium::Shared) => {
             BusPlan::Shared(format!("vehicles-{tag:04x}-{}", std::process::id()))
-        }
-        (VehiclesPlace::Loopback { .. }, _) => {
-            BusPlan::Peers { local: loopback[number], peers: loopback.clone() }
         }
         (&VehiclesPlace::Interface(interface), _) => BusPlan::Multicast { group: GROUP, interface },
         (_, Medium::Packet) => {
