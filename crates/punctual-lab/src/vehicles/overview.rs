@@ -23,7 +23,6 @@ pub(super) struct Overall {
     pub(super) mode: Mode,
     pub(super) medium: Medium,
     pub(super) wake: String,
-    /// True if messages carried a tag.
     pub(super) seal: bool,
     /// Urgency of the vehicles' threads, in words.
     #[serde(default)]
@@ -57,7 +56,6 @@ fn yes() -> bool {
     true
 }
 
-/// The entry of the vehicles in the summary, if there is one.
 pub(super) fn overall(summary: &Summary) -> Option<Overall> {
     summary.added("vehicles")
 }
@@ -127,45 +125,48 @@ fn stalls(all: &Overall) -> Section {
             count(late_us)
         ))
     });
-    let absent =
-        absences(all).map(|(run, absence)| Item::new(format!("run {}, {}", run + 1, absence_words(absence))));
+    let absent = of_runs(all, |run| &run.absences);
+    let absent = absent.map(|(run, absence)| Item::new(format!("run {run}, {}", absence_words(absence))));
     Section::new("Stalls of receivers")
         .about(format!("due → received: {} in all runs", all.stall_count))
         .items(told.chain(absent).collect())
 }
 
-/// Processes that did not run when they should have, each with the number of the run.
-fn absences(all: &Overall) -> impl Iterator<Item = (usize, &Absence)> {
-    all.runs.iter().enumerate().flat_map(|(run, report)| report.absences.iter().map(move |one| (run, one)))
+/// Something of all runs, each with the number of its run.
+fn of_runs<'a, T: 'a>(
+    all: &'a Overall,
+    of: impl Fn(&'a RunReport) -> &'a Vec<T>,
+) -> impl Iterator<Item = (usize, &'a T)> {
+    all.runs.iter().zip(1..).flat_map(move |(run, number)| of(run).iter().map(move |one| (number, one)))
 }
 
 /// "vehicle-3: never sent 5 values, none for 500 ms; a signal continued it once: it had been stopped".
 fn absence_words(absence: &Absence) -> String {
     let Absence { process, skipped, longest_ns, continued, throttled, queued_ns } = absence;
-    let mut words = Vec::new();
-    if *skipped > 0 {
-        let ms = longest_ns / 1_000_000;
-        words
-            .push(format!("never sent {skipped} values, none for {ms} ms: it did not run at their instants"));
-    }
-    if *continued > 0 {
-        words.push(format!("stopped: a signal continued it {continued} times"));
-    }
-    if *throttled > 0 {
-        words.push(format!("throttled: its CPU quota ran out {throttled} times"));
-    }
-    if *skipped > 0 {
-        words.push(format!("its threads waited {} ms for a processor in all", queued_ns / 1_000_000));
-    }
+    let [longest_ms, queued_ms] = [longest_ns, queued_ns].map(|ns| ns / 1_000_000);
+    let words = [
+        (
+            skipped,
+            format!(
+                "never sent {skipped} values, none for {longest_ms} ms: it did not run at their instants"
+            ),
+        ),
+        (continued, format!("stopped: a signal continued it {continued} times")),
+        (throttled, format!("throttled: its CPU quota ran out {throttled} times")),
+        (skipped, format!("its threads waited {queued_ms} ms for a processor in all")),
+    ];
+    let words = words.into_iter().filter(|(count, _)| **count > 0).map(|(_, words)| words);
+    let words: Vec<String> = words.collect();
     format!("{process}: {}", words.join("; "))
 }
 
 /// First messages, split by the steps of their receivers' opening.
 fn firsts(all: &Overall) -> Section {
     let begun = if all.barrier { "at a barrier" } else { "without a barrier, each when it is open" };
-    let slowest = slowest_firsts(all, FIRSTS_SHOWN)
-        .into_iter()
-        .map(|(run, first)| Item::new(format!("run {}, {}", run + 1, first_words(first))));
+    let mut slowest: Vec<(usize, &FirstMessage)> = of_runs(all, |run| &run.firsts.slowest).collect();
+    slowest.sort_by_key(|(_, first)| std::cmp::Reverse(first.ns));
+    let slowest = slowest.into_iter().take(FIRSTS_SHOWN);
+    let slowest = slowest.map(|(run, first)| Item::new(format!("run {run}, {}", first_words(first))));
     Section::new(format!("First messages, {begun}"))
         .about("sent → received, and what the receiver did meanwhile, mean, ms")
         .table(tables::firsts(all))
@@ -173,22 +174,10 @@ fn firsts(all: &Overall) -> Section {
         .note(STEPS_SAY)
 }
 
-/// Explanation of the steps, for people.
 const STEPS_SAY: &str = "Bus: memory and sockets of the node. Bind: communicators, threads. Discovery: until all others were \
      heard. Start: until the receiving thread ran. Listening: a queue of messages before it, a sleep, or no processor. Looker: a \
      thread on each processor that only looks, in the whole run; time that it misses too and no run queue held was the \
      hypervisor's or the kernel's.";
-
-/// The slowest first messages of all runs, with the number of the run.
-fn slowest_firsts(all: &Overall, count: usize) -> Vec<(usize, &FirstMessage)> {
-    let of_runs = all.runs.iter().enumerate();
-    let mut slowest: Vec<_> = of_runs
-        .flat_map(|(run, report)| report.firsts.slowest.iter().map(move |first| (run, first)))
-        .collect();
-    slowest.sort_by_key(|(_, first)| std::cmp::Reverse(first.ns));
-    slowest.truncate(count);
-    slowest
-}
 
 /// "vehicle 3 → listener: 31.20 ms: bus 2.10, listening 29.10; it waited for a processor for 20.00 to 25.00".
 fn first_words(first: &FirstMessage) -> String {

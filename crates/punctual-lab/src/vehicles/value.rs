@@ -15,21 +15,12 @@ use crate::endpoint::VALUE_SIZE;
 use crate::run::room_for;
 use crate::run::rows::Row;
 
-const PATTERN_AT: usize = 24;
-
 /// The publisher of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Origin {
     pub(super) vehicle: u16,
     pub(super) component: u16,
     pub(super) number: u32,
-}
-
-impl Origin {
-    fn pattern(self, at: usize) -> u8 {
-        let mixed = u64::from(self.number) ^ u64::from(self.vehicle) << 32 ^ u64::from(self.component) << 48;
-        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8
-    }
 }
 
 /// A value on its way.
@@ -41,16 +32,15 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// As it travels.
     pub(super) fn bytes(&self) -> [u8; VALUE_SIZE] {
-        let mut bytes = [0; VALUE_SIZE];
+        let Origin { vehicle, component, number } = self.origin;
+        let mixed = u64::from(number) ^ u64::from(vehicle) << 32 ^ u64::from(component) << 48;
+        let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        let mut bytes = std::array::from_fn(|at| mixed[at % 8] ^ at as u8);
         Self::stamp(&mut bytes, self.due, self.sent);
-        bytes[16..20].copy_from_slice(&self.origin.number.to_le_bytes());
-        bytes[20..22].copy_from_slice(&self.origin.vehicle.to_le_bytes());
-        bytes[22..24].copy_from_slice(&self.origin.component.to_le_bytes());
-        for (at, byte) in bytes.iter_mut().enumerate().skip(PATTERN_AT) {
-            *byte = self.origin.pattern(at);
-        }
+        bytes[16..20].copy_from_slice(&number.to_le_bytes());
+        bytes[20..22].copy_from_slice(&vehicle.to_le_bytes());
+        bytes[22..24].copy_from_slice(&component.to_le_bytes());
         bytes
     }
 
@@ -68,9 +58,8 @@ impl Value {
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let number = u32::from_le_bytes(std::array::from_fn(|place| bytes[16 + place]));
         let origin = Origin { vehicle: short(20), component: short(22), number };
-        let is_whole =
-            bytes.iter().enumerate().skip(PATTERN_AT).all(|(at, &byte)| byte == origin.pattern(at));
-        is_whole.then_some(Self { origin, due: Ticks(long(0)), sent: Ticks(long(8)) })
+        let value = Self { origin, due: Ticks(long(0)), sent: Ticks(long(8)) };
+        (value.bytes() == *bytes).then_some(value)
     }
 }
 
@@ -107,7 +96,6 @@ impl Record {
         room_for(count, Self { value, component, received: Ticks(1), stages: [UNKNOWN; STAGES_KEPT.len()] })
     }
 
-    /// Of a value that reached the probe at this instant.
     #[inline]
     pub(super) fn new(value: Value, component: u16, received: Ticks, stages: Option<&Stages>) -> Self {
         let kept = |stage: Stage| {
