@@ -4,7 +4,6 @@
 //! original, but for its lost wake-ups. A signal that comes between the last look and the sleep ends the sleep.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use punctual::{Clock, Wake};
@@ -16,12 +15,13 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::Target;
 
 use super::components::Shared;
-use super::notes::{Noted, Notes};
+use super::notes::Notes;
 use super::option::Mode;
 use super::process::Workload;
 use super::protocol::{Account, Assignment, Facts, Part, WorkloadResult};
 use super::publication::Schedule;
 use crate::endpoint::{BusPlan, Endpoint, PORT, PacketEndpoint, VALUE_SIZE, open_alone};
+use crate::run::lock;
 
 /// Time that others are waited for after the last message was due.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -35,7 +35,6 @@ pub(super) struct Alone {
     shared: Arc<Shared>,
     /// Of the one that receives.
     notes: Option<Notes>,
-    noted: Receiver<Noted>,
 }
 
 impl Alone {
@@ -52,10 +51,10 @@ impl Alone {
                 open_alone(&bus, &name, Target::everyone_at(PORT))?
             }
         };
-        let (shared, (to, noted)) = (Arc::<Shared>::default(), channel());
-        let notes = || Notes::new((Arc::clone(&shared), to), 0, settings, settings.capacity());
+        let shared = Arc::<Shared>::default();
+        let notes = || Notes::new(Arc::clone(&shared), 0, settings, settings.capacity());
         let notes = receives.then(notes);
-        Ok(Self { endpoint, assignment: assignment.clone(), shared, notes, noted })
+        Ok(Self { endpoint, assignment: assignment.clone(), shared, notes })
     }
 
     /// Receives until everything came, or will not.
@@ -88,8 +87,7 @@ impl Workload for Alone {
             schedule.send_all(start_ns, &self.shared, |value| self.endpoint.send(value, clock.now()));
         }
         let facts = self.shared.facts(&before);
-        let (records, beginning) = self.noted.try_recv().unwrap_or_default();
-        Ok(WorkloadResult { facts, records, beginnings: vec![beginning], ..WorkloadResult::default() })
+        Ok(WorkloadResult { facts, ..std::mem::take(&mut *lock(&self.shared.noted)) })
     }
 
     fn account(&mut self) -> Account {

@@ -9,10 +9,9 @@
 //! In async mode there are no plain sockets to listen at. There a listener is a node whose observer (`Communicator::on_message`) is
 //! called back with every value. It sleeps until the doorbell, epoll or a signal wakes it.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::interest::{
     InterestError, Participant, ParticipantOptions, PublicationLimits, Publisher, Subscriber, Topic,
@@ -24,10 +23,10 @@ use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 use punctual_machine::signal::interrupted;
 
 use super::alone::GRACE;
-use super::notes::{Noted, Notes};
+use super::notes::Notes;
 use super::option::Mode;
 use super::process::{Workload, account_of};
-use super::protocol::{Account, Assignment, ComponentWindows, Facts, Part, Skipped, WorkloadResult};
+use super::protocol::{Account, Assignment, ComponentWindows, Facts, Part, WorkloadResult};
 use super::publication::{Bytes, Schedule, Source, quiet};
 use crate::endpoint::{PORT, VALUE_SIZE};
 use crate::explain::quiet::QuietLog;
@@ -72,12 +71,9 @@ const LIMITS: PublicationLimits = PublicationLimits {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     start: Mutex<Option<u64>>,
-    /// Instants that a publisher slept through.
-    pub(super) skipped: Mutex<Vec<Skipped>>,
-    /// Failure of a thread.
     failed: Mutex<Option<String>>,
-    /// Windows of threads that are done.
-    windows: Mutex<Vec<ComponentWindows>>,
+    /// Results that threads hand over when they are done.
+    pub(super) noted: Mutex<WorkloadResult>,
     /// Values that were received whole.
     pub(super) received: Counter,
     /// Components that have sent all.
@@ -88,7 +84,6 @@ pub(super) struct Shared {
     beacons: Counter,
     /// Subscribers are to give up their interest and hand over records.
     hand_over: Flag,
-    /// Threads are to end.
     pub(super) stop: Flag,
 }
 
@@ -126,7 +121,7 @@ impl Shared {
 
     fn note_windows(&self, (sends, receives): (bool, bool), log: QuietLog) {
         let windows = log.finish().map(|of| ComponentWindows { sends, receives, of });
-        lock(&self.windows).extend(windows);
+        lock(&self.noted).windows.extend(windows);
     }
 
     /// The counts of its threads, and the resources used since then.
@@ -157,8 +152,6 @@ pub(super) struct Components {
     threads: Vec<JoinHandle<()>>,
     /// Of a listener.
     observer: Option<Observer>,
-    /// Notes of threads, handed over.
-    records: (Sender<Noted>, Receiver<Noted>),
 }
 
 impl Components {
@@ -170,7 +163,6 @@ impl Components {
             shared: Arc::default(),
             threads: Vec::new(),
             observer: None,
-            records: channel(),
         };
         if assignment.settings.asked.no_barrier {
             // Before there are threads: each goes on at once.
@@ -180,7 +172,6 @@ impl Components {
         Ok(components)
     }
 
-    /// Components that publish.
     fn publishers(&self) -> usize {
         if matches!(self.assignment.part, Part::Vehicle(_)) {
             self.assignment.settings.asked.components
@@ -242,16 +233,14 @@ impl Workload for Components {
         }
         let receivers = self.receivers();
         drop(self.observer.take());
-        let (mut records, mut beginnings) = (Vec::new(), Vec::new());
-        for _ in 0..receivers {
-            let part = self.records.1.recv_timeout(GRACE * 5);
-            let (more, beginning) = part.map_err(|_| "a component's thread failed".to_owned())?;
-            records.extend(more);
-            beginnings.push(beginning);
+        let began = Instant::now();
+        while lock(&shared.noted).beginnings.len() < receivers {
+            if began.elapsed() > GRACE * 5 {
+                return Err("a component's thread failed".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        let skipped = std::mem::take(&mut *lock(&shared.skipped));
-        let windows = std::mem::take(&mut *lock(&shared.windows));
-        Ok(WorkloadResult { facts, records, skipped, beginnings, windows })
+        Ok(WorkloadResult { facts, ..std::mem::take(&mut *lock(&shared.noted)) })
     }
 
     fn account(&mut self) -> Account {
@@ -314,8 +303,7 @@ impl Components {
     }
 
     fn notes(&self, component: u16, capacity: usize) -> Notes {
-        let shared = (Arc::clone(&self.shared), self.records.0.clone());
-        Notes::new(shared, component, &self.assignment.settings, capacity)
+        Notes::new(Arc::clone(&self.shared), component, &self.assignment.settings, capacity)
     }
 
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others

@@ -1,7 +1,6 @@
 //! A receiver's notes: the values that reach it, when it began to listen, and when it had the first value of each sender.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use punctual::interest::Response;
 use punctual::{Clock, Stages, Ticks};
@@ -12,9 +11,7 @@ use super::first::{Beginning, Look};
 use super::option::VehiclesSettings;
 use super::value::{Record, Value};
 use crate::endpoint::VALUE_SIZE;
-
-/// Notes that a thread hands over.
-pub(super) type Noted = (Vec<Record>, Beginning);
+use crate::run::lock;
 
 /// Senders that have a number.
 const SENDERS_MAX: usize = 1 << 16;
@@ -30,13 +27,12 @@ pub(super) struct Notes {
     /// A bit for each sender.
     seen: Vec<u64>,
     beginning: Beginning,
-    to: Sender<Noted>,
 }
 
 impl Notes {
     /// Of a component, with room for `capacity` records; without any it keeps none.
     pub(super) fn new(
-        (shared, to): (Arc<Shared>, Sender<Noted>),
+        shared: Arc<Shared>,
         component: u16,
         settings: &VehiclesSettings,
         capacity: usize,
@@ -49,7 +45,6 @@ impl Notes {
             schedstat: None,
             seen: vec![0; SENDERS_MAX / 64],
             beginning: Beginning { component, is_own_thread: true, looks },
-            to,
         }
     }
 
@@ -102,8 +97,9 @@ impl Notes {
 impl Drop for Notes {
     fn drop(&mut self) {
         if self.records.capacity() > 0 {
-            let noted = (std::mem::take(&mut self.records), std::mem::take(&mut self.beginning));
-            let _gone = self.to.send(noted);
+            let mut noted = lock(&self.shared.noted);
+            noted.records.append(&mut self.records);
+            noted.beginnings.push(std::mem::take(&mut self.beginning));
         }
     }
 }

@@ -20,7 +20,10 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The name of its node.
+    pub(super) fn vehicle(self) -> Option<u16> {
+        if let Self::Vehicle(number) = self { Some(number) } else { None }
+    }
+
     pub(super) fn name(self) -> String {
         match self {
             Self::Vehicle(number) => format!("vehicle-{number}"),
@@ -41,7 +44,6 @@ pub(super) struct Assignment {
     pub(super) settings: VehiclesSettings,
 }
 
-/// A request to a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum VehicleRequest {
     /// To open everything and to say so when it is ready; without a barrier, to travel at once.
@@ -61,14 +63,12 @@ pub(super) type Opening = [Look; 4];
 pub(super) struct Facts {
     /// Values that its components published, each.
     pub(super) sent: u64,
-    /// Messages for which there was no room.
     pub(super) refused: u64,
     /// Messages that were no value, or not as they were sent.
     pub(super) mismatched: u64,
     pub(super) beacons: u64,
     /// Time its threads waited for a processor, nanoseconds.
     pub(super) queued_ns: u64,
-    /// Processor time of the process, nanoseconds.
     pub(super) cpu_ns: u64,
     /// Resident memory at the barrier and at the end, KiB.
     pub(super) resident_kib: [u64; 2],
@@ -106,7 +106,6 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// A counter.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.counters.iter().find(|(found, _)| found == name).map_or(0, |&(_, count)| count)
     }

@@ -11,7 +11,7 @@ use punctual_machine::signal::interrupted;
 
 use super::components::Shared;
 use super::option::VehiclesSettings;
-use super::protocol::{Assignment, Part, Skipped};
+use super::protocol::{Assignment, Skipped};
 use super::value::{Origin, Value};
 use crate::endpoint::VALUE_SIZE;
 use crate::explain::quiet::QuietTime;
@@ -31,7 +31,6 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Of a component of a vehicle.
     pub(super) fn new(settings: &VehiclesSettings, vehicle: u16, component: u16) -> Self {
         Self {
             vehicle,
@@ -117,7 +116,7 @@ impl Source {
     fn skip_until(&mut self, number: u32) {
         if number > self.next {
             let (component, first) = (self.schedule.component, self.next);
-            lock(&self.shared.skipped).push(Skipped { component, first, count: number - first });
+            lock(&self.shared.noted).skipped.push(Skipped { component, first, count: number - first });
             self.next = number;
         }
     }
@@ -140,7 +139,7 @@ const SPACING_NS_MIN: u64 = 2_000_000;
 pub(super) fn quiet(assignment: &Assignment, start_ns: u64) -> Option<QuietTime> {
     let Assignment { part, settings, .. } = assignment;
     let spacing_ns = settings.spacing_ns();
-    let place = if let Part::Vehicle(number) = *part { u64::from(number) } else { 0 };
+    let place = part.vehicle().map_or(0, u64::from);
     let offset_ns = spacing_ns / 2 + place * (spacing_ns / 8) / settings.asked.vehicles as u64;
     let period_ns = settings.period_ns();
     let is_there = spacing_ns >= SPACING_NS_MIN && settings.asked.components == 1;
@@ -152,6 +151,7 @@ mod tests {
     use super::*;
     use crate::endpoint::BusPlan;
     use crate::vehicles::option::tests::settings_of;
+    use crate::vehicles::protocol::Part;
 
     /// Goal: no thread looks at itself where nobody could use what it sees, or where no instant is quiet.
     #[test]
