@@ -39,11 +39,9 @@ const BETWEEN_ACCOUNTS: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Absence {
     pub(super) process: String,
-    /// Values that it never sent.
     pub(super) skipped: u64,
     /// Time for which it sent none of its values at least, ns.
     pub(super) longest_ns: u64,
-    /// Times that a signal continued it.
     pub(super) continued: u64,
     pub(super) throttled: u64,
     /// Time that its threads waited for a processor, ns.
@@ -89,8 +87,7 @@ fn store_samples(
     let first = number * run.settings.receivers() as u32;
     for ((part, _), rows) in run.receivers().zip(samples) {
         // By its own number: one that died has no trial, and those behind it keep theirs.
-        let place = if let Part::Vehicle(vehicle) = *part { u32::from(vehicle) } else { 0 };
-        let trial = first + place;
+        let trial = first + part.vehicle().map_or(0, u32::from);
         let cells: Vec<_> =
             rows.into_iter().map(|(row, samples)| (run.settings.cell(&row), samples)).collect();
         let paths = store.append_all(trial, &cells)?;
@@ -130,10 +127,9 @@ fn one_run<'a>(
     let openings = testbed.open(settings, place, tag)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
     let controls = controls.get_or_insert_with(|| self::controls(settings));
-    let mut at_ns = None;
-    if !settings.asked.no_barrier {
-        let barrier = barrier(settings);
-        at_ns = Some(monotonic_ns() + barrier.as_nanos() as u64);
+    let barrier = (!settings.asked.no_barrier).then(|| barrier(settings));
+    let at_ns = barrier.map(|barrier| monotonic_ns() + barrier.as_nanos() as u64);
+    if let Some(barrier) = barrier {
         opened = Clock::get().now().plus(Clock::get().ticks(barrier));
     }
     let awake = at_ns.map(|at_ns| keep_all_awake(settings, at_ns));
@@ -206,8 +202,8 @@ fn barrier(settings: &VehiclesSettings) -> Duration {
 }
 
 fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
-    let of_one = |facts: &Facts| facts.resident_kib[1].cast_signed() - facts.resident_kib[0].cast_signed();
-    brought.iter().map(|(_, brought)| of_one(&brought.facts)).max().unwrap_or(0)
+    let of_each = brought.iter().map(|(_, brought)| brought.facts.resident_kib.map(u64::cast_signed));
+    of_each.map(|[before, after]| after - before).max().unwrap_or(0)
 }
 
 /// Processes that skipped values, were stopped or ran out of their quota.
@@ -370,29 +366,22 @@ fn all_sums(made: &MadeRuns) -> Sums {
 }
 
 fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool) {
-    let sum = |of: fn(&Facts) -> u64| made.runs.iter().map(|run| of(&run.facts)).sum::<u64>();
-    let (throttled, faults) = (sum(|facts| facts.throttled), sum(|facts| facts.faults));
-    let rescued = made.runs.iter().filter_map(|run| run.account.causes.get("missed_wakeups")).sum();
-    let disturbances = Disturbances { throttled, faults, rescued, ..Disturbances::default() };
+    let sum = |of: fn(&RunReport) -> u64| made.runs.iter().map(of).sum::<u64>();
+    let disturbances = Disturbances {
+        throttled: sum(|run| run.facts.throttled),
+        faults: sum(|run| run.facts.faults),
+        rescued: sum(|run| run.account.causes.get("missed_wakeups").copied().unwrap_or(0)),
+        ..Disturbances::default()
+    };
     let messages: u64 = rows(made).map(|row| row.count).sum();
-    let subject = "vehicles";
-    disturbances.causes(subject, messages).into_iter().for_each(|cause| summary.doubt(cause));
-    let (refused, unheard) = (sum(|facts| facts.refused), sum(|facts| facts.unheard));
-    if refused > 0 {
-        summary.doubt(Cause::NoRoom { subject: subject.to_owned(), count: refused });
-    }
-    if unheard > 0 {
-        summary.doubt(Cause::Unheard { subject: subject.to_owned(), times: unheard });
-    }
-    if has_barrier {
-        let count = made.runs.iter().map(lost_before).sum();
-        if count > 0 {
-            summary.doubt(Cause::Lost {
-                subject: "before a sender's first value that arrived".to_owned(),
-                count,
-            });
-        }
-    }
+    let subject = || "vehicles".to_owned();
+    let mut causes = disturbances.causes(&subject(), messages);
+    let (count, times) = (sum(|run| run.facts.refused), sum(|run| run.facts.unheard));
+    causes.extend((count > 0).then(|| Cause::NoRoom { subject: subject(), count }));
+    causes.extend((times > 0).then(|| Cause::Unheard { subject: subject(), times }));
+    let (subject, count) = ("before a sender's first value that arrived".to_owned(), sum(lost_before));
+    causes.extend((has_barrier && count > 0).then_some(Cause::Lost { subject, count }));
+    causes.into_iter().for_each(|cause| summary.doubt(cause));
 }
 
 /// Frames that nodes count as lost and no row does. A frame sent before a receiver's first value of a sender looks there like a value

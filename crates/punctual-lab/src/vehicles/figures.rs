@@ -12,14 +12,12 @@ use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::endpoint::Medium;
 use crate::explain::run_trace::RunTrace;
 use crate::sample::{ABSENT_NS, Outcome, Phase, Samples, StageColumn};
-use crate::stats::{Distribution, Quantile, upper_median};
+use crate::stats::{Distribution, Quantile, mean, upper_median};
 
 /// One row of a published table, by its own rule, and the same sample by ours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
-    /// `socket` or `sharedmem`.
     pub(super) name: String,
-    /// Messages received.
     pub(super) count: u64,
     pub(super) lost: u64,
     /// Values that were never sent, because their publisher slept through their instant: as late as the value that superseded
@@ -30,7 +28,6 @@ pub(super) struct Row {
     /// Mean over the receivers of each one's mean truncated to whole µs.
     pub(super) mean_us: f64,
     pub(super) max_us: u64,
-    /// Mean of all messages, ns.
     pub(super) pooled_mean_ns: f64,
     /// Quantiles of all messages, ns, where the sample supports them; a lost one is infinitely late.
     pub(super) p50_ns: Option<u64>,
@@ -46,7 +43,6 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SenderRow {
     pub(super) sender: u16,
-    /// Messages received.
     pub(super) count: u64,
     /// From sent to received, ns: the least.
     pub(super) min_ns: u64,
@@ -56,7 +52,6 @@ pub(super) struct SenderRow {
 
 /// Messages that one receiver got.
 struct Reception<'a> {
-    /// Its number.
     receiver: u16,
     /// Messages of others, and its own.
     records: [Vec<&'a Record>; 2],
@@ -94,7 +89,6 @@ pub(super) struct MadeRun<'a> {
     pub(super) settings: &'a VehiclesSettings,
     pub(super) brought: Vec<(Part, WorkloadResult)>,
     pub(super) began: Ticks,
-    /// When the barrier opened.
     pub(super) opened: Ticks,
     /// It was interrupted: messages that were on their way then are not part of it.
     pub(super) is_cut: bool,
@@ -127,7 +121,6 @@ impl MadeRun<'_> {
         (figures, samples)
     }
 
-    /// Nobody received anything.
     pub(super) fn is_empty(&self) -> bool {
         self.brought.iter().all(|(_, brought)| brought.records.is_empty())
     }
@@ -145,7 +138,7 @@ impl MadeRun<'_> {
     fn receptions(&self) -> Vec<Reception<'_>> {
         let sorted = self.receivers().map(|(part, brought)| {
             // A listener is no vehicle, so no message is its own.
-            let receiver = if let Part::Vehicle(number) = *part { number } else { u16::MAX };
+            let receiver = part.vehicle().unwrap_or(u16::MAX);
             let (own, others) =
                 brought.records.iter().partition(|record| record.value.origin.vehicle == receiver);
             Reception { receiver, records: [others, own] }
@@ -153,9 +146,14 @@ impl MadeRun<'_> {
         sorted.collect()
     }
 
+    /// Since the run began, nanoseconds.
+    fn at(&self, instant: Ticks) -> u64 {
+        Clock::get().nanos(instant.since(self.began))
+    }
+
     /// Values that each component sent and did not send: as it says itself, or, if it did not finish, as others saw.
     fn offers(&self, receptions: &[Reception<'_>]) -> Offers {
-        let (settings, clock) = (self.settings, Clock::get());
+        let settings = self.settings;
         let mut offers = Offers::new();
         for record in all(receptions) {
             let Origin { vehicle, component, number } = record.value.origin;
@@ -163,13 +161,12 @@ impl MadeRun<'_> {
             offer.count = offer.count.max(number + 1);
             // Without a barrier, each begins when it is open.
             if settings.asked.no_barrier && offer.first_due_ns.is_none() {
-                let due_ns = clock.nanos(record.value.due.since(self.began));
                 let before_ns = u64::from(number) * settings.period_ns();
-                offer.first_due_ns = Some(due_ns.saturating_sub(before_ns));
+                offer.first_due_ns = Some(self.at(record.value.due).saturating_sub(before_ns));
             }
         }
         for (part, brought) in &self.brought {
-            let Part::Vehicle(vehicle) = *part else { continue };
+            let Some(vehicle) = part.vehicle() else { continue };
             for &Skipped { component, first, count } in &brought.skipped {
                 let offer = offers.entry((vehicle, component)).or_default();
                 offer.skipped.extend(first..first.saturating_add(count));
@@ -190,9 +187,7 @@ impl MadeRun<'_> {
 
     /// A row per message that was sent to this receiver by itself, or by others.
     fn samples(&self, reception: &Reception<'_>, is_own: bool, offers: &Offers) -> Samples {
-        let clock = Clock::get();
-        let at = |instant: Ticks| clock.nanos(instant.since(self.began));
-        let records = reception.of(is_own);
+        let (clock, records) = (Clock::get(), reception.of(is_own));
         let mut samples = Samples::with_capacity(records.len());
         samples.stages = stage_columns(records.len());
         let mut seen = Seen::new();
@@ -208,7 +203,8 @@ impl MadeRun<'_> {
             samples.facts.reordered += u64::from(is_late);
             seen.insert(number, *received);
             let total = clock.nanos(received.since(value.due));
-            samples.push(number.into(), at(value.due), at(value.sent), total, Outcome::Answered);
+            let [due, sent] = [value.due, value.sent].map(|instant| self.at(instant));
+            samples.push(number.into(), due, sent, total, Outcome::Answered);
             samples.sender.push(vehicle.into());
             push_stages(clock, &mut samples, record, is_own);
         }
@@ -223,8 +219,7 @@ impl MadeRun<'_> {
 
     /// Adds the values of a vehicle's component that did not come: lost, or never sent, which ends when a younger value comes.
     fn push_absent(&self, samples: &mut Samples, of: (u16, u16), offer: &Offer, seen: &BTreeMap<u32, Ticks>) {
-        let (settings, clock) = (self.settings, Clock::get());
-        let opened_ns = clock.nanos(self.opened.since(self.began));
+        let (settings, opened_ns) = (self.settings, self.at(self.opened));
         let end = opened_ns + settings.lasts().as_nanos() as u64;
         let first_due_ns = offer.first_due_ns.unwrap_or(opened_ns + settings.behind_ns(of));
         // Its interest was not known before, or it was not there: values that were published until then were not for it. Plain ends
@@ -238,21 +233,19 @@ impl MadeRun<'_> {
         for number in (0..count).filter(|number| !seen.contains_key(number)) {
             let is_skipped = offer.skipped.contains(&number);
             let due = first_due_ns + u64::from(number) * settings.period_ns();
-            let (outcome, known) = if is_skipped || number < first_heard {
+            let (outcome, until) = if is_skipped || number < first_heard {
                 samples.facts.skipped += 1;
                 let younger = seen.range(number..).map(|(_, &received)| received).min();
-                (Outcome::Unfinished, younger.map(|received| clock.nanos(received.since(self.began))))
+                (Outcome::Unfinished, younger.map_or(end, |received| self.at(received)))
             } else {
-                (Outcome::Lost, None)
+                (Outcome::Lost, end)
             };
-            let age = known.unwrap_or(end).saturating_sub(due);
+            let age = until.saturating_sub(due);
             samples.push(number.into(), due, due, age, outcome);
             samples.sender.push(of.0.into());
             samples.stages.iter_mut().for_each(|column| column.ns.push(ABSENT_NS));
             // Its sender was not there to send it, until it sent a younger one.
-            if let Some(sent) = samples.stages.first_mut().and_then(|sent| sent.ns.last_mut())
-                && is_skipped
-            {
+            if is_skipped && let Some(sent) = samples.stages[0].ns.last_mut() {
                 *sent = age;
             }
         }
@@ -262,12 +255,10 @@ impl MadeRun<'_> {
 /// When a receiver first had each number, by vehicle and component.
 type Seen = HashMap<(u16, u16), BTreeMap<u32, Ticks>>;
 
-/// Every record.
 fn all<'a>(receptions: &'a [Reception<'_>]) -> impl Iterator<Item = &'a Record> {
     receptions.iter().flat_map(|reception| reception.of(true).iter().chain(reception.of(false))).copied()
 }
 
-/// Every record of another's message.
 fn all_of_others<'a>(receptions: &[Reception<'a>]) -> impl Iterator<Item = &'a Record> {
     receptions.iter().flat_map(|reception| reception.of(false)).copied()
 }
@@ -294,11 +285,15 @@ fn stage_columns(count: usize) -> Vec<StageColumn> {
 /// Of its own message a receiver knows when it was due, stamps or not: a message that calls back before the medium has it carries none.
 fn push_stages(clock: &Clock, samples: &mut Samples, record: &Record, is_own: bool) {
     let stamped = is_own || record.stages.iter().any(|&ticks| ticks != UNKNOWN);
-    let late = clock.nanos(record.value.sent.since(record.value.due));
-    samples.stages[0].ns.push(if stamped { late } else { ABSENT_NS });
+    samples.stages[0].ns.push(if stamped { late_ns_of(record) } else { ABSENT_NS });
     for (column, &ticks) in samples.stages[1..].iter_mut().zip(&record.stages) {
         column.ns.push(if ticks == UNKNOWN { ABSENT_NS } else { clock.nanos(Ticks(ticks.into())) });
     }
+}
+
+/// From due to sent.
+fn late_ns_of(record: &Record) -> u64 {
+    Clock::get().nanos(record.value.sent.since(record.value.due))
 }
 
 /// From sent to received, as the published tables count.
@@ -307,20 +302,14 @@ fn latency_ns(record: &Record) -> u64 {
 }
 
 fn row(name: &str, is_own: bool, receptions: &[Reception<'_>], samples: &RunSamples) -> Row {
-    let clock = Clock::get();
     let mut pooled = Samples::default();
-    let (mut means, mut late_ns) = (Vec::new(), 0_u128);
-    for records in receptions.iter().map(|reception| reception.of(is_own)) {
-        let mut sum = 0_u128;
-        for record in records {
-            let latency = latency_ns(record);
-            sum += u128::from(latency);
-            late_ns += u128::from(clock.nanos(record.value.sent.since(record.value.due)));
-            pooled.push(1, 0, 0, latency, Outcome::Answered);
-        }
-        if !records.is_empty() {
-            means.push(sum as u64 / records.len() as u64 / 1000);
-        }
+    let (mut means, mut late_ns) = (Vec::new(), 0);
+    let of_each = receptions.iter().map(|reception| reception.of(is_own));
+    for records in of_each.filter(|records| !records.is_empty()) {
+        let latencies: Vec<u64> = records.iter().map(|record| latency_ns(record)).collect();
+        means.push((latencies.iter().sum::<u64>() / latencies.len() as u64 / 1000) as f64);
+        latencies.into_iter().for_each(|ns| pooled.push(1, 0, 0, ns, Outcome::Answered));
+        late_ns += records.iter().map(|record| late_ns_of(record)).sum::<u64>();
     }
     let ended = |outcome| {
         let of_row = samples.iter().flatten().filter(|(row, _)| row == name);
@@ -336,7 +325,7 @@ fn row(name: &str, is_own: bool, receptions: &[Reception<'_>], samples: &RunSamp
         lost,
         skipped: ended(Outcome::Unfinished),
         min_us: all.min_ns().unwrap_or(0) / 1000,
-        mean_us: if means.is_empty() { 0.0 } else { means.iter().sum::<u64>() as f64 / means.len() as f64 },
+        mean_us: mean(&means),
         max_us: all.answered_max_ns().unwrap_or(0) / 1000,
         pooled_mean_ns: all.mean_ns().unwrap_or(0.0).round(),
         p50_ns: quantile(Quantile::P50),
@@ -344,7 +333,7 @@ fn row(name: &str, is_own: bool, receptions: &[Reception<'_>], samples: &RunSamp
         p99_ns: quantile(Quantile::P99),
         p999_ns: quantile(Quantile::P999),
         max_ns: all.answered_max_ns().unwrap_or(0),
-        late_mean_ns: if count == 0 { 0.0 } else { (late_ns as f64 / count as f64).round() },
+        late_mean_ns: (late_ns as f64 / count.max(1) as f64).round(),
     }
 }
 

@@ -45,7 +45,6 @@ pub(super) struct Beginning {
     pub(super) looks: Vec<Look>,
 }
 
-/// Time in one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Share {
     /// One of [`STEPS`].
@@ -66,7 +65,6 @@ pub(super) struct FirstMessage {
     pub(super) queued_ns: [u64; 2],
 }
 
-/// First messages of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Firsts {
     pub(super) count: usize,

@@ -21,7 +21,7 @@ impl MadeRun<'_> {
     pub(super) fn evidence(&self, number: u32, receiver: Part, samples: &Samples) -> TrialEvidence {
         let mut threads: Vec<EvidenceThread> = Vec::new();
         for (part, brought) in &self.brought {
-            let is_late = |number: u16| samples.sender.contains(&u64::from(number));
+            let sender = part.vehicle().map(u64::from).filter(|number| samples.sender.contains(number));
             for watched in &brought.windows {
                 let windows = self.windows(*part, brought, &watched.of.nanos());
                 let thread = |role: usize, sender| EvidenceThread {
@@ -31,15 +31,8 @@ impl MadeRun<'_> {
                     windows: windows.clone(),
                     ..watched.of.evidence(ROLES[role], None)
                 };
-                match *part {
-                    Part::Vehicle(number) if watched.sends && is_late(number) => {
-                        threads.push(thread(0, Some(number.into())));
-                    }
-                    _ => {}
-                }
-                if *part == receiver && watched.receives {
-                    threads.push(thread(1, None));
-                }
+                threads.extend((watched.sends && sender.is_some()).then(|| thread(0, sender)));
+                threads.extend((watched.receives && *part == receiver).then(|| thread(1, None)));
             }
         }
         let now = ClockPair::now();

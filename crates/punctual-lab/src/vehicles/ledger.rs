@@ -10,7 +10,6 @@ use crate::run::add;
 /// The sums over all nodes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sums {
-    /// Nodes that were asked.
     pub(super) nodes: u64,
     /// Messages taken from communicators.
     pub(super) sent: u64,

@@ -63,7 +63,6 @@ pub(super) const OWN_ROW: &str = "sharedmem";
 /// A value in an inbox, with its header and stamps and what is known of it, bytes; rounded up.
 const INBOX_MESSAGE_SIZE: usize = 256;
 
-/// Messages carry a tag, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(super) enum Seal {
     On,
@@ -141,14 +140,6 @@ pub struct VehiclesArguments {
 
 /// The original's roadside processes.
 const ROADSIDE: usize = 9;
-/// Duration of the original's application test.
-const APPLICATION_RUN: Duration = Duration::from_secs(30);
-/// Duration of a quick run.
-const QUICK_RUN: Duration = Duration::from_secs(3);
-/// Messages to each vehicle in the original's callback test.
-const CALLBACK_MESSAGES: usize = 1_000;
-/// Messages of each sender in the original's other tests.
-const SENDER_MESSAGES: usize = 100;
 /// Processes on one medium, with room for the roadside in the table of nodes.
 const PROCESSES_MAX: usize = 200;
 const COMPONENTS_MAX: usize = 60;
@@ -168,10 +159,6 @@ pub(crate) struct VehiclesSettings {
 }
 
 impl VehiclesSettings {
-    /// Derives the settings from the options.
-    ///
-    /// # Errors
-    /// An option is out of its range, or options do not go together.
     pub(crate) fn of(arguments: &VehiclesArguments) -> Result<Self, Failure> {
         let usage = |text: String| Err(Failure::Usage(text));
         let (mode, wake) = (arguments.mode, wake(arguments));
@@ -259,7 +246,6 @@ impl VehiclesSettings {
         (messages as usize * INBOX_MESSAGE_SIZE).next_power_of_two().clamp(1 << 14, 1 << 23)
     }
 
-    /// The cell of one row.
     pub(super) fn cell(&self, row: &str) -> CellId {
         CellId {
             kind: Kind::OneWay,
@@ -270,7 +256,6 @@ impl VehiclesSettings {
         }
     }
 
-    /// Returns true if messages carry a tag.
     pub(super) fn is_sealed(&self) -> bool {
         self.asked.seal == Seal::On
     }
@@ -290,13 +275,10 @@ fn wake(arguments: &VehiclesArguments) -> Wake {
 fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
     let VehiclesArguments { common, mode, engine: medium, period, sched, .. } = arguments;
     let (is_mutual, wake, name, bus) = (mode.is_mutual(), wake(arguments), mode.name(), medium.name());
-    let given = [
-        ("--count", common.count.is_some()),
-        ("--gap", common.gap.is_some()),
-        ("--load", common.load.is_some()),
-    ];
+    let given = common.count.map(|_| "--count").or(common.gap.map(|_| "--gap"));
+    let given = given.or(common.load.map(|_| "--load"));
     let spins = matches!(wake, Wake::Spin | Wake::Backoff | Wake::Adaptive);
-    let refusal = if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
+    let refusal = if let Some(name) = given {
         format!("{name}: vehicles publish by --period, --messages or --duration")
     } else if !is_mutual && (arguments.components > 1 || arguments.roadside.unwrap_or(0) > 0) {
         format!("--mode {name}: it has no components and no roadside; leave them out")
@@ -330,17 +312,17 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
     Err(Failure::Usage(refusal))
 }
 
-/// As many as the original, if nothing else was asked for.
+/// As many as in the original's test of this mode, if nothing else was asked for.
 fn messages(arguments: &VehiclesArguments) -> usize {
     let during = |duration: Duration| {
         usize::try_from(duration.as_nanos() / arguments.period.as_nanos().max(1)).unwrap_or(usize::MAX).max(1)
     };
     match (arguments.common.duration, arguments.mode) {
         (Some(duration), _) => during(duration),
-        (None, _) if arguments.quick => during(QUICK_RUN),
-        (None, Mode::Application) => during(APPLICATION_RUN),
-        (None, Mode::Callback) => CALLBACK_MESSAGES.div_ceil(arguments.vehicles),
-        (None, Mode::Engine | Mode::Async) => SENDER_MESSAGES,
+        (None, _) if arguments.quick => during(Duration::from_secs(3)),
+        (None, Mode::Application) => during(Duration::from_secs(30)),
+        (None, Mode::Callback) => 1_000_usize.div_ceil(arguments.vehicles),
+        (None, Mode::Engine | Mode::Async) => 100,
     }
 }
 

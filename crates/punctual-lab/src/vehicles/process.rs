@@ -103,7 +103,6 @@ fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String>
     Ok((Box::new(components), looks))
 }
 
-/// The account in a node's ledger.
 pub(super) fn account_of(node: &Node) -> Account {
     let (ledger, peers) = (node.ledger(), node.peers());
     Account {

@@ -11,7 +11,6 @@ use crate::summary::Summary;
 /// Stalls that are kept, the longest.
 const STALLS_MAX: usize = 50;
 
-/// A receiver's stall.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct VehicleStall {
     /// In which run, from 0.
@@ -29,7 +28,6 @@ pub(super) struct VehicleStall {
     pub(super) stall: Stall,
 }
 
-/// The longest of them.
 pub(super) fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreError> {
     let mut found = Vec::new();
     for cell in run.cells() {

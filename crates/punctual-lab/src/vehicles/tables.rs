@@ -28,27 +28,22 @@ const PUBLISHED_ASYNC: [(&str, u64); 4] = [("p50", 22), ("p90", 118), ("p99", 22
 pub(super) fn published(all: &Overall) -> Section {
     let (mut lines, mut below) = (Vec::new(), Vec::new());
     for name in ["socket", "shared", "sharedmem"] {
-        let row = |run: &'_ RunReport| {
-            run.figures.rows.iter().find(|row| row.name == name && row.count > 0).cloned()
+        let row = |(run, number): (&RunReport, usize)| {
+            let row = run.figures.rows.iter().find(|row| row.name == name && row.count > 0);
+            Some((number, run.is_cut, row?.clone()))
         };
-        let ours: Vec<(usize, bool, Row)> = all
-            .runs
-            .iter()
-            .zip(1..)
-            .filter_map(|(run, number)| Some((number, run.is_cut, row(run)?)))
-            .collect();
+        let ours: Vec<(usize, bool, Row)> = all.runs.iter().zip(1..).filter_map(row).collect();
         let is_known = all.mode.is_mutual() && !ours.is_empty();
         for &(_, table, min, mean, max) in PUBLISHED.iter().filter(|(row, ..)| *row == name && is_known) {
             let which = Cell::toned(format!("published, {table} table"), Tone::Faint);
             lines.push((name, which, min, Cell::from(fixed(mean, 2)), max));
             let whole = || ours.iter().filter(|(_, is_cut, _)| !is_cut).map(|(.., row)| row);
-            if table == "last" && whole().next().is_some() {
+            let count = whole().count();
+            if table == "last" && count > 0 {
                 let means = whole().filter(|row| row.mean_us < mean).count();
                 let maxima = whole().filter(|row| row.max_us < max).count();
-                below.push(Item::new(format!(
-                    "{name}: below the last table: mean in {means} of {} runs, max in {maxima}",
-                    whole().count()
-                )));
+                let line = format!("below the last table: mean in {means} of {count} runs, max in {maxima}");
+                below.push(Item::new(format!("{name}: {line}")));
             }
         }
         for (number, is_cut, row) in &ours {
