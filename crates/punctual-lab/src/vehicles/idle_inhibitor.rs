@@ -3,7 +3,6 @@
 
 use punctual::Clock;
 use punctual_machine::clock::monotonic_ns;
-use punctual_machine::counter::Flag;
 use punctual_machine::cpu::{SchedulingClass, allowed, pin_to, set_scheduling_class};
 use punctual_machine::scheduling::{sleep_precisely, sleep_until};
 
@@ -17,24 +16,21 @@ pub(super) fn keep_all_awake(settings: &VehiclesSettings, start_ns: u64) -> Job<
     let half_ns = settings.asked.awake.as_nanos() as u64;
     let cpus = if half_ns > 0 { allowed() } else { Vec::new() };
     // Where there is no room for a thread its processor sleeps as usual.
-    Job::on_each("awake", &cpus, move |cpu, stop| keep_awake(cpu, instants.clone(), half_ns, stop))
-}
-
-/// So long before and after each of these instants.
-fn keep_awake(cpu: usize, instants: impl Iterator<Item = u64>, half_ns: u64, stop: &Flag) {
-    // One that took time from others would be worse than none.
-    if pin_to(cpu).is_err() || set_scheduling_class(SchedulingClass::Idle).is_err() {
-        return;
-    }
-    sleep_precisely();
-    let clock = Clock::get();
-    for due_ns in instants.take_while(|_| !stop.is_raised()) {
-        sleep_until(due_ns - half_ns);
-        while monotonic_ns() < due_ns + half_ns && !stop.is_raised() {
-            // No pause instruction: hosts take the processor away from a thread that gives too many.
-            (0..64).for_each(|_| {
-                std::hint::black_box(clock.now());
-            });
+    Job::on_each("awake", &cpus, move |cpu, stop| {
+        // One that took time from others would be worse than none.
+        if pin_to(cpu).is_err() || set_scheduling_class(SchedulingClass::Idle).is_err() {
+            return;
         }
-    }
+        sleep_precisely();
+        let clock = Clock::get();
+        for due_ns in instants.clone().take_while(|_| !stop.is_raised()) {
+            sleep_until(due_ns - half_ns);
+            while monotonic_ns() < due_ns + half_ns && !stop.is_raised() {
+                // No pause instruction: hosts take the processor away from a thread that gives too many.
+                (0..64).for_each(|_| {
+                    std::hint::black_box(clock.now());
+                });
+            }
+        }
+    })
 }

@@ -92,11 +92,8 @@ fn setting(all: &Overall) -> Section {
         "{} vehicles × {} component{plural}, {} roadside",
         all.vehicles, all.components, all.roadside
     );
-    let awake = if all.awake_us > 0.0 {
-        format!("; processors kept awake {} µs before and after each instant", all.awake_us)
-    } else {
-        String::new()
-    };
+    let awake = || format!("; processors kept awake {} µs before and after each instant", all.awake_us);
+    let awake = (all.awake_us > 0.0).then(awake).unwrap_or_default();
     Section::new(what)
         .about(format!("{rate} frames/s; {mode} mode over {medium}, {wake}, {seal}"))
         .note(format!("On {}; scheduling {}{awake}.", all.place, all.urgency))
