@@ -52,7 +52,7 @@ impl Alone {
             }
         };
         let shared = Arc::<Shared>::default();
-        let notes = || Notes::new(Arc::clone(&shared), 0, settings, settings.capacity());
+        let notes = || Notes::new(Arc::clone(&shared), 0, settings, true);
         let notes = receives.then(notes);
         Ok(Self { endpoint, assignment: assignment.clone(), shared, notes })
     }

@@ -265,13 +265,13 @@ impl Components {
         for component in 0..self.assignment.settings.asked.components as u16 {
             match (self.assignment.part, self.assignment.settings.asked.mode) {
                 (Part::Vehicle(vehicle), Mode::Application) => {
-                    self.subscriber(component, self.assignment.settings.capacity())?;
+                    self.subscriber(component, true)?;
                     self.publisher(Schedule::new(&self.assignment.settings, vehicle, component))?;
                 }
                 (Part::Vehicle(vehicle), _) => {
                     self.participant(Schedule::new(&self.assignment.settings, vehicle, component))?;
                 }
-                _ => self.subscriber(component, 0)?,
+                _ => self.subscriber(component, false)?,
             }
         }
         match self.assignment.part {
@@ -292,7 +292,7 @@ impl Components {
     /// Calls back with every value, in a thread of the library's.
     fn observe(&mut self) -> Result<(), String> {
         let communicator = self.bind(PORT)?;
-        let (mut notes, clock) = (self.notes(0, self.assignment.settings.capacity()), Clock::get());
+        let (mut notes, clock) = (self.notes(0, true), Clock::get());
         notes.begin_elsewhere();
         let observer = communicator.on_message(move |message| {
             let received = clock.now_after_loads();
@@ -302,8 +302,8 @@ impl Components {
         Ok(())
     }
 
-    fn notes(&self, component: u16, capacity: usize) -> Notes {
-        Notes::new(Arc::clone(&self.shared), component, &self.assignment.settings, capacity)
+    fn notes(&self, component: u16, keeps: bool) -> Notes {
+        Notes::new(Arc::clone(&self.shared), component, &self.assignment.settings, keeps)
     }
 
     /// A thread that does its work from the barrier's opening, at which instant it will be told, on; then it hears the others
@@ -330,13 +330,13 @@ impl Components {
         Ok(())
     }
 
-    /// A subscriber to a component's values; without capacity it keeps none.
-    fn subscriber(&mut self, component: u16, capacity: usize) -> Result<(), String> {
+    /// A subscriber to a component's values, which it keeps or not.
+    fn subscriber(&mut self, component: u16, keeps: bool) -> Result<(), String> {
         let options = reaching(PUBLISHERS_AT + component, None);
-        let mut notes = self.notes(component, capacity);
+        let mut notes = self.notes(component, keeps);
         let period = self.assignment.settings.asked.period;
         let at = ("subscriber", SUBSCRIBERS_AT + component);
-        self.spawn(at, capacity > 0, move |Begun { shared, communicator, mut log, .. }| {
+        self.spawn(at, keeps, move |Begun { shared, communicator, mut log, .. }| {
             let mut subscriber = Subscriber::with(communicator, topic(component), period, &options)?;
             let clock = Clock::get();
             notes.begin(true);
@@ -375,7 +375,7 @@ impl Components {
     /// Publisher and subscriber in one thread, which calls back with everything that is published here or arrives.
     fn participant(&mut self, schedule: Schedule) -> Result<(), String> {
         let component = schedule.component;
-        let mut notes = self.notes(component, self.assignment.settings.capacity());
+        let mut notes = self.notes(component, true);
         let mut source = Source::new(schedule, &self.shared);
         let period = self.assignment.settings.asked.period;
         let at = ("component", SUBSCRIBERS_AT + component);

@@ -13,9 +13,9 @@ use super::figures::{MadeRun, Row, RunFigures, RunSamples};
 use super::first::{self, Firsts, RunStartUp};
 use super::idle_inhibitor::keep_all_awake;
 use super::ledger::Sums;
-use super::option::{OWN_ROW, VehiclesSettings};
+use super::option::VehiclesSettings;
 use super::overview::Overall;
-use super::protocol::{Facts, Part, WorkloadResult};
+use super::protocol::{Brought, Facts};
 use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt::{Cause, Disturbances};
@@ -118,13 +118,12 @@ fn one_run<'a>(
     place: &VehiclesPlace,
     began: Ticks,
 ) -> Result<(MadeRun<'a>, RunSamples, RunReport), String> {
-    let tag = punctual_machine::process::random() as u16;
     let started = std::time::Instant::now();
-    let mut testbed = VehiclesTestbed::start(settings, place, tag)?;
+    let mut testbed = VehiclesTestbed::start(settings, place)?;
     // Without a barrier the first messages come while processes open.
     let (mut opened, mut controls) =
         (Clock::get().now(), (settings.asked.no_barrier).then(|| controls(settings)));
-    let openings = testbed.open(settings, place, tag)?;
+    let openings = testbed.open(settings)?;
     let all_ready_ms = started.elapsed().as_secs_f64() * 1e3;
     let controls = controls.get_or_insert_with(|| self::controls(settings));
     let barrier = (!settings.asked.no_barrier).then(|| barrier(settings));
@@ -201,14 +200,14 @@ fn barrier(settings: &VehiclesSettings) -> Duration {
     BARRIER + BARRIER_PER_COMPONENT * components
 }
 
-fn growth(brought: &[(Part, WorkloadResult)]) -> i64 {
+fn growth(brought: &[Brought]) -> i64 {
     let of_each = brought.iter().map(|(_, brought)| brought.facts.resident_kib.map(u64::cast_signed));
     of_each.map(|[before, after]| after - before).max().unwrap_or(0)
 }
 
 /// Processes that skipped values, were stopped or ran out of their quota.
-fn absences(settings: &VehiclesSettings, brought: &[(Part, WorkloadResult)]) -> Vec<Absence> {
-    let of_one = |(part, brought): &(Part, WorkloadResult)| {
+fn absences(settings: &VehiclesSettings, brought: &[Brought]) -> Vec<Absence> {
+    let of_one = |(part, brought): &Brought| {
         let counts = || brought.skipped.iter().map(|skipped| u64::from(skipped.count));
         let Facts { continued, throttled, queued_ns, .. } = brought.facts;
         let longest_ns = counts().max().unwrap_or(0).saturating_mul(settings.period_ns());
@@ -295,15 +294,11 @@ impl Experiment for VehiclesSettings {
             let taken = result.figures.count + result.first_ns.len() as u64;
             // They have their own figures; one each would be a long list.
             result.first_ns.clear();
-            let lost = result.lost;
-            let is_own = result.cell.engine == OWN_ROW;
-            let rows = rows(made).filter(|row| (row.name == OWN_ROW) == is_own);
+            let rows = rows(made).filter(|row| row.name == result.cell.engine);
             let delivered = rows.map(|row| row.count).sum::<u64>() - result.duplicated;
-            result.ledger = Some(Ledger {
-                taken,
-                delivered,
-                counters: [("lost".to_owned(), lost), ("skipped".to_owned(), result.unfinished)].into(),
-            });
+            let counters = [("lost", result.lost), ("skipped", result.unfinished)];
+            let counters = counters.map(|(name, count)| (name.to_owned(), count)).into();
+            result.ledger = Some(Ledger { taken, delivered, counters });
         }
         doubt_circumstances(&mut summary, made, !self.asked.no_barrier);
         add_findings(&mut summary, &run)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drift::drift_ppm;
 use super::option::{OWN_ROW, VehiclesSettings, row_of_others};
-use super::protocol::{Facts, Part, Skipped, WorkloadResult};
+use super::protocol::{Brought, Facts, Part, Skipped};
 use super::value::{Origin, Record, STAGES_KEPT, UNKNOWN};
 use crate::endpoint::Medium;
 use crate::explain::run_trace::RunTrace;
@@ -87,7 +87,7 @@ pub(super) type RunSamples = Vec<Vec<(String, Samples)>>;
 #[derive(Debug)]
 pub(super) struct MadeRun<'a> {
     pub(super) settings: &'a VehiclesSettings,
-    pub(super) brought: Vec<(Part, WorkloadResult)>,
+    pub(super) brought: Vec<Brought>,
     pub(super) began: Ticks,
     pub(super) opened: Ticks,
     /// It was interrupted: messages that were on their way then are not part of it.
@@ -126,7 +126,7 @@ impl MadeRun<'_> {
     }
 
     /// The parts that receive, in the order of the trials, and what they brought.
-    pub(super) fn receivers(&self) -> impl Iterator<Item = &(Part, WorkloadResult)> {
+    pub(super) fn receivers(&self) -> impl Iterator<Item = &Brought> {
         let is_mutual = self.settings.asked.mode.is_mutual();
         self.brought.iter().filter(move |(part, _)| match part {
             Part::Vehicle(_) => is_mutual,
@@ -376,6 +376,7 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 mod tests {
     use super::*;
     use crate::vehicles::option::tests::settings_of;
+    use crate::vehicles::protocol::WorkloadResult;
     use crate::vehicles::value::Value;
     use std::time::Duration;
 
@@ -407,16 +408,12 @@ mod tests {
         WorkloadResult { facts: Facts { sent, ..Facts::default() }, records, ..WorkloadResult::default() }
     }
 
-    fn made_run<'a>(
-        brought: &[(Part, WorkloadResult)],
-        settings: &'a VehiclesSettings,
-        is_cut: bool,
-    ) -> MadeRun<'a> {
+    fn made_run<'a>(brought: &[Brought], settings: &'a VehiclesSettings, is_cut: bool) -> MadeRun<'a> {
         let (began, opened) = (Ticks(1 << 40), Ticks(1 << 40));
         MadeRun { settings, brought: brought.to_vec(), began, opened, is_cut, trace: RunTrace::default() }
     }
 
-    fn figures(brought: &[(Part, WorkloadResult)], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
+    fn figures(brought: &[Brought], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
         made_run(brought, settings, false).figures()
     }
 

@@ -10,7 +10,7 @@ use punctual::{Clock, Ticks};
 use punctual_machine::scheduling::SchedStat;
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{Opening, Part, WorkloadResult};
+use super::protocol::{Brought, Opening, Part, WorkloadResult};
 use super::value::Record;
 use crate::stats::upper_median;
 
@@ -174,8 +174,8 @@ fn rounded_ms(ns: u64) -> f64 {
 /// The first messages of a run and what its start-up came to, by what its processes said of their opening and brought.
 pub(super) fn firsts(
     openings: &[(Part, Opening)],
-    brought: &[(Part, WorkloadResult)],
-    all_ready_ms: f64,
+    brought: &[Brought],
+    ready_ms: f64,
 ) -> (Firsts, RunStartUp) {
     let (mut all, mut all_heard_ns) = (Vec::new(), 0);
     for (part, brought) in brought {
@@ -193,7 +193,7 @@ pub(super) fn firsts(
         rounded_ms(of_each.max().unwrap_or(0))
     };
     let startup = RunStartUp {
-        all_ready_ms: all_ready_ms.round(),
+        all_ready_ms: ready_ms.round(),
         node_ms_max: slowest_ms(0),
         bind_ms_max: slowest_ms(1),
         joined_ms_max: slowest_ms(2),

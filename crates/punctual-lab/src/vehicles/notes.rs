@@ -30,13 +30,9 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Of a component, with room for `capacity` records; without any it keeps none.
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        component: u16,
-        settings: &VehiclesSettings,
-        capacity: usize,
-    ) -> Self {
+    /// Of a component; its values are counted, and kept if that is wanted.
+    pub(super) fn new(shared: Arc<Shared>, component: u16, settings: &VehiclesSettings, keeps: bool) -> Self {
+        let capacity = if keeps { settings.capacity() } else { 0 };
         let looks = Vec::with_capacity(LOOKS_MAX);
         Self {
             shared,

@@ -130,3 +130,6 @@ pub(super) struct WorkloadResult {
     pub(super) beginnings: Vec<Beginning>,
     pub(super) windows: Vec<ComponentWindows>,
 }
+
+/// A process, and what it brought.
+pub(super) type Brought = (Part, WorkloadResult);

@@ -8,10 +8,11 @@ use std::mem::take;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::namespace::{bring_up, create_veth, join_bridge, reflect, thread_id};
+use punctual_machine::process::random;
 use serde::Serialize;
 
 use super::option::{Interfaces, VehiclesSettings};
-use super::protocol::{Account, Assignment, Opening, Part, VehicleRequest, WorkloadResult};
+use super::protocol::{Account, Assignment, Brought, Opening, Part, VehicleRequest, WorkloadResult};
 use crate::endpoint::{BusPlan, KeyLine, Medium, loopback};
 use crate::run::network::address_of;
 use crate::run::rows::rows_of;
@@ -119,39 +120,33 @@ fn lent_bridge(name: &str) -> Result<VehiclesPlace, String> {
 pub(super) struct VehiclesTestbed {
     /// Parts that are played, and their players.
     parts: Vec<Part>,
+    buses: Vec<BusPlan>,
     crew: Crew,
     /// Names of those that died.
     pub(super) died: Vec<String>,
 }
 
 impl VehiclesTestbed {
-    /// Starts all processes and gives each its port. `tag` makes names on a bridge of this host unique.
-    pub(super) fn start(
-        settings: &VehiclesSettings,
-        place: &VehiclesPlace,
-        tag: u16,
-    ) -> Result<Self, String> {
+    /// Starts all processes and gives each its port.
+    pub(super) fn start(settings: &VehiclesSettings, place: &VehiclesPlace) -> Result<Self, String> {
+        let parts = parts(settings);
+        // Makes names on this host unique.
+        let tag = random() as u16;
+        let buses = buses(settings, place, parts.len(), tag)?;
         let road = place.bridge().map(|bridge| CrewBridge {
             bridge,
             port: format!("pc{tag:04x}"),
             interface: INTERFACE,
             address: (address, PREFIX),
         });
-        let parts = parts(settings);
         let crew = Crew::start("vehicle", parts.len(), road.as_ref(), settings.asked.pin)?;
-        Ok(Self { parts, crew, died: Vec::new() })
+        Ok(Self { parts, buses, crew, died: Vec::new() })
     }
 
     /// Lets all open what they need, at once, and waits until all have: then they wait at the barrier, or travel already.
-    pub(super) fn open(
-        &mut self,
-        settings: &VehiclesSettings,
-        place: &VehiclesPlace,
-        tag: u16,
-    ) -> Result<Vec<(Part, Opening)>, String> {
-        let buses = buses(settings, place, self.parts.len(), tag)?;
+    pub(super) fn open(&mut self, settings: &VehiclesSettings) -> Result<Vec<(Part, Opening)>, String> {
         let keys = settings.is_sealed().then(KeyLine::random);
-        let parts = self.parts.clone();
+        let (parts, buses) = (self.parts.clone(), take(&mut self.buses));
         self.tell(|number| {
             VehicleRequest::Open(Box::new(Assignment {
                 part: parts[number],
@@ -172,7 +167,7 @@ impl VehiclesTestbed {
 
     /// Opens the barrier, if there is one, and waits for all to come back; a process that died brings nothing. In the order of the
     /// parts.
-    pub(super) fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<(Part, WorkloadResult)> {
+    pub(super) fn travel(&mut self, barrier_ns: Option<u64>) -> Vec<Brought> {
         if let Some(at_ns) = barrier_ns {
             self.tell(|_| VehicleRequest::Go { at_ns });
         }
