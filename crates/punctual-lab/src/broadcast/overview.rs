@@ -5,6 +5,7 @@ use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::option::{BroadcastKind, Datagrams, FaultProfile, Senders};
 use super::turn::FLOOR_SIZE;
 use super::{kv, lives, published};
+use crate::distinct::distinct;
 use crate::report::draw::{Series, numbers as line_numbers};
 use crate::report::parts::{self, three_cells};
 use crate::report::section::{Cell, Column, Output, Section, Table, Tone, numbers};
@@ -142,12 +143,7 @@ fn speeds(all: &BroadcastOverall, groups: &[Trials<'_>], summary: &Summary) -> S
 
 /// Speed against faults, a line for each engine, kind, group and frame; thin: as published.
 fn drawn(groups: &[Trials<'_>]) -> Option<Section> {
-    let mut steps: Vec<FaultProfile> = Vec::new();
-    groups.iter().map(|group| group[0].faults).for_each(|faults| {
-        if !steps.contains(&faults) {
-            steps.push(faults);
-        }
-    });
+    let mut steps = distinct(groups.iter().map(|group| group[0].faults));
     steps.sort_by_key(|faults| (faults.loss_permille, faults.flips_permille));
     if steps.len() < 2 {
         return None;

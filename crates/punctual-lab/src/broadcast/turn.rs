@@ -4,6 +4,7 @@ use super::kv::option::{KvSettings, Reads};
 use super::kv::trial::KvTurn;
 use super::option::{BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FrameSize};
 use super::testbed::TrialPlan;
+use crate::distinct::distinct;
 use crate::units::OptionName;
 
 /// The work of one turn.
@@ -27,15 +28,8 @@ pub(super) const FLOOR_SIZE: usize = 1_328;
 fn floor_sizes(settings: &BroadcastSettings) -> Vec<usize> {
     let others = settings.against.iter().map(|_| FrameSize::Usual).take(1);
     let frames = settings.frames.iter().copied().chain(others);
-    let mut sizes: Vec<usize> = Vec::new();
-    for frame in frames {
-        let size = frame.resolve(settings.message, FLOOR_SIZE).unwrap_or(FLOOR_SIZE);
-        let size = size.min(FLOOR_SIZE);
-        if !sizes.contains(&size) {
-            sizes.push(size);
-        }
-    }
-    sizes
+    let size = |frame: FrameSize| frame.resolve(settings.message, FLOOR_SIZE).unwrap_or(FLOOR_SIZE);
+    distinct(frames.map(|frame| size(frame).min(FLOOR_SIZE)))
 }
 
 /// All turns of a round.

@@ -1,5 +1,6 @@
 //! Cells reduced to what is drawn of them: one cell's samples are in memory at a time.
 
+use crate::distinct::distinct;
 use crate::sample::{CellId, Load, Outcome, Phase, Samples};
 use crate::stall::{Stall, StallRule, stalls};
 use crate::stats::{Bin, Distribution, Quantile, bins};
@@ -83,14 +84,8 @@ pub(crate) fn load(run: &Run, summary: &Summary) -> Result<Vec<PageCell>, StoreE
 
 /// The same wake has the same colour everywhere. Floors come last: their wakes are theirs alone.
 fn wakes(ids: &[CellId]) -> Vec<&str> {
-    let mut wakes: Vec<&str> = Vec::new();
     let (floors, routes): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.is_floor());
-    for id in routes.into_iter().chain(floors) {
-        if !wakes.contains(&id.wake.as_str()) {
-            wakes.push(&id.wake);
-        }
-    }
-    wakes
+    distinct(routes.into_iter().chain(floors).map(|id| id.wake.as_str()))
 }
 
 fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32], warmup: u64) -> PageCell {

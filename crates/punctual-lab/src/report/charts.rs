@@ -7,6 +7,7 @@ use super::cells::PageCell;
 use super::html::draw;
 use super::scale::{Log, Upwards, exact, short};
 use super::{ROUTES_MAX, View, escape};
+use crate::distinct::distinct;
 use crate::sample::{CellId, Kind};
 use crate::stats::UNEXPLAINED;
 use crate::units::micros;
@@ -209,12 +210,8 @@ pub(super) fn stages(page: &mut String, cells: &[PageCell]) {
     let mut staged: Vec<&PageCell> = stamped().filter(|c| condition(c) == chosen).collect();
     let left_out = left_out(staged.len(), ROUTES);
     staged.truncate(ROUTES_MAX);
-    let mut names: Vec<&str> = Vec::new();
-    for stage in staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED) {
-        if !names.contains(&both_ways(&stage.name)) {
-            names.push(both_ways(&stage.name));
-        }
-    }
+    let known = staged.iter().flat_map(|c| &c.result.stages).filter(|s| s.name != UNEXPLAINED);
+    let names = distinct(known.map(|stage| both_ways(&stage.name)));
     let _ = write!(
         page,
         "<section><h2>Where the time goes</h2><p class=\"say\">Share of each stage in the time of answered messages, with its \

@@ -8,6 +8,7 @@ use super::html::{cell_html, place_for};
 use super::parts::tail_texts;
 use super::scale::{Log, short};
 use super::{View, condition, escape};
+use crate::distinct::distinct;
 use crate::units::{count, dash, micros_or_dash, rate};
 
 const STRIP_WIDTH: f64 = 270.0;
@@ -54,13 +55,7 @@ fn rows(page: &mut String, cells: &[&PageCell], scale: Log, with_conditions: boo
         (id, true) => format!("{} · {} · gap {}", id.engine, id.conditions(), id.gap()),
         (id, false) => id.engine.clone(),
     };
-    let mut groups: Vec<String> = Vec::new();
-    for group in cells.iter().map(|cell| above(cell)) {
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    for group in groups {
+    for group in distinct(cells.iter().map(|cell| above(cell))) {
         let (columns, name) = (letters.len(), escape(&group));
         // Where rows are stacked there is no head: the axis of the strips stands here instead.
         let axis = format!("<span class=\"axis\">{}</span>", strip_axis(scale));

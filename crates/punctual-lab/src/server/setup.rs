@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::experiment::{ServerSettings, Wanted};
 use super::host::WorkTimes;
 use super::model::{LineLock, ServerModel};
+use crate::distinct::distinct;
 
 /// Setup of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,13 +147,7 @@ fn of_model(settings: &ServerSettings, setup: Setup) -> Vec<Setup> {
 
 /// The trials by which capacities are measured: each load of each model once, without a hog.
 pub(super) fn of_capacity(settings: &ServerSettings) -> Vec<Setup> {
-    let mut setups: Vec<Setup> = Vec::new();
-    for setup in plan(settings).iter().map(|setup| setup.measured(setup.model)) {
-        if !setups.contains(&setup) {
-            setups.push(setup);
-        }
-    }
-    setups
+    distinct(plan(settings).iter().map(|setup| setup.measured(setup.model)))
 }
 
 /// Model whose capacity is the unit for every model, so that all have the same load: tokio's where it is measured, else the first
