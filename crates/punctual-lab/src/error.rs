@@ -1,5 +1,6 @@
 //! Why a command ends otherwise than well.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use punctual_machine::SystemError;
@@ -21,13 +22,19 @@ pub enum Failure {
 impl Failure {
     /// Says it on standard error; the exit code tells scripts.
     pub fn report(&self) -> ExitCode {
-        let (text, code) = match self {
-            Self::Promise(text) => (text, 1),
-            Self::Usage(text) => (text, 2),
-            Self::Machine(text) => (text, 3),
-        };
-        eprintln!("punctual: {text}");
-        ExitCode::from(code)
+        eprintln!("punctual: {self}");
+        ExitCode::from(match self {
+            Self::Promise(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Machine(_) => 3,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Promise(text) | Self::Usage(text) | Self::Machine(text)) = self;
+        f.write_str(text)
     }
 }
 

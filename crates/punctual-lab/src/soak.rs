@@ -25,6 +25,7 @@ use punctual_machine::signal::interrupted;
 use punctual_proto::sim::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Failure;
 use crate::run::{Requests, Worker, by_name};
 use crate::units::OptionName;
 
@@ -142,7 +143,10 @@ enum SoakProgress {
 }
 
 /// Runs it. Ends early, with what there is, when interrupted.
-pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<SoakResult, String> {
+///
+/// # Errors
+/// The machine cannot; or an end, once both had begun, found another message than was due, or none.
+pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<SoakResult, Failure> {
     let bus = format!("soak-{:x}", random() & 0xFFFF_FFFF);
     let seed = options.seed.to_string();
     let mut environment = vec![("PUNCTUAL_DELAYS", seed.as_str())];
@@ -164,8 +168,8 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let mut begins = start(true)?;
     let began = std::time::Instant::now();
     let done = |worker: &mut Worker| loop {
-        match worker.recv()? {
-            SoakProgress::Done(tally) => return Ok::<_, String>(tally),
+        match worker.recv().map_err(Failure::Promise)? {
+            SoakProgress::Done(tally) => return Ok::<_, Failure>(tally),
             SoakProgress::Sent(count) => bar.set_position(count),
         }
     };

@@ -212,11 +212,21 @@ fn a_fix_without_privilege_is_refused_at_once() {
     assert!(ended.err.contains("CAP_SYS_NICE") && !place.path("run").exists(), "{}", ended.err);
 }
 
-/// Goal: a start that fails is told with its reason, and takes the layers not with it.
-/// Method: each of its processes is killed.
+/// Goal: a start that fails is told with its reason, and takes the layers not with it. Only a process that ends by a fault of its own
+/// breaks a promise. Method: each of its processes gets a signal.
 #[test]
 fn a_start_that_fails_leaves_the_rest() {
-    let place = Place::alone();
+    let _turn = alone();
+    if let Some(ended) = starts_that_end_by("-KILL", 0) {
+        assert!(!ended.err.contains("signal"), "{}", ended.err);
+        let ended = starts_that_end_by("-SEGV", 1).expect("there were two processors before");
+        assert!(ended.err.contains("a process of this run ended by signal 11"), "{}", ended.err);
+    }
+}
+
+/// A run that ends with that code, as each start gets the signal; `None` if the machine cannot do it.
+fn starts_that_end_by(signal: &str, code: i32) -> Option<common::Ended> {
+    let place = Place::new();
     let arguments = "run peel --engine shared --rounds 2 --starts 1000 --count 200 --duration 10m --out run";
     let mut started = place.start(common::punctual(arguments));
     let (parent, samples) = (started.id(), place.path("run/samples"));
@@ -224,21 +234,23 @@ fn a_start_that_fails_leaves_the_rest() {
     if started.ends_before(are_layers_made) {
         let ended = started.end().with(3);
         assert!(ended.err.contains("two processors"), "{}", ended.err);
-        return punctual_machine::skipped!("{}", ended.err);
+        punctual_machine::skipped!("{}", ended.err);
+        return None;
     }
     let is_start = |pid: &String| {
         std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0start\0"))
     };
     while !started.has_ended() {
         for pid in common::children(parent).iter().filter(|pid| is_start(pid)) {
-            let _gone = common::is_sent("-KILL", pid);
+            let _gone = common::is_sent(signal, pid);
         }
     }
-    let ended = started.end().with(0);
+    let ended = started.end().with(code);
     assert!(ended.out.contains("Layer by layer"), "{}", ended.out);
     let summary = place.summary("run/summary.json");
     let what = summary["skipped"][0]["what"].as_str().unwrap_or_default();
     assert!(what.starts_with("starts of fresh processes"), "{:#}", summary["skipped"]);
+    Some(ended)
 }
 
 /// Goal: a mistake that memory cannot make is named as skipped, and the rest is done.

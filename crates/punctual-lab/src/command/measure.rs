@@ -14,13 +14,24 @@ use crate::error::Failure;
 use crate::explain::recorder::LateRecorder;
 use crate::report::parts;
 use crate::report::text::{self, Screen};
+use crate::run::crash;
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, catch_interrupts_of_run, in_a_thread};
 use crate::store::{Header, Run, Store};
 use crate::summary::{Skipped, Summary};
 use crate::{broadcast, facts, load, peel, response, server, vehicles};
 
-/// Measures, stores, concludes, shows.
+/// Measures, stores, concludes, shows. A crash is told first, also of a run that measured nothing.
 pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
+    crash::watch_panics();
+    let made = make_all(experiment, common, bar);
+    match (crash::seen(), made) {
+        (None, made) => made,
+        (Some(crash), Ok(())) => Err(Failure::Promise(crash)),
+        (Some(crash), Err(failure)) => Err(Failure::Promise(format!("{crash}; {failure}"))),
+    }
+}
+
+fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
     let RunPlan { name, warmup, cpus, described } = experiment.plan();
     let mut header = header(name, common, warmup, &cpus, described);
     header.host.scheduler = experiment.schedulers().join(", ");
@@ -30,10 +41,9 @@ pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &Progress
         summary.skipped.extend(not_traced());
     }
     conclude(store, &summary, common)?;
-    if let Some(reason) = experiment.in_vain(&made) {
-        return Err(Failure::Machine(reason));
-    }
-    experiment.promise(&summary, &made).map_err(Failure::Promise)
+    // What was measured before the machine could not is judged too.
+    experiment.promise(&summary, &made).map_err(Failure::Promise)?;
+    experiment.in_vain(&made).map_or(Ok(()), |reason| Err(Failure::Machine(reason)))
 }
 
 /// The kernel's trace, if it was asked for and this process cannot record it.
@@ -141,6 +151,7 @@ pub enum Role {
 /// A process that the command started itself: does as it is told until its input ends, or its parent does.
 pub fn worker(role: Role) -> Result<(), Failure> {
     end_with_parent();
+    crash::watch_panics();
     // Killed, it would leave its bus's files behind.
     catch_all_interrupts().and_then(|()| count_continuations())?;
     let requests = Requests::of_parent();
@@ -155,6 +166,10 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Server => server::host::serve(requests),
         Role::Vehicle => vehicles::process::serve(requests),
     };
+    if crash::seen().is_some() {
+        // Also where only another thread panicked: the run that started this process learns of it. The words are said.
+        std::process::exit(crash::PANICKED.into());
+    }
     Ok(served?)
 }
 

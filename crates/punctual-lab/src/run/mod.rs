@@ -1,5 +1,6 @@
 //! Building blocks of every experiment: trials in turn, workers, and the places where both ends of a trial stand.
 
+pub(crate) mod crash;
 mod crew;
 mod experiment;
 mod inner;

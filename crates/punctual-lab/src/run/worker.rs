@@ -18,6 +18,7 @@ use punctual_machine::signal::{interrupt, interrupted};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::crash;
 use super::place::leave;
 
 /// Checks that there is such a program of another project.
@@ -163,6 +164,8 @@ pub struct Worker {
     output: BufReader<File>,
     /// True if it was told that this process was interrupted.
     is_told: bool,
+    /// It is a process of this program, and nobody killed it.
+    is_judged: bool,
 }
 
 #[derive(Debug)]
@@ -184,7 +187,10 @@ impl Worker {
     pub fn start_with(role: &str, more: &[(&str, &str)]) -> Result<Self, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        Self::run(Command::new(program).args(["worker", role]).envs(more.iter().copied()))
+        let command = &mut Command::new(program);
+        let mut worker = Self::run(command.args(["worker", role]).envs(more.iter().copied()))?;
+        worker.is_judged = true;
+        Ok(worker)
     }
 
     /// Starts a program that speaks as workers do, where the calling thread is.
@@ -210,7 +216,7 @@ impl Worker {
 
     fn of(being: Being, input: OwnedFd, output: OwnedFd) -> Self {
         let output = BufReader::new(File::from(output));
-        Self { being, input: Some(File::from(input)), output, is_told: false }
+        Self { being, input: Some(File::from(input)), output, is_told: false, is_judged: false }
     }
 
     /// Asks it for something, and waits for that.
@@ -352,7 +358,11 @@ impl Drop for Worker {
                 if !ends_by_itself(child) {
                     let _ended = child.kill();
                 }
-                let _reaped = child.wait();
+                if let Ok(status) = child.wait()
+                    && self.is_judged
+                {
+                    crash::note_end(status);
+                }
             }
             Being::Thread(thread) => {
                 let _ended = thread.take().map(JoinHandle::join);
