@@ -15,7 +15,12 @@ use crate::communicator::Communicator;
 use crate::engine::SendError;
 
 /// Messages that are taken before what they make due is done: together they are answered by less.
-const TAKEN_FIRST_MAX: usize = 64;
+const TAKEN_FIRST: usize = 64;
+
+/// The same, while more of them lie at hand: a window. Ten members by multicast had 4 % more bytes a second so, and 19 % more where 4 % of
+/// the frames are lost or altered; four had 9 and 11 % more (release build, Intel Xeon). Where a sender makes a copy for each peer it is
+/// the slowest, and waits for answers that come that much later: four members by UDP had 15 % fewer bytes.
+const TAKEN_MAX: usize = 512;
 
 /// Events that the user takes before the others are heard and told of it.
 const EVENTS_FIRST_MAX: u32 = 16;
@@ -241,7 +246,16 @@ impl Driver {
         self.taken = 0;
         let now = self.now();
         let Self { member, communicator, .. } = self;
-        communicator.poll(TAKEN_FIRST_MAX, |source, payload| member.handle_message(source, payload, now));
+        let most = if communicator.copies() == 1 { TAKEN_MAX } else { TAKEN_FIRST };
+        let mut taken = 0;
+        while taken < most {
+            let count =
+                communicator.poll(TAKEN_FIRST, |source, payload| member.handle_message(source, payload, now));
+            taken += count;
+            if count < TAKEN_FIRST || !communicator.has_at_hand() {
+                break;
+            }
+        }
         self.settle();
     }
 

@@ -390,6 +390,23 @@ impl Communicator {
         }
     }
 
+    /// Copies that the medium makes of a message for everybody.
+    pub(crate) fn copies(&self) -> usize {
+        match &self.end {
+            End::Wire(end) => end.core.copies,
+            End::Memory(_) => 1,
+        }
+    }
+
+    /// True if more lies at hand than was shown: no call of the kernel is needed for it.
+    pub(crate) fn has_at_hand(&self) -> bool {
+        match &self.end {
+            _ if self.has_kept() => true,
+            End::Wire(end) => end.has_at_hand(),
+            End::Memory(end) => end.is_ready(),
+        }
+    }
+
     /// Lets the oldest message land, if there is one: [`Self::message`].
     #[inline]
     pub(crate) fn try_land(&mut self) -> bool {

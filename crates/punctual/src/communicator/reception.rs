@@ -51,6 +51,8 @@ pub(super) struct Reception {
     seen: usize,
     /// The last try found the end of all that was there.
     found_end: bool,
+    /// Its reader had enough before all was shown that the engine has.
+    has_left: bool,
     /// It has waited since a message was last found.
     has_waited: bool,
     /// Steps aside for visitors.
@@ -104,6 +106,7 @@ impl Reception {
             turns: 0,
             seen: 0,
             found_end: false,
+            has_left: false,
             has_waited: false,
             aside: YieldThenSleep::default(),
             listened: Ticks::default(),
@@ -146,7 +149,7 @@ impl Reception {
     #[inline]
     pub(super) fn try_receive(&mut self, core: &Core, reader: Option<&mut Reader<'_>>) -> bool {
         self.note_listening(core);
-        (self.seen, self.found_end) = (0, false);
+        (self.seen, self.found_end, self.has_left) = (0, false, false);
         if self.take_from_inbox(core) {
             return true;
         }
@@ -177,10 +180,16 @@ impl Reception {
             let has_enough = reader.as_ref().is_some_and(|reader| !reader.wants_more());
             self.found_end = receiving.has_seen_all(self.seen);
             if has_enough || self.found_end {
+                self.has_left = receiving.is_ready();
                 break;
             }
         }
         false
+    }
+
+    /// True if the last try ended for its reader, with more at hand.
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left
     }
 
     /// True if the last look found that nothing more is there.
@@ -192,7 +201,7 @@ impl Reception {
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         self.note_listening(core);
-        (self.seen, self.found_end) = (0, false);
+        (self.seen, self.found_end, self.has_left) = (0, false, false);
         let found = self.wait_for_message(core, deadline);
         // After a pause the wait goes on.
         let has_ended = found || deadline.unwrap_or(Ticks::NEVER) <= self.pause_at;

@@ -183,6 +183,11 @@ impl WireEnd {
         })
     }
 
+    /// True if the last try left frames that were taken from the kernel.
+    pub(super) fn has_at_hand(&self) -> bool {
+        self.reception.has_left()
+    }
+
     #[inline]
     pub(super) fn receive_until(&mut self, deadline: Option<Ticks>) -> bool {
         self.receive(deadline, Reception::receive_until)

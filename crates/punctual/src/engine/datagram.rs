@@ -289,6 +289,10 @@ impl MediumTransmit for DatagramTransmit {
     fn refused(&self) -> u64 {
         self.batch.refused()
     }
+
+    fn copies(&self) -> usize {
+        self.everybody.len()
+    }
 }
 
 /// Wakes who sleeps in the receive of a node's own socket.

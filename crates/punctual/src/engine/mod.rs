@@ -120,6 +120,12 @@ pub trait Transmit: Any + Send + fmt::Debug {
     fn refused(&self) -> u64 {
         0
     }
+
+    /// Copies that the medium makes of a frame for everybody, each by a call or a part of one: where it reaches nobody but one by one, as
+    /// many as there are peers.
+    fn copies(&self) -> usize {
+        1
+    }
 }
 
 /// Progress of a node's streams: the number after the last frame sent. A frame carries the lower half of its number only.

@@ -151,6 +151,10 @@ impl Transmit for TapTransmit {
     fn refused(&self) -> u64 {
         self.inner.refused()
     }
+
+    fn copies(&self) -> usize {
+        self.inner.copies()
+    }
 }
 
 #[derive(Debug)]

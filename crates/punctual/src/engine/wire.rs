@@ -67,6 +67,11 @@ pub(super) trait MediumTransmit: 'static + Send + std::fmt::Debug {
 
     /// Frames that the kernel refused for good.
     fn refused(&self) -> u64;
+
+    /// [`Transmit::copies`].
+    fn copies(&self) -> usize {
+        1
+    }
 }
 
 /// A raw frame that arrived.

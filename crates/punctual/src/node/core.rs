@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(super) manners: Manners,
     /// Bytes of frames for which the medium has room before they are read.
     pub(super) room: usize,
+    /// Copies that the medium makes of a frame for everybody.
+    pub(crate) copies: usize,
     /// The medium's descriptors, for epoll sets made while somebody drives the engine.
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.

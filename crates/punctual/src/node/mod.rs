@@ -199,6 +199,7 @@ impl Node {
         })?;
         let (size_max, seals) = (about.payload_size_max, about.seals.clone());
         let behind = Arc::default();
+        let copies = engine.transmit.copies();
         let sending = Sending::new(engine.transmit, seals.as_ref(), &behind, &bell);
         let core = Core {
             about,
@@ -210,6 +211,7 @@ impl Node {
                 rings_doorbell: engine.receive.rings_doorbell(),
             },
             room: engine.receive.room(),
+            copies,
             descriptors,
             gate,
             reading: HoldingThread::default(),

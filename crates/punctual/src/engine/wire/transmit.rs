@@ -303,6 +303,10 @@ impl<T: MediumTransmit> Transmit for WireTransmit<T> {
     fn refused(&self) -> u64 {
         self.medium.refused()
     }
+
+    fn copies(&self) -> usize {
+        self.medium.copies()
+    }
 }
 
 impl<T: MediumTransmit> Drop for WireTransmit<T> {
