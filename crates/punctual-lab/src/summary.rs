@@ -159,7 +159,7 @@ impl Summary {
 
     /// Exit code 0, or 1. A failure of a floor is a doubt alone: bare mechanisms of the system promise nothing.
     pub fn kept_promises(&self) -> bool {
-        let kept = |result: &CellResult| match result.cell.is_floor() {
+        let kept = |result: &CellResult| match result.cell.promises_nothing() {
             true => result.ledger.as_ref().is_none_or(Ledger::sums),
             false => result.kept_promises(),
         };

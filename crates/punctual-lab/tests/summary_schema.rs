@@ -79,7 +79,9 @@ fn a_floor_promises_nothing() {
     let mut summary = Summary::new(&Header::new("survey"));
     let mut lost = Samples::default();
     lost.push(0, 0, 0, 5, Outcome::Lost);
-    summary.add(&CellId::new("floor", "udp-spin"), &[lost], 0);
+    for engine in ["floor", "floor-line", "floor-epoll+processes"] {
+        summary.add(&CellId::new(engine, "udp-spin"), std::slice::from_ref(&lost), 0);
+    }
     assert!(summary.kept_promises());
     let doubted = summary.doubts.iter().any(|doubt| doubt.what.contains("1 message was lost"));
     assert!(doubted, "{:?}", summary.doubts);

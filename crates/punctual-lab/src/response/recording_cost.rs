@@ -39,11 +39,12 @@ pub(super) fn costs(settings: &ResponseSettings, run: &Run) -> Result<Vec<Record
         let (with, without) = (rounds(run, &with)?, rounds(run, &without)?);
         let ratio = |quantile: Quantile| {
             let pairs = with.iter().zip(&without);
-            let ratios = pairs.filter_map(|(with, without)| {
+            let ratios = pairs.map(|(with, without)| {
                 let ns = |one: &Distribution| one.quantile(quantile).ns().filter(|&ns| ns > 0);
                 Some(ns(with)? as f64 / ns(without)? as f64)
             });
-            Ratio::of(&ratios.collect::<Vec<f64>>())
+            // A round that lost so many that it has no such quantile is the worst one: without it the others would be too good.
+            Ratio::of(&ratios.collect::<Option<Vec<f64>>>()?)
         };
         costs.push(RecordingCost {
             way: Variant { recorded: None, ..choice }.to_string(),
