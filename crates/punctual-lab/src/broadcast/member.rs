@@ -351,7 +351,7 @@ impl Running {
             if before != (progress.delivered, progress.sent) {
                 last = Instant::now();
             } else if last.elapsed() > silence_max(self.plan.paced, self.plan.planted) {
-                // What is missing is judged as what differs is.
+                // Missing messages are judged with all else.
                 break;
             }
         }

@@ -41,7 +41,7 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
         summary.skipped.extend(not_traced());
     }
     conclude(store, &summary, common)?;
-    // What was measured before the machine could not is judged too.
+    // Earlier measurements are judged also where the machine could not go on.
     experiment.promise(&summary, &made).map_err(Failure::Promise)?;
     experiment.in_vain(&made).map_or(Ok(()), |reason| Err(Failure::Machine(reason)))
 }

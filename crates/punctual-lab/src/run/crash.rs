@@ -47,7 +47,7 @@ pub(super) fn note_end(status: ExitStatus) {
     }
 }
 
-/// How a process ended that ended by a fault of its own.
+/// The end of a process, in words, if it was a fault of its own.
 fn fault(status: ExitStatus) -> Option<String> {
     match (status.signal(), status.code()) {
         (Some(signal), _) if FAULTS.contains(&signal) => Some(format!("by signal {signal}")),

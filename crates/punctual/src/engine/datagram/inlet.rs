@@ -35,7 +35,7 @@ pub(super) struct Inlet {
     pub(super) longest_run: Arc<Counter>,
     /// Decides whether runs come as one, unless that is the same all the time.
     pub(super) merging: Option<Merging>,
-    /// Whether the kernel was asked for its datagrams since that was wanted, and what it said.
+    /// The last look at the kernel's datagrams.
     pub(super) look: Look,
     /// Keeps senders back that are heard for the first time, at a node's own socket beside a group's.
     pub(super) gate: Option<Gate>,
