@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -123,6 +123,10 @@ struct Outstanding {
 
 struct Connection {
     stream: TcpStream,
+    /// Its port, here.
+    port: u16,
+    /// The server closed it, or it broke: no answer comes any more.
+    is_closed: bool,
     outstanding: VecDeque<Outstanding>,
     answered: usize,
     /// Bytes that did not fit yet.
@@ -174,8 +178,8 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
     let (mut client, set) = open(load, server)?;
     let before = ClockPair::now();
     client.begin();
-    client.play(&set)?;
-    client.finish(before)
+    client.play(&set);
+    Ok(client.finish(before))
 }
 
 /// All connections. The load begins now.
@@ -210,6 +214,11 @@ fn open(load: &ServerLoad, server: SocketAddr) -> io::Result<(LoadClient<'_>, Ep
     Ok((client, set))
 }
 
+/// Outcome of a request on a connection that the other end closed. An interrupt may have ended the server, which loses nothing.
+fn unanswered() -> Outcome {
+    if interrupted() { Outcome::Unfinished } else { Outcome::Lost }
+}
+
 fn now_ns(clock: &Clock) -> u64 {
     clock.nanos(clock.now())
 }
@@ -219,8 +228,16 @@ fn connect(server: SocketAddr, class: usize) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     stream.write_all(&[class as u8])?;
     stream.set_nonblocking(true)?;
-    let (outstanding, unsent, replies) = (VecDeque::new(), Vec::new(), Splitter::default());
-    Ok(Connection { stream, outstanding, answered: 0, unsent, replies, first_bytes: None })
+    Ok(Connection {
+        port: stream.local_addr()?.port(),
+        stream,
+        is_closed: false,
+        outstanding: VecDeque::new(),
+        answered: 0,
+        unsent: Vec::new(),
+        replies: Splitter::default(),
+        first_bytes: None,
+    })
 }
 
 impl LoadClient<'_> {
@@ -251,29 +268,35 @@ impl LoadClient<'_> {
         }
     }
 
-    fn play(&mut self, set: &EpollSet) -> io::Result<()> {
+    fn play(&mut self, set: &EpollSet) {
         let mut reports = Reports::default();
         loop {
             let now = now_ns(self.clock);
             if interrupted() {
-                return Ok(());
+                return;
             }
-            self.send_due(self.sends_until(now))?;
+            self.send_due(self.sends_until(now));
             if self.is_over(now) {
-                return Ok(());
+                return;
             }
             let next = self.next_due();
-            set.wait_for(&mut reports, Some(Duration::from_nanos(next.saturating_sub(now_ns(self.clock)))));
-            for readiness in reports.iter() {
-                let number = readiness.number as usize;
-                if readiness.is_writable {
-                    self.flush(number)?;
-                }
-                if readiness.is_readable {
-                    self.receive(number)?;
-                }
-            }
+            let wait = Duration::from_nanos(next.saturating_sub(now_ns(self.clock)));
+            self.hear(set, &mut reports, wait);
             self.look_back();
+        }
+    }
+
+    /// Waits for so long at most, and takes what came.
+    fn hear(&mut self, set: &EpollSet, reports: &mut Reports, wait: Duration) {
+        set.wait_for(reports, Some(wait));
+        for readiness in reports.iter() {
+            let number = readiness.number as usize;
+            if readiness.is_writable {
+                self.flush(number);
+            }
+            if readiness.is_readable {
+                self.receive(number);
+            }
         }
     }
 
@@ -317,7 +340,7 @@ impl LoadClient<'_> {
         self.watch.look_back(late, next, 0);
     }
 
-    fn send_due(&mut self, until: u64) -> io::Result<()> {
+    fn send_due(&mut self, until: u64) {
         while let Some(&Reverse((due, number))) = self.due.peek().filter(|next| next.0.0 <= until) {
             self.due.pop();
             let next = self.next_instant(due);
@@ -325,23 +348,32 @@ impl LoadClient<'_> {
             self.due.extend(next.map(|next| Reverse((next, whose))));
             let sent = now_ns(self.clock);
             self.lags_ns.push(sent.saturating_sub(due));
-            let connection = &mut self.connections[number];
-            connection.outstanding.push_back(Outstanding { due, sent, posted: None });
+            let (connection, request) =
+                (&mut self.connections[number], Outstanding { due, sent, posted: None });
+            if connection.is_closed {
+                // A request there gets no answer: without a row the load would hide it.
+                self.note(number, request, sent, unanswered());
+                continue;
+            }
+            connection.outstanding.push_back(request);
             connection.unsent.extend_from_slice(&self.request);
             self.open += 1;
-            self.flush(number)?;
+            self.flush(number);
         }
-        Ok(())
     }
 
-    fn flush(&mut self, number: usize) -> io::Result<()> {
+    fn flush(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         while !connection.unsent.is_empty() {
             match connection.stream.write(&connection.unsent) {
                 Ok(count) => drop(connection.unsent.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(_) => {
+                    // Replies may have come before the end.
+                    self.receive(number);
+                    return self.lose(number);
+                }
             }
         }
         let posted = now_ns(self.clock);
@@ -349,15 +381,30 @@ impl LoadClient<'_> {
         newest
             .take_while(|request| request.posted.is_none())
             .for_each(|request| request.posted = Some(posted));
-        Ok(())
     }
 
-    fn receive(&mut self, number: usize) -> io::Result<()> {
+    /// A connection ended before its load did: what is outstanding on it is lost, and the others go on.
+    fn lose(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        if std::mem::replace(&mut connection.is_closed, true) {
+            return;
+        }
+        connection.unsent.clear();
+        // One that is closed at both ends needs no shutdown.
+        let _is_shut = connection.stream.shutdown(Shutdown::Both);
+        let (now, outcome) = (now_ns(self.clock), unanswered());
+        while let Some(request) = self.connections[number].outstanding.pop_front() {
+            self.open -= 1;
+            self.note(number, request, now, outcome);
+        }
+    }
+
+    fn receive(&mut self, number: usize) {
         let mut buffer = [0; 16_384];
-        loop {
+        while !self.connections[number].is_closed {
             let connection = &mut self.connections[number];
             match connection.stream.read(&mut buffer) {
-                Ok(0) => return Err(io::Error::other("the server closed a connection")),
+                Ok(0) => self.lose(number),
                 Ok(count) => {
                     let (mut outcomes, expected) = (Vec::new(), &self.reply);
                     let outcome = |reply: &[u8]| match reply {
@@ -369,9 +416,9 @@ impl LoadClient<'_> {
                     connection.replies.push(&buffer[..count], |reply| outcomes.push(outcome(reply)));
                     outcomes.into_iter().for_each(|outcome| self.answered(number, outcome));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(_) => self.lose(number),
             }
         }
     }
@@ -404,7 +451,7 @@ impl LoadClient<'_> {
     }
 
     /// An unanswered request is at least as late as it is old.
-    fn finish(mut self, before: ClockPair) -> io::Result<Loaded> {
+    fn finish(mut self, before: ClockPair) -> Loaded {
         // Of an open load the last may have left after the end.
         let now = now_ns(self.clock);
         let passed = Duration::from_nanos(now.min(self.end_ns).saturating_sub(self.began_ns));
@@ -418,10 +465,16 @@ impl LoadClient<'_> {
         self.watch.finish();
         let clocks = [before, ClockPair::now()];
         self.lags_ns.sort_unstable();
-        let port = |connection: &Connection| connection.stream.local_addr().map(|address| address.port());
-        let ports = self.connections.iter().map(port).collect::<io::Result<_>>()?;
+        let ports = self.connections.iter().map(|connection| connection.port).collect();
         let (windows, recorder) = self.watch.end();
-        Ok(Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns, passed })
+        Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns, passed }
+    }
+}
+
+impl Loaded {
+    /// True if a request was lost.
+    pub(super) fn lost(&self) -> bool {
+        self.rows.iter().any(|row| row.outcome == Outcome::Lost)
     }
 }
 
@@ -438,8 +491,63 @@ impl RequestRow {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::thread;
 
     use super::*;
+
+    fn load_of(connections: usize, arrivals: Arrivals, duration: Duration) -> ServerLoad {
+        let slow = Duration::from_secs(1);
+        ServerLoad { connections, classes: 1, matrix: 2, arrivals, duration, seed: 1, slow, trace: false }
+    }
+
+    /// Answers each request that comes, and does so `times` for each of them.
+    fn answer(stream: &mut TcpStream, times: usize) {
+        let (mut splitter, mut buffer) = (Splitter::default(), [0; 4_096]);
+        stream.set_nodelay(true).expect("it is open");
+        stream.read_exact(&mut [0]).expect("its class");
+        while let Ok(count) = stream.read(&mut buffer)
+            && count > 0
+        {
+            splitter.push(&buffer[..count], |request| {
+                // The client may have gone.
+                let _gone = (0..times).try_for_each(|_| stream.write_all(&reply(request)));
+            });
+        }
+    }
+
+    /// Goal: a connection that the server closes loses its requests, those that are due on it later as well, and no other one's.
+    /// Method: of two connections the server closes the second, at its end or by a reset, when it has its first request.
+    #[test]
+    fn a_connection_that_the_server_closes_loses_its_requests() {
+        for (arrivals, is_reset) in [
+            (Arrivals::Open { period_ns: 5_000_000 }, false),
+            (Arrivals::Open { period_ns: 5_000_000 }, true),
+            (Arrivals::Closed { think_ns: 5_000_000 }, false),
+            (Arrivals::Closed { think_ns: 5_000_000 }, true),
+        ] {
+            let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = server.local_addr().expect("it is bound");
+            let serves = thread::spawn(move || {
+                let (mut kept, _) = server.accept().expect("a connection");
+                let (mut closed, _) = server.accept().expect("another");
+                let answers = thread::spawn(move || answer(&mut kept, 1));
+                closed.read_exact(&mut [0; 2]).expect("its class, and the begin of its request");
+                // Bytes that have not been read when it is closed make the end a reset.
+                let rest = if is_reset { 0 } else { request(2).len() - 1 };
+                closed.read_exact(&mut vec![0; rest]).expect("the rest");
+                drop(closed);
+                answers.join().expect("it answers until the load ends");
+            });
+            let loaded = run(&load_of(2, arrivals, Duration::from_millis(300)), address).expect("it loads");
+            serves.join().expect("it served");
+            let of = |connection: usize| loaded.rows.iter().filter(move |row| row.connection == connection);
+            assert!(of(1).all(|row| row.outcome == Outcome::Lost), "{arrivals:?}: {:?}", loaded.rows);
+            assert!(of(0).all(|row| row.outcome != Outcome::Lost), "{arrivals:?}: {:?}", loaded.rows);
+            assert!(of(0).filter(|row| row.outcome == Outcome::Answered).count() > 5, "{:?}", loaded.rows);
+            let is_open = arrivals.load() == Load::Open;
+            assert_eq!(of(1).count(), if is_open { 30 } else { 1 }, "{arrivals:?}: {:?}", loaded.rows);
+        }
+    }
 
     /// Goal: requests that are due while the client itself stands still until the end stand in the samples. Method: a load whose time
     /// is over before it begins, at a server that never answers.
@@ -463,8 +571,8 @@ mod tests {
             client.end_ns -= 50_000_000;
             let (before, end_ns) = (ClockPair::now(), client.end_ns);
             client.begin();
-            client.play(&set).expect("it sends");
-            (client.finish(before).expect("it ends").rows, end_ns)
+            client.play(&set);
+            (client.finish(before).rows, end_ns)
         };
         let (asked, end_ns) = rows(&load(Arrivals::Open { period_ns: 1_000_000 }));
         assert_eq!(asked.len(), 10);

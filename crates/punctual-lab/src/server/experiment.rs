@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::client::{self, Arrivals, ServerLoad};
 use super::host::{Served, ServedEnd, ServerRequest, Serving, TaskSettings, WorkTimes};
+use super::journal::{JournalEnd, Passed};
 use super::kept::TrialMade;
 use super::model::{LineLock, ServerModel};
 use super::setup::{Capacity, Setup, of_capacity, period_ns, plan, reference};
@@ -190,6 +191,9 @@ fn windows(setup: &Setup, load: &ServerLoad) -> usize {
     client::windows(load.duration).min(SERVER_WINDOWS_MAX / threads.max(1))
 }
 
+/// By the client's port of a connection, how its requests passed the server.
+type Notes = Vec<(u16, Vec<Passed>)>;
+
 /// The requests of each class, and what explains the late ones.
 type OfClasses = Vec<(Samples, TrialEvidence)>;
 
@@ -266,6 +270,13 @@ impl Trials<'_> {
         self.settings.cpus[1].is_none_or(|load| self.cpus(setup).contains(&load))
     }
 
+    /// Ends the server of a trial: what it did, and its notes on each connection.
+    fn end(&mut self) -> Result<(Served, JournalEnd, Notes), String> {
+        let ServedEnd { served, journal } = self.server.ask(&ServerRequest::End)?;
+        let passed = journal.requests(&self.server.recv_bytes(journal.size_behind())?);
+        Ok((served, journal, passed))
+    }
+
     fn make(&mut self, setup: &Setup, load: &ServerLoad) -> Result<(ServerTrial, OfClasses), RunError> {
         let ServerSettings { tasks, peer_server, .. } = self.settings;
         let (tasks, peer_server, cpus) = (tasks.clone(), peer_server.clone(), self.settings.cpus);
@@ -275,12 +286,21 @@ impl Trials<'_> {
         let address: SocketAddr = self.server.ask(&ServerRequest::Serve(serving))?;
         let loaded = client::run(load, address);
         // Also if the load failed: the server ends the trial.
-        let ServedEnd { served, journal } = self.server.ask(&ServerRequest::End)?;
-        let passed = journal.requests(&self.server.recv_bytes(journal.size_behind())?);
-        let words = |error: std::io::Error| {
-            format!("{} with {} connections: {error}", setup.model.name(), load.connections)
+        let ended = self.end();
+        let words = |reason: String| {
+            format!("{} with {} connections: {reason}", setup.model.name(), load.connections)
         };
-        let loaded = loaded.map_err(words)?;
+        let loaded = loaded.map_err(|error| words(error.to_string()))?;
+        let (served, journal, passed) = match ended {
+            // Its death is what the load has seen: the rows that say so stay.
+            Err(reason) if loaded.lost() && !interrupted() => {
+                (Served { ended: Some(reason), ..Served::default() }, JournalEnd::default(), Vec::new())
+            }
+            ended => ended?,
+        };
+        if let Some(reason) = &journal.failed {
+            return Err(words(reason.clone()).into());
+        }
         let (lags_ns, load) = (loaded.lags_ns.clone(), &ServerLoad { duration: loaded.passed, ..*load });
         let kept = TrialMade { cpus, setup: *setup, load, start: self.start, passed, journal }.keep(loaded);
         let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
@@ -573,6 +593,39 @@ mod tests {
         let trial = describe(&setup, &load, &[samples], &[], Served::default());
         assert_eq!((&trial.requests, &trial.mean_ns), (&vec![80], &vec![Some(1_000_000)]));
         assert_eq!(trial.p50_ns, [Some(1_000_000)]);
+    }
+
+    /// A server that closes all connections of its trial when each has asked, and then has no end.
+    fn close_all(mut requests: crate::run::Requests) -> Result<(), String> {
+        let words = |error: std::io::Error| error.to_string();
+        while let Some(request) = requests.recv::<ServerRequest>() {
+            let ServerRequest::Serve(serving) = request else {
+                requests.answer(&crate::run::Answer::<ServedEnd>::Err("it is broken".to_owned()))?;
+                continue;
+            };
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).map_err(words)?;
+            requests.answer(&Ok(listener.local_addr().map_err(words)?))?;
+            let accept = |_| listener.accept().map(|(stream, _)| stream);
+            let accepted: std::io::Result<Vec<_>> = (0..serving.setup.connections).map(accept).collect();
+            for mut stream in accepted.map_err(words)? {
+                std::io::Read::read_exact(&mut stream, &mut [0; 2]).map_err(words)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goal: a server that breaks in the midst of a trial breaks a promise, and is no trial that could not be made.
+    #[test]
+    fn a_trial_whose_server_breaks_keeps_its_rows() {
+        let server = Worker::in_a_thread(close_all).unwrap();
+        let settings = settings();
+        let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
+        let mut trials = Trials { settings: &settings, server, start: Clock::get().now(), calibration };
+        let setup = plan(&settings)[0];
+        let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
+        let (trial, kept) = trials.make(&setup, &load).unwrap();
+        let lost: u64 = kept.iter().map(|(samples, _)| samples.count_of(Outcome::Lost)).sum();
+        assert_eq!((lost, trial.served.ended.as_deref()), (4, Some("it is broken")), "{trial:?}");
     }
 
     /// Goal: the original's load waits for what is open at its end, and counts it. Method: nobody thinks, so that every connection

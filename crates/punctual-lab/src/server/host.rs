@@ -115,6 +115,9 @@ pub struct Served {
     /// Activity of each thread that polled one line, and last of those that woke its tasks from outside.
     #[serde(default)]
     pub pollers: Vec<PollerCounts>,
+    /// Why it ended before its trial did, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 /// The age of the oldest request in line at an instant.

@@ -111,6 +111,7 @@ struct Watched {
 struct Entries {
     connections: Vec<(u16, Requests)>,
     threads: Vec<Watched>,
+    failed: Option<String>,
 }
 
 /// A server's notes on one trial.
@@ -138,6 +139,11 @@ impl Journal {
         requests
     }
 
+    /// A connection could not be served at all. The first reason stands for those that follow from it.
+    pub(super) fn failed(&self, reason: impl std::fmt::Display) {
+        lock(&self.entries).failed.get_or_insert_with(|| reason.to_string());
+    }
+
     /// The calling thread, which does this for a connection or for all.
     pub(super) fn thread(&self, role: &'static str, port: Option<u16>) -> StageThread {
         let log = (self.windows_max > 0).then(|| WindowLog::of_this_thread(self.windows_max));
@@ -155,7 +161,7 @@ impl Journal {
 
     /// All that was noted, and the requests as bytes. Later notes are lost.
     pub(super) fn end(&self) -> (JournalEnd, Vec<u8>) {
-        let Entries { connections, threads } = std::mem::take(&mut *lock(&self.entries));
+        let Entries { connections, threads, failed } = std::mem::take(&mut *lock(&self.entries));
         let ended = |watched: Watched| {
             let without = || ThreadWindows { thread: watched.number, ..ThreadWindows::default() };
             let windows = lock(&watched.thread.0).take().map_or_else(without, WindowLog::finish);
@@ -169,7 +175,7 @@ impl Journal {
             (port, requests.len())
         };
         let connections = connections.into_iter().map(&mut write).collect();
-        (JournalEnd { threads, connections }, bytes)
+        (JournalEnd { threads, connections, failed }, bytes)
     }
 }
 
@@ -194,6 +200,8 @@ pub(super) struct JournalEnd {
     pub(super) threads: Vec<ServerThread>,
     /// The client's port of each, and how many requests it served.
     pub(super) connections: Vec<(u16, usize)>,
+    /// Why the server could not serve a connection: a limit of the machine, which is no promise.
+    pub(super) failed: Option<String>,
 }
 
 impl JournalEnd {

@@ -88,7 +88,7 @@ impl Pipe {
 pub(super) trait Host: Clone + Send + 'static {
     type Stream: Stream;
 
-    /// Starts a task. One that takes no more drops it: the connection ends, which the load counts.
+    /// Starts a task. One that takes no more drops it: the connection ends, whose requests the load counts as lost.
     fn start(&self, options: TaskOptions, future: impl Future<Output = ()> + Send + 'static);
 
     /// A connection whose class is known now, where tasks of that class may have it.
@@ -405,9 +405,10 @@ pub(super) fn connect<H: Host>(host: &H, mut stream: H::Stream, repeats: u32, jo
     let connects = async move {
         let class = &mut [0];
         if matches!(stream.read(class).await, Ok(1)) {
-            // A connection that cannot be placed ends, which the load counts.
-            let placed = its.place(class[0], stream);
-            placed.into_iter().for_each(|stream| serve_in_stages(&its, class[0], stream, repeats, &journal));
+            match its.place(class[0], stream) {
+                Ok(stream) => serve_in_stages(&its, class[0], stream, repeats, &journal),
+                Err(error) => journal.failed(error),
+            }
         }
     };
     host.start(TaskOptions::of_class(0).named("connect"), connects);

@@ -31,9 +31,10 @@ pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, manner: Manner, j
         if stop.is_raised() {
             break;
         }
-        // One that could not be accepted is missed by the load.
-        let Ok(stream) = stream else { continue };
-        threads.extend(start(stream, manner, journal).unwrap_or_default());
+        match stream.and_then(|stream| start(stream, manner, journal)) {
+            Ok(started) => threads.extend(started),
+            Err(error) => journal.failed(error),
+        }
     }
     // They end with their connections.
     for thread in threads {
