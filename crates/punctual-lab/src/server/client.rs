@@ -101,6 +101,8 @@ pub(super) struct Loaded {
     pub(super) rows: Vec<RequestRow>,
     /// Of each connection, here.
     pub(super) ports: Vec<u16>,
+    /// Replies for which nobody had asked, by class.
+    pub(super) duplicated: Vec<u64>,
     /// Windows of this thread.
     pub(super) windows: ThreadWindows,
     /// Records the kernel, if that was asked for, or why not.
@@ -148,6 +150,7 @@ struct LoadClient<'l> {
     began_ns: u64,
     end_ns: u64,
     rows: Vec<RequestRow>,
+    duplicated: Vec<u64>,
     lags_ns: Vec<u64>,
     watch: ClientWatch,
     /// Requests that are not answered.
@@ -205,6 +208,7 @@ fn open(load: &ServerLoad, server: SocketAddr) -> io::Result<(LoadClient<'_>, Ep
         began_ns,
         end_ns: began_ns + load.duration.as_nanos() as u64,
         rows: Vec::new(),
+        duplicated: vec![0; load.classes],
         lags_ns: Vec::new(),
         watch,
         open: 0,
@@ -425,10 +429,13 @@ impl LoadClient<'_> {
 
     fn answered(&mut self, number: usize, outcome: Outcome) {
         let now = now_ns(self.clock);
-        let Some(request) = self.connections[number].outstanding.pop_front() else { return };
-        self.open -= 1;
         // The rest of the same bytes is another reply, whose first bytes came now, too.
         let first_bytes = self.connections[number].first_bytes.take().unwrap_or(now);
+        let Some(request) = self.connections[number].outstanding.pop_front() else {
+            self.duplicated[number % self.load.classes] += 1;
+            return;
+        };
+        self.open -= 1;
         let is_original = matches!(self.load.arrivals, Arrivals::Original { .. });
         self.note(number, request, if is_original { first_bytes } else { now }, outcome);
         if let Some(think_ns) = self.load.arrivals.think_ns().filter(|_| now < self.end_ns) {
@@ -467,7 +474,8 @@ impl LoadClient<'_> {
         self.lags_ns.sort_unstable();
         let ports = self.connections.iter().map(|connection| connection.port).collect();
         let (windows, recorder) = self.watch.end();
-        Loaded { rows: self.rows, ports, windows, recorder, clocks, lags_ns: self.lags_ns, passed }
+        let Self { rows, duplicated, lags_ns, .. } = self;
+        Loaded { rows, ports, duplicated, windows, recorder, clocks, lags_ns, passed }
     }
 }
 
@@ -546,6 +554,23 @@ mod tests {
             assert!(of(0).filter(|row| row.outcome == Outcome::Answered).count() > 5, "{:?}", loaded.rows);
             let is_open = arrivals.load() == Load::Open;
             assert_eq!(of(1).count(), if is_open { 30 } else { 1 }, "{arrivals:?}: {:?}", loaded.rows);
+        }
+    }
+
+    /// Goal: a reply that comes once more is counted, also where it comes in the same bytes, and answers nothing.
+    #[test]
+    fn a_reply_that_comes_twice_is_counted() {
+        for think_ns in [20_000_000, 1_000_000_000] {
+            let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = server.local_addr().expect("it is bound");
+            let serves = thread::spawn(move || answer(&mut server.accept().expect("a connection").0, 2));
+            let arrivals = Arrivals::Closed { think_ns };
+            let loaded = run(&load_of(1, arrivals, Duration::from_millis(1_200)), address).expect("it loads");
+            serves.join().expect("it served");
+            let count = loaded.rows.len() as u64;
+            assert!(loaded.rows.iter().all(|row| row.outcome == Outcome::Answered), "{:?}", loaded.rows);
+            assert_eq!(loaded.duplicated, [count], "{:?}", loaded.rows);
+            assert!(count >= 1, "nothing was asked");
         }
     }
 

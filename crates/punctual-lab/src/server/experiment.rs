@@ -405,7 +405,8 @@ fn keep(store: &mut Store, round: u32, trial: &ServerTrial, kept: &OfClasses) ->
 impl Experiment for ServerSettings {
     type Made = ServerOverall;
 
-    const BROKEN: &'static str = "a promise did not hold: replies were wrong; see the doubts";
+    const BROKEN: &'static str =
+        "a promise did not hold: replies were wrong, lost or doubled; see the doubts";
 
     fn plan(&self) -> RunPlan {
         let described = json!({
@@ -564,6 +565,7 @@ mod tests {
         let loaded = client::Loaded {
             rows: (0..80).map(row).collect(),
             ports: (0..8).collect(),
+            duplicated: vec![3],
             lags_ns: Vec::new(),
             passed: Duration::from_secs(3),
             windows: crate::explain::kept::ThreadWindows::default(),
@@ -590,6 +592,7 @@ mod tests {
             WARMUP,
         );
         assert_eq!((result.figures.count, result.figures.max), (72, Some(1_000_000)));
+        assert!(result.duplicated == 3 && !result.kept_promises(), "{result:?}");
         let trial = describe(&setup, &load, &[samples], &[], Served::default());
         assert_eq!((&trial.requests, &trial.mean_ns), (&vec![80], &vec![Some(1_000_000)]));
         assert_eq!(trial.p50_ns, [Some(1_000_000)]);

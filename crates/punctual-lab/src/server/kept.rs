@@ -93,7 +93,7 @@ struct Known<'a> {
 impl TrialMade<'_> {
     /// Of each class its requests, and what explains the late ones.
     pub(super) fn keep(self, loaded: Loaded) -> Vec<(Samples, TrialEvidence)> {
-        let Loaded { rows, ports, windows, recorder, clocks, .. } = loaded;
+        let Loaded { rows, ports, duplicated, windows, recorder, clocks, .. } = loaded;
         let passed: HashMap<u16, &[Passed]> =
             self.passed.iter().map(|(port, passed)| (*port, &passed[..])).collect();
         let known: Vec<Known<'_>> = rows
@@ -111,7 +111,8 @@ impl TrialMade<'_> {
         let of_class = |class: usize| {
             let is_of = |known: &&Known<'_>| known.row.connection % self.load.classes == class;
             let known: Vec<&Known<'_>> = known.iter().filter(is_of).collect();
-            let samples = self.samples(&known, &stages);
+            let mut samples = self.samples(&known, &stages);
+            samples.facts.duplicated = duplicated[class];
             let kept = Kept { threads: threads.clone(), recorder: None, clocks };
             let evidence = kept.evidence(&samples, load, owners.clone(), self.start);
             let late = late_spans(&samples, load, None);
