@@ -22,6 +22,10 @@ use crate::load::watch::ClientWatch;
 use crate::sample::{Load, Outcome};
 use crate::stats::Floats;
 
+mod rest;
+
+pub(super) use rest::Patience;
+
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -75,6 +79,8 @@ pub(super) struct ServerLoad {
     pub(super) seed: u64,
     /// A request that took longer is late.
     pub(super) slow: Duration,
+    /// For what is open at the end.
+    pub(super) patience: Patience,
     /// Record the kernel's trace.
     pub(super) trace: bool,
 }
@@ -113,6 +119,9 @@ pub(super) struct Loaded {
     pub(super) lags_ns: Vec<u64>,
     /// Time for which requests were sent: less than was asked for where somebody interrupted it.
     pub(super) passed: Duration,
+    /// Time for which what was open then was waited for, and how many of these requests were answered meanwhile.
+    pub(super) waited: Duration,
+    pub(super) worked_off: u64,
 }
 
 /// A request that is not answered.
@@ -149,6 +158,12 @@ struct LoadClient<'l> {
     random: Rng,
     began_ns: u64,
     end_ns: u64,
+    /// When it was over, and what is open was waited for.
+    over_ns: Option<u64>,
+    waited: Duration,
+    worked_off: u64,
+    /// Bytes that came or left.
+    moved: u64,
     rows: Vec<RequestRow>,
     duplicated: Vec<u64>,
     lags_ns: Vec<u64>,
@@ -182,7 +197,8 @@ pub(super) fn run(load: &ServerLoad, server: SocketAddr) -> io::Result<Loaded> {
     let before = ClockPair::now();
     client.begin();
     client.play(&set);
-    Ok(client.finish(before))
+    let rest = client.wait_for_rest(&set);
+    Ok(client.finish(before, rest))
 }
 
 /// All connections. The load begins now.
@@ -207,6 +223,10 @@ fn open(load: &ServerLoad, server: SocketAddr) -> io::Result<(LoadClient<'_>, Ep
         random: Rng::new(load.seed),
         began_ns,
         end_ns: began_ns + load.duration.as_nanos() as u64,
+        over_ns: None,
+        waited: Duration::ZERO,
+        worked_off: 0,
+        moved: 0,
         rows: Vec::new(),
         duplicated: vec![0; load.classes],
         lags_ns: Vec::new(),
@@ -370,7 +390,10 @@ impl LoadClient<'_> {
         let connection = &mut self.connections[number];
         while !connection.unsent.is_empty() {
             match connection.stream.write(&connection.unsent) {
-                Ok(count) => drop(connection.unsent.drain(..count)),
+                Ok(count) => {
+                    connection.unsent.drain(..count);
+                    self.moved += count as u64;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => {
@@ -399,7 +422,7 @@ impl LoadClient<'_> {
         let (now, outcome) = (now_ns(self.clock), unanswered());
         while let Some(request) = self.connections[number].outstanding.pop_front() {
             self.open -= 1;
-            self.note(number, request, now, outcome);
+            self.note(number, request, self.over_ns.unwrap_or(now), outcome);
         }
     }
 
@@ -410,6 +433,7 @@ impl LoadClient<'_> {
             match connection.stream.read(&mut buffer) {
                 Ok(0) => self.lose(number),
                 Ok(count) => {
+                    self.moved += count as u64;
                     let (mut outcomes, expected) = (Vec::new(), &self.reply);
                     let outcome = |reply: &[u8]| match reply {
                         right if right == expected => Outcome::Answered,
@@ -436,6 +460,11 @@ impl LoadClient<'_> {
             return;
         };
         self.open -= 1;
+        if let (Some(over_ns), Outcome::Answered) = (self.over_ns, outcome) {
+            // It counts as it stood at the end: what a server does in its time is what is measured.
+            self.worked_off += 1;
+            return self.note(number, request, over_ns, Outcome::Unfinished);
+        }
         let is_original = matches!(self.load.arrivals, Arrivals::Original { .. });
         self.note(number, request, if is_original { first_bytes } else { now }, outcome);
         if let Some(think_ns) = self.load.arrivals.think_ns().filter(|_| now < self.end_ns) {
@@ -457,14 +486,14 @@ impl LoadClient<'_> {
         self.rows.push(row);
     }
 
-    /// An unanswered request is at least as late as it is old.
-    fn finish(mut self, before: ClockPair) -> Loaded {
+    /// An unanswered request is at least as late as it was old at the end.
+    fn finish(mut self, before: ClockPair, rest: Outcome) -> Loaded {
         // Of an open load the last may have left after the end.
-        let now = now_ns(self.clock);
+        let now = self.over_ns.unwrap_or_else(|| now_ns(self.clock));
         let passed = Duration::from_nanos(now.min(self.end_ns).saturating_sub(self.began_ns));
         for number in 0..self.connections.len() {
             while let Some(request) = self.connections[number].outstanding.pop_front() {
-                self.note(number, request, now, Outcome::Unfinished);
+                self.note(number, request, now, rest);
             }
         }
         self.open = 0;
@@ -474,8 +503,8 @@ impl LoadClient<'_> {
         self.lags_ns.sort_unstable();
         let ports = self.connections.iter().map(|connection| connection.port).collect();
         let (windows, recorder) = self.watch.end();
-        let Self { rows, duplicated, lags_ns, .. } = self;
-        Loaded { rows, ports, duplicated, windows, recorder, clocks, lags_ns, passed }
+        let Self { rows, duplicated, lags_ns, waited, worked_off, .. } = self;
+        Loaded { rows, ports, duplicated, windows, recorder, clocks, lags_ns, passed, waited, worked_off }
     }
 }
 
@@ -504,8 +533,18 @@ mod tests {
     use super::*;
 
     fn load_of(connections: usize, arrivals: Arrivals, duration: Duration) -> ServerLoad {
-        let slow = Duration::from_secs(1);
-        ServerLoad { connections, classes: 1, matrix: 2, arrivals, duration, seed: 1, slow, trace: false }
+        let (slow, patience) = (Duration::from_secs(1), Patience::default());
+        ServerLoad {
+            connections,
+            classes: 1,
+            matrix: 2,
+            arrivals,
+            duration,
+            seed: 1,
+            slow,
+            patience,
+            trace: false,
+        }
     }
 
     /// Answers each request that comes, and does so `times` for each of them.
@@ -557,6 +596,61 @@ mod tests {
         }
     }
 
+    /// Serves one connection: each request takes so long, and the first ones are never answered.
+    fn serve_slowly(server: TcpListener, each: Duration, skipped: usize) -> thread::JoinHandle<()> {
+        thread::spawn(move || {
+            let (mut stream, _) = server.accept().expect("a connection");
+            let (mut splitter, mut buffer, mut count) = (Splitter::default(), [0; 4_096], 0);
+            stream.read_exact(&mut [0]).expect("its class");
+            while let Ok(size) = stream.read(&mut buffer)
+                && size > 0
+            {
+                splitter.push(&buffer[..size], |request| {
+                    count += 1;
+                    if count > skipped {
+                        thread::sleep(each);
+                        // The client may have gone.
+                        let _gone = stream.write_all(&reply(request));
+                    }
+                });
+            }
+        })
+    }
+
+    fn ends(each: Duration, skipped: usize, patience: Patience) -> (Loaded, [usize; 3]) {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = server.local_addr().expect("it is bound");
+        let serves = serve_slowly(server, each, skipped);
+        let arrivals = Arrivals::Open { period_ns: 5_000_000 };
+        let load = ServerLoad { patience, ..load_of(1, arrivals, Duration::from_millis(200)) };
+        let loaded = run(&load, address).expect("it loads");
+        serves.join().expect("it served");
+        let of = |outcome| loaded.rows.iter().filter(|row| row.outcome == outcome).count();
+        let counts = [Outcome::Answered, Outcome::Unfinished, Outcome::Lost].map(of);
+        assert_eq!(counts.iter().sum::<usize>(), 40, "{:?}", loaded.rows);
+        (loaded, counts)
+    }
+
+    /// Goal: what the server still works off when the load ends is unfinished, with its age at that end, and what it never answers is
+    /// lost. Method: a server that needs four times as long as it has, one that forgets three requests, and one for which nobody has
+    /// the patience.
+    #[test]
+    fn a_request_that_is_worked_off_late_is_not_lost() {
+        let patience = Patience { silence: Duration::from_millis(400), total: Duration::from_secs(10) };
+        let (loaded, [_, unfinished, lost]) = ends(Duration::from_millis(20), 0, patience);
+        assert!(unfinished > 20 && lost == 0, "{:?}", loaded.rows);
+        assert_eq!(loaded.worked_off, unfinished as u64);
+        let late = loaded.rows.iter().filter(|row| row.outcome == Outcome::Unfinished);
+        let instants: std::collections::BTreeSet<u64> = late.map(|row| row.until).collect();
+        assert_eq!(instants.len(), 1, "all end where the load did: {:?}", loaded.rows);
+        let (loaded, [_, _, lost]) = ends(Duration::from_micros(10), 3, patience);
+        assert_eq!(lost, 3, "{:?}", loaded.rows);
+        let hasty = Patience { silence: Duration::from_millis(400), total: Duration::from_millis(500) };
+        let (loaded, [_, unfinished, lost]) = ends(Duration::from_millis(50), 0, hasty);
+        assert!(unfinished > 20 && lost == 0, "{:?}", loaded.rows);
+        assert!(loaded.worked_off < unfinished as u64, "{} were worked off", loaded.worked_off);
+    }
+
     /// Goal: a reply that comes once more is counted, also where it comes in the same bytes, and answers nothing.
     #[test]
     fn a_reply_that_comes_twice_is_counted() {
@@ -568,7 +662,7 @@ mod tests {
             let loaded = run(&load_of(1, arrivals, Duration::from_millis(1_200)), address).expect("it loads");
             serves.join().expect("it served");
             let count = loaded.rows.len() as u64;
-            assert!(loaded.rows.iter().all(|row| row.outcome == Outcome::Answered), "{:?}", loaded.rows);
+            assert!(!loaded.lost(), "{:?}", loaded.rows);
             assert_eq!(loaded.duplicated, [count], "{:?}", loaded.rows);
             assert!(count >= 1, "nothing was asked");
         }
@@ -579,16 +673,7 @@ mod tests {
     #[test]
     fn a_standstill_at_the_end_hides_no_request() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let load = |arrivals| ServerLoad {
-            connections: 2,
-            classes: 1,
-            matrix: 2,
-            arrivals,
-            duration: Duration::from_millis(10),
-            seed: 1,
-            slow: Duration::from_secs(1),
-            trace: false,
-        };
+        let load = |arrivals| load_of(2, arrivals, Duration::from_millis(10));
         let rows = |load: &ServerLoad| {
             let (mut client, set) =
                 open(load, server.local_addr().expect("it is bound")).expect("two connections");
@@ -597,7 +682,7 @@ mod tests {
             let (before, end_ns) = (ClockPair::now(), client.end_ns);
             client.begin();
             client.play(&set);
-            (client.finish(before).rows, end_ns)
+            (client.finish(before, Outcome::Unfinished).rows, end_ns)
         };
         let (asked, end_ns) = rows(&load(Arrivals::Open { period_ns: 1_000_000 }));
         assert_eq!(asked.len(), 10);

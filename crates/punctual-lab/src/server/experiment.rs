@@ -11,7 +11,7 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::{self, Arrivals, ServerLoad};
+use super::client::{self, Arrivals, Patience, ServerLoad};
 use super::host::{Served, ServedEnd, ServerRequest, Serving, TaskSettings, WorkTimes};
 use super::journal::{JournalEnd, Passed};
 use super::kept::TrialMade;
@@ -116,8 +116,21 @@ pub struct ServerTrial {
     pub predicted: Option<f64>,
     /// Lateness of the load itself: the 99th percentile, ns.
     pub lag_p99_ns: u64,
+    /// Time for which the load waited behind its end for what was open then, ns.
+    #[serde(default)]
+    pub waited_ns: u64,
+    /// Requests that were answered then: they stand among the unfinished.
+    #[serde(default)]
+    pub worked_off: u64,
     /// The server's report.
     pub served: Served,
+}
+
+impl ServerTrial {
+    /// Time for which the server served, ns: its counters are of all of it.
+    pub fn served_ns(&self) -> u64 {
+        self.duration_ns.saturating_add(self.waited_ns).max(1)
+    }
 }
 
 /// Contents of the summary under `server`.
@@ -167,6 +180,23 @@ struct Trials<'a> {
     start: Ticks,
     calibration: WorkTimes,
 }
+
+/// Polls of a hog between two looks of a runtime at its sockets, and as many again.
+const HOGGED_POLLS: u32 = 128;
+
+/// Silence of a server that has nothing left to work off: some seconds, and the longest pause that its setup explains.
+fn patience(calibration: &WorkTimes, setup: &Setup) -> Patience {
+    let usual = Patience::default();
+    let work = 2 * Duration::from_nanos(calibration.service_ns(setup.matrix));
+    let hog = Duration::from_nanos(setup.hog_ns).saturating_mul(HOGGED_POLLS);
+    // Without a processor the holder of a ticket keeps all others waiting.
+    let convoy = if setup.lock == LineLock::Ticket { usual.total } else { Duration::ZERO };
+    let silence = usual.silence.saturating_add(work).saturating_add(hog).saturating_add(convoy);
+    Patience { silence: silence.min(SILENCE_MAX), ..usual }
+}
+
+/// Longest silence that is waited for.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// A request that takes longer is late: none takes less than its work.
 fn slow(calibration: &WorkTimes, matrix: usize) -> Duration {
@@ -245,6 +275,7 @@ impl Trials<'_> {
         let ServerSettings { classes, duration, seed, trace, .. } = *self.settings;
         let Setup { connections, matrix, .. } = *setup;
         let slow = slow(&self.calibration, matrix);
+        let patience = patience(&self.calibration, setup);
         ServerLoad {
             connections,
             classes,
@@ -253,6 +284,7 @@ impl Trials<'_> {
             duration,
             seed: seed.wrapping_add(round.into()),
             slow,
+            patience,
             trace,
         }
     }
@@ -302,9 +334,12 @@ impl Trials<'_> {
             return Err(words(reason.clone()).into());
         }
         let (lags_ns, load) = (loaded.lags_ns.clone(), &ServerLoad { duration: loaded.passed, ..*load });
+        let (waited, worked_off) = (loaded.waited, loaded.worked_off);
         let kept = TrialMade { cpus, setup: *setup, load, start: self.start, passed, journal }.keep(loaded);
         let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
-        Ok((describe(setup, load, &samples, &lags_ns, served), kept))
+        let trial = describe(setup, load, &samples, &lags_ns, served);
+        let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        Ok((ServerTrial { waited_ns, worked_off, ..trial }, kept))
     }
 }
 
@@ -384,6 +419,8 @@ fn describe(
         p99_ns: all.iter().map(p99).collect(),
         predicted,
         lag_p99_ns: lags_ns.get(lags_ns.len() * 99 / 100).copied().unwrap_or(0),
+        waited_ns: 0,
+        worked_off: 0,
         served,
     }
 }
@@ -526,6 +563,7 @@ mod tests {
                 duration,
                 seed: 1,
                 slow,
+                patience: Patience::default(),
                 trace: false,
             };
             cell(&describe(&setup, &load, &[], &[], Served::default()), Some(1))
@@ -568,6 +606,8 @@ mod tests {
             duplicated: vec![3],
             lags_ns: Vec::new(),
             passed: Duration::from_secs(3),
+            waited: Duration::ZERO,
+            worked_off: 0,
             windows: crate::explain::kept::ThreadWindows::default(),
             recorder: None,
             clocks,
@@ -580,6 +620,7 @@ mod tests {
             duration: Duration::from_secs(3),
             seed: 1,
             slow: SLOW,
+            patience: Patience::default(),
             trace: false,
         };
         let journal = super::super::journal::JournalEnd::default();

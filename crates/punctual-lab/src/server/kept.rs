@@ -62,12 +62,13 @@ fn ends(row: &RequestRow, passed: Option<&Passed>, model: ServerModel) -> Vec<u6
     let mut ends = vec![row.sent];
     let Some((posted, passed)) = row.posted.zip(passed) else { return ends };
     let [received, begun, done, replying, replied] =
+        // A request that is worked off when the trial is over goes on behind the end of its row.
         [passed.received, passed.begun, passed.done, passed.replying, passed.replied]
-            .map(|at| clock.nanos(at));
+            .map(|at| clock.nanos(at).min(row.until));
     // A thread that is woken by a call of the kernel may run before that returns.
     ends.push(posted.min(received));
     ends.extend((!model.has_tasks()).then_some(received));
-    ends.extend([begun, done, replying, replied.min(row.until), row.until]);
+    ends.extend([begun, done, replying, replied, row.until]);
     ends
 }
 

@@ -107,14 +107,15 @@ fn totals(all: &ServerOverall) -> Section {
         let setup = &rounds[0].setup;
         let sum = |of: &dyn Fn(&ServerTrial) -> u64| rounds.iter().map(|trial| of(trial)).sum::<u64>();
         let requests = sum(&|trial| trial.requests.iter().sum());
+        let served = requests + sum(&|trial| trial.worked_off);
         let wakes = sum(&|trial| trial.served.wakes);
-        let wakes = if wakes > 0 { fixed(wakes as f64 / requests.max(1) as f64, 2) } else { String::new() };
+        let wakes = if wakes > 0 { fixed(wakes as f64 / served.max(1) as f64, 2) } else { String::new() };
         let each =
             |of: &dyn Fn(&ServerTrial) -> Option<f64>| rounds.iter().filter_map(|trial| of(trial)).collect();
         let lag = rounds.iter().map(|trial| trial.lag_p99_ns).max().unwrap_or(0);
         let tone = if rounds.iter().any(|trial| is_late(trial)) { Tone::Bad } else { Tone::Plain };
         let theirs = published_of(rounds[0]);
-        let cpu = sum(&|trial| trial.served.cpu_ns) as f64 / sum(&|trial| trial.duration_ns).max(1) as f64;
+        let cpu = sum(&|trial| trial.served.cpu_ns) as f64 / sum(&ServerTrial::served_ns) as f64;
         let whole = |number: f64| count(number.round() as u64);
         table.row([
             setup.words().into(),

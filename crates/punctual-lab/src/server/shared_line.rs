@@ -45,7 +45,7 @@ fn sum(of: &[PollerCounts], count: impl Fn(&PollerCounts) -> u64) -> u64 {
 fn row(trial: &ServerTrial) -> [Cell; 8] {
     let all = &trial.served.pollers[..];
     let (handler, pollers) = all.split_last().expect("there is a handler");
-    let ns = trial.duration_ns.max(1) as f64;
+    let ns = trial.served_ns() as f64;
     let each_second = |number: u64| count((number as f64 * 1e9 / ns).round() as u64);
     let wakes = sum(all, |counts| counts.wakes);
     let waited = sum(pollers, |counts| counts.lock_wait_ns) as f64 / ns / pollers.len().max(1) as f64;
