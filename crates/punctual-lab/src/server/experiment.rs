@@ -11,20 +11,23 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::{self, Arrivals, Patience, ServerLoad};
+use super::client::{self, Arrivals, ServerLoad};
 use super::host::{Served, ServedEnd, ServerRequest, Serving, TaskSettings, WorkTimes};
 use super::journal::{JournalEnd, Passed};
 use super::kept::TrialMade;
 use super::model::{LineLock, ServerModel};
-use super::setup::{Capacity, Setup, of_capacity, period_ns, plan, reference};
+use super::setup::{Capacity, Setup, of_capacity, patience, period_ns, plan, reference};
+use super::trial::describe;
 use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::add_findings;
 use crate::load::watch::SLOW;
 use crate::run::{Experiment, RunError, RunPlan, Worker, cut_short};
-use crate::sample::{CellId, Outcome, Phase, Samples};
+use crate::sample::{CellId, Samples};
 use crate::stall::StallRule;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{Skipped, Summary};
+
+pub use super::trial::ServerTrial;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -90,49 +93,6 @@ pub enum Wanted {
     },
 }
 
-/// One trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServerTrial {
-    /// Its setup.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// Its duration, ns.
-    pub duration_ns: u64,
-    /// When requests came.
-    pub arrivals: Arrivals,
-    /// Requests that were answered, by class.
-    pub requests: Vec<u64>,
-    /// Requests that were refused, by class.
-    #[serde(default)]
-    pub refused: Vec<u64>,
-    /// Of those that were answered, but for the first of each connection, the mean latency, by class, ns; null if there is none.
-    pub mean_ns: Vec<Option<u64>>,
-    /// Their median, by class, ns; null if there is none.
-    #[serde(default)]
-    pub p50_ns: Vec<Option<u64>>,
-    /// Their 99th percentile, by class, ns; null if they are too few.
-    pub p99_ns: Vec<Option<u64>>,
-    /// `N · T / (R + Z)` under closed load: the requests that this mean latency predicts for these connections.
-    pub predicted: Option<f64>,
-    /// Lateness of the load itself: the 99th percentile, ns.
-    pub lag_p99_ns: u64,
-    /// Time for which the load waited behind its end for what was open then, ns.
-    #[serde(default)]
-    pub waited_ns: u64,
-    /// Requests that were answered then: they stand among the unfinished.
-    #[serde(default)]
-    pub worked_off: u64,
-    /// The server's report.
-    pub served: Served,
-}
-
-impl ServerTrial {
-    /// Time for which the server served, ns: its counters are of all of it.
-    pub fn served_ns(&self) -> u64 {
-        self.duration_ns.saturating_add(self.waited_ns).max(1)
-    }
-}
-
 /// Contents of the summary under `server`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerOverall {
@@ -181,23 +141,6 @@ struct Trials<'a> {
     calibration: WorkTimes,
 }
 
-/// Polls of a hog between two looks of a runtime at its sockets, and as many again.
-const HOGGED_POLLS: u32 = 128;
-
-/// Silence of a server that has nothing left to work off: some seconds, and the longest pause that its setup explains.
-fn patience(calibration: &WorkTimes, setup: &Setup) -> Patience {
-    let usual = Patience::default();
-    let work = 2 * Duration::from_nanos(calibration.service_ns(setup.matrix));
-    let hog = Duration::from_nanos(setup.hog_ns).saturating_mul(HOGGED_POLLS);
-    // Without a processor the holder of a ticket keeps all others waiting.
-    let convoy = if setup.lock == LineLock::Ticket { usual.total } else { Duration::ZERO };
-    let silence = usual.silence.saturating_add(work).saturating_add(hog).saturating_add(convoy);
-    Patience { silence: silence.min(SILENCE_MAX), ..usual }
-}
-
-/// Longest silence that is waited for.
-const SILENCE_MAX: Duration = Duration::from_mins(1);
-
 /// A request that takes longer is late: none takes less than its work.
 fn slow(calibration: &WorkTimes, matrix: usize) -> Duration {
     let rule = StallRule::for_median(calibration.service_ns(matrix));
@@ -228,7 +171,7 @@ type Notes = Vec<(u16, Vec<Passed>)>;
 type OfClasses = Vec<(Samples, TrialEvidence)>;
 
 /// Requests of each connection that count as its warm-up: the first, which pays for all that is opened anew.
-const WARMUP: u64 = 1;
+pub(super) const WARMUP: u64 = 1;
 
 /// Number of measurements of a model's capacity, and the longest duration of one.
 const CAPACITY_TRIES: usize = 3;
@@ -385,46 +328,6 @@ impl Trials<'_> {
     }
 }
 
-fn describe(
-    setup: &Setup,
-    load: &ServerLoad,
-    samples: &[&Samples],
-    lags_ns: &[u64],
-    served: Served,
-) -> ServerTrial {
-    let answered = |samples: &&Samples| {
-        let rows = samples.rows(Phase::Steady, WARMUP);
-        let answered = rows.filter(|&row| samples.outcome[row] == Outcome::Answered);
-        let mut answered: Vec<u64> = answered.map(|row| samples.total_ns[row]).collect();
-        answered.sort_unstable();
-        answered
-    };
-    let all: Vec<Vec<u64>> = samples.iter().map(answered).collect();
-    let mean = |ns: &[u64]| (!ns.is_empty()).then(|| ns.iter().sum::<u64>() / ns.len() as u64);
-    let p99 = |ns: &Vec<u64>| (ns.len() >= 1_000).then(|| ns[(ns.len() * 99).div_ceil(100) - 1]);
-    let duration_ns = load.duration.as_nanos() as u64;
-    let predicted = match load.arrivals {
-        Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => mean(&all.concat())
-            .map(|mean| (load.connections as u64 * duration_ns) as f64 / (mean + think_ns) as f64),
-        Arrivals::Open { .. } | Arrivals::Random { .. } => None,
-    };
-    ServerTrial {
-        setup: *setup,
-        duration_ns,
-        arrivals: load.arrivals,
-        requests: samples.iter().map(|samples| samples.count_of(Outcome::Answered)).collect(),
-        refused: samples.iter().map(|samples| samples.count_of(Outcome::Refused)).collect(),
-        mean_ns: all.iter().map(|ns| mean(ns)).collect(),
-        p50_ns: all.iter().map(|ns| ns.get(ns.len() / 2).copied()).collect(),
-        p99_ns: all.iter().map(p99).collect(),
-        predicted,
-        lag_p99_ns: lags_ns.get(lags_ns.len() * 99 / 100).copied().unwrap_or(0),
-        waited_ns: 0,
-        worked_off: 0,
-        served,
-    }
-}
-
 fn keep(store: &mut Store, round: u32, trial: &ServerTrial, kept: &OfClasses) -> Result<(), RunError> {
     let classes = kept.len();
     let made: Vec<_> = kept.iter().enumerate().filter(|(_, (samples, _))| !samples.is_empty()).collect();
@@ -506,8 +409,10 @@ impl Experiment for ServerSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client::Patience;
     use super::super::setup::tests::settings as of_combinations;
     use super::*;
+    use crate::sample::Outcome;
 
     fn settings() -> ServerSettings {
         ServerSettings {

@@ -18,4 +18,5 @@ pub mod setup;
 mod shared_line;
 mod tasks;
 mod threads;
+mod trial;
 pub mod work;

@@ -1,7 +1,10 @@
 //! Trials to make: every combination of what was asked for, in turn, and the name of each.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use super::client::Patience;
 use super::experiment::{ServerSettings, Wanted};
 use super::host::WorkTimes;
 use super::model::{LineLock, ServerModel};
@@ -175,6 +178,23 @@ pub(super) fn period_ns(
         found.map(|capacity| capacity.per_second).filter(|&rate| rate > 0.0).unwrap_or_else(of_work);
     ((1e11 / (per_second * f64::from(setup.percent.max(1)))) as u64).max(1)
 }
+
+/// Polls of a hog between two looks of a runtime at its sockets, and as many again.
+const HOGGED_POLLS: u32 = 128;
+
+/// Silence of a server that has nothing left to work off: some seconds, and the longest pause that its setup explains.
+pub(super) fn patience(calibration: &WorkTimes, setup: &Setup) -> Patience {
+    let usual = Patience::default();
+    let work = 2 * Duration::from_nanos(calibration.service_ns(setup.matrix));
+    let hog = Duration::from_nanos(setup.hog_ns).saturating_mul(HOGGED_POLLS);
+    // Without a processor the holder of a ticket keeps all others waiting.
+    let convoy = if setup.lock == LineLock::Ticket { usual.total } else { Duration::ZERO };
+    let silence = usual.silence.saturating_add(work).saturating_add(hog).saturating_add(convoy);
+    Patience { silence: silence.min(SILENCE_MAX), ..usual }
+}
+
+/// Longest silence that is waited for.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 pub(super) mod tests {
