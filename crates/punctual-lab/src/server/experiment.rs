@@ -11,6 +11,7 @@ use punctual_machine::signal::interrupted;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::broken;
 use super::client::{self, Arrivals, ServerLoad};
 use super::host::{Served, ServedEnd, ServerRequest, Serving, TaskSettings, WorkTimes};
 use super::journal::{JournalEnd, Passed};
@@ -108,6 +109,9 @@ pub struct ServerOverall {
     pub capacities: Vec<Capacity>,
     /// In the order in which they were made.
     pub trials: Vec<ServerTrial>,
+    /// Promises that trials broke, besides those of the cells, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken: Vec<String>,
     /// Skipped measurements, with the reasons: they stand elsewhere in the summary.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
@@ -139,6 +143,7 @@ struct Trials<'a> {
     server: Worker,
     start: Ticks,
     calibration: WorkTimes,
+    broken: Vec<String>,
 }
 
 /// A request that takes longer is late: none takes less than its work.
@@ -189,7 +194,9 @@ impl Trials<'_> {
                 }
                 let load = self.load(setup, Arrivals::Closed { think_ns: 0 }, 0);
                 let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
-                let (trial, _) = self.make(setup, &load)?;
+                let (trial, kept) = self.make(setup, &load)?;
+                let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
+                self.broken.extend(broken::by_requests(&trial, &samples));
                 let answered: u64 = trial.requests.iter().sum();
                 tries.push(answered as f64 * 1e9 / trial.duration_ns.max(1) as f64);
                 bar.inc(1);
@@ -282,7 +289,9 @@ impl Trials<'_> {
         let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
         let trial = describe(setup, load, &samples, &lags_ns, served);
         let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        Ok((ServerTrial { waited_ns, worked_off, ..trial }, kept))
+        let trial = ServerTrial { waited_ns, worked_off, ..trial };
+        self.broken.extend(broken::by_server(&trial));
+        Ok((trial, kept))
     }
 }
 
@@ -381,7 +390,8 @@ impl Experiment for ServerSettings {
         let _unpinned = self.cpus[1].map(pin_to);
         let matrices = self.matrices.clone();
         let calibration: WorkTimes = server.ask(&ServerRequest::Calibrate { cpu, dilates, matrices })?;
-        let mut trials = Trials { settings: self, server, start, calibration: calibration.clone() };
+        let broken = Vec::new();
+        let mut trials = Trials { settings: self, server, start, calibration: calibration.clone(), broken };
         let setups = plan(self);
         let load_shares = setups.iter().any(|setup| trials.shares(setup));
         let mut overall =
@@ -392,6 +402,7 @@ impl Experiment for ServerSettings {
         bar.set_length(u64::from(self.rounds) * setups.len() as u64 + tries as u64);
         overall.capacities = trials.capacities(&capacities, bar)?;
         trials.all(&setups, &mut overall, store, bar)?;
+        overall.broken = trials.broken;
         Ok(overall)
     }
 
@@ -399,11 +410,20 @@ impl Experiment for ServerSettings {
         let mut summary = store.summary()?;
         cut_short(&mut summary, made.trials.len());
         summary.skipped.extend(made.skipped.iter().cloned());
+        made.broken.iter().for_each(|broken| summary.doubt(broken::doubt(broken)));
         // One of each connection would be a long list.
         summary.results.iter_mut().for_each(|result| result.first_ns.clear());
         add_findings(&mut summary, &Run::open(store.path())?)?;
         summary.more.insert("server".to_owned(), json!(made));
         Ok(summary)
+    }
+
+    fn promise(&self, summary: &Summary, made: &ServerOverall) -> Result<(), String> {
+        match made.broken.first() {
+            Some(broken) => Err(broken.clone()),
+            None if summary.kept_promises() => Ok(()),
+            None => Err(Self::BROKEN.to_owned()),
+        }
     }
 }
 
@@ -569,12 +589,22 @@ mod tests {
         let server = Worker::in_a_thread(close_all).unwrap();
         let settings = settings();
         let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
-        let mut trials = Trials { settings: &settings, server, start: Clock::get().now(), calibration };
+        let mut trials = Trials {
+            settings: &settings,
+            server,
+            start: Clock::get().now(),
+            calibration,
+            broken: Vec::new(),
+        };
         let setup = plan(&settings)[0];
         let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();
         let lost: u64 = kept.iter().map(|(samples, _)| samples.count_of(Outcome::Lost)).sum();
         assert_eq!((lost, trial.served.ended.as_deref()), (4, Some("it is broken")), "{trial:?}");
+        let overall = ServerOverall { broken: trials.broken, ..ServerOverall::default() };
+        let told = settings.promise(&Summary::default(), &overall).unwrap_err();
+        assert!(told.contains("it is broken"), "{told}");
+        assert_eq!(settings.promise(&Summary::default(), &ServerOverall::default()), Ok(()));
     }
 
     /// Goal: the original's load waits for what is open at its end, and counts it. Method: nobody thinks, so that every connection
@@ -585,7 +615,13 @@ mod tests {
         let wanted = Wanted::Closed { think_ns: 0, is_original: true };
         let settings = ServerSettings { models: vec![ServerModel::Classes], wanted, ..settings() };
         let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
-        let mut trials = Trials { settings: &settings, server, start: Clock::get().now(), calibration };
+        let mut trials = Trials {
+            settings: &settings,
+            server,
+            start: Clock::get().now(),
+            calibration,
+            broken: Vec::new(),
+        };
         let setup = plan(&settings)[0];
         let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();
@@ -603,7 +639,13 @@ mod tests {
         let calibration: WorkTimes = server.ask(&request).unwrap();
         assert!(calibration.repeats == 1 && calibration.service_ns[0].1 > 0);
         let settings = settings();
-        let mut trials = Trials { settings: &settings, server, start: Clock::get().now(), calibration };
+        let mut trials = Trials {
+            settings: &settings,
+            server,
+            start: Clock::get().now(),
+            calibration,
+            broken: Vec::new(),
+        };
         for setup in plan(&settings) {
             let model = setup.model;
             let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);

@@ -3,6 +3,7 @@
 //! The experiment that is reproduced served matrices: a text of n × n numbers comes, is multiplied by itself, and goes back.
 //! Receiving, serving and sending are three threads, or three tasks, for each connection.
 
+mod broken;
 pub mod client;
 mod drawn;
 pub mod experiment;

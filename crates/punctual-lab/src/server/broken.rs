@@ -1,0 +1,89 @@
+//! Promises that a trial broke, besides those that stand in its cells, in words.
+
+use super::experiment::ServerTrial;
+use crate::doubt::Doubt;
+use crate::sample::{Outcome, Samples};
+use crate::units::plural;
+
+/// Of the server: tasks that panicked, an end before its time.
+pub(super) fn by_server(trial: &ServerTrial) -> Vec<String> {
+    let whose = trial.setup.words();
+    let mut broken = Vec::new();
+    if trial.served.panics > 0 {
+        let times = plural(trial.served.panics, "time");
+        broken.push(format!("{whose}: tasks or threads of the server panicked, {times}"));
+    }
+    if let Some(reason) = &trial.served.ended {
+        broken.push(format!("{whose}: the server ended before its trial did: {reason}"));
+    }
+    broken
+}
+
+/// Of requests that come in no cell, as those by which a capacity is measured.
+pub(super) fn by_requests(trial: &ServerTrial, samples: &[&Samples]) -> Option<String> {
+    let of = |outcome| samples.iter().map(|samples| samples.count_of(outcome)).sum::<u64>();
+    let duplicated = samples.iter().map(|samples| samples.facts.duplicated).sum();
+    let counts = [(of(Outcome::Lost), "lost"), (of(Outcome::Mismatched), "wrong"), (duplicated, "doubled")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let whose = trial.setup.words();
+    (!told.is_empty()).then(|| format!("capacity of {whose}: of the replies, {}", told.join(", ")))
+}
+
+/// The same beside the results.
+pub(super) fn doubt(broken: &str) -> Doubt {
+    Doubt { what: broken.to_owned(), do_: "report it as a bug, with the options and the seed".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::Arrivals;
+    use super::super::host::Served;
+    use super::super::model::ServerModel;
+    use super::super::setup::Setup;
+    use super::*;
+
+    fn trial(model: ServerModel, served: Served) -> ServerTrial {
+        ServerTrial {
+            setup: Setup { model, connections: 4, matrix: 20, workers: 1, processors: 1, ..Setup::default() },
+            duration_ns: 1,
+            arrivals: Arrivals::Closed { think_ns: 1 },
+            requests: vec![5, 5],
+            refused: vec![0, 0],
+            mean_ns: Vec::new(),
+            p50_ns: Vec::new(),
+            p99_ns: Vec::new(),
+            predicted: None,
+            lag_p99_ns: 0,
+            waited_ns: 0,
+            worked_off: 0,
+            served,
+        }
+    }
+
+    /// Goal: a panic that a runtime contained, and a server that ended early, break a promise.
+    #[test]
+    fn a_server_that_fails_breaks_its_promise() {
+        let of = |model, served| by_server(&trial(model, served)).join("; ");
+        let (tokio, classes) = (ServerModel::Tokio, ServerModel::Classes);
+        assert_eq!(of(classes, Served::default()), "");
+        let panicked = Served { panics: 1, ..Served::default() };
+        assert!(of(tokio, panicked).contains("tokio, c 4, m 20: tasks or threads of the server panicked"));
+        let ended = Served { ended: Some("it fell".to_owned()), ..Served::default() };
+        assert!(of(tokio, ended).contains("it fell"));
+    }
+
+    /// Goal: what is lost while a capacity is measured, which is in no cell, is told.
+    #[test]
+    fn replies_of_a_capacity_count() {
+        let trial = trial(ServerModel::Tokio, Served::default());
+        let mut samples = Samples::default();
+        samples.push(0, 0, 0, 1, Outcome::Answered);
+        samples.push(1, 0, 0, 1, Outcome::Unfinished);
+        assert_eq!(by_requests(&trial, &[&samples]), None);
+        samples.push(2, 0, 0, 1, Outcome::Lost);
+        samples.facts.duplicated = 2;
+        let told = by_requests(&trial, &[&samples]).expect("it is told");
+        assert!(told.ends_with("1 lost, 2 doubled"), "{told}");
+    }
+}
