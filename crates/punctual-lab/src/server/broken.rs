@@ -5,8 +5,8 @@ use crate::doubt::Doubt;
 use crate::sample::{Outcome, Samples};
 use crate::units::plural;
 
-/// Of the server: tasks that panicked, an end before its time.
-pub(super) fn by_server(trial: &ServerTrial) -> Vec<String> {
+/// Of the server: tasks that panicked, an end before its time, refusals of a server that may refuse nothing.
+pub(super) fn by_server(trial: &ServerTrial, sheds: bool) -> Vec<String> {
     let whose = trial.setup.words();
     let mut broken = Vec::new();
     if trial.served.panics > 0 {
@@ -15,6 +15,11 @@ pub(super) fn by_server(trial: &ServerTrial) -> Vec<String> {
     }
     if let Some(reason) = &trial.served.ended {
         broken.push(format!("{whose}: the server ended before its trial did: {reason}"));
+    }
+    let refused: u64 = trial.refused.iter().sum();
+    if refused > 0 && !(sheds && trial.setup.model.has_classes()) {
+        let requests = plural(refused, "request");
+        broken.push(format!("{whose}: refused {requests}, though it was not to refuse any (--shed)"));
     }
     broken
 }
@@ -43,13 +48,13 @@ mod tests {
     use super::super::setup::Setup;
     use super::*;
 
-    fn trial(model: ServerModel, served: Served) -> ServerTrial {
+    fn trial(model: ServerModel, refused: u64, served: Served) -> ServerTrial {
         ServerTrial {
             setup: Setup { model, connections: 4, matrix: 20, workers: 1, processors: 1, ..Setup::default() },
             duration_ns: 1,
             arrivals: Arrivals::Closed { think_ns: 1 },
             requests: vec![5, 5],
-            refused: vec![0, 0],
+            refused: vec![0, refused],
             mean_ns: Vec::new(),
             p50_ns: Vec::new(),
             p99_ns: Vec::new(),
@@ -61,22 +66,28 @@ mod tests {
         }
     }
 
-    /// Goal: a panic that a runtime contained, and a server that ended early, break a promise.
+    /// Goal: a panic that a runtime contained, a server that ended early, and a refusal that nobody allowed break a promise.
     #[test]
     fn a_server_that_fails_breaks_its_promise() {
-        let of = |model, served| by_server(&trial(model, served)).join("; ");
+        let of = |model, refused, served, sheds| by_server(&trial(model, refused, served), sheds).join("; ");
         let (tokio, classes) = (ServerModel::Tokio, ServerModel::Classes);
-        assert_eq!(of(classes, Served::default()), "");
+        assert_eq!(of(classes, 0, Served::default(), false), "");
+        assert_eq!(of(classes, 3, Served::default(), true), "");
+        assert!(of(classes, 3, Served::default(), false).contains("refused 3 requests"));
+        assert!(of(tokio, 1, Served::default(), true).contains("refused 1 request,"));
         let panicked = Served { panics: 1, ..Served::default() };
-        assert!(of(tokio, panicked).contains("tokio, c 4, m 20: tasks or threads of the server panicked"));
+        assert!(
+            of(tokio, 0, panicked, false)
+                .contains("tokio, c 4, m 20: tasks or threads of the server panicked")
+        );
         let ended = Served { ended: Some("it fell".to_owned()), ..Served::default() };
-        assert!(of(tokio, ended).contains("it fell"));
+        assert!(of(tokio, 0, ended, false).contains("it fell"));
     }
 
     /// Goal: what is lost while a capacity is measured, which is in no cell, is told.
     #[test]
     fn replies_of_a_capacity_count() {
-        let trial = trial(ServerModel::Tokio, Served::default());
+        let trial = trial(ServerModel::Tokio, 0, Served::default());
         let mut samples = Samples::default();
         samples.push(0, 0, 0, 1, Outcome::Answered);
         samples.push(1, 0, 0, 1, Outcome::Unfinished);

@@ -290,7 +290,7 @@ impl Trials<'_> {
         let trial = describe(setup, load, &samples, &lags_ns, served);
         let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         let trial = ServerTrial { waited_ns, worked_off, ..trial };
-        self.broken.extend(broken::by_server(&trial));
+        self.broken.extend(broken::by_server(&trial, self.settings.tasks.sheds));
         Ok((trial, kept))
     }
 }
