@@ -264,9 +264,13 @@ impl Server {
         let (journal, repeats) = (journal.clone(), serving.repeats);
         let accepts = async move {
             let _watched = journal.watch_panics();
-            while let Ok((stream, _)) = listener.accept().await {
-                if stream.as_std().set_nodelay(true).is_ok() {
-                    connect(&handle, stream, repeats, &journal);
+            loop {
+                let accepted = listener.accept().await;
+                let ready =
+                    accepted.and_then(|(stream, _)| stream.as_std().set_nodelay(true).map(|()| stream));
+                match ready {
+                    Ok(stream) => connect(&handle, stream, repeats, &journal),
+                    Err(error) => return journal.failed(error),
                 }
             }
         };
@@ -392,9 +396,11 @@ pub(super) fn accept_from_tokio<H>(
     let (its, journal) = (host.clone(), journal.clone());
     let accepts = async move {
         let _watched = journal.watch_panics();
-        while let Ok((stream, _)) = listener.accept().await {
-            if stream.set_nodelay(true).is_ok() {
-                connect(&its, stream, repeats, &journal);
+        loop {
+            let accepted = listener.accept().await;
+            match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
+                Ok(stream) => connect(&its, stream, repeats, &journal),
+                Err(error) => return journal.failed(error),
             }
         }
     };
