@@ -14,6 +14,9 @@ use crate::units::{count, dash};
 /// A vehicle that stays in a cell for less is not promised to be served there.
 const STAY_MIN: Duration = Duration::from_secs(1);
 
+/// A vehicle whose values have ended for longer, and two periods, is not served any more: until then they may be late.
+const SILENT_MAX: Duration = Duration::from_secs(1);
+
 /// A vehicle came into a cell.
 #[derive(Clone, Debug)]
 pub struct Passage {
@@ -27,11 +30,13 @@ pub struct Passage {
     pub joined: Option<Duration>,
     /// From the border to the first message of the group.
     pub first: Option<Duration>,
+    /// From the last message of the group to the end of the stay, standstills of this process apart.
+    pub silent: Duration,
 }
 
 impl Passage {
     pub(super) fn new(vehicle: &str, step: Move, group: u32) -> Self {
-        Self { vehicle: vehicle.to_owned(), step, group, joined: None, first: None }
+        Self { vehicle: vehicle.to_owned(), step, group, joined: None, first: None, silent: Duration::ZERO }
     }
 
     fn is_promised(&self) -> bool {
@@ -40,6 +45,24 @@ impl Passage {
 
     fn is_missed(&self) -> bool {
         self.is_promised() && self.first.is_none()
+    }
+
+    /// The values of a post that publishes every period ended before the stay did: the vehicle has no key of the group any more.
+    fn is_deserted(&self, period: Duration) -> bool {
+        self.first.is_some() && self.silent > SILENT_MAX + 2 * period
+    }
+
+    fn broken(&self, period: Duration) -> Option<String> {
+        let (vehicle, cell, stay) = (&self.vehicle, self.step.cell, self.step.until - self.step.at);
+        if self.is_missed() {
+            return Some(format!("{vehicle} was in cell {cell} for {stay:?}, and was not served there"));
+        }
+        let silent = self.silent.as_secs_f64();
+        self.is_deserted(period).then(|| {
+            format!(
+                "{vehicle} was in cell {cell} for {stay:?}, and was not served for the last {silent:.3} s"
+            )
+        })
     }
 }
 
@@ -58,16 +81,16 @@ pub(super) struct VehicleEnd {
     pub(super) ledger: Ledger,
 }
 
-impl VehicleEnd {
-    /// Messages for it that were lost, but for those whose key it did not have: these were not for its group.
-    fn lost(&self) -> u64 {
-        self.ledger.lost() - self.ledger.lost_refused
+/// The promise of a node that its ledger shows as broken, in words. Frames of other groups are refused for their key, and lost to nobody.
+fn broken_by(name: &str, ledger: &Ledger) -> Option<String> {
+    let cases = [
+        (ledger.lost() - ledger.lost_refused, "messages that were lost to it"),
+        (ledger.disbelieved() - ledger.seal_unknown_key, "frames that no honest node sends"),
+    ];
+    if let Some((count, what)) = cases.into_iter().find(|(count, _)| *count > 0) {
+        return Some(format!("{name}: {what}: {count} ({ledger})"));
     }
-
-    /// Refusals for which nothing honest is a cause here.
-    fn suspicious(&self) -> u64 {
-        self.ledger.disbelieved() - self.ledger.seal_unknown_key
-    }
+    (!ledger.is_balanced()).then(|| format!("{name}: messages that stand in no counter ({ledger})"))
 }
 
 /// All of it.
@@ -76,6 +99,10 @@ pub struct GroupsOutcome {
     /// In the order in which they ended.
     pub passages: Vec<Passage>,
     pub(super) vehicles: Vec<VehicleEnd>,
+    /// Leaders and posts at the end, by name.
+    pub(super) stations: Vec<(String, Ledger)>,
+    /// With which posts publish.
+    pub(super) period: Duration,
     /// Secrets that were in use.
     pub(super) secrets: usize,
     /// Bytes that all leaders sent and heard.
@@ -88,27 +115,19 @@ pub struct GroupsOutcome {
 impl GroupsOutcome {
     /// The promise that did not hold, in words; none if all did.
     pub fn broken(&self) -> Option<String> {
-        if let Some(passage) = self.passages.iter().find(|passage| passage.is_missed()) {
-            let (vehicle, cell, stay) =
-                (&passage.vehicle, passage.step.cell, passage.step.until - passage.step.at);
-            return Some(format!("{vehicle} was in cell {cell} for {stay:?}, and was not served there"));
-        }
-        for end in &self.vehicles {
-            let name = &end.name;
-            let cases = [
-                (end.wrong, "values of a group that it had left"),
-                (end.lost(), "messages that were lost to it"),
-                (end.suspicious(), "frames that no honest node sends"),
-            ];
-            if let Some((count, what)) = cases.into_iter().find(|(count, _)| *count > 0) {
-                return Some(format!("{name}: {what}: {count} ({})", end.ledger));
-            }
-            if !end.ledger.is_balanced() {
-                return Some(format!("{name}: messages that stand in no counter ({})", end.ledger));
-            }
-        }
+        let of_passage = self.passages.iter().find_map(|passage| passage.broken(self.period));
+        let of_vehicle = |end: &VehicleEnd| {
+            let wrong = (end.wrong > 0).then(|| {
+                format!("{}: values of a group that it had left: {} ({})", end.name, end.wrong, end.ledger)
+            });
+            wrong.or_else(|| broken_by(&end.name, &end.ledger))
+        };
+        let of_station = |(name, ledger): &(String, Ledger)| broken_by(name, ledger);
+        let broken = of_passage
+            .or_else(|| self.vehicles.iter().find_map(of_vehicle))
+            .or_else(|| self.stations.iter().find_map(of_station));
         let found = self.secrets_found;
-        (found > 0).then(|| format!("{found} secrets were sent in clear"))
+        broken.or_else(|| (found > 0).then(|| format!("{found} secrets were sent in clear")))
     }
 
     /// Place of each vehicle over time, and the duration of each change.
@@ -135,8 +154,12 @@ impl GroupsOutcome {
             time.map_or_else(dash, |time| format!("{:.1}", time.as_secs_f64() * 1e3))
         };
         for passage in passages {
-            let Passage { vehicle, step, group, joined, first } = passage;
-            let short = if passage.is_promised() { "" } else { "passed through" };
+            let Passage { vehicle, step, group, joined, first, .. } = passage;
+            let short = match passage {
+                _ if passage.is_deserted(self.period) => "deserted",
+                _ if passage.is_promised() => "",
+                _ => "passed through",
+            };
             let silent =
                 first.map_or_else(dash, |first| (first.as_nanos() / period.as_nanos().max(1)).to_string());
             table.row([
@@ -196,18 +219,23 @@ impl GroupsOutcome {
     pub fn json(&self) -> Value {
         let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
         let passage = |passage: &Passage| {
-            let Passage { vehicle, step, group, joined, first } = passage;
+            let Passage { vehicle, step, group, joined, first, silent } = passage;
             json!({ "vehicle": vehicle, "at_s": step.at.as_secs_f64(), "x_m": step.place_m.0, "y_m": step.place_m.1,
                     "cell": step.cell.to_string(), "group": group, "key_ms": ms(*joined), "first_ms": ms(*first),
-                    "promised": passage.is_promised() })
+                    "silent_ms": ms(Some(*silent)), "promised": passage.is_promised() })
         };
+        let ledger_of = |ledger: &Ledger| -> serde_json::Map<String, Value> {
+            ledger.entries().iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect()
+        };
+        let station =
+            |(name, ledger): &(String, Ledger)| json!({ "name": name, "ledger": ledger_of(ledger) });
         let vehicle = |end: &VehicleEnd| {
-            let ledger: serde_json::Map<String, Value> =
-                end.ledger.entries().iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
+            let ledger = ledger_of(&end.ledger);
             json!({ "name": end.name, "taken": end.taken, "wrong": end.wrong, "missed": end.missed, "away": end.away, "keys": end.keys_fetched, "ledger": ledger })
         };
         json!({ "schema": "punctual.groups.v1", "passages": self.passages.iter().map(passage).collect::<Vec<_>>(),
-                "vehicles": self.vehicles.iter().map(vehicle).collect::<Vec<_>>(), "captured_bytes": self.captured_bytes,
+                "vehicles": self.vehicles.iter().map(vehicle).collect::<Vec<_>>(),
+                "stations": self.stations.iter().map(station).collect::<Vec<_>>(), "captured_bytes": self.captured_bytes,
                 "secrets": self.secrets, "secrets_found": self.secrets_found, "broken": self.broken(),
                 "cut_short_s": self.cut_short.map(|end| end.as_secs_f64()) })
     }
@@ -229,6 +257,39 @@ fn spread(sorted: &[Duration]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: values that end long before a stay does break a promise, as do losses of a leader or a post.
+    #[test]
+    fn a_vehicle_that_is_served_no_more_breaks_a_promise() {
+        let cell = super::super::scenario::MapCell { x: 0, y: 1 };
+        let step =
+            |until| Move { at: Duration::ZERO, place_m: (0.0, 0.0), cell, until: Duration::from_secs(until) };
+        let of = |first: Option<u64>, silent_ms, until, stations| {
+            let first = first.map(Duration::from_millis);
+            let silent = Duration::from_millis(silent_ms);
+            let passage = Passage { first, silent, ..Passage::new("ann", step(until), 7) };
+            let period = Duration::from_millis(100);
+            GroupsOutcome { passages: vec![passage], stations, period, ..GroupsOutcome::default() }.broken()
+        };
+        assert_eq!(of(Some(5), 1_200, 9, Vec::new()), None);
+        let broken = of(Some(5), 1_201, 9, Vec::new()).expect("it is told");
+        assert!(
+            broken.contains("ann was in cell 0,1 for 9s, and was not served for the last 1.201 s"),
+            "{broken}"
+        );
+        assert!(of(None, 0, 1, Vec::new()).is_some_and(|broken| broken.contains("was not served there")));
+        let station = |ledger| vec![("post_0_1".to_owned(), ledger)];
+        let foreign = Ledger { lost_refused: 4, seal_unknown_key: 9, ..Ledger::default() };
+        assert_eq!(of(Some(5), 0, 9, station(foreign)), None);
+        for ledger in [
+            Ledger { lost_overrun: 1, ..foreign },
+            Ledger { seal_bad_tag: 1, ..foreign },
+            Ledger { copies: 1, ..foreign },
+        ] {
+            let broken = of(Some(5), 0, 9, station(ledger)).expect("it is told");
+            assert!(broken.starts_with("post_0_1: "), "{broken}");
+        }
+    }
 
     #[test]
     fn quantiles_need_ten_beyond() {

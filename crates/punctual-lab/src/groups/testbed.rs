@@ -30,6 +30,9 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// A message of a group that was left longer ago is wrong; until then it may have been under way.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
 
+/// The time between two looks at a vehicle counts as so much at most.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
 /// Medium that carries the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum GroupsMedium {
@@ -87,11 +90,17 @@ struct Station {
     leader: GroupLeader,
     post: GroupMember,
     capture: PathBuf,
-    _publisher: Running<Publisher<Value>>,
+    /// The leader's and the post's.
+    nodes: [Node; 2],
+    publisher: Running<Publisher<Value>>,
 }
 
 fn leader_of(cell: MapCell) -> String {
     format!("lead_{}_{}", cell.x, cell.y)
+}
+
+fn post_of(cell: MapCell) -> String {
+    format!("post_{}_{}", cell.x, cell.y)
 }
 
 impl Station {
@@ -102,14 +111,14 @@ impl Station {
         let carrier = node.bind(EXCHANGE).map_err(|error| text(&error))?;
         let leader = GroupLeader::new(carrier, &keys, group, places.master.clone(), timing())
             .map_err(|error| text(&error))?;
-        let (node, mut post) = places.member(&format!("post_{}_{}", cell.x, cell.y))?;
-        let communicator = node.bind(1).map_err(|error| text(&error))?;
+        let (own, mut post) = places.member(&post_of(cell))?;
+        let communicator = own.bind(1).map_err(|error| text(&error))?;
         let mut publisher = Publisher::new(communicator, GROUP).map_err(|error| text(&error))?;
         publisher.follow(&post.membership());
         post.join(NodeId::named(&leader_of(cell)), group).map_err(|error| text(&error))?;
         let value = Quantity::new(i64::from(group));
         let publisher = publisher.spawn(move |_| value).map_err(|error| text(&error))?;
-        Ok(Self { cell, leader, post, capture, _publisher: publisher })
+        Ok(Self { cell, leader, post, capture, nodes: [node, own], publisher })
     }
 }
 
@@ -119,6 +128,8 @@ struct Note {
     group: u32,
     changed: Option<Instant>,
     first: Option<Instant>,
+    /// Values of this group.
+    own: u64,
     taken: u64,
     wrong: u64,
 }
@@ -128,6 +139,7 @@ impl Note {
         self.taken += 1;
         if group == i64::from(self.group) {
             self.first.get_or_insert(now);
+            self.own += 1;
         } else if self.changed.is_none_or(|changed| now - changed > UNDER_WAY_MAX) {
             self.wrong += 1;
         }
@@ -143,6 +155,9 @@ struct Vehicle {
     note: Arc<Mutex<Note>>,
     running: Running<Participant>,
     current: Option<(Instant, Passage)>,
+    /// When it was last looked at, its values of the group until then, and for how long there was none.
+    looked: (Instant, u64),
+    silent: Duration,
     keys_fetched: u64,
 }
 
@@ -161,7 +176,21 @@ impl Vehicle {
         let running = participant.spawn().map_err(|error| error.to_string())?;
         let mut moves = moves.into_iter();
         let (next, name) = (moves.next(), name.to_owned());
-        Ok(Self { name, node, member, moves, next, note, running, current: None, keys_fetched: 0 })
+        let looked = (Instant::now(), 0);
+        let silent = Duration::ZERO;
+        Ok(Self {
+            name,
+            node,
+            member,
+            moves,
+            next,
+            note,
+            running,
+            current: None,
+            looked,
+            silent,
+            keys_fetched: 0,
+        })
     }
 
     /// Does the work that is due at this time of the scenario.
@@ -171,6 +200,7 @@ impl Vehicle {
         scenario: &Scenario,
         outcome: &mut GroupsOutcome,
     ) -> Result<(), String> {
+        self.look();
         if let Some(step) = self.next.filter(|step| begin.elapsed() >= step.at) {
             self.end_passage(outcome);
             let group = scenario.group_of(step.cell);
@@ -179,6 +209,7 @@ impl Vehicle {
             let joins = self.member.join(NodeId::named(&leader_of(step.cell)), group);
             joins.map_err(|error| format!("{}: {error}", self.name))?;
             self.current = Some((now, Passage::new(&self.name, step, group)));
+            (self.looked, self.silent) = ((now, 0), Duration::ZERO);
             self.next = self.moves.next();
         }
         let (current, keys_fetched) = (&mut self.current, &mut self.keys_fetched);
@@ -191,6 +222,15 @@ impl Vehicle {
         turned.map_err(|error| format!("{}: {error}", self.name))
     }
 
+    /// Notes for how long no value has come. A standstill of this process, whose threads they all are, is hardly a part of that.
+    fn look(&mut self) {
+        let (now, own) = (Instant::now(), lock(&self.note).own);
+        let (before, seen) = self.looked;
+        let lasted = (now - before).min(LOOK_MAX);
+        self.silent = if own == seen { self.silent + lasted } else { Duration::ZERO };
+        self.looked = (now, own);
+    }
+
     fn noted(&self) -> Note {
         let note = lock(&self.note);
         Note { taken: note.taken, wrong: note.wrong, ..Note::default() }
@@ -199,6 +239,7 @@ impl Vehicle {
     fn end_passage(&mut self, outcome: &mut GroupsOutcome) {
         if let Some((since, mut passage)) = self.current.take() {
             passage.first = lock(&self.note).first.map(|first| first - since);
+            passage.silent = self.silent;
             passage.step.until =
                 outcome.cut_short.map_or(passage.step.until, |end| end.min(passage.step.until));
             outcome.passages.push(passage);
@@ -224,6 +265,16 @@ impl Vehicle {
 
 /// Runs a scenario from beginning to end.
 pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Result<GroupsOutcome, String> {
+    drive(scenario, medium, bar, |_, _| ())
+}
+
+/// The same, with something that happens to the stations meanwhile.
+fn drive(
+    scenario: &Scenario,
+    medium: GroupsMedium,
+    bar: &ProgressBar,
+    mut happens: impl FnMut(Duration, &mut [Station]),
+) -> Result<GroupsOutcome, String> {
     let cells = scenario.cells();
     let mut places = Places::new(medium, 2 * cells.len() + scenario.vehicles.len())?;
     let captures = OwnFolder::create(&std::env::temp_dir(), "groups")?;
@@ -237,7 +288,7 @@ pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Resu
     for (name, moves) in &scenario.vehicles {
         vehicles.push(Vehicle::open(&mut places, name, moves.clone(), scenario.period)?);
     }
-    let mut outcome = GroupsOutcome::default();
+    let mut outcome = GroupsOutcome { period: scenario.period, ..GroupsOutcome::default() };
     let start = Instant::now();
     while stations.iter().any(|station| station.post.group().is_none()) {
         if interrupted() {
@@ -255,6 +306,7 @@ pub fn run(scenario: &Scenario, medium: GroupsMedium, bar: &ProgressBar) -> Resu
         for vehicle in &mut vehicles {
             vehicle.turn(begin, scenario, &mut outcome)?;
         }
+        happens(begin.elapsed(), &mut stations);
         turn_stations(&mut stations, &mut secrets)?;
         bar.set_position((100 * begin.elapsed().as_millis() / scenario.length.as_millis().max(1)) as u64);
     }
@@ -281,6 +333,18 @@ fn turn_stations(stations: &mut [Station], secrets: &mut Secrets) -> Result<(), 
     Ok(())
 }
 
+/// Ends them: their ledgers are read when nobody publishes any more.
+fn end_stations(stations: Vec<Station>, outcome: &mut GroupsOutcome) {
+    let stop = |Station { cell, leader, post, nodes, publisher, .. }| {
+        (cell, nodes, (leader, post, publisher.stop()))
+    };
+    let stopped: Vec<_> = stations.into_iter().map(stop).collect();
+    for (cell, nodes, _) in &stopped {
+        let ledgers = nodes.iter().map(Node::ledger);
+        outcome.stations.extend([leader_of(*cell), post_of(*cell)].into_iter().zip(ledgers));
+    }
+}
+
 /// Ends the leaders, and reads what each of them sent and heard.
 fn look_for_secrets(
     stations: Vec<Station>,
@@ -289,7 +353,7 @@ fn look_for_secrets(
 ) -> Result<(), String> {
     let paths: BTreeMap<MapCell, PathBuf> =
         stations.iter().map(|station| (station.cell, station.capture.clone())).collect();
-    drop(stations);
+    end_stations(stations, outcome);
     for path in paths.values() {
         let looked = secrets.look_into(path);
         let (size, found) = looked.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
@@ -297,4 +361,33 @@ fn look_for_secrets(
         outcome.secrets_found += found;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a vehicle that loses its group's key in the midst of a stay is told, and one that keeps it is not. Method: the leader
+    /// puts the first of two out, after which the post goes on with another key.
+    #[test]
+    fn a_vehicle_that_loses_its_key_is_told() {
+        let text = "cell 100\nperiod 10ms\nat 0s ann 10 10\nat 0s ben 20 20\nend 6s\n";
+        let scenario = Scenario::parse(text).expect("it is one");
+        for medium in [GroupsMedium::Shared, GroupsMedium::Datagram] {
+            let mut is_out = false;
+            let bars = |passed: Duration, stations: &mut [Station]| {
+                if passed > Duration::from_millis(1_500) && !std::mem::replace(&mut is_out, true) {
+                    stations[0].leader.bar(NodeId::named("ann"));
+                }
+            };
+            let outcome = drive(&scenario, medium, &ProgressBar::hidden(), bars).expect("it runs");
+            let broken = outcome.broken().expect("it is told");
+            assert!(broken.starts_with("ann was in cell 0,0") && broken.contains("last"), "{broken}");
+            let others = outcome.passages.into_iter().filter(|passage| passage.vehicle == "ben").collect();
+            // The other's stay alone: the account of a datagram bus may count a refused frame of a node that leaves as lost.
+            let period = scenario.period;
+            let kept = GroupsOutcome { passages: others, period, ..GroupsOutcome::default() };
+            assert_eq!(kept.broken(), None);
+        }
+    }
 }
