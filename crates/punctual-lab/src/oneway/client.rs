@@ -1,10 +1,12 @@
 //! The near end: asks, and keeps both directions of each trip.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use punctual::time::Role as TimeRole;
 use punctual::{Clock, ReceiveError, SendError, Target, Ticks, Wake};
+use punctual_machine::process::random;
 use punctual_machine::signal::interrupted;
 use serde_json::json;
 
@@ -26,6 +28,9 @@ const COMMON_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Longest wait for an answer: from a host that is busy elsewhere it is late, and not lost.
 const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// An answer that comes once more follows the last one, for which nothing waits.
+const SURPLUS: Duration = Duration::from_millis(20);
 
 /// Settings of the measurement.
 #[derive(Clone, Debug)]
@@ -61,6 +66,12 @@ pub struct OnewayOutcome {
     pub outside: u64,
     /// Trips made.
     pub made: u64,
+    /// Of them those that were answered.
+    pub answered: u64,
+    /// Ways there, and back, that are known.
+    pub known: [u64; 2],
+    /// Answers for which nothing was outstanding.
+    pub duplicated: u64,
     /// Why no more were made, if something was in the way.
     pub ended: Option<String>,
 }
@@ -125,6 +136,44 @@ fn done(settings: &OnewaySettings, made: u64, passed: Duration) -> u64 {
     (100.0 * of_count.max(of_time)) as u64
 }
 
+/// Numbers of the requests of a run, and what came to none that is outstanding.
+struct Asked {
+    /// Upper half of each number: a late answer to an earlier run's request is none to this one.
+    run: u64,
+    count: u64,
+    /// Requests that count as lost, whose answers may come late.
+    given_up: HashSet<u64>,
+    duplicated: u64,
+}
+
+impl Asked {
+    fn new() -> Self {
+        Self { run: random() << 32, count: 0, given_up: HashSet::new(), duplicated: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.run | (self.count & 0xFFFF_FFFF)
+    }
+
+    /// An answer to another request than the one that is outstanding: it came late, or it came before.
+    fn foreign(&mut self, number: u64) {
+        let is_own = number & !0xFFFF_FFFF == self.run;
+        if is_own && !self.given_up.remove(&number) {
+            self.duplicated += 1;
+        }
+    }
+
+    /// Takes what follows the last answer.
+    fn end(&mut self, end: &mut End) {
+        let clock = Clock::get();
+        let until = clock.now().plus(clock.ticks(SURPLUS));
+        while let Ok(message) = end.communicator.receive_until(Some(until)) {
+            wire::read(message.payload).into_iter().for_each(|(number, _)| self.foreign(number));
+        }
+    }
+}
+
 /// One trip: when it began, how long it took, and its two ways. An answer that never came has no end.
 struct Trip {
     sent: Ticks,
@@ -150,8 +199,8 @@ fn send(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<(Ticks,
     }
 }
 
-fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, SendError> {
-    let clock = Clock::get();
+fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Trip, SendError> {
+    let (clock, number) = (Clock::get(), asked.next());
     let (sent, is_taken) = send(end, settings, number)?;
     let lost = || Trip { sent, lasted: clock.now().since(sent), answered: false, ways: [None; 2] };
     if !is_taken {
@@ -161,11 +210,20 @@ fn ask(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<Trip, Se
     loop {
         let message = match end.communicator.receive_until(Some(deadline)) {
             Ok(message) => message,
-            Err(ReceiveError::Empty) => return Ok(lost()),
+            Err(ReceiveError::Empty) => {
+                asked.given_up.insert(number);
+                return Ok(lost());
+            }
         };
         let lasted = clock.now_after_loads().since(sent);
-        // An answer to an earlier request came after its time.
-        let Some((_, there)) = wire::read(message.payload).filter(|(of, _)| *of == number) else { continue };
+        let there = match wire::read(message.payload) {
+            Some((of, there)) if of == number => there,
+            Some((of, _)) => {
+                asked.foreign(of);
+                continue;
+            }
+            None => continue,
+        };
         let back = end.keeper.one_way_of(&message).map(|found| Direction { found, truth: truth(&message) });
         return Ok(Trip { sent, lasted, answered: true, ways: [there, back] });
     }
@@ -180,12 +238,15 @@ fn note(columns: &mut Columns, outcome: &mut OnewayOutcome, start: Ticks, trip: 
     if !trip.answered {
         return;
     }
+    outcome.answered += 1;
     let Columns { there, there_bound, back, back_bound, .. } = columns;
-    for (way, times, bounds) in [(trip.ways[0], there, there_bound), (trip.ways[1], back, back_bound)] {
-        let Some(way) = way else {
+    let columns = [(there, there_bound), (back, back_bound)];
+    for (place, (times, bounds)) in columns.into_iter().enumerate() {
+        let Some(way) = trip.ways[place] else {
             outcome.unknown += 1;
             continue;
         };
+        outcome.known[place] += 1;
         outcome.below_zero += u64::from(way.found.nanos < 0);
         outcome.checked += u64::from(way.holds().is_some());
         outcome.held += u64::from(way.holds() == Some(true));
@@ -196,11 +257,11 @@ fn note(columns: &mut Columns, outcome: &mut OnewayOutcome, start: Ticks, trip: 
 }
 
 /// Asks until both ways are known.
-fn await_common_time(end: &mut End, settings: &OnewaySettings) -> Result<(), String> {
+fn await_common_time(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<(), String> {
     let start = Instant::now();
     let mut answered = false;
-    for number in 0.. {
-        let trip = ask(end, settings, u64::MAX - number).map_err(|error| cannot_send(settings, &error))?;
+    loop {
+        let trip = ask(end, settings, asked).map_err(|error| cannot_send(settings, &error))?;
         answered |= trip.answered;
         if trip.ways.iter().all(Option::is_some) || interrupted() {
             return Ok(());
@@ -236,7 +297,7 @@ const WARMUP: u64 = 20;
 impl Experiment for OnewaySettings {
     type Made = OnewayOutcome;
 
-    const BROKEN: &'static str = "requests or answers were lost; see the doubts";
+    const BROKEN: &'static str = "requests or answers were lost or doubled; see the doubts";
 
     fn plan(&self) -> RunPlan {
         let described = json!({
@@ -250,16 +311,16 @@ impl Experiment for OnewaySettings {
 
     fn run(&self, store: &mut Store, bar: &ProgressBar) -> Result<OnewayOutcome, RunError> {
         let mut end = End::open(&self.bus, CLIENT, OWN_PORT, 128, self.wake)?;
-        await_common_time(&mut end, self)?;
+        let mut asked = Asked::new();
+        await_common_time(&mut end, self, &mut asked)?;
         let mut outcome = OnewayOutcome { reference: reference(&end, self), ..OnewayOutcome::default() };
         let mut columns = Columns::new(self);
         let clock = Clock::get();
         let start = clock.now();
         let until = start.plus(clock.ticks(self.duration));
-        let mut number = 1_u64;
         while outcome.made < self.count as u64 && clock.now() < until && !interrupted() {
             std::thread::sleep(self.gap);
-            let trip = match ask(&mut end, self, number) {
+            let trip = match ask(&mut end, self, &mut asked) {
                 Ok(trip) => trip,
                 Err(error) => {
                     outcome.ended = Some(cannot_send(self, &error));
@@ -267,11 +328,13 @@ impl Experiment for OnewaySettings {
                 }
             };
             note(&mut columns, &mut outcome, start, &trip);
-            if number.is_multiple_of(SHOWN_EVERY) {
+            if outcome.made.is_multiple_of(SHOWN_EVERY) {
                 bar.set_position(done(self, outcome.made, clock.duration(clock.now().since(start))));
             }
-            number += 1;
         }
+        asked.end(&mut end);
+        outcome.duplicated = asked.duplicated;
+        columns.round_trip.facts.duplicated = asked.duplicated;
         if let (0, Some(reason)) = (outcome.made, &outcome.ended) {
             return Err(reason.clone().into());
         }
@@ -290,6 +353,7 @@ impl Experiment for OnewaySettings {
             "to": self.to,
             "reference": outcome.reference,
             "unknown": outcome.unknown,
+            "duplicated": outcome.duplicated,
             "below_zero": outcome.below_zero,
             "checked": outcome.checked,
             "held": outcome.held,
@@ -299,9 +363,29 @@ impl Experiment for OnewaySettings {
         Ok(summary)
     }
 
+    fn in_vain(&self, outcome: &OnewayOutcome) -> Option<String> {
+        vain(&self.to, outcome)
+    }
+
     fn promise(&self, summary: &Summary, outcome: &OnewayOutcome) -> Result<(), String> {
         judge(summary.kept_promises(), outcome)
     }
+}
+
+/// Why a way was not measured though all trips were answered. A promise that broke goes first.
+fn vain(to: &str, outcome: &OnewayOutcome) -> Option<String> {
+    let OnewayOutcome { made, answered, known, duplicated, outside, ref ended, .. } = *outcome;
+    if answered == 0 || answered < made || duplicated > 0 || outside > 0 || ended.is_some() {
+        return None;
+    }
+    // The receiver of a message says how long its way was.
+    let whose = match known {
+        [0, 0] => format!("neither the way there nor the way back: {to} and this end had"),
+        [0, _] => format!("no way there: {to} had"),
+        [_, 0] => "no way back: this end had".to_owned(),
+        _ => return None,
+    };
+    Some(format!("{answered} answers came, and {whose} no common time by then: see docs/time.md"))
 }
 
 fn judge(is_whole: bool, outcome: &OnewayOutcome) -> Result<(), String> {
@@ -316,6 +400,74 @@ fn judge(is_whole: bool, outcome: &OnewayOutcome) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: an answer that comes once more is counted, and one that comes too late for its request is not. Method: a far end that
+    /// answers the first request after the second, and from the third on each twice.
+    #[test]
+    fn an_answer_that_comes_twice_is_counted() {
+        let [own, far] = crate::run::free_addresses(2).expect("ports").try_into().expect("two");
+        let bus = |local, other| BusPlan::Peers { local, peers: vec![other] };
+        let mut far_end = End::open(&bus(far, own), "far", PORT, 1, Wake::Epoll).expect("a node");
+        let mut end = End::open(&bus(own, far), CLIENT, OWN_PORT, 128, Wake::Epoll).expect("a node");
+        let answers = std::thread::spawn(move || {
+            let mut held = None;
+            for count in 1..=4 {
+                let until = Instant::now() + Duration::from_secs(30);
+                let (source, number) = loop {
+                    match far_end.communicator.receive_timeout(Duration::from_secs(1)) {
+                        Ok(message) => {
+                            break (message.source, *message.payload.first_chunk().expect("a number"));
+                        }
+                        Err(ReceiveError::Empty) => assert!(Instant::now() < until, "nobody asks"),
+                    }
+                };
+                let answer = wire::write(u64::from_le_bytes(number), None);
+                let said = match count {
+                    1 => {
+                        held = Some(answer);
+                        Vec::new()
+                    }
+                    2 => held.take().into_iter().chain([answer]).collect(),
+                    _ => vec![answer; 2],
+                };
+                for answer in said {
+                    far_end.communicator.try_send(Target::from(source), &answer).expect("room");
+                }
+            }
+            far_end
+        });
+        let settings = OnewaySettings {
+            bus: bus(own, far),
+            to: "far".to_owned(),
+            gap: Duration::ZERO,
+            count: 4,
+            duration: Duration::from_secs(60),
+            wake: Wake::Epoll,
+        };
+        let mut asked = Asked::new();
+        let mut ask = || ask(&mut end, &settings, &mut asked).expect("it is sent").answered;
+        assert_eq!([ask(), ask(), ask(), ask()], [false, true, true, true]);
+        let _far_end = answers.join().expect("it answers");
+        asked.end(&mut end);
+        assert_eq!((asked.duplicated, asked.given_up.len()), (2, 0));
+        // Another run's answers are none of this one.
+        asked.foreign(asked.run ^ (1 << 40) | 1);
+        assert_eq!(asked.duplicated, 2);
+    }
+
+    /// Goal: a run that knows no way of one direction says so, unless a promise broke, which goes first.
+    #[test]
+    fn a_way_that_is_never_known_is_told() {
+        let of = |known, duplicated, answered| {
+            let outcome = OnewayOutcome { made: 7, answered, known, duplicated, ..OnewayOutcome::default() };
+            vain("far", &outcome)
+        };
+        assert_eq!(of([7, 1], 0, 7), None);
+        assert!(of([0, 7], 0, 7).is_some_and(|why| why.contains("no way there: far had no common time")));
+        assert!(of([7, 0], 0, 7).is_some_and(|why| why.contains("no way back: this end had")));
+        assert!(of([0, 0], 0, 7).is_some_and(|why| why.contains("neither")));
+        assert_eq!([of([0, 0], 1, 7), of([0, 0], 0, 6), of([0, 0], 0, 0)], [None, None, None]);
+    }
 
     /// Goal: a run that ended early breaks its promise, by the reason for it; ways outside of their bound come first.
     #[test]
