@@ -16,7 +16,7 @@ use punctual_machine::doorbell::{Doorbell, Notification};
 use punctual_machine::event_fd::EventFd;
 use punctual_machine::slept::Slept;
 use punctual_proto::seal::Refusal;
-use punctual_proto::{FrameError, Header, Kind, NodeId, Stamps};
+use punctual_proto::{FrameError, Header, NodeId, Stamps};
 
 pub mod adapter;
 pub mod datagram;
@@ -202,8 +202,8 @@ pub enum Trouble {
     Refused {
         /// Why.
         refusal: Refusal,
-        /// Kind that the frame states.
-        kind: Kind,
+        /// Header that the frame has. Nothing of it is to be believed.
+        header: Header,
     },
 }
 

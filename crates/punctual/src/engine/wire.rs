@@ -310,7 +310,7 @@ impl<A: Copy + PartialEq> Door<A> {
         }
         let sealed_in = match self.open(&header, raw.bytes) {
             Ok(sealed_in) => sealed_in,
-            Err(refusal) => return visit(Event::Trouble(Trouble::Refused { refusal, kind: header.kind })),
+            Err(refusal) => return visit(Event::Trouble(Trouble::Refused { refusal, header })),
         };
         let speaker = Some((node, header.incarnation, *raw.source));
         if self.last != speaker {

@@ -377,8 +377,8 @@ impl Desk<'_, '_> {
 
     /// Counts why a frame was not believed.
     #[cold]
-    fn refuse(&mut self, refusal: Refusal, kind: Kind) -> Flow {
-        self.handle_trouble(Trouble::Refused { refusal, kind });
+    fn refuse(&mut self, refusal: Refusal, header: &Header) -> Flow {
+        self.handle_trouble(Trouble::Refused { refusal, header: *header });
         Flow::Continue
     }
 
@@ -386,9 +386,9 @@ impl Desk<'_, '_> {
     fn handle_trouble(&mut self, trouble: Trouble) {
         let page = &self.core.about.page;
         self.accounts.handle_trouble(trouble, page);
-        if let Trouble::Refused { refusal: Refusal::Unexpected, kind } = trouble
+        if let Trouble::Refused { refusal: Refusal::Unexpected, header } = trouble
             && self.ports.has_monitors
-            && kind.is_numbered()
+            && header.kind.is_numbered()
         {
             // The sender was never believed to be there, and has no account: for a monitor, which wants to see all, the message is lost
             // all the same.
@@ -416,7 +416,7 @@ impl Desk<'_, '_> {
         }
         match copy(self.guard, arrival, &mut self.landing.buffer) {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
-            Err(refusal) => return self.refuse(refusal, arrival.header.kind),
+            Err(refusal) => return self.refuse(refusal, arrival.header),
         }
         let judged = self.accounts.accept(arrival.header, &self.core.about.page);
         if !judged.deliver {
@@ -455,7 +455,7 @@ impl Desk<'_, '_> {
     fn hand_on(&mut self, arrival: &Arrival<'_>, circumstances: &mut Circumstances) -> Flow {
         match copy(self.guard, arrival, self.staged) {
             Ok(sealed_in) => circumstances.sealed_in = sealed_in,
-            Err(refusal) => return self.refuse(refusal, arrival.header.kind),
+            Err(refusal) => return self.refuse(refusal, arrival.header),
         }
         let payload = &self.staged[PREFIX_SIZE_MAX..][..arrival.header.payload_size as usize];
         let page = &self.core.about.page;
