@@ -41,9 +41,10 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
         summary.skipped.extend(not_traced());
     }
     conclude(store, &summary, common)?;
-    // Earlier measurements are judged also where the machine could not go on.
-    experiment.promise(&summary, &made).map_err(Failure::Promise)?;
-    experiment.in_vain(&made).map_or(Ok(()), |reason| Err(Failure::Machine(reason)))
+    if let Some(reason) = experiment.in_vain(&made) {
+        return Err(Failure::Machine(reason));
+    }
+    experiment.promise(&summary, &made).map_err(Failure::Promise)
 }
 
 /// The kernel's trace, if it was asked for and this process cannot record it.

@@ -46,8 +46,8 @@ struct Account {
     former: u32,
     /// This life has said goodbye.
     has_left: bool,
-    /// Of either stream, frames that named it as their sender and had a seal whose key is not here, as far as they explain no loss yet. Its
-    /// announcements have the same key: the gap may show much later.
+    /// Frames of either stream that named it as their sender, and whose key is not here. They explain no loss yet: its announcements have
+    /// the same key, so the gap may show much later.
     unopened: PerStream,
 }
 
