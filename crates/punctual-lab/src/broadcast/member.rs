@@ -356,7 +356,6 @@ impl Running {
             }
         }
         let mut end = self.end(&progress, (&ledger, &account), process_cpu_ns() - cpu_ns);
-        end.missing = all.saturating_sub(progress.delivered);
         let damaged_now = KernelFaults::counts(self.faults.as_ref())?;
         end.packets_damaged = [0, 1, 2].map(|place| damaged_now[place] - damaged[place]);
         // A message that comes now is one too many, and is judged with all else. The time that is measured is over.
@@ -364,6 +363,7 @@ impl Running {
         while let Some(rest) = until.checked_duration_since(Instant::now()) {
             self.deliver(&mut progress, rest)?;
         }
+        end.missing = all.saturating_sub(progress.delivered);
         let end = progress.describe(end);
         let bytes = [bytes_of(&progress.rows), bytes_of(&progress.hashes)].concat();
         Ok(((end, log.map(WindowLog::finish)), bytes))

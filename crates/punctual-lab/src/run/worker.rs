@@ -164,7 +164,7 @@ pub struct Worker {
     output: BufReader<File>,
     /// True if it was told that this process was interrupted.
     is_told: bool,
-    /// It is a process of this program, and nobody killed it.
+    /// It is a process of this program: a fault of its own counts.
     is_judged: bool,
 }
 
