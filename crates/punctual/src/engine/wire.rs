@@ -317,11 +317,14 @@ impl<A: Copy + PartialEq> Door<A> {
             // A node that is heard from elsewhere is there now, until a message shows otherwise, which is looked at in full.
             (self.last, self.familiar) = (speaker, None);
             let now = *self.turn.get_or_insert_with(|| Clock::get().now());
-            self.book.learn((node, header.incarnation), *raw.source, now);
+            if !self.book.learn((node, header.incarnation), *raw.source, now) {
+                // The next frame of that life is looked at in full, too.
+                self.last = None;
+            }
         }
         if header.kind.is_numbered() {
             let familiar = || Familiar { template: Template::new(header), source: *raw.source };
-            self.familiar = sealed_in.is_none().then(familiar);
+            self.familiar = (sealed_in.is_none() && self.last.is_some()).then(familiar);
             return show(raw, &header, sealed_in, visit);
         }
         let Some(announcement) = parse_announcement(frame.payload, header.target.node.is_none()) else {

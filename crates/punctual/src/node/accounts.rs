@@ -431,13 +431,12 @@ impl Accounts {
     #[cold]
     fn handle_refused(&mut self, refusal: Refusal, header: &Header) {
         let is_it = |account: &&mut Account| account.is_of(header.source.node, header.incarnation);
-        let known = self.accounts.iter_mut().find(is_it);
-        match known.filter(|_| refusal == Refusal::UnknownKey) {
-            Some(account) => *account.unopened.of(header) += 1,
-            None => {
-                self.let_credit_age(now_ns());
-                self.credit.note_refused();
-            }
+        if refusal != Refusal::UnknownKey {
+            self.let_credit_age(now_ns());
+            self.credit.note_refused();
+        } else if let Some(account) = self.accounts.iter_mut().find(is_it) {
+            // A sender without an account has no gap to explain, as its streams begin later.
+            *account.unopened.of(header) += 1;
         }
     }
 

@@ -139,21 +139,22 @@ impl<A: Copy + PartialEq> AddressBook<A> {
         nodes.enumerate().map(silent).min()
     }
 
-    /// A row of frames begins that come from this life of a node, and from there. The row before ends.
+    /// A row of frames begins that come from this life of a node, and from there. The row before ends. Returns false if the life is over:
+    /// then it may not be for long.
     #[cold]
-    pub(super) fn learn(&self, (node, incarnation): (NodeId, u16), address: A, now: Ticks) {
+    pub(super) fn learn(&self, (node, incarnation): (NodeId, u16), address: A, now: Ticks) -> bool {
         let mut entries = self.entries();
         if let Some(before) = entries.talking.take() {
             entries.list[before].heard = now;
         }
         // A stranger too many: frames for it go to everybody, as before it was heard.
-        let Some(index) = entries.position(node).or_else(|| entries.place(now)) else { return };
+        let Some(index) = entries.position(node).or_else(|| entries.place(now)) else { return true };
         let mut new = Entry { node, incarnation, address, former: None, heard: now, has_left: false };
         match entries.list.get_mut(index) {
             Some(place) => {
                 let is_same = place.node == node;
                 if is_same && place.is_over(incarnation, now) {
-                    return;
+                    return false;
                 }
                 if is_same {
                     let before = Former { incarnation: place.incarnation, over_since: None };
@@ -163,7 +164,7 @@ impl<A: Copy + PartialEq> AddressBook<A> {
                 entries.talking = Some(index);
                 // A receiver that hears several nodes in turn learns of each at every frame.
                 if is_same && earlier.address == address && !earlier.has_left {
-                    return;
+                    return true;
                 }
             }
             None => {
@@ -172,6 +173,7 @@ impl<A: Copy + PartialEq> AddressBook<A> {
             }
         }
         self.version.publish(self.version.get() + 1);
+        true
     }
 
     /// A life of a node has just opened: the one that had its place is over. Frames alone do not tell which of two lives is the later.
@@ -206,7 +208,7 @@ mod tests {
         let book = AddressBook::new();
         let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
         let nodes: Vec<_> = (0..NODES_MAX).map(|number| NodeId::named(&number.to_string())).collect();
-        nodes.iter().for_each(|&node| book.learn((node, 1), 1, at(0)));
+        nodes.iter().for_each(|&node| assert!(book.learn((node, 1), 1, at(0))));
         // Talks until the newcomer does.
         book.learn((nodes[0], 1), 1, at(1));
         let newcomer = NodeId::named("newcomer");
@@ -234,11 +236,11 @@ mod tests {
         book.learn((node, 8), 2, at(20));
         book.handle_opening((node, 8), at(20));
         let version = book.version.get();
-        book.learn((node, 7), 1, at(21));
+        assert!(!book.learn((node, 7), 1, at(21)));
         assert_eq!((book.address_of(node), book.version.get()), (Some(2), version));
         book.handle_goodbye((node, 7));
         assert_eq!(book.whereabouts(node), Whereabouts::Here(2));
-        book.learn((node, 7), 3, at(30));
+        assert!(book.learn((node, 7), 3, at(30)));
         assert_eq!(book.address_of(node), Some(3), "10 s later it is another one");
         book.handle_goodbye((node, 7));
         assert_eq!(book.whereabouts(node), Whereabouts::Left);

@@ -383,7 +383,9 @@ mod tests {
     fn a_new_target_has_the_place_of_who_is_long_silent() {
         let mut transmit = full();
         // Of every other one nothing is ever heard.
-        (0..NODES_MAX).step_by(2).for_each(|number| transmit.book.learn((node(number), 1), 1, at(2)));
+        (0..NODES_MAX)
+            .step_by(2)
+            .for_each(|number| assert!(transmit.book.learn((node(number), 1), 1, at(2))));
         transmit.book.learn((node(0), 1), 1, at(3));
         let mut open = |number, seconds| transmit.open(node(NODES_MAX + number), at(seconds));
         assert_eq!([10, 11].map(|seconds| open(0, seconds)), [Err(SendError::TooManyNodes), Ok(1)]);
@@ -431,13 +433,13 @@ mod tests {
     #[test]
     fn a_place_in_the_book_that_is_lost_is_no_goodbye() {
         let mut transmit = full();
-        (0..NODES_MAX).for_each(|number| transmit.book.learn((node(number), 1), 1, at(1)));
+        (0..NODES_MAX).for_each(|number| assert!(transmit.book.learn((node(number), 1), 1, at(1))));
         transmit.renew_addresses();
         transmit.book.handle_goodbye((node(5), 1));
         transmit.renew_addresses();
         ["one", "two", "three"]
             .into_iter()
-            .for_each(|name| transmit.book.learn((NodeId::named(name), 1), 1, at(20)));
+            .for_each(|name| assert!(transmit.book.learn((NodeId::named(name), 1), 1, at(20))));
         let addresses = [0, 1, 5].map(|number| transmit.book.address_of(node(number)));
         assert_eq!(addresses, [None; 3], "places have been lost");
         transmit.renew_addresses();
