@@ -24,7 +24,7 @@ use crate::{broadcast, facts, load, peel, response, server, vehicles};
 pub(super) fn make(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) -> Result<(), Failure> {
     crash::watch_panics();
     let made = make_all(experiment, common, bar);
-    match (crash::seen(), made) {
+    match (crash::told(), made) {
         (None, made) => made,
         (Some(crash), Ok(())) => Err(Failure::Promise(crash)),
         (Some(crash), Err(failure)) => Err(Failure::Promise(format!("{crash}; {failure}"))),
@@ -167,7 +167,7 @@ pub fn worker(role: Role) -> Result<(), Failure> {
         Role::Server => server::host::serve(requests),
         Role::Vehicle => vehicles::process::serve(requests),
     };
-    if crash::seen().is_some() {
+    if crash::told().is_some() {
         // Also where only another thread panicked: the run that started this process learns of it. The words are said.
         std::process::exit(crash::PANICKED.into());
     }

@@ -56,9 +56,14 @@ fn fault(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// The crashes until now, as one sentence; `None` if there were none.
-pub(crate) fn seen() -> Option<String> {
-    let seen = lock(&SEEN);
+/// The crashes until now.
+pub(crate) fn seen() -> Vec<String> {
+    lock(&SEEN).clone()
+}
+
+/// The same as one sentence; `None` if there were none.
+pub(crate) fn told() -> Option<String> {
+    let seen = seen();
     let (first, others) = seen.split_first()?;
     let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
     Some(format!("{first}{more}"))
@@ -76,8 +81,7 @@ mod tests {
         let _ended = thread.spawn(|| panic!("on purpose")).expect("a thread").join();
         // Other tests may have panicked meanwhile.
         let is_told = |crash: &String| crash.contains("planted") && crash.ends_with(": on purpose");
-        // A copy: the hook of a failed assertion takes the lock.
-        let seen = lock(&SEEN).clone();
+        let seen = seen();
         assert!(seen.iter().any(is_told), "{seen:?}");
     }
 

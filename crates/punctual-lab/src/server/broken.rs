@@ -5,14 +5,10 @@ use crate::doubt::Doubt;
 use crate::sample::{Outcome, Samples};
 use crate::units::plural;
 
-/// Of the server: tasks that panicked, an end before its time, refusals of a server that may refuse nothing.
+/// Of the server: an end before its time, refusals of a server that may refuse nothing.
 pub(super) fn by_server(trial: &ServerTrial, sheds: bool) -> Vec<String> {
     let whose = trial.setup.words();
     let mut broken = Vec::new();
-    if trial.served.panics > 0 {
-        let times = plural(trial.served.panics, "time");
-        broken.push(format!("{whose}: tasks or threads of the server panicked, {times}"));
-    }
     if let Some(reason) = &trial.served.ended {
         broken.push(format!("{whose}: the server ended before its trial did: {reason}"));
     }
@@ -66,7 +62,7 @@ mod tests {
         }
     }
 
-    /// Goal: a panic that a runtime contained, a server that ended early, and a refusal that nobody allowed break a promise.
+    /// Goal: a server that ended early, and a refusal that nobody allowed break a promise.
     #[test]
     fn a_server_that_fails_breaks_its_promise() {
         let of = |model, refused, served, sheds| by_server(&trial(model, refused, served), sheds).join("; ");
@@ -75,11 +71,6 @@ mod tests {
         assert_eq!(of(classes, 3, Served::default(), true), "");
         assert!(of(classes, 3, Served::default(), false).contains("refused 3 requests"));
         assert!(of(tokio, 1, Served::default(), true).contains("refused 1 request,"));
-        let panicked = Served { panics: 1, ..Served::default() };
-        assert!(
-            of(tokio, 0, panicked, false)
-                .contains("tokio, c 4, m 20: tasks or threads of the server panicked")
-        );
         let ended = Served { ended: Some("it fell".to_owned()), ..Served::default() };
         assert!(of(tokio, 0, ended, false).contains("it fell"));
     }

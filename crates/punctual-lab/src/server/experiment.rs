@@ -564,6 +564,12 @@ mod tests {
         assert_eq!(trial.p50_ns, [Some(1_000_000)]);
     }
 
+    /// Trials at a server, of which nothing was measured yet.
+    fn trials(settings: &ServerSettings, server: Worker) -> Trials<'_> {
+        let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
+        Trials { settings, server, start: Clock::get().now(), calibration, broken: Vec::new() }
+    }
+
     /// A server that closes all connections of its trial when each has asked, and then has no end.
     fn close_all(mut requests: crate::run::Requests) -> Result<(), String> {
         let words = |error: std::io::Error| error.to_string();
@@ -588,14 +594,7 @@ mod tests {
     fn a_trial_whose_server_breaks_keeps_its_rows() {
         let server = Worker::in_a_thread(close_all).unwrap();
         let settings = settings();
-        let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
-        let mut trials = Trials {
-            settings: &settings,
-            server,
-            start: Clock::get().now(),
-            calibration,
-            broken: Vec::new(),
-        };
+        let mut trials = trials(&settings, server);
         let setup = plan(&settings)[0];
         let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();
@@ -614,14 +613,7 @@ mod tests {
         let server = Worker::in_a_thread(super::super::host::serve).unwrap();
         let wanted = Wanted::Closed { think_ns: 0, is_original: true };
         let settings = ServerSettings { models: vec![ServerModel::Classes], wanted, ..settings() };
-        let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
-        let mut trials = Trials {
-            settings: &settings,
-            server,
-            start: Clock::get().now(),
-            calibration,
-            broken: Vec::new(),
-        };
+        let mut trials = trials(&settings, server);
         let setup = plan(&settings)[0];
         let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();

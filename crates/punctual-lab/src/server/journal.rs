@@ -112,19 +112,6 @@ struct Entries {
     connections: Vec<(u16, Requests)>,
     threads: Vec<Watched>,
     failed: Option<String>,
-    panics: u64,
-}
-
-/// Counts a panic of the thread that has it, also one that a runtime contains.
-#[derive(Debug)]
-pub(super) struct PanicWatch(Journal);
-
-impl Drop for PanicWatch {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            lock(&self.0.entries).panics += 1;
-        }
-    }
 }
 
 /// A server's notes on one trial.
@@ -157,16 +144,6 @@ impl Journal {
         lock(&self.entries).failed.get_or_insert_with(|| reason.to_string());
     }
 
-    /// Of a thread or a task, as long as it lives.
-    pub(super) fn watch_panics(&self) -> PanicWatch {
-        PanicWatch(self.clone())
-    }
-
-    /// Stages that panicked.
-    pub(super) fn panics(&self) -> u64 {
-        lock(&self.entries).panics
-    }
-
     /// The calling thread, which does this for a connection or for all.
     pub(super) fn thread(&self, role: &'static str, port: Option<u16>) -> StageThread {
         let log = (self.windows_max > 0).then(|| WindowLog::of_this_thread(self.windows_max));
@@ -184,7 +161,7 @@ impl Journal {
 
     /// All that was noted, and the requests as bytes. Later notes are lost.
     pub(super) fn end(&self) -> (JournalEnd, Vec<u8>) {
-        let Entries { connections, threads, failed, .. } = std::mem::take(&mut *lock(&self.entries));
+        let Entries { connections, threads, failed } = std::mem::take(&mut *lock(&self.entries));
         let ended = |watched: Watched| {
             let without = || ThreadWindows { thread: watched.number, ..ThreadWindows::default() };
             let windows = lock(&watched.thread.0).take().map_or_else(without, WindowLog::finish);

@@ -263,7 +263,6 @@ impl Server {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let (journal, repeats) = (journal.clone(), serving.repeats);
         let accepts = async move {
-            let _watched = journal.watch_panics();
             loop {
                 let accepted = listener.accept().await;
                 let ready =
@@ -395,7 +394,6 @@ pub(super) fn accept_from_tokio<H>(
 {
     let (its, journal) = (host.clone(), journal.clone());
     let accepts = async move {
-        let _watched = journal.watch_panics();
         loop {
             let accepted = listener.accept().await;
             match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
@@ -411,7 +409,6 @@ pub(super) fn accept_from_tokio<H>(
 pub(super) fn connect<H: Host>(host: &H, mut stream: H::Stream, repeats: u32, journal: &Journal) {
     let (its, journal) = (host.clone(), journal.clone());
     let connects = async move {
-        let _watched = journal.watch_panics();
         let class = &mut [0];
         if matches!(stream.read(class).await, Ok(1)) {
             match its.place(class[0], stream) {
@@ -427,12 +424,10 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
     // One that has gone asks for nothing.
     let Ok(port) = stream.peer_port() else { return };
     let (noted, looks) = (journal.connection(port), journal.clone());
-    let [receiving, serving, sending] = [(); 3].map(|()| journal.watch_panics());
     let (mut reader, mut writer) = stream.split();
     let ([requests, requested], [replies, replied]) = (Pipe::new(), Pipe::new());
     let options = |name| TaskOptions::of_class(class).named(name);
     let receives = async move {
-        let _watched = receiving;
         let (mut splitter, mut buffer) = (Splitter::default(), [0; 4_096]);
         while let Ok(count) = reader.read(&mut buffer).await
             && count > 0
@@ -442,7 +437,6 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
         requests.close();
     };
     let serves = async move {
-        let _watched = serving;
         while let Some(request) = requested.next().await {
             let is_refused = is_shed();
             let reply = |request: &[u8]| if is_refused { REFUSAL.to_vec() } else { serve(request, repeats) };
@@ -456,7 +450,6 @@ fn serve_in_stages<H: Host>(host: &H, class: u8, stream: H::Stream, repeats: u32
         replies.close();
     };
     let sends = async move {
-        let _watched = sending;
         while let Some(Staged { message, mut passed, .. }) = replied.next().await {
             passed.replying = Clock::get().now();
             if writer.write_all(&message).await.is_err() {

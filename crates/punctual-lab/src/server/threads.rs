@@ -26,7 +26,6 @@ pub(super) struct Manner {
 
 /// Accepts until the flag is raised, and one more connection shows it.
 pub(super) fn accept(listener: &TcpListener, stop: &Arc<Flag>, manner: Manner, journal: &Journal) {
-    let _watched = journal.watch_panics();
     let mut threads = Vec::new();
     for stream in listener.incoming() {
         if stop.is_raised() {
@@ -61,14 +60,14 @@ fn start(
     let [receives, serves, sends] = STAGE_ROLES;
     let watched = |role: &'static str| {
         let journal = journal.clone();
-        move || (journal.thread(role, Some(port)), journal.watch_panics())
+        move || journal.thread(role, Some(port))
     };
     let (receiving, serving, sending) = (watched(receives), watched(serves), watched(sends));
     let noted = journal.connection(port);
     Ok(vec![
-        named(receives).spawn(move || receive(stream, &requests, &receiving().0))?,
+        named(receives).spawn(move || receive(stream, &requests, &receiving()))?,
         named(serves).spawn(move || {
-            let (thread, _watched) = serving();
+            let thread = serving();
             while let Some(request) = take(&requested, yields) {
                 let reply = request.served(|request| serve(request, repeats));
                 let [waited, _] = reply.passed.waited();
@@ -78,7 +77,7 @@ fn start(
                 thread.look(waited);
             }
         })?,
-        named(sends).spawn(move || send(&writer, &replied, yields, (&noted, &sending().0)))?,
+        named(sends).spawn(move || send(&writer, &replied, yields, (&noted, &sending())))?,
     ])
 }
 
