@@ -211,6 +211,7 @@ fn bad_options_are_named() {
         ("--kind urb --kills 1", "--kind"),
         ("--kind ab,agreed --stops 1", "--kind"),
         ("--kind agreed --app kv", "--app kv needs ab"),
+        ("--app kv --plant lost", "--plant"),
         ("--frame 1024,63", "--frame"),
         ("--frame 1024,max --kills 1", "--frame"),
         ("--duration 1s", "--duration"),

@@ -99,7 +99,7 @@ fn stopped_members_come_back() {
 #[test]
 fn a_life_that_differs_is_reported() {
     let _turn = alone();
-    for planted in ["content", "order"] {
+    for planted in ["content", "order", "lost"] {
         let place = Place::new();
         let said = place.punctual(&short("shared", &format!("--kills 1 --plant {planted}"))).with(1).err;
         assert!(said.contains("a promise did not hold: m"), "{said}");

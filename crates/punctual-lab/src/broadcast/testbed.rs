@@ -131,23 +131,22 @@ impl BroadcastTestbed {
     ) -> Result<Travelled, String> {
         let plans = self.begin(settings, trial)?;
         let travelled = self.travel(&plans, settings.trace.then_some(settings.paced).flatten());
-        match travelled {
-            Ok(travelled) => self.close(trial.members).map(|()| travelled),
-            Err(reason) => {
-                self.recover(trial.members);
-                Err(reason)
-            }
-        }
+        self.end(trial.members, travelled)
     }
 
-    /// Lets members leave after a failure, and replaces those that ended: the next trial founds a group of its own.
-    fn recover(&mut self, members: usize) {
+    /// Lets members leave, and after a failure replaces those that ended: the next trial is one of its own.
+    fn end<T>(&mut self, members: usize, made: Result<T, String>) -> Result<T, String> {
+        if made.is_ok() {
+            self.close(members)?;
+            return made;
+        }
         for place in 0..members {
             // A failure here is the next trial's too, which tells it.
             if self.crew.workers[place].ask::<()>(&MemberRequest::Close).is_err() {
                 let _told_later = self.crew.replace(place);
             }
         }
+        made
     }
 
     /// The next trial, as each member sees it.
@@ -217,11 +216,11 @@ impl BroadcastTestbed {
             let (group, interface) = (GROUP_BARE, address(place));
             MemberRequest::Floor(FloorPlan { group, interface, sends: place == 0, count, size, datagrams })
         };
-        if let Err(reason) = self.crew.ask_all::<(), _>(members, plan) {
-            return self.close(members).and(Err(reason));
-        }
-        let at_ns = monotonic_ns() + START_AFTER_NS;
-        Ok((at_ns, self.crew.ask_all(members, |_| MemberRequest::Go { at_ns })?))
+        let made = self.crew.ask_all::<(), _>(members, plan).and_then(|_| {
+            let at_ns = monotonic_ns() + START_AFTER_NS;
+            Ok((at_ns, self.crew.ask_all(members, |_| MemberRequest::Go { at_ns })?))
+        });
+        self.end(members, made)
     }
 }
 

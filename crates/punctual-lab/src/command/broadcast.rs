@@ -269,6 +269,9 @@ fn store(
                 "--kind: a store whose last puts a crash undoes, or that has no order, is not linearizable; --app kv needs ab",
             );
         }
+        if arguments.plant == Some(Planted::Lost) {
+            return refused("--plant lost: nothing of --app kv can be missing; it has content and order");
+        }
         if arguments.message.is_some_and(|value| !sizes.contains(&value)) {
             return refused("--message: a value of --app kv has from 24 to 32,000 bytes");
         }

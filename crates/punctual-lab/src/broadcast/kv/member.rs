@@ -94,8 +94,7 @@ impl Serving {
         let (node, mut options) = Joining::options(&plan.member, founds, plan.suspect_after)?;
         options.message_size_max = MESSAGE_SIZE_MAX;
         let replica = Replica::join(&node, &options, Store::default()).map_err(|error| error.to_string())?;
-        let plants =
-            matches!(plan.member.planted, Some(Planted::Order | Planted::Lost)) && plan.incarnation == 0;
+        let plants = plan.member.planted == Some(Planted::Order) && plan.incarnation == 0;
         let mut member = Self {
             kv,
             _faults: faults,
@@ -286,11 +285,13 @@ impl Serving {
         self.gets += 1;
         match self.plan.member.planted? {
             Planted::Content => (self.gets == PLANTED_AT && self.plan.incarnation == 0).then_some(value ^ 1),
-            Planted::Order | Planted::Lost => {
+            Planted::Order => {
                 let older = older?;
                 self.older = None;
                 Some(older)
             }
+            // The command refuses it.
+            Planted::Lost => None,
         }
     }
 }
