@@ -220,8 +220,9 @@ const NAME_OFFSET: usize = mem::offset_of!(RawAddress, bytes);
 
 impl UdpSocket {
     /// Fills the batch with up to `limit` datagrams that are already there and returns how many. Never waits. Earlier contents of the
-    /// batch are gone. `Ok(0)` says that nothing was there, [`RecvBatch::ended_early`] that nothing more was. A call asks for one datagram alone until several in a row have
-    /// brought one. That is the faster call for a socket that idles or answers one at a time. It takes 0.9 µs against 1.2, and 0.4
+    /// batch are gone. Of a connected socket only `Ok(0)` says that nothing more was there; of others [`RecvBatch::ended_early`] does, too.
+    ///
+    /// A call asks for one datagram alone until several in a row have brought one. That is the faster call for a socket that idles or answers one at a time. It takes 0.9 µs against 1.2, and 0.4
     /// against 0.6 to find nothing. From then on a call asks for many, which is faster from the second datagram on.
     ///
     /// An error brought no datagram and cost none: it is an ICMP answer to something sent earlier

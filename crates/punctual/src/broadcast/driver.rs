@@ -49,6 +49,8 @@ pub(super) struct Driver {
     member: Member,
     communicator: Communicator,
     clock: &'static Clock,
+    /// Messages that a turn takes at most.
+    taken_max: usize,
     /// Where others read how the member fares.
     page: Page,
     /// When that is written again.
@@ -107,6 +109,7 @@ impl Driver {
             page_due: now,
             exchanged: Exchanged::default(),
             member,
+            taken_max: if communicator.copies() > 1 { TAKEN_FIRST } else { TAKEN_MAX },
             communicator,
             clock,
             buffer,
@@ -246,9 +249,8 @@ impl Driver {
         self.taken = 0;
         let now = self.now();
         let Self { member, communicator, .. } = self;
-        let most = if communicator.copies() == 1 { TAKEN_MAX } else { TAKEN_FIRST };
         let mut taken = 0;
-        while taken < most {
+        while taken < self.taken_max {
             let count =
                 communicator.poll(TAKEN_FIRST, |source, payload| member.handle_message(source, payload, now));
             taken += count;

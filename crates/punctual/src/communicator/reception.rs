@@ -476,7 +476,39 @@ mod tests {
 
     use super::super::End;
     use crate::late::LateLog;
-    use crate::{Bus, CommunicatorOptions, Node, ReceiveError, Wake};
+    use crate::{Bus, CommunicatorOptions, Node, ReceiveError, Target, Wake};
+
+    /// Goal: messages that a run brought are at hand behind those that were shown, and messages that wait in the kernel are not. A medium
+    /// says how often it sends what is for everybody.
+    #[test]
+    fn the_rest_of_a_run_is_at_hand() {
+        let free = || std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let [a, b, nobody] = [(); 3].map(|()| free().expect("a port"));
+        let group = ([239, 255, 80, 90], nobody.port()).into();
+        let multicast = Bus::multicast(group, [127, 0, 0, 1].into());
+        let peers = [Bus::peers(a, &[b, nobody]), Bus::peers(b, &[a, nobody])];
+        for ([here, there], copies, is_run) in [([multicast.clone(), multicast], 1, true), (peers, 2, false)]
+        {
+            let nodes =
+                [Node::open(&here, "here"), Node::open(&there, "there")].map(|node| node.expect("a node"));
+            let [mut here, mut there] = nodes.each_ref().map(|node| node.bind(1).expect("a port"));
+            assert_eq!(here.copies(), copies);
+            for number in 0..8_u8 {
+                here.queue(Target::everyone_at(1), &[number; 700]).expect("room");
+                if !is_run {
+                    here.flush();
+                }
+            }
+            here.flush();
+            let mut shown = 0;
+            while shown == 0 {
+                shown = there.poll(1, |_, _| ());
+            }
+            assert_eq!(there.has_at_hand(), is_run, "after one of {copies} copies");
+            shown += there.poll(100, |_, _| ());
+            assert_eq!((shown, there.has_at_hand()), (8, false));
+        }
+    }
 
     const HOUR: Duration = Duration::from_secs(3_600);
 

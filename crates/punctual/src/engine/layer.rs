@@ -27,11 +27,6 @@ pub(super) trait ReceiveLayer: Send + fmt::Debug + 'static {
     fn next_due(&self) -> Option<Ticks> {
         self.inner().next_due()
     }
-
-    /// [`Receive::has_seen_all`].
-    fn has_seen_all(&self) -> bool {
-        self.inner().has_seen_all()
-    }
 }
 
 impl<L: ReceiveLayer> Receive for L {
@@ -80,7 +75,7 @@ impl<L: ReceiveLayer> Receive for L {
     }
 
     fn has_seen_all(&self) -> bool {
-        ReceiveLayer::has_seen_all(self)
+        self.inner().has_seen_all()
     }
 
     fn handle_woken(&mut self) {

@@ -330,11 +330,8 @@ impl<A: Copy + PartialEq> Door<A> {
         let Some(announcement) = parse_announcement(frame.payload, header.target.node.is_none()) else {
             return visit(Event::Trouble(Trouble::BadFrame(FrameError::Unknown)));
         };
-        if announcement.answer_wanted {
-            let now = *self.turn.get_or_insert_with(|| Clock::get().now());
-            self.book.handle_opening((node, header.incarnation), now);
-        }
-        let flow = handle_announcement(&self.book, &header, &announcement, visit);
+        let now = *self.turn.get_or_insert_with(|| Clock::get().now());
+        let flow = handle_announcement(&self.book, &header, &announcement, now, visit);
         if header.kind == Kind::Goodbye {
             (self.last, self.familiar) = (None, None);
         }
@@ -367,6 +364,7 @@ fn handle_announcement<A: Copy + PartialEq>(
     book: &AddressBook<A>,
     header: &Header,
     announcement: &Announcement,
+    now: Ticks,
     visit: &mut dyn FnMut(Event<'_>) -> Flow,
 ) -> Flow {
     let (node, incarnation) = (header.source.node, header.incarnation);
@@ -381,6 +379,7 @@ fn handle_announcement<A: Copy + PartialEq>(
         return visit(Event::Left { node, incarnation, progress: Some(progress), died: false });
     }
     if announcement.answer_wanted {
+        book.handle_opening((node, incarnation), now);
         let mut unanswered = book.unanswered();
         if unanswered.len() < NODES_MAX {
             unanswered.push_back(node);
@@ -525,6 +524,25 @@ pub(super) mod tests {
         }
     }
 
+    /// Goal: late messages of a life that is over do not move its node, and are looked at in full each time: the next life may have the
+    /// same incarnation.
+    #[test]
+    fn a_life_that_is_over_moves_nobody() {
+        let mut door = door(Own { node: NodeId::named("we"), incarnation: 1, life: 1 });
+        let mut opening = [0; 17];
+        opening[16] = announcement::ANSWER_WANTED;
+        let [late, opens] = [frame_of(3, Kind::Data, b"late"), frame_of(4, Kind::Hello, &opening)];
+        for (bytes, source, expected) in [(&late, 1, 1), (&opens, 2, 2), (&late, 1, 2), (&late, 1, 2)] {
+            let mut shown = 0;
+            door.handle_raw(&RawFrame { source: &source, ..raw(bytes) }, &mut |_| {
+                shown += 1;
+                Flow::Continue
+            });
+            assert_eq!((shown, door.book.address_of(NodeId::named("a"))), (1, Some(expected)));
+        }
+        assert!(door.last.is_none() && door.familiar.is_none());
+    }
+
     /// Goal: an announcement tells the life of its node.
     #[test]
     fn an_announcement_tells_a_life() {
@@ -549,9 +567,14 @@ pub(super) mod tests {
     }
 
     pub(in crate::engine) fn frame(payload: &[u8]) -> Vec<u8> {
+        frame_of(3, Kind::Data, payload)
+    }
+
+    /// Of a life of the node "a".
+    fn frame_of(incarnation: u16, kind: Kind, payload: &[u8]) -> Vec<u8> {
         let header = Header {
-            kind: Kind::Data,
-            incarnation: 3,
+            kind,
+            incarnation,
             source: Address { node: NodeId::named("a"), port: Port::from(1) },
             target: Target::EVERYONE,
             sequence: 9,

@@ -79,6 +79,12 @@ impl Account {
         u64::from(self.unicast.missing()) + u64::from(self.broadcast.missing())
     }
 
+    /// The same, but for those that frames without a key explain.
+    fn unexplained(&self) -> u64 {
+        let of = |stream: &Stream, unopened: u64| u64::from(stream.missing()).saturating_sub(unopened);
+        of(&self.unicast, self.unopened.unicast) + of(&self.broadcast, self.unopened.broadcast)
+    }
+
     /// The stream of frames with such a header.
     #[inline]
     fn stream(&mut self, header: &Header) -> &mut Stream {
@@ -225,7 +231,7 @@ impl Accounts {
 
     #[cold]
     fn end_age(&mut self, now_ns: u64) {
-        let missing: u64 = self.accounts.iter().map(Account::missing).sum();
+        let missing: u64 = self.accounts.iter().map(Account::unexplained).sum();
         self.credit.grow_old(self.uncharged.saturating_add(missing), now_ns);
     }
 
@@ -667,7 +673,10 @@ mod tests {
             }
             accounts.handle_turn(true, &page);
         }
-        (0..9).for_each(|_| accounts.handle_trouble(unknown(other), &page));
+        let stranger = NodeId::named("stranger");
+        (0..9).for_each(|_| {
+            [other, stranger].into_iter().for_each(|node| accounts.handle_trouble(unknown(node), &page));
+        });
         let in_order = |next| Progress { in_order: true, ..told(next) };
         accounts.handle_progress(other, 7, in_order(0), &page);
         accounts.handle_progress(node, 7, in_order(600), &page);
@@ -678,6 +687,30 @@ mod tests {
         accounts.handle_left(node, 7, Some(told(600)), false, &page);
         accounts.charge_all(&page);
         assert_eq!(causes(), (540, 65));
+    }
+
+    /// Goal: numbers that frames without a key explain keep no other cause alive: a damaged frame explains no loss long after.
+    #[test]
+    fn frames_without_a_key_keep_no_other_cause() {
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let [node, other] = ["locked", "other"].map(NodeId::named);
+        pretend(0);
+        [node, other].into_iter().for_each(|node| accounts.handle_joined(node, 7, told(0), true, &page));
+        let header = header(node, Target::EVERYONE, 0);
+        let unknown = Trouble::Refused { refusal: Refusal::UnknownKey, header };
+        (0..9).for_each(|_| accounts.handle_trouble(unknown, &page));
+        accounts.handle_progress(node, 7, Progress { in_order: true, ..told(9) }, &page);
+        accounts.handle_trouble(Trouble::BadCheck, &page);
+        for second in 1..=10 {
+            pretend(second * SECOND_NS);
+            accounts.handle_progress(other, 7, told(0), &page);
+            accounts.handle_turn(true, &page);
+        }
+        accounts.handle_left(other, 7, Some(told(1)), false, &page);
+        accounts.charge_all(&page);
+        let ledger = page.ledger();
+        assert_eq!((ledger.lost_bad_frame, ledger.lost_medium), (0, 1), "{ledger}");
     }
 
     /// Goal: a frame that arrived and was no good explains a gap of that time, once. It explains no gap that shows long after, and none

@@ -40,7 +40,6 @@ struct Entry<A> {
     node: NodeId,
     incarnation: u16,
     address: A,
-    /// The life that had the place before, and when another one was known to have opened after it.
     former: Option<Former>,
     /// Latest time at which the last row of its frames ended; for the node that talks, the time at which that row began.
     heard: Ticks,
@@ -59,9 +58,11 @@ pub(super) enum Whereabouts<A> {
     Left,
 }
 
+/// The life of a node that had its place before.
 #[derive(Clone, Copy, Debug)]
 struct Former {
     incarnation: u16,
+    /// When the next one said that it had just opened, once it did.
     over_since: Option<Ticks>,
 }
 
