@@ -41,7 +41,7 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
         summary.skipped.extend(not_traced());
     }
     conclude(store, &summary, common)?;
-    if let Some(reason) = experiment.in_vain(&made) {
+    if let Some(reason) = experiment.in_vain(&summary, &made) {
         return Err(Failure::Machine(reason));
     }
     experiment.promise(&summary, &made).map_err(Failure::Promise)

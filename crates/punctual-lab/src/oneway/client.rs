@@ -363,7 +363,7 @@ impl Experiment for OnewaySettings {
         Ok(summary)
     }
 
-    fn in_vain(&self, outcome: &OnewayOutcome) -> Option<String> {
+    fn in_vain(&self, _summary: &Summary, outcome: &OnewayOutcome) -> Option<String> {
         vain(&self.to, outcome)
     }
 

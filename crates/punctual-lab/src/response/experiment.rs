@@ -432,7 +432,7 @@ impl Experiment for ResponseSettings {
     }
 
     /// A responder of our own that answers nothing breaks a promise; at an address there may be none.
-    fn in_vain(&self, outcome: &ResponseOutcome) -> Option<String> {
+    fn in_vain(&self, _summary: &Summary, outcome: &ResponseOutcome) -> Option<String> {
         let to = self.asked.to?;
         let sum = |of: fn(&Totals) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
         let heard = sum(|account| account.ends.answered + account.ends.mismatched);

@@ -55,7 +55,7 @@ pub trait Experiment: Sync {
     fn summarise(&self, made: &Self::Made, store: &Store) -> Result<Summary, StoreError>;
 
     /// Why nothing was measured, or not all of it, though trials were made: nobody was there to answer.
-    fn in_vain(&self, _made: &Self::Made) -> Option<String> {
+    fn in_vain(&self, _summary: &Summary, _made: &Self::Made) -> Option<String> {
         None
     }
 

@@ -192,6 +192,14 @@ impl Components {
             || lock(&shared.failed).is_some()
     }
 
+    /// The kind of a component that has not ended its work, once all were told to.
+    fn still_open(&self) -> Option<&'static str> {
+        if lock(&self.shared.noted).beginnings.len() < self.receivers() {
+            return Some("a receiver");
+        }
+        (self.shared.finished.get() < self.publishers() as u64).then_some("a publisher")
+    }
+
     /// Waits for what is still on its way. After an interrupt that is little: the others were at the same terminal.
     fn await_rest(&self) {
         let began_ns = monotonic_ns();
@@ -231,15 +239,15 @@ impl Workload for Components {
         if let Some(text) = lock(&shared.failed).take() {
             return Err(text);
         }
-        let receivers = self.receivers();
         drop(self.observer.take());
         let began = Instant::now();
-        while lock(&shared.noted).beginnings.len() < receivers {
+        while let Some(open) = self.still_open() {
             if began.elapsed() > GRACE * 5 {
-                return Err("a component's thread failed".to_owned());
+                return Err(format!("{open} did not end when all was over: a thread of it hangs"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        let shared = &self.shared;
         Ok(WorkloadResult { facts, ..std::mem::take(&mut *lock(&shared.noted)) })
     }
 

@@ -329,9 +329,10 @@ impl Experiment for VehiclesSettings {
         Ok(summary)
     }
 
-    fn in_vain(&self, made: &MadeRuns) -> Option<String> {
-        let of = |reason| format!("run {} of {}: {reason}", made.runs.len() + 1, self.asked.rounds);
-        made.ended.as_ref().map(of)
+    fn in_vain(&self, summary: &Summary, made: &MadeRuns) -> Option<String> {
+        // A promise that the runs before it broke is told first.
+        let ended = made.ended.as_ref().filter(|_| self.promise(summary, made).is_ok());
+        ended.map(|reason| format!("run {} of {}: {reason}", made.runs.len() + 1, self.asked.rounds))
     }
 
     fn promise(&self, summary: &Summary, made: &MadeRuns) -> Result<(), String> {
@@ -346,7 +347,8 @@ impl Experiment for VehiclesSettings {
         if !all_sums(made).is_balanced() {
             return Err("a frame is in no counter or in two: report it as a bug".to_owned());
         }
-        if summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
+        let is_whole = lost_before(made, !self.asked.no_barrier) == 0;
+        if is_whole && summary.kept_promises() { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
     }
 }
 
@@ -374,22 +376,27 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool
     let (count, times) = (sum(|run| run.facts.refused), sum(|run| run.facts.unheard));
     causes.extend((count > 0).then(|| Cause::NoRoom { subject: subject(), count }));
     causes.extend((times > 0).then(|| Cause::Unheard { subject: subject(), times }));
-    let (subject, count) = ("before a sender's first value that arrived".to_owned(), sum(lost_before));
-    causes.extend((has_barrier && count > 0).then_some(Cause::Lost { subject, count }));
+    let (subject, count) =
+        ("before a sender's first value that arrived".to_owned(), lost_before(made, has_barrier));
+    causes.extend((count > 0).then_some(Cause::Lost { subject, count }));
     causes.into_iter().for_each(|cause| summary.doubt(cause));
 }
 
 /// Frames that nodes count as lost and no row does. A frame sent before a receiver's first value of a sender looks there like a value
-/// that was never sent. A node that had not heard of another when all began may have missed messages that came then.
-fn lost_before(run: &RunReport) -> u64 {
-    let rows: u64 = run.figures.rows.iter().map(|row| row.lost).sum();
-    if run.facts.unheard == 0 { run.account.lost.saturating_sub(rows) } else { 0 }
+/// that was never sent. A node that had not heard of another when all began may have missed messages that came then. An interrupted
+/// run leaves messages on their way.
+fn lost_before(made: &MadeRuns, has_barrier: bool) -> u64 {
+    let of_run =
+        |run: &RunReport| run.account.lost.saturating_sub(run.figures.rows.iter().map(|row| row.lost).sum());
+    let can_tell = |run: &&RunReport| has_barrier && run.facts.unheard == 0 && !run.is_cut;
+    made.runs.iter().filter(can_tell).map(of_run).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::Header;
+    use crate::vehicles::option::tests::settings_of;
 
     /// Goal: problems beside the messages are said: lost wake-ups, others that were not heard, values without room.
     #[test]
@@ -410,12 +417,12 @@ mod tests {
             assert!(said.contains(words), "{words}: {said}");
         }
     }
-    /// Goal: a frame that the account has as lost, and no row, is a doubt; one that a row has as lost is not said twice.
+    /// Goal: a frame that the account has as lost, and no row, is a doubt and breaks the promise; one that a row has as lost is not said twice.
     #[test]
     fn a_loss_before_the_first_value_is_said() {
         let lost = |account: u64, row: u64, unheard: u64, has_barrier: bool| {
             let run = RunReport {
-                account: Sums { lost: account, ..Sums::default() },
+                account: Sums { to_arrive: account, lost: account, ..Sums::default() },
                 facts: Facts { unheard, ..Facts::default() },
                 figures: RunFigures {
                     rows: vec![Row { lost: row, ..Row::default() }],
@@ -427,7 +434,13 @@ mod tests {
             let mut summary = Summary::new(&Header::new("vehicles"));
             summary.doubts.clear();
             doubt_circumstances(&mut summary, &made, has_barrier);
-            summary.doubts.iter().any(|doubt| doubt.what.contains("3 messages were lost"))
+            let is_said = summary.doubts.iter().any(|doubt| doubt.what.contains("3 messages were lost"));
+            let options = if has_barrier { "" } else { " --no-barrier" };
+            let settings =
+                settings_of(&format!("--mode callback --vehicles 2 --period 1ms --messages 4{options}"));
+            let settings = settings.expect("options that go together");
+            assert_eq!(settings.promise(&summary, &made).is_err(), is_said);
+            is_said
         };
         assert!(lost(3, 0, 0, true) && lost(5, 2, 0, true));
         assert!(!lost(3, 3, 0, true) && !lost(3, 0, 1, true) && !lost(3, 0, 0, false));
