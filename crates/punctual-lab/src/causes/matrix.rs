@@ -90,6 +90,8 @@ pub struct Matrix {
     pub skipped: Vec<Skipped>,
     /// Runs that could not be made.
     pub failed: Vec<String>,
+    /// Runs whose promise did not hold, and which: injections make messages late, and lose none.
+    pub broken: Vec<String>,
 }
 
 fn share(part: u64, whole: u64) -> String {
@@ -241,6 +243,9 @@ impl Matrix {
         }
         for reason in &self.failed {
             section = section.note(format!("A run failed: {reason}"));
+        }
+        for promise in &self.broken {
+            section = section.note(format!("A promise did not hold: {promise}"));
         }
         section
     }

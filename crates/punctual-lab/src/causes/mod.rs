@@ -121,10 +121,11 @@ impl Making<'_> {
             let number = self.runs;
             self.runs += 1;
             let played = self.stage.play(number, part).map_err(RunError::Machine);
-            match played.and_then(|played| judge::judge(&played)) {
-                Ok(judged) => {
+            match played.and_then(|played| Ok((judge::judge(&played)?, played.broken))) {
+                Ok((judged, broken)) => {
                     self.failures = 0;
                     self.matrix.add(&judged);
+                    self.matrix.broken.extend(broken.map(|said| format!("run {number:03}: {said}")));
                 }
                 // Injections made before it stay.
                 Err(_) if interrupted() => break,

@@ -1,8 +1,9 @@
 //! One run of another experiment, in a process of its own, and what is done to it while it goes on.
 
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use punctual_machine::clock::monotonic_ns;
@@ -42,6 +43,8 @@ pub(super) struct MadeInjection {
 pub(super) struct Played {
     pub(super) run: Run,
     pub(super) made: Vec<MadeInjection>,
+    /// The promise that it broke: an injection makes messages late, and loses none.
+    pub(super) broken: Option<String>,
 }
 
 /// A run opens its ends within this; a plan begins then.
@@ -71,6 +74,11 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Its exit status, if it has ended.
+    fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
     /// Waits until something is so. Returns `None` if the run ended first, the patience ran out, or the user interrupts.
     fn waits_until<T>(&mut self, mut is_so: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let start = Instant::now();
@@ -87,12 +95,12 @@ impl Running {
     }
 
     /// Waits for its end; a Ctrl-C is passed on, once.
-    fn ends(&mut self) -> bool {
+    fn ends(&mut self) -> Option<ExitStatus> {
         let start = Instant::now();
         let mut is_told = false;
         while start.elapsed() < PATIENCE && !insisted() {
             if self.has_ended() {
-                return true;
+                return self.status();
             }
             if interrupted() && !is_told {
                 interrupt(&self.child);
@@ -100,7 +108,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        false
+        None
     }
 }
 
@@ -141,22 +149,25 @@ impl Stage {
         let lasts = Duration::from_nanos(end_ns - begin_ns + OPENING_NS);
         let mut running = self.start((number, &out), &timed, lasts, victim)?;
         let processes = running.waits_until(|run| victim.processes(run));
-        let command = || victim.arguments(number).join(" ");
-        let processes =
-            processes.ok_or_else(|| format!("the run did not begin: punctual {} says why", command()))?;
+        let processes = processes.ok_or_else(|| {
+            format!("punctual {} did not begin: {}", victim.arguments(number).join(" "), said(&out))
+        })?;
         let ready_ns = monotonic_ns() + WARMING_NS;
         // A group shares the CPU otherwise with threads outside; beside a real-time thread the limit would let a soaker in all the time.
         let _awake = (victim.condition == Condition::Ordinary).then(|| soakers(cpus));
         let mut scene = Scene { processes, cpus, tools: std::mem::take(&mut self.tools) };
         let made = inject(&scene, &timed, ready_ns);
-        let has_ended = running.ends();
+        let ended = running.ends();
         self.tools = std::mem::take(&mut scene.tools);
         let made = made?;
-        if !has_ended {
-            return Err("the run did not end".to_owned());
-        }
+        let status = ended.ok_or_else(|| format!("the run did not end: {}", said(&out)))?;
+        let broken = match status.code() {
+            Some(0) => None,
+            Some(1) => Some(said(&out)),
+            _ => return Err(format!("the run ended with {status}: {}", said(&out))),
+        };
         let run = Run::open(&out).map_err(|error| error.to_string())?;
-        Ok(Played { run, made })
+        Ok(Played { run, made, broken })
     }
 
     fn start(
@@ -188,8 +199,22 @@ impl Stage {
         if self.trace {
             command.arg("--trace");
         }
-        Running::begin(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+        let (path, nothing) = (errors_of(out), Stdio::null);
+        let errors =
+            File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Running::begin(command.stdin(nothing()).stdout(nothing()).stderr(errors))
     }
+}
+
+/// Where the error output of a run is kept, beside it.
+fn errors_of(out: &Path) -> PathBuf {
+    out.with_extension("errors.txt")
+}
+
+/// The last that a run said on its error output: why it failed.
+fn said(out: &Path) -> String {
+    let text = std::fs::read_to_string(errors_of(out)).unwrap_or_default();
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
 /// Writes what the threads make themselves beside the run; where.
@@ -256,7 +281,7 @@ mod tests {
         while !interrupted() {
             std::thread::yield_now();
         }
-        assert!(running.ends());
+        assert!(running.ends().is_some());
         assert_eq!(std::fs::read_to_string(&notes).expect("notes"), "told\n");
     }
 

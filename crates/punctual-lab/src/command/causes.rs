@@ -92,7 +92,7 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
         }
         return Err(Failure::Machine(format!("nothing could be injected here: {}", reasons.join("; "))));
     }
-    Ok(())
+    if matrix.broken.is_empty() { Ok(()) } else { Err(Failure::Promise(matrix.broken.join("; "))) }
 }
 
 fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments) -> Result<(), Failure> {
