@@ -1,4 +1,5 @@
-//! Crashes of a run: panics of this program's threads, also where somebody catches them, and workers that ended by a fault of their own.
+//! Crashes of a run: panics of this program's threads, also where somebody catches them, and workers that ended by a fault of their own
+//! or not at all.
 //! None may happen. A run that saw one broke its promise, regardless of the figures that it has.
 
 use std::os::unix::process::ExitStatusExt;
@@ -40,9 +41,11 @@ fn note(crash: String) {
     lock(&SEEN).push(crash);
 }
 
-/// A worker has ended.
-pub(super) fn note_end(status: ExitStatus) {
-    if let Some(how) = fault(status) {
+/// A worker has ended, or was killed since it hung when it was to leave.
+pub(super) fn note_end(status: ExitStatus, hung: bool) {
+    if hung {
+        note("a process of this run did not end when it was told to, and was killed".to_owned());
+    } else if let Some(how) = fault(status) {
         note(format!("a process of this run ended {how}"));
     }
 }

@@ -334,8 +334,8 @@ impl Worker {
     }
 }
 
-/// Time that a worker may take to leave.
-const LEAVING_MAX: Duration = Duration::from_secs(3);
+/// Time that a worker may take to leave: some hundred times of what it takes on a busy machine.
+const LEAVING_MAX: Duration = Duration::from_secs(10);
 
 fn ends_by_itself(child: &mut Child) -> bool {
     let start = Instant::now();
@@ -355,13 +355,14 @@ impl Drop for Worker {
         drop(self.input.take());
         match &mut self.being {
             Being::Process(child) => {
-                if !ends_by_itself(child) {
+                let hangs = !ends_by_itself(child);
+                if hangs {
                     let _ended = child.kill();
                 }
                 if let Ok(status) = child.wait()
                     && self.is_judged
                 {
-                    crash::note_end(status);
+                    crash::note_end(status, hangs);
                 }
             }
             Being::Thread(thread) => {
