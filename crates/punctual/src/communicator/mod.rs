@@ -410,7 +410,7 @@ impl Communicator {
     /// Lets the oldest message land, if there is one: [`Self::message`].
     #[inline]
     pub(crate) fn try_land(&mut self) -> bool {
-        self.land_kept() || self.land_now()
+        if self.takes_detour() { self.try_land_watched() } else { self.land_now() }
     }
 
     #[inline]

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::{Clock, Ticks, monotonic_ns};
+use punctual_machine::process::Maker;
 use punctual_machine::signal::count_continuations_unless_handled;
 
 use page::LatePage;
@@ -55,6 +56,8 @@ pub struct LateLog(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     threshold: Ticks,
+    /// A process forked from it shares the file, and writes nothing.
+    maker: Maker,
     file: Mutex<LateFile>,
 }
 
@@ -93,7 +96,8 @@ impl LateLog {
             second: 0,
             in_second: 0,
         };
-        Ok(Self(Arc::new(Shared { threshold: Clock::get().ticks(threshold), file: Mutex::new(file) })))
+        let (threshold, maker) = (Clock::get().ticks(threshold), Maker::this_process());
+        Ok(Self(Arc::new(Shared { threshold, maker, file: Mutex::new(file) })))
     }
 
     /// Outcomes of late messages until now, counted.
@@ -180,6 +184,7 @@ mod tests {
     use punctual_proto::Target;
 
     use super::*;
+    use crate::runtime::{Awaited, Join, Runtime, RuntimeOptions, TaskOptions};
     use crate::{Bus, Communicator, CommunicatorOptions, Node, Wake};
 
     const SPAN: LateSpan = LateSpan { from_ns: 1, to_ns: 2, thread: 3 };
@@ -303,6 +308,27 @@ mod tests {
             skipped > 0 && all <= received && 2 * all > received,
             "{written} and {skipped} of {received}"
         );
+    }
+
+    /// Goal: a late message of a task is written when the task next finds nothing, and not only when its communicator is dropped.
+    #[test]
+    fn a_late_message_of_a_task_is_written() {
+        let (mut port, log, _file) = port("awaited");
+        send(&mut port);
+        let runtime =
+            Runtime::start(&RuntimeOptions { workers: 1, ..RuntimeOptions::default() }).expect("room");
+        let mut inbox = Awaited::new(runtime.handle(), port).expect("room");
+        let task = async move {
+            loop {
+                inbox.receive().await;
+            }
+        };
+        let _waits: Join<()> = runtime.spawn(TaskOptions::of_class(0), task).expect("it runs");
+        let begin = Instant::now();
+        while log.account().written == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing is written: {:?}", log.account());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Goal: a communicator that moves to another thread says what that thread went through.

@@ -176,9 +176,10 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Writes the pending messages.
+    /// Writes the pending messages. A forked process has a copy of them: they are its parent's to write, and there the file's lock may
+    /// be held by a thread that it does not have.
     fn drop(&mut self) {
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() && self.log.0.maker.is_this_process() {
             self.look();
         }
     }
