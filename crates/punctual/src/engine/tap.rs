@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::{Ticks, realtime_ns};
+use punctual_machine::process::Maker;
 use punctual_proto::limits::PREFIX_SIZE_MAX;
 use punctual_proto::pcapng::{self, Packet};
 use punctual_proto::{Header, NodeId, Stamps};
@@ -64,6 +65,16 @@ struct CaptureFile {
     /// None once writing has failed.
     file: Option<BufWriter<File>>,
     block: Vec<u8>,
+    maker: Maker,
+}
+
+impl Drop for CaptureFile {
+    /// A forked process has a copy of what is not written yet: it is its parent's to write.
+    fn drop(&mut self) {
+        if !self.maker.is_this_process() {
+            let _unwritten = self.file.take().map(BufWriter::into_parts);
+        }
+    }
 }
 
 impl CaptureFile {
@@ -80,11 +91,11 @@ impl CaptureFile {
         pcapng::write_start(&mut block, SNAP_SIZE as u32, None);
         file.write_all(&block)?;
         file.flush()?;
-        Ok(Self { file: Some(file), block })
+        Ok(Self { file: Some(file), block, maker: Maker::this_process() })
     }
 
     fn frame(&mut self, direction: Direction, parts: &[&[u8]]) {
-        let Self { file: Some(file), block } = self else { return };
+        let Self { file: Some(file), block, .. } = self else { return };
         block.clear();
         let direction = Some(direction);
         let packet = Packet { ns: realtime_ns(), direction, missed: 0, comment: None, frame: &[], size: 0 };
