@@ -180,6 +180,9 @@ fn value(answer: &Answer, program: &str, tier: u8, notes: &[String]) -> Value {
     })
 }
 
+/// Between two looks at the counters: the last of these of a thread is lost when it ends.
+const COUNTED_EVERY: Duration = Duration::from_millis(50);
+
 /// Shows the kernel's counters of each thread, without a trace: the times that it ran and was ready.
 fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     const NOTE: &str = "Sums over all that time, from /proc: what a thread waited for, who ran instead, and how long at once, only the \
@@ -187,9 +190,17 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     let before = counted(&arguments.pid);
     let begin = std::time::Instant::now();
     let lasts = arguments.lasts();
-    while begin.elapsed() < lasts && !interrupted() && !threads_of(&arguments.pid).is_empty() {
-        std::thread::sleep(Duration::from_millis(10).min(lasts));
+    // Of a thread that ends before the end, the last counts that were seen.
+    let mut last = before.clone();
+    while begin.elapsed() < lasts && !interrupted() {
+        let now = counted(&arguments.pid);
+        if now.is_empty() {
+            break;
+        }
+        last.extend(now);
+        std::thread::sleep(COUNTED_EVERY.min(lasts.saturating_sub(begin.elapsed())));
     }
+    last.extend(counted(&arguments.pid));
     let none = Counted::default();
     let since = |(thread, (process, now)): (u32, (u32, Counted))| {
         let was = before.get(&thread).map_or(&none, |(_, was)| was);
@@ -197,7 +208,7 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
             (now.ran_ns.saturating_sub(was.ran_ns), now.ready_ns.saturating_sub(was.ready_ns));
         CountedThread { thread, process, name: now.name, ran_ns, ready_ns }
     };
-    let mut all: Vec<CountedThread> = counted(&arguments.pid).into_iter().map(since).collect();
+    let mut all: Vec<CountedThread> = last.into_iter().map(since).collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.ready_ns), one.thread));
     if shown.json {
         let whole = json!({

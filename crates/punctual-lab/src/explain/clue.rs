@@ -327,8 +327,10 @@ impl Clue<'_> {
         is_ordinary(self.trace, thread)
     }
 
+    /// While the hypervisor has a processor, the thread that was on it looks as if it ran: that time is no limit's.
     fn is_limited(&self) -> bool {
-        self.excess.urgency.is_real_time() && self.passed_over_ns >= LIMIT_NS_MIN
+        let stolen_ns = self.seen.map_or(0, |seen| u64::from(seen.stolen_us) * 1000);
+        self.excess.urgency.is_real_time() && self.passed_over_ns.saturating_sub(stolen_ns) >= LIMIT_NS_MIN
     }
 }
 

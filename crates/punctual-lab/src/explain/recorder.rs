@@ -8,6 +8,7 @@ use punctual_lab_machine::trace_point::{
     CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom, call_name,
 };
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::process::ProcessIdentity;
 
 use super::evidence::{EvidenceDump, Recording};
 use super::trace::{CpuEvents, DeviceKind, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
@@ -104,10 +105,21 @@ fn is_kernel_thread(task: &Task) -> Option<bool> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", task.thread));
     let parent =
         |stat: String| stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
-    Some(match stat {
-        Ok(stat) => task.thread == KERNEL_THREADS || parent(stat) == Some(KERNEL_THREADS),
-        Err(_) => task.thread == IDLE || task.name.starts_with("kworker/"),
-    })
+    match stat {
+        Ok(stat) => Some(task.thread == KERNEL_THREADS || parent(stat) == Some(KERNEL_THREADS)),
+        Err(_) if task.thread == IDLE || task.name.starts_with("kworker/") => Some(true),
+        // A process that may not look at others, as under `hidepid`, takes no thread for a program's.
+        Err(_) => (!are_others_hidden()).then_some(false),
+    }
+}
+
+/// Inode of the first namespace of processes (`PROC_PID_INIT_INO` in `linux/nsfs.h`): only there are kernel threads.
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// True where there are kernel threads, and this process may not see them.
+fn are_others_hidden() -> bool {
+    let is_hidden = || !std::fs::exists(format!("/proc/{KERNEL_THREADS}/stat")).unwrap_or(false);
+    ProcessIdentity::of_self().namespace == FIRST_NAMESPACE && is_hidden()
 }
 
 /// A dump of the recorder, just taken, its instants turned into those of a run.

@@ -205,6 +205,7 @@ impl WatchAccount {
             let late = std::mem::take(&mut watched.late);
             match leave(watched, span, &trace, out) {
                 Ok((path, size)) => {
+                    watched.failed_at = None;
                     self.traces += 1;
                     self.covered += late.len() as u64;
                     let longest = late.iter().map(|late| late.to_ns - late.from_ns).max().unwrap_or(0);
@@ -266,6 +267,12 @@ fn leave(
 /// Puts a file into a folder that has room for it. Nothing that stands there is touched.
 fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String> {
     let off = |error: std::io::Error| format!("{}: {error}", folder.display());
+    if text.len() as u64 > FOLDER_SIZE_MAX {
+        return Err(format!(
+            "a trace of {} MiB is more than a folder may have: it is left out",
+            text.len() >> 20
+        ));
+    }
     fs::create_dir_all(folder).map_err(off)?;
     let sizes =
         fs::read_dir(folder).map_err(off)?.flatten().filter_map(|entry| Some(entry.metadata().ok()?.len()));

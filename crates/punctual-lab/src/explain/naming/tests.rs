@@ -273,6 +273,10 @@ fn a_limit_needs_a_real_time_thread() {
     is_named(ready, &urgent, None, &[(Cause::named("real_time_limit"), 99)]);
     let found = causes(&of_part(ready), &trace(49), &urgent, None);
     assert_eq!(found[0].name, Cause::named("urgent_neighbour"));
+    // A processor that the hypervisor has looks like one that runs the ordinary thread which was on it.
+    let stolen = Seen { stolen_us: 95_000, ..Seen::default() };
+    let found = causes(&of_part(ready), &trace(120), &urgent, Some(&stolen));
+    assert_eq!(found[0].name, Cause::named("steal"), "{found:?}");
     // Several ordinary threads may share what the kernel keeps for them; for less than that none is let in by the limit.
     let shared = |each_ns: u64| {
         let piece = |place: u64| Piece {

@@ -82,10 +82,10 @@ impl Withheld {
         };
         let (throttled_us, throttled_us_most) = taken(before.1, after.1);
         let (frozen_us, frozen_us_most) = taken(before.2, after.2);
+        // The trace tells when it was ready: that its group was throttled meanwhile says nothing of a thread that slept.
         Some(Seen {
             wall_us,
             cpu_us_most: wall_us,
-            wait_us_most: wall_us,
             throttled_us,
             throttled_us_most,
             frozen_us,
