@@ -34,7 +34,7 @@ pub(crate) fn counter_rate() -> Option<u64> {
 }
 
 /// No hint is known.
-pub(crate) fn prefetch(_address: *const u8) {}
+pub(crate) fn prefetch<const AHEAD: usize>(_address: *const u8) {}
 
 /// Tells the processor that this thread waits for another.
 #[cfg(not(loom))]

@@ -77,7 +77,7 @@ fn a_frame_sent_in_one_step_is_whole() {
         publish_words(&mut writer, 1, 1);
         writer.claim(40).unwrap(); // Makes room near, of which the next record takes a part.
         let thread =
-            thread::spawn(move || assert!(writer.append(2, &2_u64.to_ne_bytes(), 0, Spacing::Lines)));
+            thread::spawn(move || assert!(writer.append([2], &2_u64.to_ne_bytes(), 0, Spacing::Lines)));
         assert_eq!(read_beside(thread, &mut reader, 3), [1, 2]);
     });
 }
@@ -90,9 +90,9 @@ fn behind_a_frame_stands_what_was_cleared_ahead() {
         publish_words(&mut writer, 1, 1);
         writer.claim(40).unwrap(); // Makes room near, but clears further on than the next records end.
         let thread = thread::spawn(move || {
-            assert!(writer.append(2, &[], 0, Spacing::Lines));
+            assert!(writer.append([2], &[], 0, Spacing::Lines));
             writer.clear_ahead();
-            assert!(writer.append(3, &[], 0, Spacing::Lines));
+            assert!(writer.append([3], &[], 0, Spacing::Lines));
         });
         assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
     });
@@ -106,8 +106,8 @@ fn a_run_is_whole() {
         publish_words(&mut writer, 1, 1);
         writer.claim(40).unwrap();
         let thread = thread::spawn(move || {
-            assert!(writer.append(2, &[], 0, Spacing::Dense));
-            assert!(writer.append(3, &[], 0, Spacing::Dense));
+            assert!(writer.append([2], &[], 0, Spacing::Dense));
+            assert!(writer.append([3], &[], 0, Spacing::Dense));
         });
         assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
     });
@@ -122,8 +122,8 @@ fn a_run_past_the_caches_is_whole() {
         publish_words(&mut writer, 1, 1);
         writer.claim(40).unwrap();
         let thread = thread::spawn(move || {
-            assert!(writer.append(2, &2_u64.to_ne_bytes(), 0, Spacing::Dense));
-            assert!(writer.append(3, &3_u64.to_ne_bytes(), 0, Spacing::Dense));
+            assert!(writer.append([2], &2_u64.to_ne_bytes(), 0, Spacing::Dense));
+            assert!(writer.append([3], &3_u64.to_ne_bytes(), 0, Spacing::Dense));
             writer.publish_tail();
         });
         assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);
@@ -138,10 +138,10 @@ fn a_run_past_the_caches_goes_to_another_thread() {
         let mut writer = writer.passing_caches();
         publish_words(&mut writer, 1, 1);
         writer.claim(40).unwrap();
-        assert!(writer.append(2, &[], 0, Spacing::Dense));
+        assert!(writer.append([2], &[], 0, Spacing::Dense));
         writer.await_stores();
         let thread = thread::spawn(move || {
-            assert!(writer.append(3, &[], 0, Spacing::Dense));
+            assert!(writer.append([3], &[], 0, Spacing::Dense));
             writer.publish_tail();
         });
         assert_eq!(read_beside(thread, &mut reader, 4), [1, 2, 3]);

@@ -82,15 +82,6 @@ impl Spacing {
         }
     }
 
-    /// Distance ahead of a record with this spacing at which a reader asks for the lines that come next, bytes.
-    #[inline]
-    const fn ahead(self) -> usize {
-        match self {
-            Self::Lines => LINE_SIZE,
-            Self::Dense => RUN_AHEAD,
-        }
-    }
-
     /// loom follows each word by itself and knows no lines: there a record has few words, so that few steps make a lap.
     #[inline]
     const fn align(self) -> u64 {

@@ -1,10 +1,12 @@
 //! A reader of a ring.
 
+use std::hint::select_unpredictable;
+
 use super::memory::Newest;
 use super::words::SharedBytes;
 use super::{
-    DENSE, FLAGS_MASK, FLAGS_SHIFT, PADDING, RingMemory, SIZE_MASK, Spacing, commit_word, frame_size_max,
-    record_end,
+    DENSE, FLAGS_MASK, FLAGS_SHIFT, LINE_SIZE, PADDING, RUN_AHEAD, RingMemory, SIZE_MASK, Spacing,
+    commit_word, frame_size_max, record_end,
 };
 use crate::arch::{self, COPIES_BLOCKS};
 use crate::mutant::{fence, ordering, without};
@@ -158,21 +160,31 @@ impl<'a> Look<'a> {
             return None;
         }
         let bytes = self.behind.first(size)?;
-        let spacing = Spacing::of(rest);
-        self.prefetch(spacing.ahead());
-        Some(Record {
-            bytes,
-            flags: (rest >> FLAGS_SHIFT) as u8,
-            end: record_end(self.position, size, spacing),
-        })
+        // One branch for both: what is asked for ahead, and where the record ends.
+        let end = match Spacing::of(rest) {
+            spacing @ Spacing::Lines => {
+                self.prefetch::<LINE_SIZE>();
+                record_end(self.position, size, spacing)
+            }
+            spacing @ Spacing::Dense => {
+                self.prefetch::<RUN_AHEAD>();
+                record_end(self.position, size, spacing)
+            }
+        };
+        Some(Record { bytes, flags: (rest >> FLAGS_SHIFT) as u8, end })
     }
 
     /// Asks for the cache line so far ahead. Close to the end of the ring it is none of the ring's, and nothing is gained.
     #[inline]
-    fn prefetch(&self, ahead: usize) {
-        if COPIES_BLOCKS {
-            arch::prefetch(std::ptr::from_ref(self.commit).cast::<u8>().wrapping_add(ahead));
-        }
+    fn prefetch<const AHEAD: usize>(&self) {
+        prefetch::<AHEAD>(std::ptr::from_ref(self.commit).cast());
+    }
+}
+
+#[inline]
+fn prefetch<const AHEAD: usize>(address: *const u8) {
+    if COPIES_BLOCKS {
+        arch::prefetch::<AHEAD>(address);
     }
 }
 
@@ -211,15 +223,16 @@ impl RingReader {
         let Self { memory, place, frame_size_max } = self;
         let look = Look::at(memory, place, *frame_size_max);
         let word = look.commit.load(ordering!("ring_peek", Acquire)); // (C)
-        if let Some(record) = look.record(word)
-            && (without!("ring_peek_limit") || !look.guard.is_lapped())
-        {
-            return Next::Frame(RingFrame { record, guard: look.guard, place });
-        }
-        if word == 0 && !look.guard.is_lapped() {
-            return Next::Empty;
-        }
-        peek_slowly(memory, place, *frame_size_max, word)
+        let (record, guard) = match look.record(word) {
+            Some(record) if without!("ring_peek_limit") || !look.guard.is_lapped() => (record, look.guard),
+            _ if word == 0 && !look.guard.is_lapped() => return Next::Empty,
+            _ => match peek_slowly(memory, place, *frame_size_max, word) {
+                Ok(found) => found,
+                Err(nothing) => return nothing,
+            },
+        };
+        // Only here, not by a call that cannot be seen through: then its place is known to be this one.
+        Next::Frame(RingFrame { record, guard, place })
     }
 
     /// Returns true if there is anything to look at, without moving. Only [`Self::peek`] shows what: it loads the commit word again, so
@@ -227,7 +240,12 @@ impl RingReader {
     #[inline]
     pub fn has_news(&self) -> bool {
         let look = Look::at(&self.memory, &self.place, self.frame_size_max);
-        look.commit.load(Ordering::Relaxed) != 0 || look.guard.is_lapped()
+        let word = look.commit.load(Ordering::Relaxed);
+        // Without a branch: the end of a wait is mispredicted, and the record's second line need not wait for that. Where nothing is yet,
+        // a line of this reader's is asked for: the polled one would be taken from a writer that has begun.
+        let second = std::ptr::from_ref(look.commit).cast::<u8>().wrapping_add(LINE_SIZE);
+        prefetch::<0>(select_unpredictable(word != 0, second, std::ptr::from_ref(&self.place).cast()));
+        word != 0 || look.guard.is_lapped()
     }
 
     /// The number of the next record to be read.
@@ -259,14 +277,14 @@ impl RingReader {
     }
 }
 
-/// Why there is no frame, or where it is.
+/// The record, or why there is none.
 #[cold]
 fn peek_slowly<'a>(
     memory: &'a RingMemory,
-    place: &'a mut Place,
+    place: &mut Place,
     frame_size_max: usize,
     mut word: u64,
-) -> Next<'a> {
+) -> Result<(Record<'a>, RingGuard<'a>), Next<'static>> {
     let capacity = memory.capacity() as u64;
     if word == commit_word(place.sequence, PADDING) && place.position & (capacity - 1) != 0 {
         place.position += memory.to_end(place.position) as u64;
@@ -275,19 +293,16 @@ fn peek_slowly<'a>(
     let look = Look::at(memory, place, frame_size_max);
     // Asked first: the commit word may still stand where what follows it does not, or not for long.
     if !without!("ring_peek_limit_slowly") && look.guard.is_lapped() {
-        return overrun(memory, place);
+        return Err(overrun(memory, place));
     }
     if word == 0 {
-        return Next::Empty;
+        return Err(Next::Empty);
     }
-    match look.record(word) {
-        Some(record) => Next::Frame(RingFrame { record, guard: look.guard, place }),
-        None => Next::Corrupt,
-    }
+    look.record(word).map(|record| (record, look.guard)).ok_or(Next::Corrupt)
 }
 
 #[cold]
-fn overrun<'a>(memory: &RingMemory, place: &mut Place) -> Next<'a> {
+fn overrun(memory: &RingMemory, place: &mut Place) -> Next<'static> {
     // (F) The position and number of the tail, by the newest limit, lie beyond where that limit lapped us.
     match memory.newest() {
         Newest::At(position, sequence) if position > place.position && sequence >= place.sequence => {

@@ -22,7 +22,7 @@ fn send(writer: &mut RingWriter, way: u64, bytes: &[u8]) {
     let spacing = if way.is_multiple_of(2) { Spacing::Lines } else { Spacing::Dense };
     let word = bytes.first_chunk().map(|word| u64::from_ne_bytes(*word));
     match (way % 4, word) {
-        (2 | 3, Some(word)) if writer.append(word, &bytes[8..], 0, spacing) => {}
+        (2 | 3, Some(word)) if writer.append([word], &bytes[8..], 0, spacing) => {}
         (0, _) => publish(writer, bytes),
         _ => {
             writer.claim_spaced(bytes.len(), spacing, &mut || u64::MAX).unwrap();
@@ -87,7 +87,7 @@ fn a_run_is_seen_together() {
     let (mut writer, mut reader) = pair(4096);
     let mut number = 0;
     let mut add = |writer: &mut RingWriter| {
-        assert!(number == 0 || writer.append(number, &[7; 8], 0, Spacing::Dense));
+        assert!(number == 0 || writer.append([number], &[7; 8], 0, Spacing::Dense));
         if number == 0 {
             send(writer, 1, &[0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
         }
@@ -103,7 +103,7 @@ fn a_run_is_seen_together() {
     writer.publish_tail();
     assert_eq!(numbers(&mut reader), [0, 1, 2]);
     (0..3).for_each(|_| add(&mut writer));
-    assert!(writer.append(6, &[], 0, Spacing::Lines));
+    assert!(writer.append([6], &[], 0, Spacing::Lines));
     assert_eq!(numbers(&mut reader), [3, 4, 5, 6], "one that is alone ends the run before it");
     let mut hidden = 0;
     let seen = loop {
@@ -174,7 +174,7 @@ fn behind_what_was_cleared_ahead_stands_nothing_older() {
                 (0..30).for_each(|word| writer.write(8 * word, &commit_word(number, 40).to_le_bytes()));
             }
             let first = u64::from_ne_bytes(*bytes.first_chunk().unwrap());
-            if !random().is_multiple_of(2) || !writer.append(first, &bytes[8..], 0, spacing) {
+            if !random().is_multiple_of(2) || !writer.append([first], &bytes[8..], 0, spacing) {
                 while writer.claim_spaced(bytes.len(), spacing, &mut || reader.position()).is_err() {
                     assert_eq!(read(&mut reader), model.pop_front(), "frame {number}");
                 }
@@ -223,7 +223,7 @@ fn lines_of_what_was_told_last_are_demoted() {
     let (mut writer, _reader) = pair(1 << 20);
     let lines = |writer: &RingWriter| writer.told_lines().map(|at| at / 64).collect::<Vec<_>>();
     let run = |writer: &mut RingWriter, messages| {
-        (0..messages).for_each(|number| assert!(writer.append(number, &[7; 64], 0, Spacing::Dense)));
+        (0..messages).for_each(|number| assert!(writer.append([number], &[7; 64], 0, Spacing::Dense)));
         writer.publish_tail();
     };
     assert_eq!(lines(&writer), []);
@@ -360,7 +360,7 @@ fn a_claim_may_be_made_again_without_committing() {
 fn a_claim_is_void_once_something_was_sent_in_one_step() {
     let (mut writer, _reader) = pair(4096);
     writer.claim(200).unwrap();
-    assert!(writer.append(1, &[], 0, Spacing::Lines));
+    assert!(writer.append([1], &[], 0, Spacing::Lines));
     writer.commit();
 }
 
@@ -497,7 +497,7 @@ fn numbers_account_for_every_record() {
         for _ in 0..turn % 97 {
             let (flags, spacing) =
                 ((number % 4) as u8, if turn.is_multiple_of(2) { Spacing::Lines } else { Spacing::Dense });
-            if !writer.append(number, &[], flags, spacing) {
+            if !writer.append([number], &[], flags, spacing) {
                 writer.claim_spaced(8, spacing, &mut || u64::MAX).unwrap();
                 writer.write(0, &number.to_ne_bytes());
                 writer.commit_in_run(flags);

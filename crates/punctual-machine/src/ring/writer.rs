@@ -235,11 +235,19 @@ impl RingWriter {
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 
-    /// Sends a frame of a word and a payload, where there is room for it without looking further: true if there was. Readers see the
-    /// same as after [`Self::claim_spaced`], [`Self::write`] and a commit without telling.
+    /// Sends a frame of some words and a payload, where there is room for it without looking further: true if there was. Readers see
+    /// the same as after [`Self::claim_spaced`], [`Self::write`] and a commit without telling. With the commit word, the words have a
+    /// multiple of 16 bytes.
     #[inline]
-    pub fn append(&mut self, word: u64, payload: &[u8], flags: u8, spacing: Spacing) -> bool {
-        let (position, frame_size) = (self.position, size_of::<u64>() + payload.len());
+    pub fn append<const WORDS: usize>(
+        &mut self,
+        words: [u64; WORDS],
+        payload: &[u8],
+        flags: u8,
+        spacing: Spacing,
+    ) -> bool {
+        const { assert!(WORDS % 2 == 1, "payloads that go past the caches begin at a multiple of 16") };
+        let (position, frame_size) = (self.position, size_of::<[u64; WORDS]>() + payload.len());
         let end = record_end(position, frame_size, spacing);
         if frame_size > self.frame_size_max || end > self.near {
             return false;
@@ -256,15 +264,17 @@ impl RingWriter {
                     self.clear(end);
                 }
                 self.last_size = end - position;
-                copy_in(&record[2..], payload);
-                record[1].store(word, Ordering::Relaxed);
+                copy_in(&record[1 + WORDS..], payload);
+                for (place, word) in record[1..=WORDS].iter().zip(words) {
+                    place.store(word, Ordering::Relaxed);
+                }
                 crate::label!("ring.commit_appended");
                 record[0].store(commit, ordering!("ring_commit_appended", Release)); // (C)
             }
             Spacing::Dense => {
                 // The first one's is stored when readers are to see them.
                 let inner = if self.run_word == 0 { None } else { Some(commit) };
-                self.has_passed_caches |= self.write_in_run(record, inner, word, payload);
+                self.has_passed_caches |= self.write_in_run(record, inner, words, payload);
                 if inner.is_none() {
                     (self.run_begin, self.run_word) = (position, commit);
                     self.last_size = 0;
@@ -283,16 +293,24 @@ impl RingWriter {
     /// Writes a record of the run at hand, of which readers see nothing yet: words are stored as they lie. Returns true if they went
     /// past the caches.
     #[inline]
-    fn write_in_run(&self, record: &[AtomicU64], commit: Option<u64>, word: u64, payload: &[u8]) -> bool {
+    fn write_in_run<const WORDS: usize>(
+        &self,
+        record: &[AtomicU64],
+        commit: Option<u64>,
+        words: [u64; WORDS],
+        payload: &[u8],
+    ) -> bool {
         let passes = self.may_pass_caches && (self.was_long || self.run_bytes >= LONG_RUN);
         if let Some(commit) = commit {
             store_in_run(&record[0], commit, passes);
         }
-        store_in_run(&record[1], word, passes);
+        for (place, word) in record[1..=WORDS].iter().zip(words) {
+            store_in_run(place, word, passes);
+        }
         if passes {
-            copy_past_caches_in(&record[2..], payload);
+            copy_past_caches_in(&record[1 + WORDS..], payload);
         } else {
-            copy_in(&record[2..], payload);
+            copy_in(&record[1 + WORDS..], payload);
         }
         passes
     }

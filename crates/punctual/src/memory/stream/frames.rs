@@ -32,7 +32,10 @@ pub(super) fn read_direct<'a>(
 ) -> Result<Payload<'a>, Unreadable> {
     head.sequence = frame.sequence();
     let (flags, bytes) = (frame.flags(), frame.bytes());
-    let payload = if Prefix::has_stages(flags) {
+    let payload = if flags == Prefix::Plain.flags() {
+        (head.sent, head.noted) = (None, None);
+        Prefix::read(flags, bytes).ok_or(Unreadable::Corrupt)?.1
+    } else if Prefix::has_stages(flags) {
         read_stages(head, flags, bytes, about)?
     } else {
         let (prefix, payload) = Prefix::read(flags, bytes).ok_or(Unreadable::Corrupt)?;

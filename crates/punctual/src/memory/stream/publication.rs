@@ -57,7 +57,7 @@ pub struct Publication {
     gaps: Gaps,
     /// From this message on it is looked whether readers have died.
     look_around_at: u64,
-    /// Nothing is sealed or captured, or stamped at all stages: its messages are a word and a payload.
+    /// Somebody reads it, and nothing is sealed or captured: its messages are a few words and a payload.
     is_simple: bool,
 }
 
@@ -71,10 +71,8 @@ impl Publication {
         let writer = RingWriter::new(file.ring.clone());
         let usually = streams.own.segment.owner.held_back;
         let held_back = options.when_full.map_or(usually, |when| when == WhenFull::HoldBack);
-        let is_simple =
-            sealing.is_none() && options.stamps != StampChoice::All && streams.layers.capture.is_none();
         let mut publication = Self {
-            is_simple,
+            is_simple: false,
             streams,
             file,
             writer,
@@ -223,7 +221,7 @@ impl Publication {
         spacing: Spacing,
     ) -> Result<(), OfferError> {
         self.look_at_gap();
-        if self.is_simple && self.append_simple(payload, spacing) {
+        if self.is_simple && self.append_simple(payload, due, spacing) {
             return Ok(());
         }
         self.append_any(payload, due, spacing)
@@ -231,15 +229,27 @@ impl Publication {
 
     /// Appends the common kind of message in one step, if it is known who reads and there is room near. Returns true if it was sent.
     #[inline(always)]
-    fn append_simple(&mut self, payload: &[u8], spacing: Spacing) -> bool {
-        if self.followers.is_empty() || self.has_visitors() {
+    fn append_simple(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> bool {
+        if self.has_visitors() {
             return false;
         }
-        if self.is_stamped() {
-            let sent = Prefix::Sent(self.clock.now());
-            return sent.word().is_some_and(|word| self.writer.append(word, payload, sent.flags(), spacing));
+        if !self.is_stamped() {
+            return self.writer.append([0], payload, Prefix::Plain.flags(), spacing);
         }
-        self.writer.append(0, payload, Prefix::Plain.flags(), spacing)
+        if self.stamps == StampChoice::All {
+            return self.append_stages(payload, due, spacing);
+        }
+        let sent = Prefix::Sent(self.clock.now());
+        sent.word().is_some_and(|word| self.writer.append([word], payload, sent.flags(), spacing))
+    }
+
+    /// The same of a message with all stages. They are known before anything of it is stored.
+    #[inline(never)]
+    fn append_stages(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> bool {
+        let mut prefix = Prefix::of(self.stamps, self.instant_of_sending(), due, self.clock);
+        prefix.note_posted(self.clock);
+        let Some(stamps) = prefix.stamps() else { return false };
+        self.writer.append(stamps.to_words().map(u64::to_le), payload, prefix.flags(), spacing)
     }
 
     fn append_any(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> Result<(), OfferError> {

@@ -73,5 +73,7 @@ impl Publication {
         self.version_seen = self.streams.roster.version();
         self.readers_seen = visits;
         find_followers(&self.streams, &self.file.about, &mut self.followers);
+        let has_layers = self.sealing.is_some() || self.streams.layers.capture.is_some();
+        self.is_simple = !self.followers.is_empty() && !has_layers;
     }
 }
