@@ -122,14 +122,14 @@ impl<'a> Observed<'a> {
 
     fn of_message(message: &Message<'a>) -> Self {
         let &Message { source, target, sequence, lost_before, kernel_ns, payload, .. } = message;
-        let on_one_clock = message.stages.as_ref().filter(|stages| stages.one_clock);
+        let on_one_clock = message.stages.filter(|stages| stages.one_clock);
         Self {
             source,
             target,
             sequence: sequence.into(),
             lost_before,
             sent: on_one_clock.map(|stages| Ticks(stages.sender.sent)),
-            stamps: message.stages.as_ref().map(|stages| stages.sender),
+            stamps: message.stages.map(|stages| stages.sender),
             kernel_ns,
             is_unopened: false,
             is_fragment: false,

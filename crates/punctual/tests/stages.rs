@@ -24,7 +24,7 @@ fn options() -> CommunicatorOptions {
 }
 
 /// Medians of all stages, nanoseconds, in order. The first message, which knows least, is left out.
-fn medians(receiver: &Communicator) -> [u64; Stage::ALL.len()] {
+fn medians(receiver: &mut Communicator) -> [u64; Stage::ALL.len()] {
     let records: Vec<Stages> = receiver.recorded().skip(1).map(|record| record.stages).collect();
     assert!(records.len() > MESSAGES / 2);
     for stages in &records {
@@ -39,7 +39,7 @@ fn medians(receiver: &Communicator) -> [u64; Stage::ALL.len()] {
 }
 
 /// The delay is in this stage, and this stage is the longest.
-fn assert_longest(what: &str, receiver: &Communicator, stage: Stage) {
+fn assert_longest(what: &str, receiver: &mut Communicator, stage: Stage) {
     let medians = medians(receiver);
     let place = Stage::ALL.iter().position(|&one| one == stage).expect("one of all");
     assert!(u128::from(medians[place]) + 1 >= DELAY.as_nanos(), "{what}: {stage:?} in {medians:?}");
@@ -66,7 +66,7 @@ fn a_delay_shows_at_the_side_that_made_it() {
         }
         // A socket's own call may take as long; on memory nothing does.
         if medium.in_memory {
-            assert_longest(medium.name, &receiver, Stage::Sent);
+            assert_longest(medium.name, &mut receiver, Stage::Sent);
         }
         drop((sender, receiver));
         let (mut sender, mut receiver) = bind();
@@ -76,7 +76,7 @@ fn a_delay_shows_at_the_side_that_made_it() {
             compute(if medium.in_memory { DELAY } else { DELAY * 10 });
             receiver.receive_timeout(PATIENCE).unwrap();
         }
-        assert_longest(medium.name, &receiver, Stage::Elsewhere);
+        assert_longest(medium.name, &mut receiver, Stage::Elsewhere);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_delay_of_the_medium_shows_in_the_medium() {
         sender.send_timeout(Target::port("there", 1), b"held", PATIENCE).unwrap();
         receiver.receive_timeout(PATIENCE).unwrap();
     }
-    assert_longest("loopback", &receiver, Stage::Medium);
+    assert_longest("loopback", &mut receiver, Stage::Medium);
 }
 
 /// Goal: a thread that spins is never woken, and a thread that sleeps is; and no stage of any message is charged with another's time.
@@ -118,8 +118,8 @@ fn only_sleepers_are_woken() {
                 std::thread::sleep(Duration::from_millis(1));
                 sender.send_timeout(Target::port("there", 1), b"wake", PATIENCE).unwrap();
             }
-            let receiver = listening.join().expect("all came");
-            medians(&receiver);
+            let mut receiver = listening.join().expect("all came");
+            medians(&mut receiver);
             let is_woken = |stages: &Stages| stages.time_in(Stage::Woken).is_some_and(|time| time.0 > 0);
             let woken = receiver.recorded().skip(1).filter(|record| is_woken(&record.stages)).count();
             match wake {

@@ -6,7 +6,7 @@ use punctual::{Clock, Communicator, Stage};
 const LATE_US: u64 = 1_000;
 
 /// Prints the median, the maximum, and in which stage the late ones spent most of their time.
-pub fn report(receiver: &Communicator) {
+pub fn report(receiver: &mut Communicator) {
     let clock = Clock::get();
     let mut totals = Vec::new();
     let mut late = [0; Stage::ALL.len()];

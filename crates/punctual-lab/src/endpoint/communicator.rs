@@ -41,5 +41,5 @@ impl Endpoint for CommunicatorEndpoint {
 fn taken(message: &Message<'_>, buffer: &mut [u8]) -> Option<Received> {
     let size = message.payload.len();
     buffer.get_mut(..size)?.copy_from_slice(message.payload);
-    Some(Received { size, stages: message.stages })
+    Some(Received { size, stages: message.stages.copied() })
 }

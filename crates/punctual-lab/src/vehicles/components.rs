@@ -304,7 +304,7 @@ impl Components {
         notes.begin_elsewhere();
         let observer = communicator.on_message(move |message| {
             let received = clock.now_after_loads();
-            notes.note_bytes(message.payload, message.stages.as_ref(), received);
+            notes.note_bytes(message.payload, message.stages, received);
         });
         self.observer = Some(observer.map_err(|error| error.to_string())?);
         Ok(())

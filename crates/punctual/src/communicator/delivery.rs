@@ -8,7 +8,7 @@ use punctual_proto::{Address, Target};
 
 use super::{Communicator, End, Message};
 use crate::publication::TakeError;
-use crate::trace::{Record, Stages};
+use crate::trace::Stages;
 
 /// Description of a message that was copied into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Delivery {
             target: message.target,
             sequence: message.sequence,
             lost_before: message.lost_before,
-            latency: message.stages.as_ref().and_then(Stages::total_at_least),
+            latency: message.stages.and_then(Stages::total_at_least),
             kernel_ns: message.kernel_ns,
             sealed_in: message.sealed_in,
             size: message.payload.len(),
@@ -69,6 +69,7 @@ impl Communicator {
     /// that waits for nobody has written over it meanwhile, which is counted. The content of `buffer` is void then.
     #[inline]
     pub fn try_receive_into(&mut self, buffer: &mut [u8]) -> Result<Delivery, TakeError> {
+        self.record_last();
         if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
             end.try_take(buffer)?;
             return Ok(self.delivery());
@@ -97,6 +98,7 @@ impl Communicator {
         deadline: impl FnOnce() -> Option<Ticks>,
         buffer: &mut [u8],
     ) -> Result<Delivery, TakeError> {
+        self.record_last();
         if let (false, End::Memory(end)) = (self.takes_detour(), &mut self.end) {
             end.take_until(deadline, buffer)?;
             return Ok(self.delivery());
@@ -125,9 +127,8 @@ impl Communicator {
         let End::Memory(end) = &mut self.end else { unreachable!("it was taken from memory") };
         let (mut delivery, stages) = end.delivery();
         if let Some(stages) = stages {
-            let Delivery { source, sequence, .. } = delivery;
-            self.recorder.record(Record { source, sequence, stages });
             delivery.latency = stages.total_at_least();
+            self.unrecorded = true;
         }
         delivery
     }

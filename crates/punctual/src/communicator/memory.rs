@@ -13,7 +13,7 @@ use crate::ledger::{Count, RowCount};
 use crate::memory::stream::Streams;
 use crate::node::CommunicatorOptions;
 use crate::publication::{Subscription, TakeError, Wait};
-use crate::trace::Stages;
+use crate::trace::{Record, Stages};
 
 /// Receives into buffers of the caller's between two looks at the clock.
 const TAKES_PER_LOOK: u32 = 256;
@@ -126,7 +126,7 @@ impl MemoryEnd {
 
     /// The message that was taken last; it is delivered now. Its stages, if it carried stamps.
     #[inline]
-    pub(super) fn delivery(&mut self) -> (Delivery, Option<Stages>) {
+    pub(super) fn delivery(&mut self) -> (Delivery, Option<&Stages>) {
         if self.was_nudged {
             return (Delivery::of(&self.nudge()), None);
         }
@@ -143,7 +143,14 @@ impl MemoryEnd {
             sealed_in: received.sealed_in,
             size: received.size,
         };
-        (delivery, self.subscription.stages())
+        (delivery, self.subscription.last_stages())
+    }
+
+    /// The record of the message that was taken last, if it carried stamps.
+    pub(super) fn last_record(&self) -> Option<Record> {
+        let (received, _) = self.subscription.last();
+        let stages = *self.subscription.last_stages()?;
+        Some(Record { source: received.source, sequence: received.sequence as u32, stages })
     }
 
     /// The size of the message that landed, bytes.
@@ -170,7 +177,7 @@ impl MemoryEnd {
             target,
             sequence: received.sequence as u32,
             lost_before: received.lost_before,
-            stages: self.subscription.stages(),
+            stages: self.subscription.last_stages(),
             kernel_ns: None,
             sealed_in: received.sealed_in,
             payload: &self.buffer[..received.size],

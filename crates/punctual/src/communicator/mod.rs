@@ -28,6 +28,7 @@ mod outlet;
 mod patience;
 mod reading;
 mod reception;
+mod recorded;
 mod sender;
 mod wire;
 
@@ -65,7 +66,7 @@ pub struct Message<'a> {
     /// Messages of the same stream that were found lost by this one's arrival.
     pub lost_before: u64,
     /// Where its time went, if it carried stamps.
-    pub stages: Option<Stages>,
+    pub stages: Option<&'a Stages>,
     /// When the kernel received it, `CLOCK_REALTIME` nanoseconds, where the medium says.
     pub kernel_ns: Option<u64>,
     /// On a sealed bus: the group whose key sealed it. None for what a component of one's own node sent without a seal.
@@ -119,6 +120,8 @@ enum End {
 pub struct Communicator {
     end: End,
     recorder: Recorder,
+    /// The message that memory delivered last is still to be recorded.
+    unrecorded: bool,
     watch: Option<Box<Watch>>,
     /// The message that landed last did not fit into its receiver's buffer, and is received next.
     kept: bool,
@@ -150,8 +153,14 @@ impl Communicator {
     }
 
     fn new(end: End, options: &CommunicatorOptions) -> Self {
-        let mut new =
-            Self { end, recorder: Recorder::new(options.recorded), watch: None, kept: false, waiting: false };
+        let mut new = Self {
+            end,
+            recorder: Recorder::new(options.recorded),
+            unrecorded: false,
+            watch: None,
+            kept: false,
+            waiting: false,
+        };
         if let Some(log) = &options.late {
             let receiver = format!("{}:{}", new.about().owner.name, new.address().port);
             new.watch = Some(Box::new(Watch::new(log, receiver)));
@@ -316,6 +325,7 @@ impl Communicator {
     /// Lets the oldest message land; waits for one.
     #[inline(always)]
     fn land_until(&mut self, deadline: impl FnOnce() -> Option<Ticks>) -> bool {
+        self.record_last();
         match &mut self.end {
             End::Wire(end) => end.receive_until(deadline()),
             End::Memory(end) => end.receive_until(deadline),
@@ -415,6 +425,7 @@ impl Communicator {
 
     #[inline]
     fn land_now(&mut self) -> bool {
+        self.record_last();
         match &mut self.end {
             End::Wire(end) => end.try_receive(),
             End::Memory(end) => end.try_receive(),
@@ -426,23 +437,22 @@ impl Communicator {
     /// Read where it landed: moving what is known of it costs more than the message.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Message<'_> {
-        let message = match &mut self.end {
-            End::Wire(end) => end.message(),
-            End::Memory(end) => end.message(),
+        let (message, is_of_memory) = match &mut self.end {
+            End::Wire(end) => (end.message(), false),
+            End::Memory(end) => (end.message(), true),
         };
-        if let Some(stages) = &message.stages {
+        if let Some(stages) = message.stages {
             let record = || Record { source: message.source, sequence: message.sequence, stages: *stages };
             if let Some(watch) = &mut self.watch {
                 watch.note(&record());
             }
-            self.recorder.record(record());
+            if is_of_memory {
+                self.unrecorded = true;
+            } else {
+                self.recorder.record(record());
+            }
         }
         message
-    }
-
-    /// The stages of the newest messages received, oldest first, as far as [`CommunicatorOptions::recorded`] keeps them.
-    pub fn recorded(&self) -> impl Iterator<Item = &Record> {
-        self.recorder.iter()
     }
 
     /// For an event loop of one's own: from now on [`Self::as_fd`] becomes readable when a message comes. Returns

@@ -38,9 +38,8 @@ impl Communicator {
         while reader.wants_more() {
             let takes_detour = self.takes_detour();
             let has_landed = match &mut self.end {
-                _ if takes_detour => self.try_land_watched(),
-                End::Wire(end) => end.try_read(&mut reader),
-                End::Memory(end) => end.try_receive(),
+                End::Wire(end) if !takes_detour => end.try_read(&mut reader),
+                _ => self.try_land(),
             };
             if !has_landed {
                 break;

@@ -67,6 +67,8 @@ pub(super) struct WireEnd {
     /// Of the inbox's nudges, how many have landed, and how many of the next ones are for an owner that it had before.
     nudges_taken: u64,
     nudges_left: u64,
+    /// Of the message that was delivered last.
+    stages: Option<Stages>,
 }
 
 impl WireEnd {
@@ -95,6 +97,7 @@ impl WireEnd {
             held,
             nudges_taken,
             nudges_left,
+            stages: None,
         })
     }
 
@@ -304,7 +307,7 @@ impl WireEnd {
         if *is_large {
             about.page.count(Count::LargeDelivered).add(1);
         }
-        let stages = stamps.map(|sender| {
+        self.stages = stamps.map(|sender| {
             let delivered = about.clock.now();
             Stages {
                 sender,
@@ -326,7 +329,7 @@ impl WireEnd {
             target: header.target,
             sequence: header.sequence,
             lost_before: circumstances.lost_before,
-            stages,
+            stages: self.stages.as_ref(),
             kernel_ns: Some(circumstances.kernel_ns).filter(|&ns| ns != 0),
             sealed_in: circumstances.sealed_in,
             payload: &buffer[*payload_at..payload_at + size],

@@ -436,7 +436,7 @@ impl Driver {
             let sender = received.stages.filter(|stages| stages.one_clock).map(|stages| stages.sender);
             self.origin = Some(Origin {
                 source: received.source,
-                stages: received.stages,
+                stages: received.stages.copied(),
                 due: sender.and_then(|stamps| stamps.due()).map(Ticks),
                 sent: sender.map(|stamps| Ticks(stamps.sent)),
             });

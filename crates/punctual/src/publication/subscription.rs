@@ -132,6 +132,12 @@ impl Subscription {
         self.taken.stages
     }
 
+    /// The same where they lie. Read soon after they were written, a copy of them waits for all stores before it.
+    #[inline]
+    pub(crate) fn last_stages(&self) -> Option<&Stages> {
+        self.taken.stages.as_ref()
+    }
+
     /// Shows at most `limit` messages to `f`, where they lie; never waits. Returns how many were delivered.
     ///
     /// `f` may believe what it reads of a message once [`StreamMessage::copy_to`] or [`StreamMessage::is_intact`] said so. If `f`

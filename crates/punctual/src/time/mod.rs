@@ -213,7 +213,7 @@ impl TimeKeeper {
     /// Time that a message took from its sender's call to the receiver's hands. `None` without stamps, and while it is not known how
     /// far both clocks are apart.
     pub fn one_way_of(&self, message: &Message<'_>) -> Option<OneWay> {
-        self.one_way(message.source.node, &message.stages?)
+        self.one_way(message.source.node, message.stages?)
     }
 
     /// As [`Self::one_way_of`], for the stages of a message that was received before. By what is known now: the older they are, the

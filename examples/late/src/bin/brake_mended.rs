@@ -26,6 +26,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Err(_) => println!("the pedal is there"),
         }
     }
-    late::report(&brake);
+    late::report(&mut brake);
     Ok(())
 }
