@@ -118,6 +118,12 @@ impl Gathering {
         (has_copied || is_intact()).then_some(gathered)
     }
 
+    /// True if a message is being put together, or the memory of one is kept.
+    #[inline]
+    pub(super) fn is_gathering(&self) -> bool {
+        self.gatherer.is_gathering()
+    }
+
     /// All that has come was looked at, and there is no message.
     #[inline]
     pub(super) fn handle_nothing(&mut self, about: &About) {
@@ -131,12 +137,17 @@ impl Gathering {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use punctual_proto::Target;
     use punctual_proto::fragment::Head;
-    use punctual_proto::limits::FRAGMENT_SIZE_MIN;
+    use punctual_proto::limits::{ASSEMBLY_AGE, FRAGMENT_SIZE_MIN};
 
     use super::*;
-    use crate::{Bus, NodeOptions, SubscriptionOptions};
+    use crate::publication::TakeError;
+    use crate::{Bus, NodeOptions, PublicationOptions, SubscriptionOptions};
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     /// Goal: a fragment that was copied whole is here, though its writer comes by just after. One that was not is nothing.
     #[test]
@@ -161,5 +172,38 @@ mod tests {
         assert_eq!(take_in(1, &[true, false]), Some(Gathered::Part));
         assert_eq!(take_in(2, &[false, false]), None);
         assert_eq!(about.page.count(Count::FragmentsRefused).get(), 0);
+    }
+
+    /// Goal: a look that ends at a message which does not fit gives no other one up, however old: its rest lies unread. Method: that
+    /// message comes from the sender that was read last, so that nobody else's ring is looked at.
+    #[test]
+    fn a_message_that_does_not_fit_gives_no_other_up() {
+        const SIZE: u32 = FRAGMENT_SIZE_MIN as u32;
+        let bus = Bus::loopback("unread-parts");
+        let open = |name| NodeOptions::new(name).message_size_max(1 << 16).open(&bus).unwrap();
+        let (last, cuts, there) = (open("last"), open("cuts"), open("there"));
+        let (mut sender, mut receiver) = (last.bind(1).unwrap(), there.bind(7).unwrap());
+        let target = Target::port("there", 7);
+        let mut parts = cuts.publication(target, &PublicationOptions::default()).unwrap();
+        let mut put = |at| {
+            let head =
+                Head { number: 1, message_size: 2 * SIZE, at, fragment_size: SIZE, is_repaired: false };
+            let mut claim = parts.claim_fragment(HEAD_SIZE + SIZE as usize, None, false).unwrap();
+            let (room, bytes) = claim.payload().split_at_mut(HEAD_SIZE);
+            room.copy_from_slice(&head.to_bytes());
+            bytes.fill(7);
+            claim.commit();
+        };
+        sender.send(target, b"first").unwrap();
+        assert_eq!(receiver.receive_timeout(MINUTE).unwrap().payload, b"first");
+        put(0);
+        assert!(receiver.try_receive().is_err(), "it is a part");
+        std::thread::sleep(Duration::from_nanos(ASSEMBLY_AGE.0));
+        put(SIZE);
+        sender.send(target, b"larger than the buffer").unwrap();
+        assert_eq!(receiver.try_receive_into(&mut [0; 8]), Err(TakeError::BufferTooSmall { size: 22 }));
+        assert_eq!(receiver.receive_timeout(MINUTE).unwrap().payload, b"larger than the buffer");
+        assert_eq!(receiver.receive_timeout(MINUTE).unwrap().payload, [7; 2 * SIZE as usize]);
+        assert_eq!(there.ledger().large_lost, 0, "{}", there.ledger());
     }
 }

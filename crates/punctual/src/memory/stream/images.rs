@@ -318,7 +318,8 @@ impl Images {
                 released + followed.poll(limit - released, &mut suffer)
             }
         };
-        if delivered == 0 {
+        // A message that is refused ends a look: parts that lie unread behind it are not late.
+        if delivered == 0 && self.gathering.is_gathering() && !self.has_news() {
             self.gathering.handle_nothing(&self.streams.about);
         }
         delivered
