@@ -121,6 +121,8 @@ impl MemoryEnd {
         if self.takes.is_multiple_of(TAKES_PER_LOOK) {
             self.subscription.keep_house();
         }
+        // Its own buffer is not looked at by these receives: a large message in its place would stay for ever.
+        self.subscription.forget(&mut self.buffer);
         self.subscription.note_listening();
     }
 
@@ -233,5 +235,38 @@ impl Drop for MemoryEnd {
         let page = &self.subscription.streams().about.page;
         page.count(Count::ClosedUnread).add(unread);
         page.close_row(self.row, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use punctual_proto::Target;
+
+    use super::super::End;
+    use super::BUFFER_SIZE;
+    use crate::publication::TakeError;
+    use crate::{Bus, NodeOptions};
+
+    /// Goal: no receive of any kind leaves a communicator the memory of a large message, once the message is not looked at any more.
+    #[test]
+    fn a_communicator_gives_memory_of_a_large_message_back() {
+        const SIZE: usize = 700_000;
+        let node =
+            NodeOptions::new("here").message_size_max(SIZE).open(&Bus::loopback("given-back")).unwrap();
+        let (mut sender, mut receiver) = (node.bind(1).unwrap(), node.bind(7).unwrap());
+        for into in [false, true] {
+            sender.try_send(Target::port("here", 7), &vec![1; SIZE]).unwrap();
+            let received = receiver.receive_timeout(Duration::from_secs(60)).unwrap();
+            assert!(received.payload == vec![1; SIZE]);
+            if into {
+                assert_eq!(receiver.try_receive_into(&mut [0; 8]), Err(TakeError::Empty));
+            } else {
+                assert!(receiver.try_receive().is_err());
+            }
+            let End::Memory(end) = &receiver.end else { panic!("a bus of memory") };
+            assert_eq!(end.buffer.capacity(), BUFFER_SIZE, "{into}");
+        }
     }
 }

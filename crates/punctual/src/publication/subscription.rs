@@ -12,12 +12,14 @@ use punctual_machine::sync::spin_hint;
 use punctual_proto::{Address, NodeId, Target};
 
 use super::news::{News, Nudges};
-use super::received::{CopyGrowing, CopyOut, Received, TakeError, Taken};
+use super::received::{CopyOut, Received, TakeError, Taken};
 use super::{ImageAccount, StreamError, StreamMessage};
 use crate::ledger::Count;
 use crate::memory::stream::{HOUSEKEEPING_EVERY, Images, Streams};
 use crate::trace::Stages;
 use crate::wake::{Alarm, Bed, Manners, Waiter, Wake, epoll_set, waiter};
+
+mod growing;
 
 /// Looks between two looks at the clock, for a thread that polls without sleeping.
 const LOOKS_PER_CLOCK: u32 = 64;
@@ -63,6 +65,8 @@ pub struct Subscription {
     last_look: LastLook,
     /// Of what comes from there nothing is copied.
     ignored: Option<Address>,
+    /// A reader's own buffer, while a message that was put together is in its place.
+    aside: Option<Vec<u8>>,
 }
 
 /// Outcome of a wait.
@@ -99,6 +103,7 @@ impl Subscription {
             pause_at: Ticks::NEVER,
             last_look: LastLook::none(),
             ignored: None,
+            aside: None,
             images,
             waiter,
             event,
@@ -219,35 +224,6 @@ impl Subscription {
     #[inline]
     pub(crate) fn last(&self) -> (&Received, Target) {
         (&self.taken.received, self.taken.target)
-    }
-
-    /// Takes the oldest message of one of its publications into `buffer`, which grows as it must; never waits. One that was put
-    /// together comes without another copy, in its own memory. Returns true if there was one, described by [`Self::last`].
-    #[inline]
-    pub(crate) fn take_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
-        self.disarm();
-        self.takes = self.takes.wrapping_add(1);
-        if self.takes.is_multiple_of(TAKES_PER_LOOK) {
-            self.images.housekeep(self.clock.now());
-        }
-        if self.take_busy_growing(buffer) {
-            return true;
-        }
-        let Self { images, taken, ignored, .. } = self;
-        let mut copy = CopyGrowing::new(buffer, taken, *ignored);
-        let delivered = images.poll_rest(1, &mut copy);
-        if copy.is_claimed {
-            self.images.exchange(buffer);
-        }
-        delivered > 0
-    }
-
-    /// The same of a direct frame of the publication that was busy last. Inlined, a communicator's 64 bytes took a twentieth longer there
-    /// and back, and as long without the pauses of a spinning reader (docs/speed.md).
-    #[inline(never)]
-    fn take_busy_growing(&mut self, buffer: &mut Vec<u8>) -> bool {
-        let Self { images, taken, ignored, .. } = self;
-        images.poll_busy(1, &mut CopyGrowing::new(buffer, taken, *ignored)) > 0
     }
 
     /// Copies the oldest message of one of its publications into `buffer`, if there is one; never waits.

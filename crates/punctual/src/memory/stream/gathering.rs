@@ -93,9 +93,13 @@ impl Gathering {
         true
     }
 
-    /// The message that was claimed becomes the reader's, and the reader's memory that of a later message.
-    pub(super) fn exchange(&mut self, about: &About, buffer: &mut Vec<u8>) {
-        let bytes = std::mem::replace(buffer, std::mem::take(&mut self.claimed));
+    /// The message that was claimed: its memory is the reader's until [`Self::give_back`].
+    pub(super) fn take_claimed(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.claimed)
+    }
+
+    /// The memory of a message that was claimed becomes that of a later one.
+    pub(super) fn give_back(&mut self, about: &About, bytes: Vec<u8>) {
         self.gatherer.give_back(about, bytes);
     }
 

@@ -319,10 +319,16 @@ impl Images {
             }
         };
         // A message that is refused ends a look: parts that lie unread behind it are not late.
-        if delivered == 0 && self.gathering.is_gathering() && !self.has_news() {
+        if delivered == 0 && self.is_gathering() && !self.has_news() {
             self.gathering.handle_nothing(&self.streams.about);
         }
         delivered
+    }
+
+    /// True if a message is being put together, or the memory of one is kept.
+    #[inline]
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.gathering.is_gathering()
     }
 
     /// Its fragments count as delivered in this row of its node's page.
@@ -330,9 +336,14 @@ impl Images {
         self.gathering.row = Some(row);
     }
 
-    /// Puts the message that was claimed ([`StreamMessage::claim`]) in the place of `buffer`.
-    pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) {
-        self.gathering.exchange(&self.streams.about, buffer);
+    /// The message that was claimed ([`StreamMessage::claim`]), whose memory is lent until [`Self::give_back`].
+    pub(crate) fn take_claimed(&mut self) -> Vec<u8> {
+        self.gathering.take_claimed()
+    }
+
+    /// Nobody looks at a message that was claimed any more.
+    pub(crate) fn give_back(&mut self, bytes: Vec<u8>) {
+        self.gathering.give_back(&self.streams.about, bytes);
     }
 
     /// Looks for nodes that have left or died, and for rings that nobody told of.
