@@ -12,8 +12,8 @@ use punctual::node::BindError;
 use punctual::publication::{ImageAccount, OfferError, StampChoice, StreamError, TakeError};
 use punctual::trace::{Stage, Stages};
 use punctual::{
-    Bus, Clock, Keys, LateLog, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions,
-    Target, Ticks, Wake,
+    Bus, Clock, Keys, LateLog, Node, Publication, PublicationOptions, SendError, Subscription,
+    SubscriptionOptions, Target, Ticks, Wake,
 };
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::event_fd::wait_readable;
@@ -748,8 +748,28 @@ fn impossible_streams_are_refused_in_words() {
     let subscriptions: Vec<_> =
         (0..317).map(|port| node.subscription(port, &waiting(Wake::Spin)).unwrap()).collect();
     assert!(node.subscription(317, &waiting(Wake::Spin)).unwrap_err().to_string().contains("317"));
+    assert!(node.bind(317).unwrap_err().to_string().contains("317"), "it has no communicator");
     drop(subscriptions);
     node.subscription(317, &waiting(Wake::Spin)).unwrap();
+}
+
+/// Goal: a communicator that comes to a node without a ring to spare is told to try again, and sends once another gives one back.
+#[test]
+fn a_node_without_a_ring_to_spare_is_full() {
+    let _alive = watchdog(60);
+    for bus in buses("no-ring") {
+        let (here, there) = open_on(&bus);
+        let mut receiver = there.bind(PORT).unwrap();
+        let mut publications: Vec<_> = (0..256)
+            .map(|_| here.publication(Target::EVERYONE, &ring(4096, WhenFull::Overrun)).unwrap())
+            .collect();
+        let (mut sender, target) = (here.bind(1).unwrap(), Target::port("there", PORT));
+        assert_eq!(sender.try_send(target, b"refused"), Err(SendError::Full), "{bus}");
+        assert_eq!(here.ledger().send_full, 1, "{bus}");
+        publications.pop();
+        sender.send_timeout(target, b"taken", PATIENCE).unwrap();
+        assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"taken", "{bus}");
+    }
 }
 
 /// Not a test of its own: the work of the other process.

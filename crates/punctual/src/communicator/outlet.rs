@@ -212,12 +212,12 @@ impl Outlet {
         let publication = loop {
             match self.streams.publish(target, &self.options()) {
                 Ok(publication) => break publication,
-                Err(StreamError::TooMany { .. }) if self.routes.is_empty() => {
-                    return Err(SendError::TooManyNodes);
-                }
                 Err(StreamError::TooMany { .. }) if self.close_oldest() => {}
-                // A ring goes once its readers have read it.
-                Err(StreamError::TooMany { .. }) => return Err(SendError::Full),
+                // A ring of ours goes once its readers have read it, and another's when its owner needs it no more.
+                Err(StreamError::TooMany { .. }) => {
+                    self.streams.about.page.count(Count::SendFull).add(1);
+                    return Err(SendError::Full);
+                }
                 Err(_) => return Err(SendError::NoMemory),
             }
         };

@@ -42,7 +42,8 @@ pub struct Engine {
 /// Why a frame was not taken. Every variant asks for a different reaction; the message stays with the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// No room now. Retry after the receivers have read, or drop it.
+    /// No room now. Retry after the receivers have read, or drop it. In memory also: the first message to a target needs a ring, and
+    /// others at the node have all of its 256.
     Full,
     /// No such node is on the bus (only media that know their members say so), or no such port at this node.
     Unreachable,
@@ -53,7 +54,7 @@ pub enum SendError {
         /// Largest payload of this medium, bytes.
         size_max: usize,
     },
-    /// [`punctual_proto::limits::NODES_MAX`] nodes have been sent to, and none of them has left, or was silent for long.
+    /// Not in memory: [`punctual_proto::limits::NODES_MAX`] nodes have been sent to, and none of them has left, or was silent for long.
     TooManyNodes,
     /// The bus is sealed, and there is no key to seal with: none was inserted, or its time has not come.
     NoKey,

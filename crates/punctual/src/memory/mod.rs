@@ -15,6 +15,7 @@ use crate::engine::{NO_ADVICE, OpenError, check_name};
 use folder::Folder;
 use hall::Hall;
 use roster::Roster;
+pub(crate) use segment::SUBSCRIPTIONS_MAX;
 use segment::{Owner, Segment};
 use stream::ring_file::RingFile;
 use venue::Venue;

@@ -59,7 +59,8 @@ pub(super) const RINGS_BELL: usize = 1;
 pub(super) const READERS_BELL: usize = 2;
 /// The others are its subscriptions'.
 pub(super) const SUBSCRIPTION_BELLS: std::ops::RangeInclusive<usize> = 3..=BELLS - 1;
-pub(super) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
+/// Subscriptions, communicators, monitors and watchers of one node.
+pub(crate) const SUBSCRIPTIONS_MAX: usize = BELLS - 3;
 const _: () = assert!(SUBSCRIPTIONS_MAX > COMMUNICATORS_MAX, "and a watcher of nodes");
 const _: () = assert!(IDENTITY_WORDS * 8 <= SUBSCRIPTIONS_AT);
 const _: () = assert!(SUBSCRIPTIONS_AT + BELLS * 16 <= STREAMS_AT);

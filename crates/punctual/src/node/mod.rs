@@ -13,8 +13,8 @@ use punctual_proto::{NodeId, Port, Target};
 use crate::communicator::Communicator;
 use crate::engine::{Engine, Joined, Receive, SLEEP_MAX};
 use crate::ledger::{Ledger, PageOwner, RowError};
-use crate::memory::Entered;
 use crate::memory::stream::{Layers, READ_RINGS, Streams};
+use crate::memory::{Entered, SUBSCRIPTIONS_MAX};
 use crate::monitor::Monitor;
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
@@ -58,7 +58,7 @@ pub enum BindError {
     Reserved,
     /// Another communicator of this node has the port.
     PortTaken(Port),
-    /// The node has as many communicators as it can have.
+    /// The node has as many communicators as it can have, or in memory as many communicators and subscriptions together.
     TooMany,
     /// The node's communicators read as many rings in memory as they can, counted for each: bind it at another node.
     TooManyRings {
@@ -79,7 +79,11 @@ impl std::fmt::Display for BindError {
         match self {
             Self::Reserved => f.write_str("port 65535 stands for all ports: take another"),
             Self::PortTaken(port) => write!(f, "port {port} of this node is taken"),
-            Self::TooMany => write!(f, "a node has at most {COMMUNICATORS_MAX} communicators"),
+            Self::TooMany => write!(
+                f,
+                "a node has at most {COMMUNICATORS_MAX} communicators, and in memory {SUBSCRIPTIONS_MAX} together with its \
+                 subscriptions"
+            ),
             Self::TooManyRings { most } => {
                 write!(f, "a node has at most {most} {READ_RINGS}: bind it at another node")
             }
