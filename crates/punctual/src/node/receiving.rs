@@ -315,6 +315,10 @@ impl Condition for EngineCondition<'_> {
     }
 
     fn sleep_in_receive(&mut self) -> Slept {
+        // Asked once more behind the fence of the bell that was armed: a sender that falls behind later finds it so, and rings.
+        if self.core.is_behind() {
+            return Slept::Less;
+        }
         self.receiving.receive.sleep()
     }
 
@@ -492,7 +496,10 @@ mod tests {
 
     use super::super::accounts::Accounts;
     use super::super::{Bus, CommunicatorOptions, Node, Presence};
+    use super::{EngineCondition, Limit};
     use crate::engine::Drops;
+    use crate::wake::Condition;
+    use punctual_machine::slept::Slept;
     use punctual_proto::Port;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -532,6 +539,31 @@ mod tests {
             keeper.join().expect("it ends");
         });
         assert!(core.registry.waiting().followers.is_empty() && !inbox.is_listed(), "it sleeps on");
+        core.close(&inbox);
+    }
+
+    /// Goal: a driver does not sleep over a frame that stays behind for want of room, at whichever instant that is. Method: it stays
+    /// behind when the sleep in the call that receives has been chosen.
+    #[test]
+    fn a_driver_does_not_sleep_over_what_stays_behind() {
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
+        let Presence::Wire(core) = &node.0 else { panic!("a medium of the kernel's") };
+        let inbox = core.new_inbox(Port::from(1), &CommunicatorOptions::default()).expect("a port");
+        let mut receiving = core.try_receiving().expect("nobody else drives the engine");
+        let mut condition = EngineCondition {
+            core,
+            receiving: &mut receiving,
+            restless: false,
+            has_news: &|| false,
+            due: None,
+            deadline: None,
+            limit: Limit::new(core, None),
+        };
+        assert!(condition.sleeps_in_receive(), "it is alone");
+        core.behind.set(1);
+        assert_eq!(condition.sleep_in_receive(), Slept::Less);
+        drop(receiving);
         core.close(&inbox);
     }
 }
