@@ -22,7 +22,7 @@ const POLLS_PER_LOOK: u32 = 64;
 /// until it has found that, as for its readers.
 ///
 /// On UDP and Ethernet it is what arrives at its node: messages for everybody, and for this node. Messages that other nodes send to
-/// each other alone never come here.
+/// each other alone never come here, nor do those that its own node sends.
 ///
 /// ```
 /// use std::time::Duration;

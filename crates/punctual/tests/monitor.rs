@@ -232,6 +232,28 @@ fn nobody_is_connected_by_a_monitor() {
     }
 }
 
+/// Goal: on a wire a monitor is no reader of what its own node sends: nothing is sent, copied or held back because of it. Method: it
+/// never looks.
+#[test]
+fn on_a_wire_nobody_sends_to_a_monitor_beside_it() {
+    let _alive = watchdog(60);
+    for medium in media().into_iter().filter(|medium| !medium.in_memory) {
+        let node = Node::open(&medium.here, "here").unwrap();
+        let _monitor = node.monitor(Wake::Epoll).unwrap();
+        let mut sender = node.bind(1).unwrap();
+        let alone = sender.try_send(Target::node("here"), b"to nobody");
+        assert_eq!(alone, Err(SendError::Unreachable), "{}", medium.name);
+        let mut beside = node.bind(2).unwrap();
+        for number in 0..10_000_u64 {
+            sender.try_send(Target::node("here"), &number.to_le_bytes()).unwrap();
+            assert_eq!(beside.receive_timeout(PATIENCE).unwrap().payload, number.to_le_bytes());
+        }
+        let ledger = node.ledger();
+        assert_eq!((ledger.copies, ledger.inbox_full), (10_000, 0), "{}: {ledger}", medium.name);
+        assert!(ledger.is_balanced(), "{}: {ledger}", medium.name);
+    }
+}
+
 /// Goal: publications that come and go between two looks are seen all the same.
 #[test]
 fn short_lived_publications_are_kept_for_it() {

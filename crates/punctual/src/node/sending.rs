@@ -404,7 +404,8 @@ fn is_meant(inbox: &Inbox, source: &Inbox, target: Target) -> bool {
     // Everybody but the sender itself; a message to one's own port is sent on purpose.
     let is_all = target.port.is_none() || target.node.is_none() && source.ignores_own();
     let itself = std::ptr::eq(inbox, source) && is_all;
-    target.includes_port(inbox.port) && !itself
+    // A monitor has what arrives. As a reader it would hold its own node's senders back.
+    target.includes_port(inbox.port) && !itself && !inbox.monitors
 }
 
 /// Puts a frame that is made where others can reach it. Its first bytes go last: they share a cache line with the record's
