@@ -219,7 +219,7 @@ typedef struct punctual_ledger {
     uint64_t arrived; /* frames of other nodes, each once */
     uint64_t copies; /* one for each port that is meant */
     uint64_t delivered; /* copies that the application has */
-    uint64_t waiting; /* copies in inboxes */
+    uint64_t waiting; /* copies in inboxes, or kept for a larger buffer */
     uint64_t no_such_port; /* copies for a port that is not here */
     uint64_t inbox_full; /* copies for which an inbox had no room */
     uint64_t unread; /* copies that were there when their communicator closed */

@@ -101,7 +101,7 @@ pub struct Ledger {
     pub copies: u64,
     /// Copies that the application has.
     pub delivered: u64,
-    /// Copies in inboxes.
+    /// Copies in inboxes, or kept for a larger buffer.
     pub waiting: u64,
     /// Copies for a port that does not exist here.
     pub no_such_port: u64,

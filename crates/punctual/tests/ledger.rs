@@ -572,7 +572,7 @@ fn rings_may_differ_in_size() {
 }
 
 /// Goal: a message that does not fit into its receiver's buffer comes next, by any call that asks for it. It is counted once, also if
-/// it is never had.
+/// it is never had. Meanwhile the ledger sums: on a wire the message waits.
 #[test]
 fn a_message_that_does_not_fit_is_kept_and_counted_once() {
     let _alive = watchdog(60);
@@ -587,6 +587,9 @@ fn a_message_that_does_not_fit_is_kept_and_counted_once() {
             assert_eq!(small, [7; 4], "nothing was written");
             assert_eq!(receiver.try_receive_into(&mut small), Err(TakeError::BufferTooSmall { size: 8 }));
             assert!(!receiver.arm(), "it is there already");
+            let ledger = there.ledger();
+            assert!(ledger.is_balanced(), "{ledger}");
+            assert!(medium.in_memory || ledger.waiting > 0, "{ledger}");
         };
         let mut number = 0_u64;
         let mut send = |sender: &mut Communicator| {

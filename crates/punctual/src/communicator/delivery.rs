@@ -144,7 +144,7 @@ impl Communicator {
             End::Memory(end) => end.landed_size(),
         };
         let Some(target) = buffer.get_mut(..size) else {
-            self.kept = true;
+            self.keep();
             return Err(TakeError::BufferTooSmall { size });
         };
         let message = self.message();

@@ -25,6 +25,15 @@ impl Communicator {
         self.kept | self.waiting
     }
 
+    /// The message that landed is received next. Until then it waits.
+    #[cold]
+    pub(super) fn keep(&mut self) {
+        self.kept = true;
+        if let End::Wire(end) = &mut self.end {
+            end.note_waiting();
+        }
+    }
+
     /// Lets such a message land.
     pub(super) fn land_kept(&mut self) -> bool {
         if std::mem::take(&mut self.kept) {

@@ -411,13 +411,18 @@ impl WireEnd {
     }
 
     fn take_landed(&mut self) -> Option<(Found, Vec<u8>)> {
+        self.note_waiting();
         let (mut found, bytes) = self.reception.landing_mut().take_out()?;
-        // From now on it waits, as what is in the inbox does.
-        let row = self.core.about.page.row(self.reception.inbox.row);
-        row[RowCount::Direct as usize].add_alone(found.direct.into());
+        // A later receive did not listen for it.
         found.direct = false;
         self.held.size += bytes.len();
         Some((found, bytes))
+    }
+
+    /// The message that landed is not received yet: from now on it waits, as those in the inbox do.
+    pub(super) fn note_waiting(&mut self) {
+        let row = self.core.about.page.row(self.reception.inbox.row);
+        row[RowCount::Direct as usize].add_alone(self.reception.landing_mut().begin_wait().into());
     }
 
     /// Lets the oldest message land that is kept. Returns true if there are others.

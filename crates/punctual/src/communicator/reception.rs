@@ -408,8 +408,8 @@ impl Reception {
                     continue;
                 }
             }
-            let (direct, is_large) = (false, false);
-            self.landing.land(Found { header, stamps, circumstances, payload_at, direct, is_large });
+            let (direct, waits, is_large) = (false, false, false);
+            self.landing.land(Found { header, stamps, circumstances, payload_at, direct, waits, is_large });
             return true;
         }
         false

@@ -298,12 +298,12 @@ impl WireEnd {
     #[inline(always)]
     pub(super) fn message(&mut self) -> Message<'_> {
         let landed = self.reception.landing().last();
-        let (Found { header, stamps, circumstances, payload_at, direct, is_large }, buffer) =
+        let (Found { header, stamps, circumstances, payload_at, direct, waits, is_large }, buffer) =
             landed.expect("asked for only when something has landed");
         let about = &self.core.about;
         let row = about.page.row(self.reception.inbox.row);
         row[RowCount::Delivered as usize].add_alone(1);
-        row[RowCount::Direct as usize].add_alone((*direct).into());
+        row[RowCount::Direct as usize].add_alone((*direct && !*waits).into());
         if *is_large {
             about.page.count(Count::LargeDelivered).add(1);
         }

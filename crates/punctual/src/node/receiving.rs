@@ -67,6 +67,12 @@ impl Landing {
         }
     }
 
+    /// The message that landed is not received yet. Returns true if it stands in no account as one that waits.
+    pub(crate) fn begin_wait(&mut self) -> bool {
+        let begins = |found: &mut Found| found.direct && !std::mem::replace(&mut found.waits, true);
+        self.last.as_mut().is_some_and(begins)
+    }
+
     /// Takes out the message that landed, with a buffer of its own.
     pub(crate) fn take_out(&mut self) -> Option<(Found, Vec<u8>)> {
         let mut found = self.last?;
@@ -110,6 +116,8 @@ pub(crate) struct Found {
     pub(crate) payload_at: usize,
     /// It came straight from the engine, not through the inbox.
     pub(crate) direct: bool,
+    /// It did, and waits for its receiver: its account says so.
+    pub(crate) waits: bool,
     /// It was put together of fragments, of which the last has landed.
     pub(crate) is_large: bool,
 }
@@ -434,6 +442,7 @@ impl Desk<'_, '_> {
             circumstances: *circumstances,
             payload_at: PREFIX_SIZE_MAX,
             direct: true,
+            waits: false,
             is_large: false,
         });
         Flow::Stop
