@@ -408,6 +408,47 @@ fn ones_own_values_need_no_medium() {
     }
 }
 
+/// Goal: a participant counts nothing twice that it says or publishes to everybody at its own port, whether the medium brings it back
+/// or not. Method: two others at that port want the same, so that values go to everybody there.
+#[test]
+fn ones_own_messages_count_once() {
+    const PORT: u16 = 5;
+    let _alive = watchdog(120);
+    let has_three = |medium: &Medium| medium.name != "udp";
+    for medium in common::media().into_iter().filter(has_three) {
+        let nodes = ["here", "there", "elsewhere"].map(|name| Node::open(&medium.here, name).unwrap());
+        // So often that announcements that come back would stand out.
+        let repetition = Repetition { every: Nanos::from_millis(20), ..Repetition::default() };
+        let options = ParticipantOptions { repetition, ..ParticipantOptions::default() }.at_port(PORT);
+        let [mut own, first, second] = nodes.each_ref().map(|node| {
+            let mut participant = Participant::with(node.bind(PORT).unwrap(), &options);
+            participant.subscribe(SPEED, PERIOD, |_| ()).unwrap();
+            participant
+        });
+        own.publish(SPEED, |due| Quantity::new(due.instant.offset_us.cast_signed())).unwrap();
+        let others = [first, second].map(|other| other.spawn().unwrap());
+        let give_up = Instant::now() + PATIENCE;
+        let goes_on = |own: &Participant| {
+            let said = own.subscriptions()[0].counts();
+            own.publications()[0].interests().count() < 3 || said.announced < 20 || said.taken < 50
+        };
+        while goes_on(&own) {
+            assert!(Instant::now() < give_up, "{}: {:?}", medium.name, own.publications()[0].counts());
+            own.serve_for(Duration::from_millis(10));
+        }
+        let announced = |participant: &Participant| participant.subscriptions()[0].counts().announced;
+        let [first, second] = others.map(Running::stop);
+        // All that they have sent is here.
+        own.serve_for(Duration::from_millis(50));
+        let (counts, said) = (own.publications()[0].counts(), own.subscriptions()[0].counts());
+        let all = announced(&own) + announced(&first) + announced(&second);
+        assert!(counts.accepted + counts.renewed <= all, "{}: {counts:?}, {all} announced", medium.name);
+        // A thread that lost its processor may have taken a newer value first.
+        assert!(said.stale <= 1, "{}: {said:?}", medium.name);
+        assert!(nodes.iter().all(|node| node.ledger().is_balanced()), "{}", nodes[0].ledger());
+    }
+}
+
 /// Goal: a component on a thread of its own stops, and can be dropped, though its node seals and has no key left.
 #[test]
 fn without_a_key_everything_stops_all_the_same() {

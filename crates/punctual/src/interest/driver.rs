@@ -333,7 +333,7 @@ impl Driver {
     fn say(&mut self, to: Option<Address>, message: &Message<'_>, now: Nanos) {
         let own = self.communicator.address();
         if to.is_none_or(|to| to == own) {
-            // No medium brings back what one sends oneself.
+            // If a medium brings it back, it is passed over.
             self.publications.iter_mut().for_each(|other| other.handle_message(own, message, now));
             for subscription in &mut self.subscriptions {
                 let taken = subscription.handle_message(own, message, now);
@@ -411,8 +411,9 @@ impl Driver {
             None => self.communicator.try_receive(),
         };
         let Ok(received) = received else { return false };
-        if received.source == own && received.payload.is_empty() {
-            // Somebody wants us to look at `stops`, or at the membership.
+        if received.source == own {
+            // Empty, it wants us to look at `stops`, or at the membership. Anything else was shown to us before it was sent: a medium
+            // brings back what is for everybody at our port.
             return true;
         }
         let message = match Message::parse(received.payload) {
