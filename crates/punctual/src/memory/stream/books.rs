@@ -12,6 +12,9 @@ use crate::node::PeerAccount;
 /// and a table of rows have room for so many.
 const LIVES_MAX: usize = 1024;
 
+/// Nodes whose sums of closed rings are kept. Those that are there, or that an open ring is for, are kept regardless of their number.
+const TARGETS_MAX: usize = 1024;
+
 /// A ring of ours that is open.
 #[derive(Debug)]
 struct Open {
@@ -93,11 +96,32 @@ impl Books {
         self.open.push(Open { id, target, ring });
     }
 
-    pub(super) fn close(&mut self, id: u64, target: Option<NodeId>, sent: u64) {
+    pub(super) fn close(
+        &mut self,
+        id: u64,
+        target: Option<NodeId>,
+        sent: u64,
+        is_present: impl Fn(NodeId) -> bool,
+    ) {
         self.open.retain(|open| open.id != id);
         match self.sent.iter_mut().find(|(to, _)| *to == target) {
             Some((_, sum)) => *sum += sent,
-            None => self.sent.push((target, sent)),
+            None => {
+                if self.sent.len() >= TARGETS_MAX {
+                    self.forget_target(is_present);
+                }
+                self.sent.push((target, sent));
+            }
+        }
+    }
+
+    /// Forgets what was sent to the node that has been listed for longest, of those that have gone and that no open ring is for.
+    fn forget_target(&mut self, is_present: impl Fn(NodeId) -> bool) {
+        let is_open = |node| self.open.iter().any(|open| open.target == Some(node));
+        let is_gone = |node| !is_open(node) && !is_present(node);
+        let oldest = self.sent.iter().position(|(target, _)| target.is_some_and(is_gone));
+        if let Some(oldest) = oldest {
+            self.sent.remove(oldest);
         }
     }
 
@@ -199,6 +223,25 @@ mod tests {
         row[row::RING].set(ring);
         row[row::SEQUENCE].publish(arrived);
         row
+    }
+
+    /// Goal: sums of messages to everybody, to nodes that are there, and to targets of open rings outlive any number of others. Those
+    /// are bounded.
+    #[test]
+    fn only_targets_that_have_gone_are_forgotten() {
+        let nodes = || (1..3 * TARGETS_MAX as u64).filter_map(NodeId::new);
+        let [Some(present), Some(open)] = [1, 2].map(NodeId::new) else { panic!("two nodes") };
+        let mut books = Books::default();
+        let close = |books: &mut Books, target, sent| {
+            books.open(7, target, RingMemory::on_heap(4096));
+            books.close(7, target, sent, |node| node == present);
+        };
+        close(&mut books, None, 5);
+        books.open(8, Some(open), RingMemory::on_heap(4096));
+        nodes().for_each(|node| close(&mut books, Some(node), 3));
+        let sent = |target| books.sent_to(target);
+        assert_eq!([None, Some(present), Some(open), nodes().next_back()].map(sent), [5, 3, 3, 3]);
+        assert_eq!((nodes().map(Some).map(sent).sum::<u64>() + 3) / 3, TARGETS_MAX as u64);
     }
 
     /// Goal: sums of those who are there, and of those whose rings are still read, outlive any number of others.

@@ -191,6 +191,11 @@ impl Streams {
     /// True if a node is on the bus, as far as is known now.
     pub(crate) fn has_node(&self, node: NodeId) -> bool {
         self.look_for_nodes();
+        self.is_on_bus(node)
+    }
+
+    /// The same, as of the last look.
+    fn is_on_bus(&self, node: NodeId) -> bool {
         let is_it = |peer: &Arc<Peer>| peer.segment.owner.node == node && !peer.has_left();
         is_it(&self.own) || self.roster.any(is_it)
     }
@@ -340,7 +345,8 @@ impl Streams {
     /// Its publication has closed: takes a ring out of the table. A subscription that follows it reads it to its end. As long as it has
     /// something for somebody who has not found it yet, it stays.
     fn withdraw(&self, about: &RingIdentity, sent: u64) {
-        self.books().close(about.id, about.target.node, sent);
+        let is_present = |node| self.is_on_bus(node);
+        self.books().close(about.id, about.target.node, sent, is_present);
         if self.is_settled(about, sent) {
             self.remove(about.id);
         } else {
