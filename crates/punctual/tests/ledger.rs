@@ -352,6 +352,37 @@ fn unread_in_memory(medium: &Medium) {
     assert_eq!(here.ledger().sent, 120);
 }
 
+/// Goal: a message that never fits into the inbox of its one receiver at the same node is too long, and is not sent. The largest that
+/// fits is.
+#[test]
+fn a_message_larger_than_an_inbox_is_too_long() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        if medium.in_memory {
+            return;
+        }
+        let node = reopen(&NodeOptions::new("here").message_size_max(1 << 20), &medium.here);
+        let small = CommunicatorOptions { inbox_size: Some(1 << 12), ..CommunicatorOptions::default() };
+        let (mut sender, mut receiver) = (node.bind(1).unwrap(), node.bind_with(2, &small).unwrap());
+        let (target, message) = (Target::port("here", 2), [1; 1_000]);
+        let refused = sender.try_send(target, &message);
+        let Err(SendError::TooLong { size: 1_000, size_max }) = refused else { panic!("{refused:?}") };
+        assert_eq!(sender.send(target, &message), refused);
+        assert_eq!(sender.queue(target, &message), refused);
+        assert_eq!(sender.sender().try_send(target, &message), refused);
+        assert_eq!(sender.claim(target, message.len()).map(drop), refused);
+        for size in [size_max + 1, 300_000] {
+            let refused = sender.send(target, &vec![2; size]);
+            assert!(matches!(refused, Err(SendError::TooLong { .. })), "{size}: {refused:?}");
+        }
+        sender.send(target, &vec![2; size_max]).unwrap();
+        assert!(receiver.receive_timeout(PATIENCE).unwrap().payload == vec![2; size_max]);
+        let ledger = node.ledger();
+        assert_eq!((ledger.sent, ledger.large_sent, ledger.delivered), (1, 0, 1), "{ledger}");
+        assert!(ledger.is_balanced(), "{ledger}");
+    });
+}
+
 /// Goal: every message that is sent while a communicator closes is delivered, lost or unread, but for the message of one call that has
 /// begun before.
 #[test]

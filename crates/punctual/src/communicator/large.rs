@@ -156,7 +156,8 @@ impl Communicator {
         self.about().large.message_size_max(self.about().payload_size_max)
     }
 
-    /// Result of sending a message; one that is too large for a frame is cut, and sent as far as there is room.
+    /// Result of sending a message; one that is too large for a frame is cut, and sent as far as there is room. One that is too large for
+    /// its receiver's inbox is not: a part would be as well.
     #[inline]
     pub(super) fn or_cut(
         &mut self,
@@ -166,7 +167,9 @@ impl Communicator {
         due: Option<Ticks>,
     ) -> Result<(), SendError> {
         match sent {
-            Err(SendError::TooLong { .. }) => self.send_cut(target, payload, due, Duration::ZERO),
+            Err(SendError::TooLong { .. }) if payload.len() > self.payload_size_max() => {
+                self.send_cut(target, payload, due, Duration::ZERO)
+            }
             sent => sent,
         }
     }

@@ -118,7 +118,9 @@ impl Sender {
             End::Memory(sender) => sender.outlet.try_send(target, payload, due),
         };
         match sent {
-            Err(SendError::TooLong { .. }) => self.send_cut(target, payload, due),
+            Err(SendError::TooLong { .. }) if payload.len() > self.about().payload_size_max => {
+                self.send_cut(target, payload, due)
+            }
             sent => sent,
         }
     }

@@ -47,11 +47,12 @@ pub enum SendError {
     Full,
     /// No such node is on the bus (only media that know their members say so), or no such port at this node.
     Unreachable,
-    /// A bug in the caller: the limit is known before the send ([`Transmit::payload_size_max`]).
+    /// A bug in the caller: the limit is known before the send ([`Transmit::payload_size_max`]). A message for one port of its own node
+    /// also has to fit that one's [`crate::CommunicatorOptions::inbox_size`].
     TooLong {
-        /// Bytes that were to be sent.
+        /// Bytes that were to be sent, or those of a part of a large message.
         size: usize,
-        /// Largest payload of this medium, bytes.
+        /// Largest payload of this medium, or of that inbox, bytes.
         size_max: usize,
     },
     /// Not in memory: [`punctual_proto::limits::NODES_MAX`] nodes have been sent to, and none of them has left, or was silent for long.
@@ -72,7 +73,8 @@ impl fmt::Display for SendError {
                 write!(
                     f,
                     "message of {size} bytes where {size_max} is the most: open the nodes with `message_size_max` for \
-                     more, and send it by `send`, as claims, groups and interest take what goes in one frame"
+                     more, and send it by `send`, as claims, groups and interest take what goes in one frame; a receiver of \
+                     the same node may need a larger `inbox_size`"
                 )
             }
             Self::TooManyNodes => f.write_str("sent to more nodes than a bus has room for"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
 use punctual_machine::counter::{Counter, Flag};
-use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter};
+use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter, frame_size_max};
 use punctual_proto::limits::OVERHEAD_SIZE_MAX;
 use punctual_proto::{Port, Stamps, Target};
 
@@ -212,6 +212,11 @@ impl Inbox {
     pub(crate) fn close(&self) {
         let _writer = self.writer();
         self.closed.raise();
+    }
+
+    /// Largest message that finds room once all others are read, bytes.
+    pub(crate) fn payload_size_max(&self) -> usize {
+        frame_size_max(self.size).saturating_sub(CIRCUMSTANCES_SIZE + OVERHEAD_SIZE_MAX)
     }
 
     /// True if a message of this size would find room now.

@@ -311,7 +311,9 @@ pub struct CommunicatorOptions {
     pub recorded: usize,
     /// Where messages that it receives late are written, with what its thread went through. Their senders stamp them.
     pub late: Option<LateLog>,
-    /// On the kernel's media, size of its inbox, bytes, a power of two; by default four of the largest messages.
+    /// On the kernel's media, size of its inbox, bytes, a power of two; by default four of the largest messages. A message and some 150
+    /// bytes of facts about it fit into a quarter of it. A larger one is dropped and counted. A sender of the same node is told
+    /// [`crate::SendError::TooLong`].
     pub inbox_size: Option<usize>,
 }
 

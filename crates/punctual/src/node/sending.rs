@@ -272,8 +272,15 @@ impl Sending {
     fn claim_here(&mut self, source: &Inbox, open: &Open) -> Result<u32, SendError> {
         let mut meant = self.ports.inboxes.iter().filter(|inbox| is_meant(inbox, source, open.target));
         let Some(first) = meant.next() else { return Err(SendError::Unreachable) };
-        if meant.next().is_none() && !first.has_room(OVERHEAD_SIZE_MAX + open.size) {
-            return Err(SendError::Full);
+        if meant.next().is_none() {
+            let (size, size_max) = (open.size, first.payload_size_max());
+            if size > size_max {
+                // However much its owner reads.
+                return Err(SendError::TooLong { size, size_max });
+            }
+            if !first.has_room(OVERHEAD_SIZE_MAX + size) {
+                return Err(SendError::Full);
+            }
         }
         // It is in no stream on the bus.
         Ok(0)
