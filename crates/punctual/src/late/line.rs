@@ -8,6 +8,7 @@ use punctual_machine::fault_cost::fault_ns;
 use punctual_machine::scheduling::urgency_of;
 use punctual_machine::window::{Evidence, Window};
 use punctual_machine::withheld::Freezer;
+use punctual_proto::Address;
 
 use super::LateAccount;
 use crate::trace::{Record, Stage, Stages};
@@ -96,14 +97,14 @@ pub(super) fn span_ns(stages: &Stages) -> (u64, u64) {
     (instants.ns(began(stages).0), instants.ns(stages.receiver.delivered))
 }
 
-/// Least time that it took, as far as this clock knows.
+/// Least time that it took, as far as this clock knows; `None` if no instant before the delivery is of this clock.
 #[inline]
-pub(super) fn took(stages: &Stages) -> Ticks {
-    let delivered = stages.receiver.delivered;
-    stages.total_at_least().unwrap_or_else(|| match stages.receiver.kernel {
-        Ticks(0) => Ticks(0),
-        kernel => delivered.since(kernel),
-    })
+pub(super) fn took(stages: &Stages) -> Option<Ticks> {
+    let by_kernel = || match stages.receiver.kernel {
+        Ticks(0) => None,
+        kernel => Some(stages.receiver.delivered.since(kernel)),
+    };
+    stages.total_at_least().or_else(by_kernel)
 }
 
 /// Time that a tenth of these stayed below.
@@ -118,6 +119,11 @@ pub(super) fn write(text: &mut String, late: &LateMessage<'_>, account: LateAcco
     let _always = try_write(text, late, account);
 }
 
+/// The line that says, once, that a message came whose time nobody knows.
+pub(super) fn untimed(receiver: &str, source: Address) -> String {
+    format!("{{\"untimed\":{{\"receiver\":{},\"source\":\"{source}\"}}}}\n", Quoted(receiver))
+}
+
 fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) -> fmt::Result {
     let instants = Instants::read();
     let (clock, stages) = (instants.clock, &late.record.stages);
@@ -129,9 +135,9 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
         Quoted(late.receiver),
         late.record.source,
         late.record.sequence,
-        clock.nanos(took(stages)),
+        clock.nanos(took(stages).unwrap_or_default()),
         if stages.one_clock && stages.total().is_none() { "\"at_least\":true," } else { "" },
-        usual_ns(clock, late.usual.iter().map(took)),
+        usual_ns(clock, late.usual.iter().filter_map(took)),
         stages.receiver.kernel.0 != 0,
     )?;
     let (began, known) = began(stages);
@@ -166,7 +172,8 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
         write_counters(text, &window.evidence)?;
         text.push('}');
     }
-    writeln!(text, "],\"skipped\":{},\"unwritten\":{}}}", account.skipped, account.unwritten)
+    let LateAccount { skipped, unwritten, untimed, .. } = account;
+    writeln!(text, "],\"skipped\":{skipped},\"unwritten\":{unwritten},\"untimed\":{untimed}}}")
 }
 
 /// Writes the counters that are not 0.
@@ -216,7 +223,7 @@ fn write_counters(text: &mut String, evidence: &Evidence) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_proto::{Address, NodeId, Port, Stamps};
+    use punctual_proto::{NodeId, Port, Stamps};
 
     /// Goal: of a message that was due before what its stamps can tell, the total is said to be the least that it took.
     #[test]

@@ -70,6 +70,9 @@ pub struct LateAccount {
     pub skipped: u64,
     /// The file could not be written to: the disk is full, for instance.
     pub unwritten: u64,
+    /// Messages with stamps that may have been late, and of which nobody knows: their stamps are of another clock, and no kernel said
+    /// when they came. `DatagramOptions::timestamps` lets the kernel say it.
+    pub untimed: u64,
 }
 
 impl LateLog {
@@ -93,6 +96,7 @@ impl LateLog {
             text: String::with_capacity(LINE_SIZE),
             size: 0,
             account: LateAccount::default(),
+            told_untimed: false,
             second: 0,
             in_second: 0,
         };
@@ -134,6 +138,8 @@ struct LateFile {
     /// Bytes written.
     size: u64,
     account: LateAccount,
+    /// The file says that there were messages whose time nobody knows.
+    told_untimed: bool,
     /// Seconds of `CLOCK_MONOTONIC`, and messages written in this one.
     second: u64,
     in_second: u32,
@@ -153,23 +159,39 @@ impl LateFile {
         self.in_second += 1;
         // First of all: records elsewhere are soon overwritten.
         self.page.note(span);
+        let account = self.account;
+        if self.append(|text| write(text, account)) {
+            self.account.written += 1;
+        } else {
+            self.account.unwritten += 1;
+        }
+    }
+
+    /// So many more messages whose time nobody knows. The file says once that there were some: an empty one would say that all were in
+    /// time.
+    fn note_untimed(&mut self, count: u64, line: impl FnOnce() -> String) {
+        self.account.untimed += count;
+        if !self.told_untimed && self.size < FILE_SIZE_MAX {
+            self.told_untimed = self.append(|text| text.push_str(&line()));
+        }
+    }
+
+    /// Writes a line, behind the head if it is the first. Returns false if the disk did not take it.
+    fn append(&mut self, write: impl FnOnce(&mut String)) -> bool {
         self.text.clear();
         if self.size == 0 {
             self.text.push_str(&self.head);
         }
-        write(&mut self.text, self.account);
-        match self.file.write_all(self.text.as_bytes()) {
-            Ok(()) => {
-                self.size += self.text.len() as u64;
-                self.account.written += 1;
-            }
-            Err(_) => {
-                self.account.unwritten += 1;
-                // No half of a line: earlier lines stay readable.
-                let _still_full = self.file.set_len(self.size);
-                let _still_there = std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.size));
-            }
+        write(&mut self.text);
+        let is_written = self.file.write_all(self.text.as_bytes()).is_ok();
+        if is_written {
+            self.size += self.text.len() as u64;
+        } else {
+            // No half of a line: earlier lines stay readable.
+            let _still_full = self.file.set_len(self.size);
+            let _still_there = std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.size));
         }
+        is_written
     }
 }
 
@@ -181,10 +203,11 @@ mod tests {
     use punctual_machine::namespace::thread_id;
     use punctual_machine::process::random;
     use punctual_machine::scheduling::set_nice;
-    use punctual_proto::Target;
+    use punctual_proto::{Address, NodeId, Stamps, Target};
 
     use super::*;
     use crate::runtime::{Awaited, Join, Runtime, RuntimeOptions, TaskOptions};
+    use crate::trace::{ReceiverStamps, Record, Stages};
     use crate::{Bus, Communicator, CommunicatorOptions, Node, Wake};
 
     const SPAN: LateSpan = LateSpan { from_ns: 1, to_ns: 2, thread: 3 };
@@ -248,6 +271,42 @@ mod tests {
 
     fn send(port: &mut Communicator) {
         port.send(Target::port("here", 1), b"late").expect("room");
+    }
+
+    /// Goal: messages of another clock that no kernel stamped are counted, and the file says once that there were some. They are no
+    /// samples of what is usual, and those whose time is known are late as before.
+    #[test]
+    fn messages_whose_time_nobody_knows_are_said() {
+        let file = tempfile::NamedTempFile::new().expect("room");
+        let log = LateLog::create(file.path(), Duration::from_millis(1)).expect("room");
+        let mut watch = Watch::new(&log, "here:1".to_owned());
+        let clock = Clock::get();
+        let source = Address { node: NodeId::named("far"), port: 7.into() };
+        // A look is due whenever one is delivered.
+        let delivered = clock.now().plus(clock.ticks(Duration::from_secs(3_600)));
+        let mut note = |took: Option<Duration>| {
+            let kernel = took.map_or(Ticks(0), |took| Ticks(delivered.0 - clock.ticks(took).0));
+            let receiver = ReceiverStamps { kernel, delivered, ..ReceiverStamps::default() };
+            let stages = Stages { sender: Stamps::default(), receiver, one_clock: false };
+            watch.note(&Record { source, sequence: 0, stages });
+            watch.look();
+        };
+        let text = || std::fs::read_to_string(file.path()).expect("text");
+        (0..40).for_each(|_| note(None));
+        assert_eq!(log.account(), LateAccount { untimed: 40, ..LateAccount::default() });
+        let said = text();
+        let lines: Vec<&str> = said.lines().collect();
+        let line = format!("{{\"untimed\":{{\"receiver\":\"here:1\",\"source\":\"{source}\"}}}}");
+        assert_eq!((lines.len(), lines[1]), (2, &line[..]), "{said}");
+        assert!(lines[0].starts_with("{\"schema\""), "{said}");
+        note(Some(Duration::from_micros(500)));
+        note(Some(Duration::from_millis(2)));
+        assert_eq!(log.account(), LateAccount { written: 1, untimed: 40, ..LateAccount::default() });
+        let late = text()[said.len()..].to_owned();
+        assert!(late.starts_with("{\"number\":0,") && late.contains("\"untimed\":40}"), "{late}");
+        let usual = late.split("\"usual_ns\":").nth(1).and_then(|rest| rest.split(',').next());
+        let usual_ns: u64 = usual.and_then(|word| word.parse().ok()).expect("a number");
+        assert!((499_000..=501_000).contains(&usual_ns), "{late}");
     }
 
     /// Goal: a late message is that of the thread which received it, also if another looks next, whose windows are not its own.

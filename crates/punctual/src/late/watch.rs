@@ -6,6 +6,7 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
 use punctual_machine::process::tracer_of_this_thread;
 use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
+use punctual_proto::Address;
 
 use super::line::{self, LateMessage, took};
 use super::{LateLog, LateSpan};
@@ -46,6 +47,9 @@ pub(crate) struct Watch {
     /// Place of the oldest of those.
     oldest: usize,
     skipped: u64,
+    /// Messages whose time nobody knows, of which the log was not told yet, and the sender of the last.
+    untimed: u64,
+    untimed_source: Option<Address>,
 }
 
 impl Watch {
@@ -63,6 +67,8 @@ impl Watch {
             usual: Vec::with_capacity(USUAL),
             oldest: 0,
             skipped: 0,
+            untimed: 0,
+            untimed_source: None,
         }
     }
 
@@ -98,7 +104,15 @@ impl Watch {
     /// A message is delivered.
     #[inline(never)]
     pub(crate) fn note(&mut self, record: &Record) {
-        if took(&record.stages) > self.threshold || record.stages.receiver.delivered >= self.due_at {
+        let is_late = match took(&record.stages) {
+            Some(took) => took > self.threshold,
+            None => {
+                self.untimed += 1;
+                self.untimed_source = Some(record.source);
+                false
+            }
+        };
+        if is_late || record.stages.receiver.delivered >= self.due_at {
             self.note_it(record);
         }
     }
@@ -107,16 +121,25 @@ impl Watch {
     fn note_it(&mut self, record: &Record) {
         self.wants_look = true;
         self.note_idle(&record.stages);
-        if took(&record.stages) > self.threshold {
-            if self.pending.len() < PENDING_MAX {
-                self.pending.push((*record, thread_id()));
-            } else {
-                self.skipped += 1;
+        match took(&record.stages) {
+            Some(took) if took > self.threshold => {
+                if self.pending.len() < PENDING_MAX {
+                    self.pending.push((*record, thread_id()));
+                } else {
+                    self.skipped += 1;
+                }
             }
-        } else if self.usual.len() < USUAL {
-            self.usual.push(record.stages);
+            Some(_) => self.note_usual(&record.stages),
+            // It may have been late: it tells nothing of what is usual.
+            None => {}
+        }
+    }
+
+    fn note_usual(&mut self, stages: &Stages) {
+        if self.usual.len() < USUAL {
+            self.usual.push(*stages);
         } else {
-            self.usual[self.oldest] = record.stages;
+            self.usual[self.oldest] = *stages;
             self.oldest = (self.oldest + 1) % USUAL;
         }
     }
@@ -156,6 +179,10 @@ impl Watch {
     fn write(&mut self) {
         if self.skipped > 0 {
             self.log.lock().account.skipped += std::mem::take(&mut self.skipped);
+        }
+        if let Some(source) = self.untimed_source.take() {
+            let count = std::mem::take(&mut self.untimed);
+            self.log.lock().note_untimed(count, || line::untimed(&self.receiver, source));
         }
         let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
         let tracer = if self.pending.is_empty() { None } else { tracer_of_this_thread() };

@@ -337,7 +337,8 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Writing there what it receives late, if its senders stamp it ([`Self::stamped`]).
+    /// Writing there what it receives late, if its senders stamp it ([`Self::stamped`]). Of other hosts that is known only where the
+    /// kernel stamps too: over Ethernet, and over UDP with [`DatagramOptions::timestamps`].
     #[must_use]
     pub fn noting_late(mut self, log: &LateLog) -> Self {
         self.late = Some(log.clone());

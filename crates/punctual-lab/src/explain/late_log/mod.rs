@@ -68,6 +68,24 @@ pub struct LateRecord {
     pub skipped: u64,
     /// Those that the disk did not take.
     pub unwritten: u64,
+    /// Messages until then whose time nobody knows; logs of before do not say.
+    #[serde(default)]
+    pub untimed: u64,
+}
+
+/// The line that says that there were messages whose time nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct UntimedLine {
+    untimed: Untimed,
+}
+
+/// Ends of one of those.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Untimed {
+    /// The receiver.
+    pub receiver: String,
+    /// The sender.
+    pub source: String,
 }
 
 /// A stage of it.
@@ -117,6 +135,8 @@ pub struct Log {
     pub head: LogHead,
     /// In the order in which they were written.
     pub records: Vec<LateRecord>,
+    /// One of the messages whose time nobody knows, if there were any.
+    pub untimed: Option<Untimed>,
     /// Its last line has no end: the process was killed, or the disk was full, while it was written.
     pub is_cut: bool,
     /// The library writes no more into it.
@@ -140,14 +160,21 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Log>, BadLine> {
         return Err(bad(1, format!("its schema is {:?}, and {SCHEMA} is known", head.schema)));
     }
     let is_full = bytes.len() as u64 >= FILE_SIZE_MAX;
-    let mut records = Vec::new();
+    let (mut records, mut untimed) = (Vec::new(), None);
     for (place, text) in lines.enumerate() {
-        let record: LateRecord =
-            serde_json::from_slice(text).map_err(|error| bad(place + 2, error.to_string()))?;
-        record.check(place).map_err(|reason| bad(place + 2, reason.to_owned()))?;
-        records.push(record);
+        match serde_json::from_slice::<LateRecord>(text) {
+            Ok(record) => {
+                record.check(records.len()).map_err(|reason| bad(place + 2, reason.to_owned()))?;
+                records.push(record);
+            }
+            Err(error) => {
+                let line: UntimedLine =
+                    serde_json::from_slice(text).map_err(|_| bad(place + 2, error.to_string()))?;
+                untimed.get_or_insert(line.untimed);
+            }
+        }
     }
-    Ok(Some(Log { head, records, is_cut: end + 1 < bytes.len(), is_full }))
+    Ok(Some(Log { head, records, untimed, is_cut: end + 1 < bytes.len(), is_full }))
 }
 
 fn in_order(mut spans: impl Iterator<Item = (u64, u64)>) -> bool {

@@ -164,6 +164,26 @@ fn possible_omissions_at_the_end_are_said() {
     assert!(parse(&large).expect("a log").expect("a head").is_full);
 }
 
+/// Goal: messages whose time nobody knows are said, with what to do, and the numbers of records behind that line hold.
+#[test]
+fn messages_whose_time_nobody_knows_are_said() {
+    let line = r#"{"untimed":{"receiver":"radar:1","source":"camera:2"}}"#;
+    let only = read(&log_of(&[serde_json::from_str(line).expect("JSON")]));
+    assert_eq!(only.records.len(), 0);
+    let notes = text::left_out(&only);
+    let said = page(&text::sections(&only, &explain(&only, &[]), 10, &notes), Screen::default());
+    for words in ["radar:1 had one of camera:2", "DatagramOptions::timestamps"] {
+        assert!(notes.len() == 1 && notes[0].contains(words), "{notes:?}");
+    }
+    assert!(said.contains("No message whose time is known.") && said.contains("radar:1"), "{said}");
+    let (one, mut other) = (record(0, "medium", &json!({})), record(1, "medium", &json!({})));
+    other["untimed"] = json!(1200);
+    let among = read(&log_of(&[one, serde_json::from_str(line).expect("JSON"), other]));
+    assert_eq!(among.records.len(), 2);
+    let notes = text::left_out(&among);
+    assert!(notes.len() == 1 && notes[0].contains("1,200 at least"), "{notes:?}");
+}
+
 #[test]
 fn a_file_that_is_no_log_is_refused_by_its_line() {
     let reason = |text: &str| parse(text.as_bytes()).expect_err("no log").to_string();

@@ -1,6 +1,6 @@
 //! A log of late messages, as sections.
 
-use super::{LateRecord, LateStageRecord, Log};
+use super::{LateRecord, LateStageRecord, Log, Untimed};
 use crate::explain::finding::Explained;
 use crate::explain::text::{self, PlaceExplained, bar, not_known, pieces};
 use crate::explain::trace_file::TraceFile;
@@ -21,6 +21,9 @@ pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[Strin
         }
     }
     let mut sections = text::sections(&places, shown_max);
+    if found.is_empty() && log.untimed.is_some() {
+        sections = vec![Section::new("What was late").note("No message whose time is known.")];
+    }
     sections.extend(not_known(notes));
     sections
 }
@@ -36,7 +39,7 @@ fn ends_in_a_flood(log: &Log) -> bool {
 /// The missing messages, in words.
 pub fn left_out(log: &Log) -> Vec<String> {
     let (skipped, unwritten) = log.records.last().map_or((0, 0), |last| (last.skipped, last.unwritten));
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = untimed(log).into_iter().collect();
     if skipped > 0 {
         notes.push(format!("{} late messages were left out: there were too many.", count(skipped)));
     }
@@ -57,6 +60,18 @@ pub fn left_out(log: &Log) -> Vec<String> {
         notes.push("Its last line has no end: the program ended while it was written.".to_owned());
     }
     notes
+}
+
+/// Messages of which nobody knows whether they were late, in words.
+fn untimed(log: &Log) -> Option<String> {
+    let Untimed { receiver, source } = log.untimed.as_ref()?;
+    let number = log.records.last().map_or(0, |last| last.untimed);
+    let number = if number == 0 { String::new() } else { format!(", {} at least", count(number)) };
+    Some(format!(
+        "Messages came whose time nobody knows{number}: {receiver} had one of {source}. None of them can count as late. Their stamps \
+         are of another clock than the receiver's, and no kernel said when they came. Over UDP it does with DatagramOptions::timestamps \
+         (docs/measuring.md). A program without /proc knows no clock but its own."
+    ))
 }
 
 /// One message in full: its stages, and what the thread of its receiver went through around it.
