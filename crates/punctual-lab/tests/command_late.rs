@@ -5,6 +5,7 @@ mod late_program;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{Place, alone, count, punctual, text};
@@ -66,6 +67,34 @@ fn a_stopped_receiver_is_found_stopped() {
         });
         assert!(is_found, "{wake}: none of 5 stops was found");
     }
+}
+
+/// Goal: a program that blocks SIGCONT, as one does that waits for it on a thread of its own, notices no end of a stop. A stop of its
+/// receiver is then not taken for a sleep, here of a handler that slept for a fourth of that time.
+#[test]
+fn a_stop_that_nobody_notices_is_no_sleep() {
+    let _turn = alone();
+    let mut blocking = Command::new("env");
+    blocking.arg("--block-signal=CONT");
+    if !blocking.arg("true").status().is_ok_and(|status| status.success()) {
+        punctual_machine::skipped!("env blocks no signals here (coreutils 8.31 does)");
+        return;
+    }
+    let mut blocking = Command::new("env");
+    blocking.arg("--block-signal=CONT").arg(std::env::current_exe().expect("our path"));
+    let receiver = Receiver::start_by(blocking, Wake::Futex);
+    receiver.send(b"mmsmm", Duration::from_millis(5), |place| {
+        if place == 4 {
+            receiver.signal("-STOP");
+            std::thread::sleep(4 * HARM);
+            receiver.signal("-CONT");
+        }
+    });
+    let (said, _) = receiver.explained();
+    let all = said["findings"].as_array().expect("a list");
+    let is_there = all.iter().any(|finding| count(finding, "excess_ns") >= 2 * HARM.as_nanos() as u64);
+    assert!(is_there, "{said:#}");
+    assert_eq!([named(&said, "handler_blocked"), named(&said, "stopped")], [0, 0], "{said:#}");
 }
 
 /// Goal: a message that a handler kept waiting is named by the handler's activity: it slept, or it computed.

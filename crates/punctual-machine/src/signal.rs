@@ -2,7 +2,7 @@
 
 use crate::SystemError;
 use crate::clock::monotonic_ns;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of signals that came, and the last one.
 static CAME: AtomicU32 = AtomicU32::new(0);
@@ -158,38 +158,59 @@ fn send(process: u32, signal: rustix::process::Signal, what: &'static str) -> Re
 
 static CONTINUATIONS: AtomicU64 = AtomicU64::new(0);
 static CONTINUED_NS: AtomicU64 = AtomicU64::new(0);
-/// They are counted.
-static COUNTS: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note_continuation(_signal: libc::c_int) {
     CONTINUED_NS.store(monotonic_ns(), Ordering::Relaxed);
     CONTINUATIONS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The action that counts.
+fn own_action() -> libc::sighandler_t {
+    note_continuation as extern "C" fn(libc::c_int) as usize
+}
+
 /// From now on every SIGCONT is counted, and with it the ends of stops: the program that stops a process must continue it.
 pub fn count_continuations() -> Result<(), SystemError> {
     // SAFETY: `sigaction` is plain data for which all zeroes is a value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = note_continuation as extern "C" fn(libc::c_int) as usize;
+    action.sa_sigaction = own_action();
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: the handler reads a clock and changes two atomics, all of it async-signal-safe; the structure is live.
     if unsafe { libc::sigaction(libc::SIGCONT, &raw const action, core::ptr::null_mut()) } == -1 {
         return Err(SystemError::last("catch signal", "SIGCONT"));
     }
-    COUNTS.store(true, Ordering::Relaxed);
     Ok(())
 }
 
 /// As [`count_continuations`], unless the program has a handler of its own. Returns true if they are counted.
 pub fn count_continuations_unless_handled() -> bool {
-    if COUNTS.load(Ordering::Relaxed) {
-        return true;
+    match continuation_action() {
+        Some(action) if action == own_action() => true,
+        Some(libc::SIG_DFL) => count_continuations().is_ok(),
+        _ => false,
     }
+}
+
+/// The program's action for SIGCONT.
+fn continuation_action() -> Option<libc::sighandler_t> {
     // SAFETY: `sigaction` is plain data for which all zeroes is a value.
     let mut present: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: no handler is given, and the structure that is filled is live.
     let answer = unsafe { libc::sigaction(libc::SIGCONT, core::ptr::null(), &raw mut present) };
-    answer == 0 && present.sa_sigaction == libc::SIG_DFL && count_continuations().is_ok()
+    (answer == 0).then_some(present.sa_sigaction)
+}
+
+/// Returns true if the end of a stop would be counted just now: the program has not taken SIGCONT since [`count_continuations`], and
+/// this thread does not block it. A thread that waits for it (`sigwait`, `signalfd`) gets it in place of the handler. For that all
+/// threads block it.
+pub fn counts_continuations() -> bool {
+    // SAFETY: a set of signals is plain data for which all zeroes is a value.
+    let mut blocked: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: no set is given, so none is changed; the set that is filled is live.
+    let answer = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &raw mut blocked) };
+    // SAFETY: the set is live and was filled, and the signal has a valid number.
+    let is_blocked = answer != 0 || unsafe { libc::sigismember(&raw const blocked, libc::SIGCONT) } != 0;
+    !is_blocked && continuation_action() == Some(own_action())
 }
 
 /// Number of times that the process was continued since [`count_continuations`], and the time of the last one, nanoseconds of
@@ -268,6 +289,38 @@ mod tests {
         command.arg(std::env::current_exe().expect("this program")).args(own);
         let told = [libc::SIGHUP, libc::SIGHUP, libc::SIGTERM, libc::SIGHUP];
         assert_eq!(ended_by(command, &told, libc::SIGINT), Some(libc::SIGINT));
+    }
+
+    /// Goal: a continuation is not taken for counted once this thread blocks it, or the program has taken the signal. A log that is made
+    /// then does not take it away again.
+    #[test]
+    fn a_continuation_that_another_takes_is_not_counted() {
+        if std::env::var_os(CHILD).is_none() {
+            let own = ["--exact", "signal::tests::a_continuation_that_another_takes_is_not_counted"];
+            let mut itself = Command::new(std::env::current_exe().expect("this program"));
+            // Its action is the whole process's, which other tests need.
+            let ended = itself.args(own).env(CHILD, "1").stdout(Stdio::null()).status();
+            return assert!(ended.expect("this program again").success());
+        }
+        assert!(!counts_continuations(), "nobody has asked for it");
+        assert!(count_continuations_unless_handled() && counts_continuations());
+        let change = |how| {
+            // SAFETY: a set of signals is plain data for which all zeroes is a value.
+            let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
+            // SAFETY: the set is live, and the signal has a valid number.
+            let added = unsafe { libc::sigaddset(&raw mut set, libc::SIGCONT) };
+            // SAFETY: the set is live, and it is this thread alone whose signals are blocked.
+            let changed = unsafe { libc::pthread_sigmask(how, &raw const set, core::ptr::null_mut()) };
+            assert_eq!((added, changed), (0, 0));
+        };
+        change(libc::SIG_BLOCK);
+        assert!(!counts_continuations());
+        change(libc::SIG_UNBLOCK);
+        assert!(counts_continuations() && count_continuations_unless_handled());
+        // SAFETY: to ignore a signal installs no handler.
+        unsafe { libc::signal(libc::SIGCONT, libc::SIG_IGN) };
+        assert!(!counts_continuations() && !count_continuations_unless_handled());
+        assert!(!counts_continuations());
     }
 
     /// By which signal a process ended that got these, and another once it was interrupted.

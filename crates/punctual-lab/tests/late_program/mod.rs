@@ -14,7 +14,7 @@ use crate::common::{Place, count, text};
 
 // Every suite uses a part of this file.
 const _: () = {
-    let _ = (Receiver::signal, Receiver::process, Receiver::explained, Receiver::end);
+    let _ = (Receiver::start_by, Receiver::signal, Receiver::process, Receiver::explained, Receiver::end);
 };
 
 /// Time after which a message is late: ten times what a loaded host needs by itself.
@@ -86,10 +86,14 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn start(wake: Wake) -> Self {
+        Self::start_by(Command::new(std::env::current_exe().expect("our path")), wake)
+    }
+
+    /// As [`Self::start`], by a command that starts this program.
+    pub(crate) fn start_by(mut itself: Command, wake: Wake) -> Self {
         let place = Place::new();
         let bus = format!("late-{:x}", random() & 0xFFFF_FFFF);
         let asked = format!("{bus} {} {wake}", place.path("late.jsonl").display());
-        let mut itself = Command::new(std::env::current_exe().expect("our path"));
         itself.args(["role", "--exact", "--quiet", "--nocapture", "--test-threads=1"]);
         let child = itself.env("PUNCTUAL_TEST_LATE", asked).stdout(Stdio::null()).spawn().expect("ourselves");
         Self { child, node: Node::open(&Bus::shared(&bus), "sender").expect("a bus"), place }

@@ -80,6 +80,8 @@ pub(super) struct LateMessage<'a> {
     pub(super) usual: &'a [Stages],
     /// In the order of time; spans are ticks.
     pub(super) windows: &'a [Window],
+    /// The end of a stop would be counted, as far as the thread that looked can tell.
+    pub(super) counts_continuations: bool,
 }
 
 /// Latest instant from which a message counts as under way, and those of its stages that this clock knows.
@@ -162,6 +164,9 @@ fn try_write(text: &mut String, late: &LateMessage<'_>, account: LateAccount) ->
         urgency_of(late.thread)
     )?;
     late.tracer.map_or(Ok(()), |tracer| write!(text, ",\"tracer\":{}", Quoted(tracer)))?;
+    if !late.counts_continuations {
+        text.push_str(",\"counts_continuations\":false");
+    }
     text.push_str(",\"windows\":[");
     let delivered = stages.receiver.delivered;
     let is_around = |window: &&Window| window.span.1 > began.0 && window.span.0 < delivered.0;
@@ -225,6 +230,33 @@ mod tests {
     use super::*;
     use punctual_proto::{NodeId, Port, Stamps};
 
+    /// A late message of which nothing more is known.
+    fn late(record: &Record) -> LateMessage<'_> {
+        LateMessage {
+            receiver: "r",
+            record,
+            thread: 1,
+            tracer: None,
+            usual: &[],
+            windows: &[],
+            counts_continuations: true,
+        }
+    }
+
+    /// Goal: a record says where nobody would have noticed the end of a stop.
+    #[test]
+    fn a_stop_that_nobody_would_notice_is_said() {
+        let source = Address { node: NodeId::named("here"), port: Port::from(1) };
+        let receiver = crate::trace::ReceiverStamps::default();
+        let stages = Stages { sender: Stamps::default(), receiver, one_clock: true };
+        let record = Record { source, sequence: 0, stages };
+        for counts_continuations in [true, false] {
+            let mut text = String::new();
+            write(&mut text, &LateMessage { counts_continuations, ..late(&record) }, LateAccount::default());
+            assert_eq!(text.contains(",\"counts_continuations\":false,"), !counts_continuations, "{text}");
+        }
+    }
+
     /// Goal: of a message that was due before what its stamps can tell, the total is said to be the least that it took.
     #[test]
     fn a_total_that_is_not_known_is_called_the_least() {
@@ -236,9 +268,7 @@ mod tests {
             let source = Address { node: NodeId::named("here"), port: Port::from(1) };
             let stages = Stages { sender, receiver, one_clock: true };
             let record = Record { source, sequence: 0, stages };
-            let (usual, windows) = (&[stages][..], &[][..]);
-            let late =
-                LateMessage { receiver: "r", record: &record, thread: 1, tracer: None, usual, windows };
+            let late = LateMessage { usual: &[stages], ..late(&record) };
             let mut text = String::new();
             write(&mut text, &late, LateAccount::default());
             assert_eq!(text.contains("\"at_least\":true,"), is_least, "{text}");
@@ -267,16 +297,8 @@ mod tests {
         ] {
             let source = Address { node: NodeId::named("here"), port: Port::from(1) };
             let record = Record { source, sequence: 0, stages: Stages { sender, receiver, one_clock: true } };
-            let late = LateMessage {
-                receiver: "r",
-                record: &record,
-                thread: 1,
-                tracer: None,
-                usual: &[],
-                windows: &[],
-            };
             let mut text = String::new();
-            write(&mut text, &late, LateAccount::default());
+            write(&mut text, &late(&record), LateAccount::default());
             let stages = text.split_once("],\"thread\"").expect("stages end there").0;
             let numbers = |name: &str| -> Vec<u64> {
                 let behind = stages.split(name).skip(1);

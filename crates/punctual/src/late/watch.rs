@@ -5,6 +5,7 @@ use std::time::Duration;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
 use punctual_machine::process::tracer_of_this_thread;
+use punctual_machine::signal::counts_continuations;
 use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
 use punctual_proto::Address;
 
@@ -186,6 +187,8 @@ impl Watch {
         }
         let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
         let tracer = if self.pending.is_empty() { None } else { tracer_of_this_thread() };
+        // The program may have taken the signal since the log was made.
+        let counts_continuations = self.pending.is_empty() || counts_continuations();
         for &(ref record, thread) in &self.pending {
             // This thread's evidence about itself says nothing of another.
             let is_this = looked_at == Some(thread);
@@ -194,7 +197,8 @@ impl Watch {
             let (from_ns, to_ns) = line::span_ns(&record.stages);
             self.log.lock().add(LateSpan { from_ns, to_ns, thread }, |text, account| {
                 let (receiver, usual) = (&self.receiver[..], &self.usual[..]);
-                let late = LateMessage { receiver, record, thread, tracer, usual, windows };
+                let late =
+                    LateMessage { receiver, record, thread, tracer, usual, windows, counts_continuations };
                 line::write(text, &late, account);
             });
         }

@@ -107,7 +107,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     let seen = over(&record.windows(), interval, head.fault_ns);
     let traced = record.account(traces, stage);
     explained.charge(traced.as_ref().map(|(trace, account)| (*trace, account)), &excess, seen.as_ref());
-    if !head.counts_continuations {
+    if !head.counts_continuations || !record.counts_continuations {
         // Nobody noticed whether it was stopped. That is unknown also of the time that a trace lost.
         explained.causes.retain(|cause| cause.name != Cause::named("handler_blocked"));
         explained.sum_up();

@@ -62,6 +62,9 @@ pub struct LateRecord {
     /// The tracer of that thread when it looked, if there was one.
     #[serde(default)]
     pub tracer: Option<String>,
+    /// False if the program had taken SIGCONT by then: nobody noticed ends of stops.
+    #[serde(default = "was_counted")]
+    pub counts_continuations: bool,
     /// That thread's windows, in the order of time.
     pub windows: Vec<LateWindow>,
     /// Late messages that were left out until then.
@@ -86,6 +89,11 @@ pub struct Untimed {
     pub receiver: String,
     /// The sender.
     pub source: String,
+}
+
+/// A record says only where nobody counted.
+fn was_counted() -> bool {
+    true
 }
 
 /// A stage of it.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::explain::cause::Cause;
+use crate::explain::finding::Explained;
 use crate::explain::stage::Side;
 use crate::explain::trace::{CpuEvents, Trace};
 use crate::explain::trace_file::TraceFile;
@@ -75,6 +76,13 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     let text =
         log_of(&[record(0, "elsewhere", &slept)]).replace("continuations\":true", "continuations\":false");
     assert_eq!(explain(&read(&text), &[])[0].cause(), Cause::UNEXPLAINED);
+    // The program may have taken the signal later: then records say so.
+    let mut since = record(1, "elsewhere", &slept);
+    since["counts_continuations"] = json!(false);
+    (since["stages"][0]["from_ns"], since["stages"][0]["to_ns"]) = (json!(12 * MS), json!(52 * MS));
+    let found = explain(&read(&log_of(&[record(0, "elsewhere", &slept), since])), &[]);
+    let causes: Vec<Cause> = found.iter().map(Explained::cause).collect();
+    assert_eq!(causes, [Cause::named("handler_blocked"), Cause::UNEXPLAINED]);
     // A trace that lost what happened then tells nothing of it either.
     let cpu =
         CpuEvents { until_ns: 60 * MS, lost: 9, gaps: vec![(11 * MS, 49 * MS)], ..CpuEvents::default() };
