@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use common::{PATIENCE, media, open_both, unique, watchdog};
 use punctual::engine::faulty::Faults;
 use punctual::{Bus, Clock, Communicator, CommunicatorOptions, NodeOptions, Stage, Stages, Target, Wake};
+use punctual_machine::epoll::EpollSet;
 
 const MESSAGES: usize = 101;
 const DELAY: Duration = Duration::from_micros(20);
@@ -74,6 +76,46 @@ fn a_delay_shows_at_the_side_that_made_it() {
             sender.send_timeout(target, b"waits", PATIENCE).unwrap();
             // A socket's own call, which is the medium's time, may take as long as that.
             compute(if medium.in_memory { DELAY } else { DELAY * 10 });
+            receiver.receive_timeout(PATIENCE).unwrap();
+        }
+        assert_longest(medium.name, &mut receiver, Stage::Elsewhere);
+    }
+}
+
+/// Goal: a receiver that is armed in an event loop is woken by what came since. It was not elsewhere, however late its sender flushes. A
+/// loop that did something else, and finds a message as it arms, was.
+#[test]
+fn an_armed_receiver_is_not_elsewhere() {
+    let _alive = watchdog(120);
+    for medium in media() {
+        // A socket's own call, which is the medium's time, may take as long as that.
+        let delay = if medium.in_memory { DELAY } else { DELAY * 10 };
+        let (here, there) = open_both(&medium);
+        let bind = || (here.bind_with(1, &options()).unwrap(), there.bind_with(1, &options()).unwrap());
+        let target = Target::port("there", 1);
+        let (mut sender, mut receiver) = bind();
+        let set = EpollSet::new().unwrap();
+        set.add(receiver.as_fd()).unwrap();
+        for _ in 0..MESSAGES {
+            while !receiver.arm() {
+                assert!(receiver.try_receive().is_err(), "nothing was sent");
+            }
+            sender.queue(target, b"held").unwrap();
+            compute(delay);
+            sender.flush();
+            set.wait(Some(PATIENCE));
+            receiver.receive_timeout(PATIENCE).unwrap();
+        }
+        assert_longest(medium.name, &mut receiver, Stage::Woken);
+        let place = Stage::ALL.iter().position(|&one| one == Stage::Elsewhere).expect("one of all");
+        assert_eq!(medians(&mut receiver)[place], 0, "{}", medium.name);
+        drop((sender, receiver));
+        let (mut sender, mut receiver) = bind();
+        for _ in 0..MESSAGES {
+            sender.send_timeout(target, b"waits", PATIENCE).unwrap();
+            compute(delay);
+            let is_armed = receiver.arm();
+            assert!(!is_armed || !medium.in_memory, "it is there already");
             receiver.receive_timeout(PATIENCE).unwrap();
         }
         assert_longest(medium.name, &mut receiver, Stage::Elsewhere);

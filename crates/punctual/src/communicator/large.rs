@@ -303,7 +303,7 @@ impl WireEnd {
 
     /// Brings a message to one receiver: lost fragments are sent again. Messages that come meanwhile are held for a receive.
     fn bring(&mut self, cut: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
-        let was_armed = self.disarm();
+        let was_armed = self.disarm().is_some();
         self.forget();
         let patience = Nanos(timeout.as_nanos().try_into().unwrap_or(u64::MAX));
         let courier = Courier::new(cut, patience, now(&self.core.about));

@@ -59,6 +59,9 @@ pub(super) struct Reception {
     aside: YieldThenSleep,
     /// When the receive began, if the message before carried stamps: then this one may.
     listened: Ticks,
+    /// Since when it waited in its user's event loop until then, 0 if it did not; and when that last ended.
+    pub(super) armed: Ticks,
+    pub(super) disarmed: Ticks,
     /// A wait ends without a message when a look at the clock finds that it is later than this.
     pub(super) pause_at: Ticks,
     last_look: LastLook,
@@ -110,6 +113,8 @@ impl Reception {
             has_waited: false,
             aside: YieldThenSleep::default(),
             listened: Ticks::default(),
+            armed: Ticks::default(),
+            disarmed: Ticks::default(),
             pause_at: Ticks::NEVER,
             last_look: LastLook::none(),
             inbox,

@@ -58,7 +58,8 @@ pub(super) struct WireEnd {
     pub(super) reception: Reception,
     /// The engine's descriptors and the inbox's together, for the user's own event loop.
     own_set: EpollSet,
-    armed: bool,
+    /// Since when it waits there.
+    armed: Option<Ticks>,
     pub(super) stamps: bool,
     pub(super) gatherer: Gatherer,
     /// While messages are in the making, at the clock.
@@ -90,7 +91,7 @@ impl WireEnd {
             core,
             reception,
             own_set,
-            armed: false,
+            armed: None,
             stamps,
             gatherer,
             last_look,
@@ -210,7 +211,11 @@ impl WireEnd {
         deadline: Option<Ticks>,
         mut land: impl FnMut(&mut Reception, &Core, Option<Ticks>) -> bool,
     ) -> bool {
-        let was_armed = self.disarm();
+        let armed = self.disarm();
+        self.reception.armed = armed.unwrap_or_default();
+        if armed.is_some() {
+            self.reception.disarmed = self.core.about.clock.now();
+        }
         self.forget();
         let found = loop {
             self.gatherer.begin_look(&self.core.about);
@@ -227,7 +232,7 @@ impl WireEnd {
                 break found;
             }
         };
-        if was_armed {
+        if armed.is_some() {
             self.core.hand_over();
         }
         found
@@ -309,12 +314,15 @@ impl WireEnd {
         }
         self.stages = stamps.map(|sender| {
             let delivered = about.clock.now();
+            // A message that was handed on was read when another thread woke.
+            let disarmed = if *direct { self.reception.disarmed } else { Ticks::default() };
             Stages {
                 sender,
                 receiver: ReceiverStamps {
                     kernel: kernel_instant(about.clock, delivered, circumstances.kernel_ns),
                     listened: self.reception.listened(),
-                    woken: circumstances.woken,
+                    armed: self.reception.armed,
+                    woken: circumstances.woken.max(disarmed),
                     read: circumstances.read,
                     opened: circumstances.read,
                     delivered,
@@ -366,7 +374,7 @@ impl WireEnd {
 
     pub(super) fn arm(&mut self) -> bool {
         self.disarm();
-        self.armed = true;
+        let now = self.core.about.clock.now();
         if let Some(mut receiving) = self.core.try_receiving() {
             reception::housekeep_if_due(&self.core, &mut receiving);
         }
@@ -377,26 +385,26 @@ impl WireEnd {
         let (core, reception) = (&self.core, &self.reception);
         let is_ready = || !core.arm() || reception.has_news();
         if reception.inbox.bell.doorbell().arm(Notification::Descriptor, is_ready) {
+            self.armed = Some(now);
             return true;
         }
-        self.disarm();
+        self.stand_down();
         self.core.hand_over();
         false
     }
 
-    /// Returns true if it was armed. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
+    /// Returns since when it was armed, if it was. If so, others may wait for the engine: [`Core::hand_over`] when done with it.
     #[inline]
-    pub(super) fn disarm(&mut self) -> bool {
-        let was_armed = self.armed;
-        if was_armed {
-            self.disarm_armed();
+    pub(super) fn disarm(&mut self) -> Option<Ticks> {
+        let armed = self.armed.take();
+        if armed.is_some() {
+            self.stand_down();
         }
-        was_armed
+        armed
     }
 
     #[cold]
-    fn disarm_armed(&mut self) {
-        self.armed = false;
+    fn stand_down(&mut self) {
         self.reception.inbox.bell.doorbell().disarm();
         self.reception.inbox.bell.event().drain();
         self.core.disarm();

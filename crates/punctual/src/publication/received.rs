@@ -68,6 +68,8 @@ pub(super) struct Taken {
     pub(super) stages: Option<Stages>,
     /// When the receive began, if the message before had stages: then this one may.
     pub(super) listened: Ticks,
+    /// Since when the subscription waited in its user's event loop until then; 0 if it did not.
+    pub(super) armed: Ticks,
     /// Time at which the subscription last woke: everything that was there by then, be it one message or many, came while it slept.
     pub(super) woken: Ticks,
     clock: &'static Clock,
@@ -81,6 +83,7 @@ impl Taken {
             target: Target::from(source),
             stages: None,
             listened: Ticks::default(),
+            armed: Ticks::default(),
             woken: Ticks::default(),
             clock: Clock::get(),
         }
@@ -112,6 +115,9 @@ impl Taken {
     /// Notes when it was sent and delivered, if it says when it was sent.
     fn note_time(&mut self, head: &StreamHead) {
         self.stages = head.stages_of(self.listened, self.woken);
+        if let Some(stages) = &mut self.stages {
+            stages.receiver.armed = self.armed;
+        }
         let received = &mut self.received;
         (received.sent, received.delivered) = match (head.sent, &self.stages) {
             (None, _) => (None, None),

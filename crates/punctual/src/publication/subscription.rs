@@ -52,8 +52,8 @@ pub struct Subscription {
     alarm: Option<Alarm>,
     /// It sleeps on descriptors.
     on_descriptors: bool,
-    /// It waits in its user's event loop.
-    armed: bool,
+    /// Since when it waits in its user's event loop.
+    armed: Option<Ticks>,
     clock: &'static Clock,
     looks: u32,
     taken: Taken,
@@ -110,7 +110,7 @@ impl Subscription {
             set,
             alarm,
             on_descriptors,
-            armed: false,
+            armed: None,
             clock: Clock::get(),
             looks: 0,
         })
@@ -232,8 +232,8 @@ impl Subscription {
     /// See [`TakeError`].
     #[inline]
     pub fn try_receive(&mut self, buffer: &mut [u8]) -> Result<&Received, TakeError> {
-        self.disarm();
         self.note_listening();
+        self.disarm();
         self.take_into(buffer).map(|()| &self.taken.received)
     }
 
@@ -251,42 +251,47 @@ impl Subscription {
     pub fn arm(&mut self) -> bool {
         self.disarm();
         self.images.introduce();
-        self.images.housekeep(self.clock.now());
-        self.armed = true;
+        let now = self.clock.now();
+        self.images.housekeep(now);
         let (images, nudges, seen) = (&self.images, &self.nudges, self.nudges_seen);
         let is_ready = || images.is_ready() || nudges.count() != seen;
         let arms = images.bell().arm(Notification::Descriptor, is_ready);
-        if !arms {
-            self.disarm();
-        } else if let Some(alarm) = &self.alarm {
-            alarm.set(self.images.next_due());
+        if arms {
+            self.armed = Some(now);
+            self.alarm.iter().for_each(|alarm| alarm.set(self.images.next_due()));
+        } else {
+            self.stand_down();
         }
         arms
     }
 
     #[inline]
     pub(crate) fn disarm(&mut self) {
-        if self.armed {
+        if self.armed.is_some() {
             self.disarm_armed();
         }
     }
 
     #[cold]
     fn disarm_armed(&mut self) {
-        self.armed = false;
-        self.images.bell().disarm();
-        self.images.handle_awake();
-        if let Some(alarm) = &self.alarm {
-            alarm.clear();
-        }
+        self.armed = None;
+        self.stand_down();
         self.taken.woken = self.clock.now();
     }
 
-    /// A receive begins.
+    /// Nobody rings for it any more. A thread that armed in vain did not sleep, and is not woken by this.
+    fn stand_down(&mut self) {
+        self.images.bell().disarm();
+        self.images.handle_awake();
+        self.alarm.iter().for_each(Alarm::clear);
+    }
+
+    /// A receive begins, before [`Self::disarm`]: what came since it was armed came while it listened.
     #[inline]
     pub(crate) fn note_listening(&mut self) {
         if self.taken.stages.is_some() {
             self.taken.listened = self.clock.now();
+            self.taken.armed = self.armed.unwrap_or_default();
         }
     }
 
@@ -331,8 +336,8 @@ impl Subscription {
         deadline: impl FnOnce() -> Option<Ticks>,
         buffer: &mut [u8],
     ) -> Result<&Received, TakeError> {
-        self.disarm();
         self.note_listening();
+        self.disarm();
         let looks = self.begins_with_full_look();
         let mut outcome = if looks { self.take_into(buffer) } else { Err(TakeError::Empty) };
         if outcome == Err(TakeError::Empty) {

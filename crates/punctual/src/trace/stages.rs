@@ -28,7 +28,7 @@ pub enum Stage {
     Medium,
     /// The receiver was elsewhere: until it began to listen, or from its waking on, if it took other messages first.
     Elsewhere,
-    /// Until the receiving thread ran, if it slept. Where no kernel says when the message came, the medium's time is in it.
+    /// Until the receiving thread ran, if it slept, or received, if it waited in its user's event loop. Where no kernel says when the message came, the medium's time is in it.
     Woken,
     /// Until the engine gave the frame.
     Read,
@@ -75,6 +75,8 @@ pub struct ReceiverStamps {
     pub kernel: Ticks,
     /// The receive began that found it. Not known of the first message: then it is taken to have listened all the while.
     pub listened: Ticks,
+    /// Since when the receiver waited in its user's event loop, until that receive began; 0 if it did not.
+    pub armed: Ticks,
     /// The receiving thread last woke. Messages that were there by then came while it slept.
     pub woken: Ticks,
     /// The engine gave the frame.
@@ -136,15 +138,22 @@ impl Stages {
 
     /// Instant from which the thread that it was handed to had only to take it.
     fn handed_from(&self) -> Ticks {
-        let ReceiverStamps { listened, opened, delivered, handed_on, .. } = self.receiver;
-        if handed_on { listened.min(delivered).max(opened) } else { opened }
+        let ReceiverStamps { opened, delivered, handed_on, .. } = self.receiver;
+        if handed_on { self.listened_from().min(delivered).max(opened) } else { opened }
+    }
+
+    /// Instant from which its receiver listened, in an event loop or in a receive. In a loop the thread may have done something else
+    /// meanwhile, which nobody tells: then it was elsewhere, and counts as woken.
+    fn listened_from(&self) -> Ticks {
+        let ReceiverStamps { listened, armed, .. } = self.receiver;
+        if armed.0 == 0 { listened } else { armed }
     }
 
     /// The thread slept for this message only if it woke when that was there. If it listened again after that, it took others first,
     /// which the same waking was for.
     fn way(&self) -> Way {
-        let ReceiverStamps { kernel, listened, woken, read, handed_on, .. } = self.receiver;
-        let listened = if handed_on { Ticks(0) } else { listened.min(read) };
+        let ReceiverStamps { kernel, woken, read, handed_on, .. } = self.receiver;
+        let listened = if handed_on { Ticks(0) } else { self.listened_from().min(read) };
         let posted = self.posted().map_or(Ticks(0), |posted| posted.min(read));
         let there = if kernel.0 == 0 { posted } else { kernel.max(posted).min(read) };
         // Where nobody says when it was there, a thread that woke since it listened was woken for it.
@@ -169,7 +178,7 @@ impl Stages {
     }
 
     /// For how long its receiver slept with nothing to do before the message was there, from no earlier than `since`; nothing if
-    /// it was awake then.
+    /// it was awake then, or waited in its user's event loop, which may have done something else.
     pub fn slept_before(&self, since: Ticks) -> Ticks {
         let ReceiverStamps { kernel, listened, handed_on, .. } = self.receiver;
         let slept = self.time_in(Stage::Woken).is_some_and(|woken| woken.0 > 0);
@@ -279,6 +288,26 @@ mod tests {
         assert_eq!(with(0, 1_500, 1_400).slept_before(Ticks(0)), Ticks(0));
     }
 
+    /// Goal: a receiver that waited in its user's event loop listened since it was armed. It is not known to have slept before the
+    /// message was there.
+    #[test]
+    fn an_armed_receiver_listened() {
+        let armed = |kernel: u64, armed: u64| {
+            let found = with(kernel, 1_499, 1_500);
+            Stages { receiver: ReceiverStamps { armed: Ticks(armed), ..found.receiver }, ..found }
+        };
+        assert_eq!(way(&armed(0, 900)), [0, 0, 485, 20]);
+        assert_eq!(way(&armed(1_100, 900)), [85, 0, 400, 20]);
+        // It did something else before it was armed.
+        assert_eq!(way(&armed(0, 1_200)), [0, 185, 300, 20]);
+        assert_eq!(way(&armed(1_100, 1_200)), [85, 100, 300, 20]);
+        assert_eq!(armed(0, 900).unexplained(), Some(0));
+        assert_eq!(armed(0, 900).slept_before(Ticks(0)), Ticks(0));
+        let handed = armed(0, 900);
+        let handed = Stages { receiver: ReceiverStamps { handed_on: true, ..handed.receiver }, ..handed };
+        assert_eq!(handed.time_in(Stage::Delivered), Some(Ticks(4)), "all of it is the way to this thread");
+    }
+
     /// Goal: a thread that hands a message on listened; the thread that it was handed to may have been elsewhere.
     #[test]
     fn a_message_that_was_handed_on_waits_for_its_owner() {
@@ -333,11 +362,12 @@ mod tests {
     proptest! {
         /// Goal: the stages of one clock add up to the total for any instants; a read before the post is a contradiction, and shows.
         #[test]
-        fn stages_add_up(instants in proptest::collection::vec(0..3_000_u64, 3), read in 0..3_000_u64, handed_on: bool) {
+        fn stages_add_up(instants in proptest::collection::vec(0..3_000_u64, 4), read in 0..3_000_u64, handed_on: bool, is_armed: bool) {
             let receiver = ReceiverStamps {
                 kernel: Ticks(instants[0]),
                 listened: Ticks(instants[1]),
                 woken: Ticks(instants[2]),
+                armed: Ticks(instants[3] * u64::from(is_armed)),
                 read: Ticks(read),
                 opened: Ticks(read + 10),
                 delivered: Ticks(read + 14),
