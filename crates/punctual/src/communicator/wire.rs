@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
-use punctual_machine::clock::{Clock, LastLook, Ticks, realtime_ns, stamp_age};
+use punctual_machine::clock::{LastLook, Ticks};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::limits::ASSEMBLY_AGE;
@@ -24,6 +24,7 @@ use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::pause::TimeLimit;
+use crate::time::wall_clock::WallClock;
 use crate::trace::{ReceiverStamps, Stages};
 use crate::wake::{Manners, Waiter, epoll_set, waiter};
 
@@ -61,6 +62,8 @@ pub(super) struct WireEnd {
     /// Since when it waits there.
     armed: Option<Ticks>,
     pub(super) stamps: bool,
+    /// The clock of the kernel's stamps.
+    wall: WallClock,
     pub(super) gatherer: Gatherer,
     /// While messages are in the making, at the clock.
     last_look: LastLook,
@@ -86,13 +89,14 @@ impl WireEnd {
         let gatherer = Gatherer::new(&core.about.large);
         let (stamps, held) = (options.stamps, Held::default());
         let (nudges_taken, nudges_left) = (0, 0);
-        let last_look = LastLook::none();
+        let (wall, last_look) = (WallClock::new(core.about.clock), LastLook::none());
         Ok(Self {
             core,
             reception,
             own_set,
             armed: None,
             stamps,
+            wall,
             gatherer,
             last_look,
             held,
@@ -319,7 +323,7 @@ impl WireEnd {
             Stages {
                 sender,
                 receiver: ReceiverStamps {
-                    kernel: kernel_instant(about.clock, delivered, circumstances.kernel_ns),
+                    kernel: self.wall.instant(about.clock, circumstances.kernel_ns),
                     listened: self.reception.listened(),
                     armed: self.reception.armed,
                     woken: circumstances.woken.max(disarmed),
@@ -409,17 +413,6 @@ impl WireEnd {
         self.reception.inbox.bell.event().drain();
         self.core.disarm();
     }
-}
-
-/// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of our clock; 0 = not known. Both clocks are read now, so that
-/// neither drift nor a calibration's error has time to grow.
-#[inline]
-fn kernel_instant(clock: &Clock, now: Ticks, kernel_ns: u64) -> Ticks {
-    if kernel_ns == 0 {
-        return Ticks::default();
-    }
-    let age = stamp_age(kernel_ns, realtime_ns());
-    age.map_or_else(Ticks::default, |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
 }
 
 impl AsFd for WireEnd {

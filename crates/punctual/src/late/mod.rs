@@ -71,7 +71,7 @@ pub struct LateAccount {
     /// The file could not be written to: the disk is full, for instance.
     pub unwritten: u64,
     /// Messages with stamps that may have been late, and of which nobody knows: their stamps are of another clock, and no kernel said
-    /// when they came. `DatagramOptions::timestamps` lets the kernel say it.
+    /// when they came, or its clock was set since. `DatagramOptions::timestamps` lets the kernel say it.
     pub untimed: u64,
 }
 

@@ -6,16 +6,14 @@
 //! The look before may not be the last one: a message may have come before that and be read behind it. Looks are as far apart as
 //! stamps may be old, so that the one before the last is always before the stamp.
 
-use punctual_machine::clock::{Clock, monotonic_ns, realtime_ns};
+use punctual_machine::clock::{Clock, realtime_ns};
 use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
+use super::wall_clock::{MOVED_MAX_NS, difference, moved_ns};
 
 /// Most that two readings in a row may lie apart, nanoseconds.
 const LOOK_ERROR_NS: u64 = 2_000;
-
-/// A clock that moved by more than this between two looks was set, nanoseconds.
-const MOVED_MAX_NS: u64 = 100_000;
 
 /// Stamps older than this are not believed, nanoseconds.
 const AGE_MAX_NS: u64 = 2_000_000;
@@ -34,10 +32,6 @@ pub(super) struct KernelTime {
     /// At least [`AGE_MAX_NS`] before the last.
     before: Look,
     last: Look,
-}
-
-fn difference() -> i128 {
-    i128::from(realtime_ns()) - i128::from(monotonic_ns())
 }
 
 impl KernelTime {
@@ -76,8 +70,7 @@ impl KernelTime {
         // A clock that was set forwards between the stamp and the look before would put it before that look.
         let arrived = here.0.checked_sub(age).filter(|&arrived| arrived >= self.before.at.0)?;
         // Any step by which the clock was set since may lie between the stamp and now.
-        let moved = u64::try_from((after - self.before.difference).unsigned_abs()).unwrap_or(u64::MAX);
-        let error = moved.saturating_add(LOOK_ERROR_NS);
+        let error = moved_ns(self.before.difference, after).saturating_add(LOOK_ERROR_NS);
         // Slewing moves `CLOCK_MONOTONIC` as well, and shows in no look.
         (error <= MOVED_MAX_NS).then(|| Nanos(arrived.saturating_add(error + age / SLEW_DIVISOR)))
     }

@@ -69,7 +69,7 @@ fn untimed(log: &Log) -> Option<String> {
     let number = if number == 0 { String::new() } else { format!(", {} at least", count(number)) };
     Some(format!(
         "Messages came whose time nobody knows{number}: {receiver} had one of {source}. None of them can count as late. Their stamps \
-         are of another clock than the receiver's, and no kernel said when they came. Over UDP it does with DatagramOptions::timestamps \
+         are of another clock than the receiver's, and no kernel said when they came, or its clock was set. Over UDP it does with DatagramOptions::timestamps \
          (docs/measuring.md). A program without /proc knows no clock but its own."
     ))
 }
