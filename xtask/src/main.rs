@@ -50,7 +50,8 @@ struct Arguments {
 enum Task {
     /// The steps that CI runs
     Ci(Chosen),
-    /// The same, ten minutes of fuzzing per target, a thousand kills, 10⁸ wake-ups, 220 components, bench --quick, Miri
+    /// The same, ten minutes of fuzzing per target, a thousand kills, 50 million wake-ups, and what else only a night has time for
+    /// (CONTRIBUTING.md)
     Nightly(Chosen),
     /// The rules no compiler checks
     Tidy,

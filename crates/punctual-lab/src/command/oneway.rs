@@ -11,7 +11,7 @@ use super::{measure, print};
 use crate::endpoint::{self, BusPlan};
 use crate::error::Failure;
 use crate::oneway::{NodeOrder, OnewaySettings, RESPONDER, Responder};
-use crate::run::{Common, Worker};
+use crate::run::{Common, Worker, hidden};
 use crate::units::plural;
 
 /// Requests, if nothing else is asked for, and the idle time before each.
@@ -23,6 +23,7 @@ const DURATION_QUICK: Duration = Duration::from_secs(3);
 
 /// Options of the one-way latency.
 #[derive(Debug, Args)]
+#[command(mut_args(hidden(&["load"])))]
 pub struct OnewayArguments {
     #[command(flatten)]
     common: Common,

@@ -38,7 +38,7 @@ pub struct RecordArguments {
     /// End after so many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Way of waiting: in memory spin, or else it looks now and then [default: epoll]
+    /// Way of waiting. In memory it looks now and then unless spin; elsewhere epoll if not given
     #[arg(long, value_name = "WAKE")]
     wake: Option<Wake>,
     /// In memory, look so often at least; more often while much is said [default: 1ms]
@@ -202,7 +202,8 @@ fn words(out: &Path, account: &Account) -> String {
         text += &format!("{}: {}\n", missing(totals.missed()), causes.join(", "));
     }
     if totals.left_out > 0 {
-        text += &format!("{} publications were not read for want of memory\n", count(totals.left_out));
+        let publications = plural(totals.left_out, "publication");
+        text += &format!("{publications} not read, for want of memory or descriptors\n");
     }
     text
 }

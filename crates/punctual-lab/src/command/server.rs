@@ -53,7 +53,7 @@ pub struct ServerArguments {
     /// Processors that the server may use, one trial for each number
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u8).range(1..=64))]
     processors: Vec<u8>,
-    /// Workers beside those that serve class 0 alone, one trial of each model with classes for each number
+    /// Additional workers that serve class 0 alone, one trial of each model with classes for each number
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u8).range(0..=16))]
     lanes: Vec<u8>,
     /// Urgency of the threads of lanes: other, nice:N, rr:N

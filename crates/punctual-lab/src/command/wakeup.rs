@@ -12,13 +12,14 @@ use super::progress::progress;
 use super::{measure, write_json};
 use crate::error::Failure;
 use crate::load::wake::Route;
-use crate::run::{Common, LoadArgument};
+use crate::run::{Common, LoadArgument, hidden};
 use crate::soak::{Mutation, SoakOptions, SoakTally, soak};
 use crate::units::{OptionName, plural};
 use crate::wakeup::{WakeupOptions, WakeupPlan};
 
 /// Options of the experiment.
 #[derive(Debug, Default, Args)]
+#[command(mut_args(hidden(&["load"])))]
 pub struct WakeupArguments {
     /// Options of the measurement
     #[command(flatten)]

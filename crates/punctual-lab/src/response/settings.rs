@@ -23,6 +23,7 @@ use crate::units::{OptionName, address, duration, size_in};
 
 /// Options of the response.
 #[derive(Clone, Debug, Args)]
+#[command(mut_arg("count", |arg| arg.help("Round trips of each choice, over all rounds [default: 50000]")))]
 pub struct ResponseArguments {
     #[command(flatten)]
     pub(crate) common: Common,

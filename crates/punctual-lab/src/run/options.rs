@@ -52,7 +52,7 @@ impl Common {
     }
 }
 
-/// Leaves these out of the help: an experiment that always refuses them says why when they are given.
+/// Leaves these out of the help. An experiment that refuses them, or takes only what it does anyway, says why when they are given.
 pub fn hidden(names: &'static [&'static str]) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let is_hidden = names.contains(&arg.get_id().as_str());
