@@ -28,7 +28,7 @@ fn with_rings(mut bus: Medium, ring_size: Option<usize>, hold_back: bool) -> Med
 
 #[pymethods]
 impl Bus {
-    /// Nodes inside this process.
+    /// Nodes inside this process. Slow readers always hold writers back there, regardless of `hold_back`.
     #[staticmethod]
     #[pyo3(signature = (name, *, ring_size=None, hold_back=false))]
     fn loopback(name: &str, ring_size: Option<usize>, hold_back: bool) -> Self {

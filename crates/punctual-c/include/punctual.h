@@ -172,7 +172,8 @@ punctual_error punctual_bus_peers(const char *local, const char *const *peers, s
 punctual_error punctual_bus_ethernet(const char *interface, punctual_bus *bus);
 
 /* On a bus of memory that is not sealed: bytes of the ring that a communicator has for each of its targets (a power of two, 4 KiB to
- * 1 GiB; 1 MiB by default), and PUNCTUAL_OVERRUN (the default) or PUNCTUAL_HOLD_BACK. For nodes that are opened from now on. */
+ * 1 GiB; 1 MiB by default), and PUNCTUAL_OVERRUN (the default) or PUNCTUAL_HOLD_BACK. A bus in this process (loopback) always holds
+ * back, regardless of `when_full`, unless a publication says otherwise. For nodes that are opened from now on. */
 punctual_error punctual_bus_set_ring(punctual_bus bus, size_t ring_size, uint32_t when_full);
 
 /* For nodes that are opened from now on: only frames count that a holder of one of the file's keys has sealed. The file must be this
@@ -213,7 +214,7 @@ punctual_error punctual_node_message_size_max(punctual_node node, size_t *size_m
 
 /* Outcome of every message, as of now. The sums that hold whenever nothing is on its way:
  * copies = delivered + waiting + no_such_port + inbox_full + unread; and of each peer, what it sent to this node and to everybody
- * = arrived + lost (punctual_node_peers). What each counter is: docs/shared-memory.md. */
+ * = arrived + lost (punctual_node_peers). What each counter is: docs/glossary.md#counters. */
 typedef struct punctual_ledger {
     uint64_t sent; /* messages taken from this node's communicators */
     uint64_t arrived; /* frames of other nodes, each once */
@@ -224,13 +225,13 @@ typedef struct punctual_ledger {
     uint64_t inbox_full; /* copies for which an inbox had no room */
     uint64_t unread; /* copies that were there when their communicator closed */
     uint64_t lost_overrun; /* frames written over before they were read */
-    uint64_t lost_buffer_full; /* frames for which the kernel had no room */
+    uint64_t lost_buffer_full; /* frames that the kernel dropped, for want of room or with a wrong checksum of UDP */
     uint64_t lost_bad_frame; /* frames that arrived damaged */
     uint64_t lost_medium; /* frames that the medium lost */
     uint64_t lost_peer_died; /* frames that their sender died over */
     uint64_t duplicates; /* frames that arrived again, or once and too late */
     uint64_t bad_frames; /* bytes that were no frame */
-    uint64_t buffer_drops; /* what the kernel says that it dropped */
+    uint64_t buffer_drops; /* drops that the kernel reports, a run of datagrams as one */
     uint64_t overruns; /* times a ring was written over before it was read */
     uint64_t corrupt_peers; /* peers whose memory held what no honest peer writes */
     uint64_t send_full; /* times a message was not taken for want of room */
@@ -286,7 +287,7 @@ typedef struct punctual_communicator_options {
     size_t struct_size; /* sizeof(punctual_communicator_options) */
     uint32_t wake; /* PUNCTUAL_WAKE_... */
     uint32_t stamps; /* 1: its messages carry stamps, so that receivers know how long they took; 0: not */
-    size_t inbox_size; /* on UDP and Ethernet, bytes, a power of two; 0 = four of the largest messages */
+    size_t inbox_size; /* on UDP and Ethernet, bytes, a power of two; 0 = room for four of the largest frames, 128 KiB or more */
 } punctual_communicator_options;
 
 /* clang-format off */
@@ -301,8 +302,9 @@ punctual_error punctual_communicator_bind(punctual_node node, uint32_t port,
 /* Its own address: the target of answers. */
 punctual_error punctual_communicator_address(punctual_communicator communicator, punctual_address *address);
 
-/* Takes the message, or says why not; never waits. What was taken is delivered or counted. Of 0 bytes `data` may be null. What is
- * larger than a ring, or a receiver's buffer, is for punctual_communicator_send.
+/* Takes the message, or says why not; never waits for room. On UDP and Ethernet it waits while another thread of the node sends.
+ * What was taken is delivered or counted. Of 0 bytes `data` may be null. What is larger than a ring, or a receiver's buffer, is for
+ * punctual_communicator_send.
  * PUNCTUAL_FULL, PUNCTUAL_UNREACHABLE, PUNCTUAL_TOO_LONG, PUNCTUAL_TOO_MANY_NODES, PUNCTUAL_NO_KEY, PUNCTUAL_NO_MEMORY: it was not
  * sent. */
 punctual_error punctual_communicator_try_send(
@@ -346,7 +348,8 @@ punctual_error punctual_communicator_close(punctual_communicator communicator);
 
 typedef struct punctual_publication_options {
     size_t struct_size; /* sizeof(punctual_publication_options) */
-    size_t ring_size; /* bytes, a power of two, 4 KiB to 1 GiB; 0 = 256 KiB. A message is at most a quarter of it */
+    size_t ring_size; /* bytes, a power of two, 4 KiB to 1 GiB; 0 = 256 KiB. A message is at most a quarter of it less 16 bytes (40
+                       * on a sealed bus), and less than 16 MiB */
     uint32_t when_full; /* PUNCTUAL_AS_THE_BUS, PUNCTUAL_OVERRUN or PUNCTUAL_HOLD_BACK */
     uint32_t source; /* the port that its messages say they come from; nobody need be bound there */
     uint32_t stamps; /* 1: its messages say when they were sent; 0: not */

@@ -114,7 +114,8 @@ pub unsafe extern "C" fn punctual_bus_ethernet(
     entry(|| unsafe { give(Bus::ethernet(text(interface, "interface")?), Out::new(bus, "bus")?) })
 }
 
-/// On a bus of memory: the ring that a communicator has for each of its targets, and what happens when a reader is slow.
+/// On a bus of memory: the ring that a communicator has for each of its targets, and what happens when a reader is slow. A bus in this
+/// process always holds back.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_bus_set_ring(
     bus: punctual_bus,

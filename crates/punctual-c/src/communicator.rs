@@ -28,7 +28,7 @@ pub struct punctual_communicator_options {
     pub wake: u32,
     /// 1: its messages carry stamps, so that receivers know how long they took.
     pub stamps: u32,
-    /// On UDP and Ethernet, bytes of its inbox: a power of two; 0 = four of the largest messages.
+    /// On UDP and Ethernet, bytes of its inbox: a power of two; 0 = room for four of the largest frames, 128 KiB or more.
     pub inbox_size: usize,
 }
 
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn punctual_communicator_address(
     })
 }
 
-/// Takes the message, or says why not; never waits.
+/// Takes the message, or says why not; never waits for room.
 ///
 /// # Safety
 /// The crate's rule 1.

@@ -112,7 +112,7 @@ pub struct Ledger {
     pub unread: u64,
     /// Frames written over in a peer's ring before this node read them.
     pub lost_overrun: u64,
-    /// Frames for which the kernel's receive buffer had no room.
+    /// Frames that the kernel dropped, for want of room in the receive buffer or with a wrong checksum of UDP.
     pub lost_buffer_full: u64,
     /// Frames that arrived damaged.
     pub lost_bad_frame: u64,
@@ -124,7 +124,8 @@ pub struct Ledger {
     pub duplicates: u64,
     /// Bytes that arrived and were no frame, or damaged.
     pub bad_frames: u64,
-    /// Frames that the kernel says its receive buffer had no room for.
+    /// Drops that the kernel reports at the socket, for want of room or with a wrong checksum of UDP. A run of datagrams that it has as
+    /// one counts as one.
     pub buffer_drops: u64,
     /// Times a ring was written over before it was read.
     pub overruns: u64,

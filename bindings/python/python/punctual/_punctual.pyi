@@ -48,7 +48,9 @@ class Message:
 
 class Bus:
     @staticmethod
-    def loopback(name: str, *, ring_size: int | None = None, hold_back: bool = False) -> Bus: ...
+    def loopback(name: str, *, ring_size: int | None = None, hold_back: bool = False) -> Bus:
+        """Nodes inside this process. Slow readers always hold writers back there, regardless of `hold_back`."""
+
     @staticmethod
     def shared(
         name: str, *, group: int | None = None, ring_size: int | None = None, hold_back: bool = False

@@ -209,7 +209,8 @@ impl Communicator {
         self.about().payload_size_max
     }
 
-    /// Takes the message, or says why not; never waits. A message that was taken is delivered or counted.
+    /// Takes the message, or says why not; never waits for room. A message that was taken is delivered or counted. On all media but
+    /// memory it waits while another thread of the node sends, or holds a [`Claim`].
     ///
     /// One that is cut is taken if all its fragments are. If there is room for some only, it is [`SendError::Full`] and delivered to
     /// nobody, but those who have the first fragments count it as lost. A message that is larger than a ring is for [`Self::send`].

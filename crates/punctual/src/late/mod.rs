@@ -1,7 +1,8 @@
 //! Late messages on file, for `punctual explain FILE` ([docs/explain.md](../../../../docs/explain.md)).
 //!
-//! A communicator that keeps such a log asks the kernel about its thread between messages: when it finds none, at least every
-//! millisecond. A message later than the threshold leaves one line: its stages, and what the thread went through around it.
+//! A communicator that keeps such a log asks the kernel about its thread between messages: when it finds none, at most once a
+//! millisecond, and at once after a late message. Where its port is never empty, it asks after 100 ms. A message later than the
+//! threshold leaves one line: its stages, and what the thread went through around it.
 
 mod line;
 mod page;

@@ -52,13 +52,15 @@ pub enum Sharing {
     Group(u32),
 }
 
-/// A bus of shared memory.
+/// A bus of shared memory, or one inside this process (loopback). The latter always holds back, unless a publication says otherwise:
+/// `when_full`, `sharing` and `directory` apply to shared memory only.
 #[derive(Clone, Debug)]
 pub struct SharedOptions {
     /// Its name: letters, digits, `-` and `_`, at most 32.
     pub name: String,
-    /// Size of the ring that a communicator of this node has for each of its targets, bytes: a power of two, 4 KiB to 1 GiB. A
-    /// message is at most a quarter of it, and 16 MiB.
+    /// Size of the ring that a communicator of this node has for each of its targets, bytes: a power of two, 4 KiB to 1 GiB.
+    /// One frame carries at most a quarter of it less 64 bytes (88 on a sealed bus), and less than 16 MiB. Larger messages are cut where
+    /// the node asks for them ([`crate::NodeOptions::message_size_max`]).
     pub ring_size: usize,
     /// Behaviour when a reader is too slow for what this node writes.
     pub when_full: WhenFull,

@@ -26,7 +26,7 @@ pub use crate::engine::OpenError;
 /// A medium that reaches everybody.
 #[derive(Clone, Debug)]
 pub enum Bus {
-    /// Nodes inside this process.
+    /// Nodes inside this process. Slow readers hold writers back there, regardless of [`SharedOptions::when_full`].
     Loopback(SharedOptions),
     /// Processes of this host, over shared memory.
     Shared(SharedOptions),
@@ -311,9 +311,9 @@ pub struct CommunicatorOptions {
     pub recorded: usize,
     /// Where messages that it receives late are written, with what its thread went through. Their senders stamp them.
     pub late: Option<LateLog>,
-    /// On the kernel's media, size of its inbox, bytes, a power of two; by default four of the largest messages. A message and some 150
-    /// bytes of facts about it fit into a quarter of it. A larger one is dropped and counted. A sender of the same node is told
-    /// [`crate::SendError::TooLong`].
+    /// On all media but memory, size of its inbox, bytes, a power of two. By default it has room for four of the largest frames, and at
+    /// least 128 KiB. A message and some 150 bytes of facts about it fit into a quarter of it. A larger one is dropped and counted. A
+    /// sender of the same node is told [`crate::SendError::TooLong`].
     pub inbox_size: Option<usize>,
 }
 

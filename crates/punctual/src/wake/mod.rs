@@ -46,7 +46,7 @@ pub enum Wake {
     /// spinning while messages are frequent, as cheap as sleeping when they are not, or when others want the processor.
     #[default]
     Adaptive,
-    /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback).
+    /// Sleep on a futex. Only for media whose senders ring the doorbell (shared memory, loopback, adapters).
     Futex,
     /// Sleep in poll, on the doorbell's eventfd and the medium's descriptors together.
     EventFd,

@@ -11,7 +11,7 @@ pub struct PublicationOptions {
     /// The port that its messages say they come from; 0 by default. Nobody need be bound there.
     pub source: u16,
     /// Size of its ring, bytes: a power of two, 4 KiB to 1 GiB; 256 KiB by default. A message is at most a quarter of it, less 16
-    /// bytes, or 32 with all stamps, and 24 more on a sealed bus.
+    /// bytes, or 32 with all stamps, and 24 more on a sealed bus. It is less than 16 MiB, too.
     ///
     /// A stream of small messages one by one can be faster in a ring that is larger than a core's own caches. On an Intel Xeon messages
     /// of 64 bytes were two to three times as fast in 16 MiB as in 1 MiB. Those of 1 KiB were slower.
