@@ -524,8 +524,8 @@ typedef struct punctual_subscribed {
 } punctual_subscribed;
 
 /* A subscriber that wants a value of a topic every `period_ns`, 1 microsecond to 71 minutes, with a communicator of its own at a port
- * of a node. `options` may be null. Its interest is announced by the first call that receives. Any thread; it belongs to the one that
- * first uses it. As punctual_publisher_open. */
+ * of a node. Publishers usually refuse less than 100 microseconds. `options` may be null. Its interest is announced by the first call
+ * that receives. Any thread; it belongs to the one that first uses it. As punctual_publisher_open. */
 punctual_error punctual_subscriber_open(punctual_node node, uint32_t port, const punctual_topic *topic,
     uint64_t period_ns, const punctual_interest_options *options, punctual_subscriber *subscriber);
 

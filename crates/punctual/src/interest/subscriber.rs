@@ -28,7 +28,8 @@ impl<T> fmt::Debug for Subscriber<T> {
 }
 
 impl<T: Data> Subscriber<T> {
-    /// A subscriber to a topic that wants a value every `period`. Its interest is announced by the first call that waits.
+    /// A subscriber to a topic that wants a value every `period`, 1 µs to 71 minutes. Its interest is announced by the first call that
+    /// waits. Publishers refuse less than 100 µs, unless their [`super::PublicationLimits`] say otherwise.
     ///
     /// # Errors
     /// See [`InterestError`].
