@@ -102,6 +102,18 @@ impl Room {
                 }
             }
             self.deliver(source);
+            self.look_at(source);
+        }
+    }
+
+    /// Its accounts are asked for at any time, by those who watch it.
+    fn look_at(&self, place: usize) {
+        let (member, _) = &self.members[place];
+        let account = member.account();
+        assert!(account.slowest.is_none_or(|slowest| slowest < MEMBERS));
+        for other in 0..MEMBERS {
+            let is_member = member.view().life(other).is_some();
+            assert_eq!(member.behind(other).is_some(), is_member);
         }
     }
 

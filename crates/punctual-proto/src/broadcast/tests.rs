@@ -15,6 +15,7 @@ use crate::sim::model::Broadcast;
 use crate::sim::{Model, Record};
 use crate::time::Nanos;
 
+mod accounts;
 mod joining;
 mod leaving;
 mod pauses;

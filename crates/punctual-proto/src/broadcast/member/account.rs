@@ -81,7 +81,8 @@ impl Member {
         let members = self.view.members();
         let slowest = members.iter().min_by_key(|&place| self.taken_by(place))?;
         let behind = self.progress.uniform.saturating_sub(self.taken_by(slowest));
-        if 2 * behind >= self.options.window as u64 && !self.may_have_told_alone(slowest) {
+        // A majority holds as much as another member says, which may be any number: nothing is added to it.
+        if behind >= (self.options.window as u64).div_ceil(2) && !self.may_have_told_alone(slowest) {
             return Some(slowest);
         }
         if self.phase != Phase::Member || !self.is_stuck() {

@@ -75,7 +75,8 @@ impl Early {
 
     /// Frames that a majority is known to hold: grows while there is progress.
     pub(super) fn progress(&self) -> u64 {
-        self.majority.iter().sum()
+        // Marks are what others say, and may be any numbers.
+        self.majority.iter().fold(0, |sum, mark| sum.saturating_add(*mark))
     }
 
     /// Finds, of the frames that wait for a majority, those that one holds: frames held by the middle member and all above it are held
