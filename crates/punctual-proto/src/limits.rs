@@ -113,6 +113,9 @@ pub const BROADCAST_REPAIRS_MAX: usize = 1024;
 /// Memory for the frames of one broadcast group at one member, bytes.
 pub const BROADCAST_MEMORY_MAX: usize = 1 << 30;
 
+/// Longest heartbeat, suspicion and round trip of a broadcast group, ns: an hour, whose multiples are far from the ends of numbers.
+pub const BROADCAST_TIME_NS_MAX: u64 = 3_600_000_000_000;
+
 /// Commands that a copy of a replicated state keeps while it is restored, bytes: their own, and what it notes of each.
 pub const REPLICA_BACKLOG_SIZE_MAX: usize = 1 << 30;
 

@@ -8,13 +8,12 @@ use super::check::{Check, crc32c};
 use super::message::{DATA_PREFIX_SIZE, control_size_max};
 use crate::address::{NodeId, Port};
 use crate::limits::{
-    BROADCAST_MEMORY_MAX, BROADCAST_MESSAGE_SIZE_MAX, BROADCAST_WINDOW_MAX, GROUP_MEMBERS_MAX,
-    PAYLOAD_SIZE_MAX,
+    BROADCAST_MEMORY_MAX, BROADCAST_MESSAGE_SIZE_MAX, BROADCAST_TIME_NS_MAX, BROADCAST_WINDOW_MAX,
+    GROUP_MEMBERS_MAX, PAYLOAD_SIZE_MAX,
 };
 use crate::time::Nanos;
 
-/// Longest heartbeat, suspicion and round trip: their multiples are far from the ends of numbers.
-const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
+const TIME_MAX: Nanos = Nanos(BROADCAST_TIME_NS_MAX);
 
 /// A group, and how this member takes part. All but `own` and `founds` must be equal at all members. Of these the group compares roster,
 /// frame size, window and largest message, and refuses a member in which one differs ([`Mismatch`]).

@@ -358,6 +358,17 @@ fn options(group: Table<'_>, usual: GroupOptions) -> Result<GroupOptions, Fault>
             ),
         ));
     }
+    if let Some(after) = options.expel_slow_after.filter(|after| *after < 2 * options.heartbeat) {
+        let line = group.line_of("expel_slow_after").or(group.line_of("heartbeat")).unwrap_or(1);
+        let heartbeat = options.heartbeat;
+        return Err(Fault::new(
+            line,
+            format!(
+                "a user that takes nothing for {after:?} is expelled, and heartbeats that say what it took come every \
+                 {heartbeat:?}: write an expel_slow_after of two heartbeats or more, or \"never\""
+            ),
+        ));
+    }
     Ok(options)
 }
 

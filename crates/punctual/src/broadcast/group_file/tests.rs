@@ -164,8 +164,11 @@ const OFF: &[(usize, &str, &str)] = &[
         10,
         "heartbeat = \"90000s\"",
         "heartbeat: \"90000s\" is no time: write one with its unit (ns, us, ms, s), such as \
-         \"10ms\", of a day at most",
+         \"10ms\", of an hour at most",
     ),
+    (10, "heartbeat = \"3601s\"", "heartbeat: \"3601s\" is no time"),
+    (11, "suspect_after = \"3601s\"", "suspect_after: \"3601s\" is no time"),
+    (12, "round_trip = \"3601s\"", "round_trip: \"3601s\" is no time"),
     (10, "heartbeat = \"99999999999999999999ns\"", "heartbeat: \"99999999999999999999ns\" is no time"),
     (10, "heartbeat = \"0ms\"", "heartbeat: nothing happens that often: write a time longer than 0"),
     (10, "heartbeat = \"5 ms", "this is no TOML (invalid basic string, expected `\"`)"),
@@ -180,6 +183,16 @@ const OFF: &[(usize, &str, &str)] = &[
         "expel_slow_after = \"0s\"",
         "expel_slow_after: nothing happens that often: write a time longer than 0, or \
          \"never\"",
+    ),
+    (
+        13,
+        "expel_slow_after = \"9999us\"",
+        "a user that takes nothing for 9.999ms is expelled, and heartbeats that say what it took come every 5ms: write",
+    ),
+    (
+        13,
+        "expel_slow_after = \"90000s\"",
+        "expel_slow_after: \"90000s\" is no time: write one with its unit (ns, us, ms, s), such as \"10ms\", of a day",
     ),
     (15, "[member]", ""),
     (15, "[[member", "this is no TOML (unclosed array table, expected `]]`)"),
@@ -207,6 +220,7 @@ const OFF: &[(usize, &str, &str)] = &[
     (24, "seed = 1\nseed = 2", ""),
     (25, "loss_permille = 1001", "loss_permille: 1001 cannot be: write a number from 0 to 1000"),
     (26, "delay = \"x\"", "delay: \"x\" is no time"),
+    (26, "delay = \"86401s\"", "delay: \"86401s\" is no time"),
     (26, "[faults]", "faults stands above already: remove one"),
 ];
 

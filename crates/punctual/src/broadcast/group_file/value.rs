@@ -5,12 +5,20 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use punctual_proto::broadcast::Guarantee;
+use punctual_proto::limits::BROADCAST_TIME_NS_MAX;
 use toml::de::{DeInteger, DeValue};
 
 use crate::engine::check_name;
 
-/// Longest time that a file may say.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A longest time, and how a message calls it.
+type Longest = (Duration, &'static str);
+
+/// Of a time for which the group has no bound of its own.
+const A_DAY: Longest = (Duration::from_secs(24 * 3600), "a day");
+
+/// Of heartbeat, suspicion and round trip: a member with a longer one is not made, and its error would name no line.
+const AN_HOUR: Longest = (Duration::from_nanos(BROADCAST_TIME_NS_MAX), "an hour");
+const _: () = assert!(AN_HOUR.0.as_secs() == 3600);
 
 /// Guarantees of a message, as a file calls them.
 const GUARANTEES: [(&str, Guarantee); 4] = [
@@ -62,6 +70,10 @@ pub(super) fn number(range: RangeInclusive<u64>) -> impl FnOnce(&DeValue<'_>) ->
 
 /// A time with its unit, such as "10ms".
 pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
+    time(value, A_DAY)
+}
+
+fn time(value: &DeValue<'_>, (longest, called): Longest) -> Result<Duration, String> {
     let wrong = || {
         let shown = shown(value);
         format!("{shown} is no time: write one with its unit (ns, us, ms, s), such as \"10ms\"")
@@ -77,13 +89,17 @@ pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
-    let duration = ns.map(Duration::from_nanos).filter(|duration| *duration <= DURATION_MAX);
-    duration.ok_or_else(|| wrong() + ", of a day at most")
+    let duration = ns.map(Duration::from_nanos).filter(|duration| *duration <= longest);
+    duration.ok_or_else(|| format!("{}, of {called} at most", wrong()))
 }
 
-/// A time that passes.
+/// A time that passes, as the group's own times are.
 pub(super) fn interval(value: &DeValue<'_>) -> Result<Duration, String> {
-    duration(value).and_then(|duration| match duration {
+    passing_time(value, AN_HOUR)
+}
+
+fn passing_time(value: &DeValue<'_>, longest: Longest) -> Result<Duration, String> {
+    time(value, longest).and_then(|duration| match duration {
         Duration::ZERO => Err("nothing happens that often: write a time longer than 0".to_owned()),
         duration => Ok(duration),
     })
@@ -94,7 +110,7 @@ pub(super) fn interval_or_never(value: &DeValue<'_>) -> Result<Option<Duration>,
     if value.as_str() == Some("never") {
         return Ok(None);
     }
-    interval(value).map(Some).map_err(|what| what + ", or \"never\"")
+    passing_time(value, A_DAY).map(Some).map_err(|what| what + ", or \"never\"")
 }
 
 /// Where a member is reached.
