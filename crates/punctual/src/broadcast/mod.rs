@@ -156,8 +156,8 @@ impl Group {
         self.node
     }
 
-    /// The view that this member is in, of which its user may not have been told yet; empty before the first, and between two
-    /// lives. Does what there is to do for the group, without waiting.
+    /// The view that this member is in, of which its user may not have been told yet; empty before the first, between two
+    /// lives, and once it has left. Does what there is to do for the group, without waiting.
     pub fn view(&mut self) -> View {
         self.drive(|driver| {
             driver.turn();

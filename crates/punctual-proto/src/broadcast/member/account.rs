@@ -38,8 +38,11 @@ pub struct Behind {
 }
 
 impl Member {
-    /// The account of this member, over all its lives.
+    /// The account of this member, over all its lives. A member that has left has no positions.
     pub fn account(&self) -> Account {
+        if self.has_left() {
+            return self.account;
+        }
         Account {
             ordered: self.order.mark(),
             uniform: self.progress.uniform,
@@ -52,7 +55,7 @@ impl Member {
 
     /// Progress of the member at a place; `None` if nobody is there.
     pub fn behind(&self, place: usize) -> Option<Behind> {
-        self.view.life(place)?;
+        self.view().life(place)?;
         let behind = |mark: u64| self.order.mark().saturating_sub(mark);
         Some(Behind { lag: behind(self.taken_by(place)), missing: behind(self.held_by(place)) })
     }
@@ -78,6 +81,9 @@ impl Member {
     }
 
     fn slowest(&self) -> Option<usize> {
+        if self.phase != Phase::Member {
+            return None;
+        }
         let members = self.view.members();
         let slowest = members.iter().min_by_key(|&place| self.taken_by(place))?;
         let behind = self.progress.uniform.saturating_sub(self.taken_by(slowest));
@@ -85,7 +91,7 @@ impl Member {
         if behind >= (self.options.window as u64).div_ceil(2) && !self.may_have_told_alone(slowest) {
             return Some(slowest);
         }
-        if self.phase != Phase::Member || !self.is_stuck() {
+        if !self.is_stuck() {
             return None;
         }
         if self.order.count(self.own) < self.outgoing.sent {

@@ -92,6 +92,8 @@ pub struct Member {
     now: Nanos,
     phase: Phase,
     view: View,
+    /// The view of a member that has left. Its last one is kept: members of that may still ask how it ended.
+    nowhere: View,
     peers: Vec<Peer>,
     /// Frames of each origin in this view.
     frames: Vec<Frames>,
@@ -164,6 +166,7 @@ impl Member {
             now,
             phase: Phase::Joining,
             view: View::nobody(places),
+            nowhere: View::nobody(places),
             peers: alloc::vec![Peer::default(); places],
             frames: (0..places).map(|_| Frames::new(window, options.frame_size)).collect(),
             delivered: alloc::vec![0; places],
@@ -208,9 +211,9 @@ impl Member {
         self.life
     }
 
-    /// The view that this life is in; its number is 0 before the first.
+    /// The view that this life is in; its number is 0 before the first, and once it has left.
     pub fn view(&self) -> &View {
-        &self.view
+        if self.has_left() { &self.nowhere } else { &self.view }
     }
 
     /// Returns true if it has left.
@@ -244,9 +247,9 @@ impl Member {
         self.is_kept_out = is_kept_out;
     }
 
-    /// The epoch that it has promised in its view: 0 if the view is undisturbed.
+    /// The epoch that it has promised in its view: 0 if the view is undisturbed, or it has left.
     pub fn epoch(&self) -> u64 {
-        self.acceptor.promised()
+        if self.has_left() { 0 } else { self.acceptor.promised() }
     }
 
     /// Its own place in the roster.
