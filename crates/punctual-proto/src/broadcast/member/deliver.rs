@@ -12,7 +12,7 @@ use crate::broadcast::order::Entry;
 use crate::broadcast::view::View;
 use crate::limits::GROUP_MEMBERS_MAX;
 
-/// A message is delivered. Its bytes are [`Member::message`] until the next event is asked for.
+/// A message is delivered. Its bytes are [`Member::message`] until the member is next called: a frame that comes may take their room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The node that broadcast it.
@@ -114,7 +114,7 @@ impl Assembly {
 }
 
 impl Member {
-    /// The bytes of the message that was delivered last.
+    /// The bytes of the message that was delivered last, until anything else is done with the member.
     pub fn message(&self) -> &[u8] {
         let whole = self.whole.and_then(|Whole { origin, number, from, size }| {
             let (_, payload) = self.frames[origin].get(number)?;
@@ -124,8 +124,8 @@ impl Member {
         whole.unwrap_or(&self.assemblies[stream][origin].bytes)
     }
 
-    /// Puts the bytes of the message that was delivered last into a buffer, once: a message that was put together of frames is not
-    /// copied.
+    /// Puts the bytes of the message that was delivered last into a buffer, once, and before anything else is done with the member. A
+    /// message that was put together of frames is not copied.
     pub fn take_message(&mut self, buffer: &mut Vec<u8>) {
         let (stream, origin) = self.assembled;
         if self.whole.is_none() {
