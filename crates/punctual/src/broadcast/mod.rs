@@ -206,7 +206,17 @@ impl Group {
     /// See [`BroadcastError`]. Two come at once: [`BroadcastError::Undelivered`] where waiting might never end, because messages that
     /// this member has not taken may hold it up; and [`BroadcastError::NoMember`] where it has left.
     pub fn broadcast(&mut self, message: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
-        let (size_max, guarantee) = (self.message_size_max, self.guarantee);
+        self.broadcast_as(message, self.guarantee, timeout)
+    }
+
+    /// The same with another guarantee than the group's usual one.
+    pub(crate) fn broadcast_as(
+        &mut self,
+        message: &[u8],
+        guarantee: Guarantee,
+        timeout: Duration,
+    ) -> Result<(), BroadcastError> {
+        let size_max = self.message_size_max;
         self.drive_until(timeout, |driver, is_late| {
             let taken = driver.try_broadcast(message, guarantee);
             let error = match taken.map_err(|error| BroadcastError::new(error, message.len(), size_max)) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_proto::NodeId;
 use punctual_proto::broadcast::{Event, Outcome, Replication, State};
+use punctual_proto::limits::REPLICA_PARTS_MAX;
 
 use super::{
     BroadcastError, DeliverError, Group, GroupAccount, GroupOptions, Guarantee, JoinError, Message, Mismatch,
@@ -16,9 +17,17 @@ use crate::node::Node;
 /// The largest part of a snapshot, bytes: some tens of frames.
 const PART_SIZE: usize = 64 << 10;
 
+/// All parts that are under way take at most such a part of a window: behind them there is room for commands.
+const WINDOW_PARTS: usize = 2;
+
 /// Events that tell the user nothing and are still taken once its time is over. With them a user that never waits gets ahead with a
 /// transfer.
 const SILENT_LATE_MAX: u32 = 64;
+
+/// The time that is left.
+fn rest_until(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+}
 
 /// A member of a group with its copy of a state. All copies apply the same commands in the same order. A member that joins, or comes
 /// back, gets a snapshot from a member that has the state, and then what came after. All others go on meanwhile.
@@ -166,8 +175,9 @@ impl<S: State> Replica<S> {
             return Err(JoinError::MessageSize { size_max, least });
         }
         let mut group = Group::join(node, options)?;
-        let place = group.drive(|driver| driver.member().place());
-        let part_size = PART_SIZE.min(size_max - 1);
+        let (place, window_size) =
+            group.drive(|driver| (driver.member().place(), driver.member().window_size()));
+        let part_size = PART_SIZE.min(size_max - 1).min(window_size / WINDOW_PARTS / REPLICA_PARTS_MAX);
         let copy = Replication::new(state, place, part_size);
         Ok(Self { group, copy, buffer: Vec::new() })
     }
@@ -194,11 +204,13 @@ impl<S: State> Replica<S> {
     }
 
     /// Takes a command to be applied by all copies, this one included, or says why not; never waits. Where no copy has the state,
-    /// because the last that had it went, a command is taken and applied by none.
+    /// because the last that had it went, a command is taken and applied by none. A member that gives its state to another goes on
+    /// with that first, as far as it may.
     ///
     /// # Errors
     /// See [`BroadcastError`].
     pub fn try_broadcast(&mut self, command: &[u8]) -> Result<(), BroadcastError> {
+        self.transfer()?;
         Replication::<S>::put_command(command, &mut self.buffer);
         self.group.try_broadcast(&self.buffer)
     }
@@ -208,12 +220,17 @@ impl<S: State> Replica<S> {
     /// # Errors
     /// See [`BroadcastError`].
     pub fn broadcast(&mut self, command: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
+        let deadline = Instant::now().checked_add(timeout);
+        while let Some(message) = self.copy.poll_broadcast() {
+            self.group.broadcast_as(message, Guarantee::Uniform, rest_until(deadline))?;
+            self.copy.note_taken();
+        }
         Replication::<S>::put_command(command, &mut self.buffer);
-        self.group.broadcast(&self.buffer, timeout)
+        self.group.broadcast(&self.buffer, rest_until(deadline))
     }
 
     /// Applies what comes next in the order of the group; waits for it for at most `timeout`. A member that gives its state to
-    /// another goes on with that in these calls.
+    /// another goes on with that in these calls, and before each command that it broadcasts.
     ///
     /// # Errors
     /// See [`ReplicaError`].
@@ -225,8 +242,9 @@ impl<S: State> Replica<S> {
                 self.copy.forget();
                 return Err(self.leave_for(ReplicaError::Broken));
             }
-            self.transfer();
-            let rest = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            // The part that is not taken is offered again behind the next event.
+            let _not_taken = self.transfer();
+            let rest = rest_until(deadline);
             let Next { event, view } = self.group.next_within(rest)?;
             match (&event, self.copy.handle(&event, &self.group.message)) {
                 (Event::Delivered(_), Outcome::Nothing) => {
@@ -262,13 +280,14 @@ impl<S: State> Replica<S> {
     }
 
     /// Broadcasts what a transfer asks for, as far as that is taken. The rest is taken after the next event: this member's message
-    /// before it is delivered then, or a view begins.
-    fn transfer(&mut self) {
-        while let Some(message) = self.copy.poll_broadcast()
-            && self.group.try_broadcast_as(message, Guarantee::Uniform).is_ok()
-        {
+    /// before it is delivered then, or a view begins. Commands wait for it: a user that gives them as fast as they are taken would
+    /// leave no room for a part, ever. Only so many parts are under way at once, and behind them commands go.
+    fn transfer(&mut self) -> Result<(), BroadcastError> {
+        while let Some(message) = self.copy.poll_broadcast() {
+            self.group.try_broadcast_as(message, Guarantee::Uniform)?;
             self.copy.note_taken();
         }
+        Ok(())
     }
 
     /// Asks the others to go on without this member, as [`Group::leave`].

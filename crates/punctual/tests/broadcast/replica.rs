@@ -230,6 +230,77 @@ fn another_one_gives_the_state() {
     settle(&mut replicas);
 }
 
+/// The number of commands, and of those that its snapshot had; a snapshot has many bytes more, so that it has many parts.
+#[derive(Default)]
+struct Tally {
+    count: u64,
+    restored: Option<u64>,
+}
+
+impl State for Tally {
+    type Output = ();
+    type Snapshot = (u64, usize);
+
+    fn apply(&mut self, _: Command<'_>) {
+        self.count += 1;
+    }
+
+    fn snapshot(&self) -> (u64, usize) {
+        (self.count, 1 << 20)
+    }
+
+    fn read((count, rest): &mut (u64, usize), buffer: &mut [u8]) -> usize {
+        let size = buffer.len().min(*rest);
+        *rest -= size;
+        buffer.iter_mut().zip(count.to_le_bytes()).for_each(|(byte, value)| *byte = value);
+        size
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    fn restore(&mut self, part: &[u8]) {
+        let count = part.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        self.restored = self.restored.or(count);
+        self.count = self.restored.unwrap_or_default();
+    }
+}
+
+/// Goal: a user that gives commands as fast as they are taken does not starve the transfer of its state, nor a transfer the user.
+/// Method: a window is less than the largest part. The watchdog ends a transfer that never ends.
+#[test]
+fn commands_and_parts_of_a_state_both_go_on() {
+    for waits in [false, true] {
+        let _alive = watchdog(60);
+        let bus = Bus::loopback(&unique("greedy"));
+        let names = ["anne", "bob"];
+        let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+        let options = GroupOptions {
+            suspect_after: Duration::from_secs(3),
+            window: Some(16),
+            frame_size: Some(1_024),
+            ..GroupOptions::new("tally", &names)
+        };
+        let mut anne = Replica::join(&nodes[0], &options.clone().founding(), Tally::default()).unwrap();
+        let mut bob = Replica::join(&nodes[1], &options, Tally::default()).unwrap();
+        // A command alone in its frame.
+        let (command, soon) = ([7; 600], Duration::from_millis(1));
+        while bob.state().is_none() {
+            if waits {
+                while anne.broadcast(&command, Duration::ZERO).is_ok() {}
+            } else {
+                while anne.try_broadcast(&command).is_ok() {}
+            }
+            anne.deliver(soon).ok();
+            bob.deliver(soon).ok();
+        }
+        let tally = bob.state().unwrap();
+        let meanwhile = tally.count - tally.restored.unwrap();
+        assert!(meanwhile >= 100, "{meanwhile} commands among some hundred parts");
+    }
+}
+
 /// Goal: commands have an order. A guarantee without one is refused, and what is broadcast without one reaches no copy.
 #[test]
 fn a_message_without_order_is_no_command() {

@@ -252,6 +252,11 @@ impl Member {
         if self.has_left() { 0 } else { self.acceptor.promised() }
     }
 
+    /// Bytes of one member that may be under way: that not all have taken.
+    pub fn window_size(&self) -> usize {
+        self.options.window * self.options.frame_size
+    }
+
     /// Its own place in the roster.
     pub fn place(&self) -> usize {
         self.own
