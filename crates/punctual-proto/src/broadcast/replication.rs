@@ -173,6 +173,12 @@ impl<S: State> Replication<S> {
         (self.phase == Phase::Current && self.is_confirmed && !self.is_broken()).then_some(&self.state)
     }
 
+    /// Returns true if this copy will say what a command results in that its member broadcasts now, unless its life ends. One that
+    /// lacks the state cannot: a snapshot may have the command in it.
+    pub fn takes_commands(&self) -> bool {
+        self.phase == Phase::Current && !self.is_broken()
+    }
+
     /// Returns true if a function of the state panicked. The next event results in [`Outcome::Broken`]; a caller that waits for none
     /// calls [`Self::forget`], and leaves.
     pub fn is_broken(&self) -> bool {
@@ -577,7 +583,11 @@ mod tests {
         assert_eq!(command(&mut copies, b"\0d"), [Outcome::Applied(4), Outcome::Nothing]);
         assert_eq!([pass_on(&mut copies), pass_on(&mut copies)], [[Outcome::Nothing; 2]; 2], "two parts");
         assert!(copies[1].state().is_none());
+        let take_commands =
+            |copies: &[Replication<Bytes>; 2]| [0, 1].map(|copy| copies[copy].takes_commands());
+        assert_eq!(take_commands(&copies), [true, false]);
         assert_eq!(pass_on(&mut copies), [Outcome::Nothing, Outcome::Restored]);
+        assert_eq!(take_commands(&copies), [true; 2]);
         assert_eq!(copies[1].state(), Some(&Bytes(b"abcd".to_vec())));
         assert_eq!(copies[0].poll_broadcast(), None, "nobody lacks it");
         assert_eq!(command(&mut copies, b"\0e"), [Outcome::Applied(5); 2]);
@@ -675,6 +685,7 @@ mod tests {
                 (copy.poll_broadcast().map(<[u8]>::to_vec), copy.state().is_some())
             };
             assert_eq!(has(copy), (None, false), "{function:?} at {place}");
+            assert!(!copy.takes_commands(), "{function:?} at {place}");
             assert_eq!(copy.handle(&told(1), b"\0c"), Outcome::Broken);
             assert_eq!(copy.handle(&told(1), b"\0c"), Outcome::Nothing);
             assert_eq!(has(copy), (None, false), "{function:?} at {place}");

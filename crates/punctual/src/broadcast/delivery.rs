@@ -116,6 +116,11 @@ pub enum BroadcastError {
     NoMember,
     /// Too few members can be heard, or are in the view. Try after [`Delivery::Resumed`] or the next view.
     Stopped,
+    /// This copy of a state lacks it, and could not say what a command results in. Deliver until [`Replica::state`] is there, then try
+    /// again. Only a [`Replica`](super::Replica) says so.
+    ///
+    /// [`Replica::state`]: super::Replica::state
+    Stateless,
     /// A message of the group has at least one byte, and at most so many as its options say.
     Size {
         /// Size of the message, bytes.
@@ -135,6 +140,7 @@ impl fmt::Display for BroadcastError {
             Self::Stopped => {
                 f.write_str("too few members can be heard: try when it resumes, or after the next view")
             }
+            Self::Stateless => f.write_str("this copy lacks the state: deliver until it has it"),
             Self::Size { size, size_max } => {
                 write!(f, "message of {size} bytes: from 1 to {size_max} are possible in this group")
             }
@@ -157,6 +163,6 @@ impl BroadcastError {
 
     /// True if waiting may help.
     pub(super) fn may_pass(self) -> bool {
-        !matches!(self, Self::Size { .. } | Self::Undelivered)
+        !matches!(self, Self::Size { .. } | Self::Undelivered | Self::Stateless)
     }
 }

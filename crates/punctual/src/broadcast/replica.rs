@@ -104,7 +104,7 @@ pub enum Change<'a, O> {
         /// Its result.
         output: O,
     },
-    /// This copy has the state from here on.
+    /// This copy has the state from here on. It has applied the commands before, without telling any: none is this member's.
     Restored,
     /// From here on another view.
     View(View),
@@ -203,23 +203,26 @@ impl<S: State> Replica<S> {
         self.group.account()
     }
 
-    /// Takes a command to be applied by all copies, this one included, or says why not; never waits. Where no copy has the state,
-    /// because the last that had it went, a command is taken and applied by none. A member that gives its state to another goes on
-    /// with that first, as far as it may.
+    /// Takes a command to be applied by all copies, this one included, or says why not; never waits. A command that was taken is told as
+    /// [`Change::Applied`], unless [`Change::Expelled`], or the end of this member, comes before. So a copy that lacks the state takes
+    /// none ([`BroadcastError::Stateless`]), and never will where the last copy that had it went. A member that gives its state to
+    /// another goes on with that first, as far as it may.
     ///
     /// # Errors
     /// See [`BroadcastError`].
     pub fn try_broadcast(&mut self, command: &[u8]) -> Result<(), BroadcastError> {
+        self.check_state()?;
         self.transfer()?;
         Replication::<S>::put_command(command, &mut self.buffer);
         self.group.try_broadcast(&self.buffer)
     }
 
-    /// The same, and waits as [`Group::broadcast`] does.
+    /// The same, and waits as [`Group::broadcast`] does, but not for the state.
     ///
     /// # Errors
     /// See [`BroadcastError`].
     pub fn broadcast(&mut self, command: &[u8], timeout: Duration) -> Result<(), BroadcastError> {
+        self.check_state()?;
         let deadline = Instant::now().checked_add(timeout);
         while let Some(message) = self.copy.poll_broadcast() {
             self.group.broadcast_as(message, Guarantee::Uniform, rest_until(deadline))?;
@@ -227,6 +230,11 @@ impl<S: State> Replica<S> {
         }
         Replication::<S>::put_command(command, &mut self.buffer);
         self.group.broadcast(&self.buffer, rest_until(deadline))
+    }
+
+    /// The result of a command that is taken must be told, in this life of the member: a copy that has the state keeps it until then.
+    fn check_state(&self) -> Result<(), BroadcastError> {
+        if self.copy.takes_commands() { Ok(()) } else { Err(BroadcastError::Stateless) }
     }
 
     /// Applies what comes next in the order of the group; waits for it for at most `timeout`. A member that gives its state to

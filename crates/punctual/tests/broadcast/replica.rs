@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::broadcast::{
-    Change, Command, DeliverError, Group, GroupOptions, Guarantee, JoinError, Replica, ReplicaError, State,
+    BroadcastError, Change, Command, DeliverError, Group, GroupOptions, Guarantee, JoinError, Replica,
+    ReplicaError, State,
 };
 use punctual::{Bus, Node};
 
@@ -301,6 +302,43 @@ fn commands_and_parts_of_a_state_both_go_on() {
     }
 }
 
+/// Goal: a copy that lacks the state takes no command, and each command that is taken later is told with its result. Method: the member
+/// that has the state gives it only in its user's calls. There is none before the other one is in the view.
+#[test]
+fn a_copy_without_the_state_takes_no_command() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("stateless"));
+    let names = ["anne", "bob"];
+    let nodes = names.map(|name| Node::open(&bus, name).unwrap());
+    let options =
+        GroupOptions { suspect_after: Duration::from_secs(3), ..GroupOptions::new("pages", &names) };
+    let mut replicas = [0, 1].map(|place| join(&nodes[place], &options, place == 0, 3));
+    let soon = Duration::from_millis(1);
+    let mut is_in = false;
+    while !is_in {
+        is_in = matches!(replicas[1].deliver(soon), Ok(Change::View(view)) if view.members.len() == 2);
+    }
+    assert_eq!(replicas[1].try_broadcast(&[0, 1]), Err(BroadcastError::Stateless));
+    let waited = replicas[1].broadcast(&[0, 1], Duration::MAX).unwrap_err();
+    assert_eq!(
+        (waited, waited.to_string().contains("deliver until it has it")),
+        (BroadcastError::Stateless, true)
+    );
+    while !have_all_the_state(&mut replicas) {
+        replicas.iter_mut().for_each(|replica| _ = replica.deliver(soon).is_ok());
+    }
+    let bob = replicas[1].node();
+    let (mut given, mut told) = (0_u8, 0_u8);
+    while told < 20 {
+        given += u8::from(given < 20 && replicas[1].try_broadcast(&[0, 1]).is_ok());
+        replicas[0].deliver(soon).ok();
+        if let Ok(Change::Applied { message, output }) = replicas[1].deliver(soon) {
+            told += 1;
+            assert_eq!((message.sender, output), (bob, told));
+        }
+    }
+}
+
 /// Goal: commands have an order. A guarantee without one is refused, and what is broadcast without one reaches no copy.
 #[test]
 fn a_message_without_order_is_no_command() {
@@ -380,9 +418,11 @@ fn a_founder_that_comes_back_shows_no_empty_state() {
         GroupOptions { suspect_after: Duration::from_secs(1), ..GroupOptions::new("pages", &names) };
     let nodes = names.map(|name| Node::open(&bus, name).unwrap());
     let mut replicas = [0, 1, 2].map(|place| join(&nodes[place], &options, place == 0, 3));
-    run(&mut replicas, &mut Dice(5), have_all_the_state);
+    // Only a copy that has the state takes commands.
+    let is_changed = |all: &[Replica<Pages>]| all[0].state() != Some(&Pages::new(3));
+    run(&mut replicas, &mut Dice(5), |all| have_all_the_state(all) && is_changed(all));
     settle(&mut replicas);
-    assert_ne!(replicas[0].state(), Some(&Pages::new(3)), "commands were applied");
+    assert!(is_changed(&replicas), "commands were applied");
     let [anne, bob, carl] = replicas;
     drop(anne);
     let mut replicas = [join(&nodes[0], &options, true, 3), bob, carl];
