@@ -46,6 +46,8 @@ pub(crate) enum Mutant {
     PassedUndelivered,
     /// At the end of a view all that is here without order is delivered, even what is not part of that view.
     CutIgnored,
+    /// Nobody waits for members that leave, and one that lacks a part of the end of its view is told only that it has left.
+    LeaverForgotten,
     /// Commands that came during a transfer are not applied at its end.
     BacklogDropped,
     /// A snapshot is taken where the donor asks to begin, not where that is delivered.

@@ -61,6 +61,7 @@ fn every_mistake_is_found() {
         (Mutant::MinorityProposes, "uniform agreement"),
         (Mutant::AcceptedUnheld, "total order"),
         (Mutant::FrozenMarksCounted, "uniform agreement"),
+        (Mutant::LeaverForgotten, "departure"),
     ] {
         let seeds = if RARE.contains(&mutant) { SEEDS_OF_RARE } else { SEEDS };
         let found = found(&Broadcast::with(mutant), check, seeds);

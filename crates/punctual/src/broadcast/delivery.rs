@@ -17,7 +17,8 @@ pub enum Delivery<'a> {
     /// Enough can be heard again.
     Resumed,
     /// The others went on without this member. It is not known whether its last messages were delivered. It joins again by itself, as a
-    /// new life: the next view says when.
+    /// new life: the next view says when. A member that leaves is told so if it may lack messages that the others delivered before they
+    /// went on; [`DeliverError::Left`] comes next.
     Expelled,
 }
 

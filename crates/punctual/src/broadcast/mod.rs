@@ -313,8 +313,9 @@ impl Group {
     }
 
     /// Asks the others to go on without this member. Deliver until [`DeliverError::Left`]: messages that the others deliver before they
-    /// go on, it delivers too. The exception is a member that was cut off from them and had gone on in another order. A member that
-    /// hears too few leaves after eight times [`GroupOptions::suspect_after`]; it may be dropped before.
+    /// go on, it delivers too. The exception is told as [`Delivery::Expelled`] before that. Such a member lacked something and did not
+    /// get it while the others waited. Or it was cut off from them and had gone on in another order. A member that hears too few is told
+    /// the same, and leaves after eight times [`GroupOptions::suspect_after`]; it may be dropped before.
     pub fn leave(&mut self) {
         self.drive(Driver::leave);
     }

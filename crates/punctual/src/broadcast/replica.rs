@@ -112,7 +112,8 @@ pub enum Change<'a, O> {
     Stopped,
     /// As [`Delivery::Resumed`](super::Delivery::Resumed).
     Resumed,
-    /// The others went on without this member, which has lost the state: it joins again by itself, and is given it.
+    /// The others went on without this member, which has lost the state: it joins again by itself, and is given it. One that leaves only
+    /// leaves.
     Expelled,
 }
 

@@ -42,9 +42,11 @@ pub enum Event {
     Stopped,
     /// It is with a majority again.
     Resumed,
-    /// The others went on without this life. It is not known whether its last messages were delivered; it joins in a new one.
+    /// The others went on without this life. It is not known whether its last messages were delivered; it joins in a new one. A member
+    /// that leaves is told so if it may lack messages that the others delivered before they went on. It joins no more.
     Expelled,
-    /// It has left, as was asked for.
+    /// It has left, as was asked for. Unless it was told [`Self::Expelled`] just before, it has delivered what the others delivered
+    /// before they went on.
     Left,
     /// The group does not take this member, as an option differs. It goes on asking, and joins once there is a group with its options.
     Mismatch(Mismatch),

@@ -4,6 +4,7 @@
 use super::{Event, Member, Phase, Say};
 use crate::broadcast::change::Proposal;
 use crate::broadcast::message::Head;
+use crate::broadcast::mutant::Mutant;
 use crate::broadcast::options::GroupOptions;
 use crate::broadcast::view::Places;
 use crate::time::Nanos;
@@ -68,6 +69,14 @@ impl Member {
             return false;
         };
         self.now.since(leaving.max(stopped)).0 >= self.options.suspect_after.0.saturating_mul(CUT_OFF_TIMES)
+    }
+
+    /// It leaves, and may lack messages that the others delivered before they went on: its user is told so, before it is told that it
+    /// has left.
+    pub(super) fn note_loss(&mut self) {
+        if !self.mutants.has(Mutant::LeaverForgotten) {
+            self.events.push_back(Event::Expelled);
+        }
     }
 
     /// It is in no view any more, and knows how its last one ended.

@@ -106,6 +106,7 @@ impl Member {
     pub(super) fn update_membership(&mut self) {
         self.update_stopped();
         if self.is_cut_off() {
+            self.note_loss();
             return self.end();
         }
         if self.is_frozen() {
@@ -234,7 +235,7 @@ impl Member {
     /// Ends the view once the proposal is decided and all who go on hold what they need, or were waited for. A member that lacks
     /// something begins a new life. So while most of those who go on lack something, those who are heard are waited for longer. Nobody
     /// knows whether the others come back; a next view without a majority tells its users that it is stopped, which a frozen one does
-    /// not.
+    /// not. A member that leaves is waited for until then only: one that still lacks something is told so.
     fn confirm(&mut self) {
         let Some(lead) = &self.lead else { return };
         let Some(proposal) = &lead.ballot.proposal else { return };
@@ -246,7 +247,16 @@ impl Member {
         let is_most = 2 * lacking.len() < staying || self.mutants.has(Mutant::MinorityProposes);
         let is_gone = |&place: &usize| self.peers[place].is_suspected() || self.joiner(place) != 0;
         let are_gone = || lacking.iter().all(is_gone);
-        if is_enough && (lacking.is_empty() || self.now >= lead.until && (is_most || are_gone())) {
+        let awaits_leavers = || {
+            let promised = lead.ballot.promised().without(lead.ballot.accepted);
+            promised.iter().any(|place| !stays(&place) && !is_gone(&place))
+                && !self.mutants.has(Mutant::LeaverForgotten)
+        };
+        let is_ready = match self.now >= lead.until {
+            true => is_most || are_gone(),
+            false => lacking.is_empty() && !awaits_leavers(),
+        };
+        if is_enough && is_ready {
             let proposal = proposal.clone();
             self.close_view(proposal);
             self.push_say(Say::InstallAll);
@@ -379,7 +389,7 @@ impl Member {
         let Some(proposal) = self.closing.take() else { return };
         if proposal.next.includes(self.own, self.life) {
             self.begin_view(proposal);
-        } else if self.is_leaving() {
+        } else if self.is_leaving() && !self.has_diverged {
             self.installed = Some(proposal);
             self.begin_parting();
         } else {
@@ -428,10 +438,11 @@ impl Member {
         self.forget_view();
         // Those who go on may know it from nobody else.
         self.installed = Some(proposal);
+        self.account.expelled += 1;
         if self.is_leaving() {
+            self.note_loss();
             return self.begin_parting();
         }
-        self.account.expelled += 1;
         self.outgoing.abandon();
         self.joining.fill((0, Nanos(0)));
         (self.phase, self.is_stopped) = (Phase::Joining, false);

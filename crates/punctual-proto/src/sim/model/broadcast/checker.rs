@@ -35,6 +35,16 @@ struct Told {
     others: BTreeSet<Name>,
 }
 
+impl Told {
+    /// A life that has left a view, which ended with this for all who went on, has delivered the same. It may have delivered more only
+    /// without order: of best effort, if it promised nothing to the ballot by which the view ended.
+    fn ensure_in(&self, record: &mut Record, leaver: u64, told: &Self) -> Result<(), Violation> {
+        let holds = self.sequence == told.sequence && self.others.is_subset(&told.others);
+        let text = || format!("{leaver:x} has left with {told:x?}, others went on with {self:x?}");
+        ensure(record, "departure", holds, text)
+    }
+}
+
 /// Messages of a view of which somebody was told that a majority holds them.
 #[derive(Debug, Default)]
 struct Uniform {
@@ -57,6 +67,8 @@ struct Life {
     view: u64,
     /// Messages that it delivered in that view.
     told: Told,
+    /// It was told that it may lack some that others delivered in that view.
+    is_expelled: bool,
     seen: BTreeSet<Name>,
     /// Of each sender and stream, the newest that it delivered: ordered messages are one stream, and each guarantee without
     /// order is one.
@@ -89,6 +101,8 @@ pub(super) struct Checker {
     uniform: BTreeMap<u64, Uniform>,
     /// Of each view, what those delivered that went on to the next.
     closed: BTreeMap<u64, Told>,
+    /// Of each view, those who were told that they have left it, and no loss, and what they delivered.
+    left: BTreeMap<u64, Vec<(u64, Told)>>,
     lives: BTreeMap<u64, Life>,
     pub(super) delivered: u64,
     /// Those of them that have no order.
@@ -204,6 +218,7 @@ impl Checker {
         ensure(record, "one view", is_one, || format!("{own:x}: {view:x?} beside {known:x?}"))?;
         let life = self.lives.entry(own).or_default();
         let before = core::mem::replace(&mut life.view, view.number);
+        life.is_expelled = false;
         let told = core::mem::take(&mut life.told);
         let is_step = before == 0 || before + 1 == view.number;
         ensure(record, "views follow each other", is_step, || format!("{own:x}: {before}, {view:x?}"))?;
@@ -213,10 +228,30 @@ impl Checker {
         let closed = self.closed.entry(before).or_insert_with(|| told.clone());
         let text = || format!("{own:x} leaves view {before} with {told:x?}, others with {closed:x?}");
         ensure(record, "virtual synchrony", *closed == told, text)?;
+        for (leaver, told) in self.left.get(&before).into_iter().flatten() {
+            closed.ensure_in(record, *leaver, told)?;
+        }
         let uniform = self.uniform.entry(before).or_default();
         ensure(record, "uniform agreement", uniform.is_in(&told), || {
             format!("{own:x} leaves view {before} with {told:x?}, uniform was {uniform:x?}")
         })
+    }
+
+    /// A life is told that the others went on without it.
+    pub(super) fn expel(&mut self, own: u64) {
+        self.lives.entry(own).or_default().is_expelled = true;
+    }
+
+    /// A life is told that it has left: it has delivered what those delivered who went on, unless it was told otherwise.
+    pub(super) fn leave(&mut self, record: &mut Record, own: u64) -> Result<(), Violation> {
+        let Some(life) = self.lives.get(&own).filter(|life| life.view > 0 && !life.is_expelled) else {
+            return Ok(());
+        };
+        if let Some(closed) = self.closed.get(&life.view) {
+            closed.ensure_in(record, own, &life.told)?;
+        }
+        self.left.entry(life.view).or_default().push((own, life.told.clone()));
+        Ok(())
     }
 
     /// Those who are in the last view in the end have delivered the same there, and everything that was uniform.

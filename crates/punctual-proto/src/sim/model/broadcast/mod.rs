@@ -250,9 +250,13 @@ impl Scene {
                     self.checker.deliver(record, life, (&told, bytes))?;
                 }
                 Event::View(view) => self.checker.view(record, life, view)?,
+                Event::Expelled => self.checker.expel(life),
                 // A member that has left is there no more: nobody can ask it for anything.
-                Event::Left => self.world.suffer(node, NodeFault::Crash),
-                Event::Stopped | Event::Resumed | Event::Expelled | Event::Mismatch(_) => {}
+                Event::Left => {
+                    self.checker.leave(record, life)?;
+                    self.world.suffer(node, NodeFault::Crash);
+                }
+                Event::Stopped | Event::Resumed | Event::Mismatch(_) => {}
             }
         }
         Ok(())
@@ -459,7 +463,7 @@ impl Model for Broadcast {
         if self.is_replicated {
             "Copies of a state are equal at every place of the order; and when all is calm, all have it, if anybody has."
         } else {
-            "All deliver the same, in one order where that was asked for, nothing twice, nothing that nobody sent; and when all is calm, everything."
+            "All deliver the same, in one order where that was asked for, nothing twice, nothing that nobody sent; and when all is calm, everything. A member that leaves does, too, or is told."
         }
     }
 
