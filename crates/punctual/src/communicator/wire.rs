@@ -89,7 +89,7 @@ impl WireEnd {
         let gatherer = Gatherer::new(&core.about.large);
         let (stamps, held) = (options.stamps, Held::default());
         let (nudges_taken, nudges_left) = (0, 0);
-        let (wall, last_look) = (WallClock::new(core.about.clock), LastLook::none());
+        let (wall, last_look) = (core.wall, LastLook::none());
         Ok(Self {
             core,
             reception,

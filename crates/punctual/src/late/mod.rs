@@ -57,8 +57,6 @@ pub struct LateLog(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     threshold: Ticks,
-    /// A process forked from it shares the file, and writes nothing.
-    maker: Maker,
     file: Mutex<LateFile>,
 }
 
@@ -100,9 +98,9 @@ impl LateLog {
             told_untimed: false,
             second: 0,
             in_second: 0,
+            maker: Maker::this_process(),
         };
-        let (threshold, maker) = (Clock::get().ticks(threshold), Maker::this_process());
-        Ok(Self(Arc::new(Shared { threshold, maker, file: Mutex::new(file) })))
+        Ok(Self(Arc::new(Shared { threshold: Clock::get().ticks(threshold), file: Mutex::new(file) })))
     }
 
     /// Outcomes of late messages until now, counted.
@@ -144,11 +142,17 @@ struct LateFile {
     /// Seconds of `CLOCK_MONOTONIC`, and messages written in this one.
     second: u64,
     in_second: u32,
+    /// A process forked from it shares the file, and knows neither its size nor its numbers: it writes nothing.
+    maker: Maker,
 }
 
 impl LateFile {
     /// One more message, if there is room for it. `write` says it, by its number and what was left out until then.
     fn add(&mut self, span: LateSpan, write: impl FnOnce(&mut String, LateAccount)) {
+        if !self.maker.is_this_process() {
+            self.account.unwritten += 1;
+            return;
+        }
         let second = monotonic_ns() / 1_000_000_000;
         if std::mem::replace(&mut self.second, second) != second {
             self.in_second = 0;
@@ -172,7 +176,7 @@ impl LateFile {
     /// time.
     fn note_untimed(&mut self, count: u64, line: impl FnOnce() -> String) {
         self.account.untimed += count;
-        if !self.told_untimed && self.size < FILE_SIZE_MAX {
+        if !self.told_untimed && self.size < FILE_SIZE_MAX && self.maker.is_this_process() {
             self.told_untimed = self.append(|text| text.push_str(&line()));
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::namespace::thread_id;
-use punctual_machine::process::tracer_of_this_thread;
+use punctual_machine::process::{Maker, tracer_of_this_thread};
 use punctual_machine::signal::counts_continuations;
 use punctual_machine::window::{SchedSampler, WINDOW_MAX, Window};
 use punctual_proto::Address;
@@ -51,6 +51,8 @@ pub(crate) struct Watch {
     /// Messages whose time nobody knows, of which the log was not told yet, and the sender of the last.
     untimed: u64,
     untimed_source: Option<Address>,
+    /// A process forked from it has a copy.
+    maker: Maker,
 }
 
 impl Watch {
@@ -70,6 +72,7 @@ impl Watch {
             skipped: 0,
             untimed: 0,
             untimed_source: None,
+            maker: Maker::this_process(),
         }
     }
 
@@ -210,7 +213,7 @@ impl Drop for Watch {
     /// Writes the pending messages. A forked process has a copy of them: they are its parent's to write, and there the file's lock may
     /// be held by a thread that it does not have.
     fn drop(&mut self) {
-        if !self.pending.is_empty() && self.log.0.maker.is_this_process() {
+        if (!self.pending.is_empty() || self.untimed > 0) && self.maker.is_this_process() {
             self.look();
         }
     }

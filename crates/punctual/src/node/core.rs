@@ -20,6 +20,7 @@ use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
 use crate::pause::{Pauses, TimeLimit};
+use crate::time::wall_clock::WallClock;
 use crate::wake::{Gate, Manners};
 
 /// State that all communicators of a node on a kernel's medium share.
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) descriptors: [Option<OwnedFd>; 2],
     /// Wakes users' event loops, while no component drives the engine.
     pub(crate) gate: Gate,
+    /// As it was when the node opened: messages wait for communicators that are bound later.
+    pub(crate) wall: WallClock,
     /// The thread that reads where messages lie, with the receiving half held.
     pub(crate) reading: HoldingThread,
     /// The thread that has a claim, with the sending half held.

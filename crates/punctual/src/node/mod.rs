@@ -18,6 +18,7 @@ use crate::memory::{Entered, SUBSCRIPTIONS_MAX};
 use crate::monitor::Monitor;
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
+use crate::time::wall_clock::WallClock;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub(crate) use self::core::Core;
@@ -218,6 +219,7 @@ impl Node {
             copies,
             descriptors,
             gate,
+            wall: WallClock::new(Clock::get()),
             reading: HoldingThread::default(),
             claiming: HoldingThread::default(),
             visitors: Counter::default(),

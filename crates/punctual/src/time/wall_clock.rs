@@ -23,7 +23,7 @@ pub(super) fn moved_ns(before: i128, after: i128) -> u64 {
 }
 
 /// Tells when the kernel stamped messages, as far as the wall clock was not set since.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct WallClock {
     difference: i128,
     /// Each look since then has found that difference.

@@ -180,9 +180,9 @@ impl Stages {
     /// For how long its receiver slept with nothing to do before the message was there, from no earlier than `since`; nothing if
     /// it was awake then, or waited in its user's event loop, which may have done something else.
     pub fn slept_before(&self, since: Ticks) -> Ticks {
-        let ReceiverStamps { kernel, listened, handed_on, .. } = self.receiver;
+        let ReceiverStamps { kernel, listened, armed, handed_on, .. } = self.receiver;
         let slept = self.time_in(Stage::Woken).is_some_and(|woken| woken.0 > 0);
-        if !slept || listened.0 == 0 || handed_on {
+        if !slept || listened.0 == 0 || armed.0 != 0 || handed_on {
             return Ticks(0);
         }
         let posted = self.posted().unwrap_or(kernel);
@@ -303,6 +303,9 @@ mod tests {
         assert_eq!(way(&armed(1_100, 1_200)), [85, 100, 300, 20]);
         assert_eq!(armed(0, 900).unexplained(), Some(0));
         assert_eq!(armed(0, 900).slept_before(Ticks(0)), Ticks(0));
+        let mut long_ago = armed(1_100, 900);
+        long_ago.receiver.listened = Ticks(1);
+        assert_eq!(long_ago.slept_before(Ticks(0)), Ticks(0), "its listening is of an earlier receive");
         let handed = armed(0, 900);
         let handed = Stages { receiver: ReceiverStamps { handed_on: true, ..handed.receiver }, ..handed };
         assert_eq!(handed.time_in(Stage::Delivered), Some(Ticks(4)), "all of it is the way to this thread");
