@@ -25,12 +25,14 @@ pub(super) struct Followed {
     busy_turns: u32,
     /// Where the next turn of all images begins.
     next: usize,
+    /// A message that was refused ended the last look.
+    was_refused: bool,
     pub(super) belief: Belief,
 }
 
 impl Followed {
     pub(super) fn new(belief: Belief) -> Self {
-        Self { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, belief }
+        Self { images: Vec::new(), busy: 0, busy_turns: 0, next: 0, was_refused: false, belief }
     }
 
     /// True if the image that was busy last has news.
@@ -105,7 +107,7 @@ impl Followed {
     /// Shows messages of all images; looks behind what is no message a bounded number of times. One that is refused ends the turn,
     /// and is the first of the next.
     pub(super) fn poll(&mut self, limit: usize, handler: &mut dyn MessageHandler) -> usize {
-        self.busy_turns = 0;
+        (self.busy_turns, self.was_refused) = (0, false);
         // The busy one's, just now.
         if self.take_refused() {
             self.next = self.busy;
@@ -165,6 +167,13 @@ impl Followed {
     }
 
     fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.belief.was_refused)
+        let is_refused = std::mem::take(&mut self.belief.was_refused);
+        self.was_refused |= is_refused;
+        is_refused
+    }
+
+    /// True if a message that was refused ended the last [`Self::poll`].
+    pub(super) fn was_refused(&self) -> bool {
+        self.was_refused
     }
 }

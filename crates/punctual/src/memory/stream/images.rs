@@ -319,7 +319,7 @@ impl Images {
             }
         };
         // A message that is refused ends a look: parts that lie unread behind it are not late.
-        if delivered == 0 && self.is_gathering() && !self.has_news() {
+        if delivered == 0 && self.is_gathering() && !self.followed.was_refused() {
             self.gathering.handle_nothing(&self.streams.about);
         }
         delivered

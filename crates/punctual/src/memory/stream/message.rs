@@ -126,7 +126,7 @@ impl<'a> StreamMessage<'a> {
     }
 
     /// Claims the memory in which the message was put together, in place of a copy. Returns true if it was put together: a reader that
-    /// takes the message has it by [`super::Images::exchange`].
+    /// takes the message has it by [`super::Images::take_claimed`], until [`super::Images::give_back`].
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         self.is_claimed.inspect(|is_claimed| is_claimed.set(true)).is_some()
