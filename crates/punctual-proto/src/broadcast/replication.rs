@@ -28,7 +28,8 @@ pub trait State {
     /// As it is now.
     fn snapshot(&self) -> Self::Snapshot;
 
-    /// Writes the next bytes of a snapshot into a buffer, and says how many: 0 at its end.
+    /// Writes the next bytes of a snapshot into a buffer, and says how many: 0 at its end. The buffer may be as small as a byte: anything
+    /// larger is cut.
     fn read(snapshot: &mut Self::Snapshot, buffer: &mut [u8]) -> usize;
 
     /// Forgets everything: a snapshot comes.

@@ -336,6 +336,11 @@ impl Group {
         !has_event
     }
 
+    /// True if it has left, or was left out for good.
+    fn has_left(&mut self) -> bool {
+        self.drive(|driver| driver.member().has_left())
+    }
+
     /// A call that waits for nothing.
     fn drive<R>(&mut self, work: impl FnOnce(&mut Driver) -> R) -> R {
         let mut driver = self.shared.visit(&mut self.sender);

@@ -178,7 +178,9 @@ impl<S: State> Replica<S> {
         let mut group = Group::join(node, options)?;
         let (place, window_size) =
             group.drive(|driver| (driver.member().place(), driver.member().window_size()));
-        let part_size = PART_SIZE.min(size_max - 1).min(window_size / WINDOW_PARTS / REPLICA_PARTS_MAX);
+        // A byte of each message says that it is a part.
+        let message_size = PART_SIZE.min(size_max).min(window_size / WINDOW_PARTS / REPLICA_PARTS_MAX);
+        let part_size = message_size.max(2) - 1;
         let copy = Replication::new(state, place, part_size);
         Ok(Self { group, copy, buffer: Vec::new() })
     }
@@ -234,8 +236,12 @@ impl<S: State> Replica<S> {
     }
 
     /// The result of a command that is taken must be told, in this life of the member: a copy that has the state keeps it until then.
-    fn check_state(&self) -> Result<(), BroadcastError> {
-        if self.copy.takes_commands() { Ok(()) } else { Err(BroadcastError::Stateless) }
+    fn check_state(&mut self) -> Result<(), BroadcastError> {
+        match self.copy.takes_commands() {
+            true => Ok(()),
+            false if self.group.has_left() => Err(BroadcastError::NoMember),
+            false => Err(BroadcastError::Stateless),
+        }
     }
 
     /// Applies what comes next in the order of the group; waits for it for at most `timeout`. A member that gives its state to

@@ -26,7 +26,7 @@ pub(super) const CLIENTS: &str = "clients";
 /// Commands that are applied before clients go on.
 const BATCH: usize = 64;
 
-/// Largest message of the group: a part of a snapshot holds any value, and so does a command.
+/// Largest message of the group: a command holds any value.
 const MESSAGE_SIZE_MAX: usize = 2 * VALUE_SIZE_MAX;
 
 /// The planted error happens at this answer of a get.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of a value: it has a number, an instant and bytes of its sender's own; and it fits a part of a snapshot.
+/// Sizes of a value: it has a number, an instant and bytes of its sender's own.
 pub const VALUE_SIZE_MIN: usize = 24;
 /// The largest.
 pub const VALUE_SIZE_MAX: usize = 32_000;

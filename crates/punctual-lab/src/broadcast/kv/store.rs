@@ -62,6 +62,8 @@ pub(super) fn digest_of(value: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Store {
     values: BTreeMap<u64, Arc<[u8]>>,
+    /// Of a snapshot that is being restored, the begin of an entry whose rest is in the next part.
+    begun: Vec<u8>,
 }
 
 impl Store {
@@ -76,9 +78,30 @@ impl Store {
     }
 }
 
-/// Values that are given to another member, the next one first.
+/// Values that are given to another member.
 #[derive(Debug)]
-pub(super) struct Snapshot(std::collections::btree_map::IntoIter<u64, Arc<[u8]>>, Option<(u64, Arc<[u8]>)>);
+pub(super) struct Snapshot {
+    rest: std::collections::btree_map::IntoIter<u64, Arc<[u8]>>,
+    /// The entry at hand, and how much of it was read.
+    entry: Vec<u8>,
+    at: usize,
+}
+
+impl Snapshot {
+    /// Bytes of the entry at hand that were not read; of the next one, if all were. Empty behind the last.
+    fn unread(&mut self) -> &[u8] {
+        if self.at == self.entry.len()
+            && let Some((key, value)) = self.rest.next()
+        {
+            self.at = 0;
+            self.entry.clear();
+            self.entry.extend_from_slice(&key.to_le_bytes());
+            self.entry.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            self.entry.extend_from_slice(&value);
+        }
+        &self.entry[self.at..]
+    }
+}
 
 impl State for Store {
     type Output = ();
@@ -91,38 +114,42 @@ impl State for Store {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot(self.values.clone().into_iter(), None)
+        Snapshot { rest: self.values.clone().into_iter(), entry: Vec::new(), at: 0 }
     }
 
-    /// Whole values: each is smaller than a part.
-    fn read(Snapshot(rest, held): &mut Snapshot, buffer: &mut [u8]) -> usize {
-        let mut at = 0;
-        while let Some((key, value)) = held.take().or_else(|| rest.next()) {
-            let size = ENTRY_HEAD_SIZE + value.len();
-            let Some(room) = buffer.get_mut(at..at + size) else {
-                *held = Some((key, value));
+    /// Entries are cut wherever a part ends: it may be smaller than a value.
+    fn read(snapshot: &mut Snapshot, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let unread = snapshot.unread();
+            let size = unread.len().min(buffer.len() - filled);
+            if size == 0 {
                 break;
-            };
-            room[..8].copy_from_slice(&key.to_le_bytes());
-            room[8..ENTRY_HEAD_SIZE].copy_from_slice(&(value.len() as u32).to_le_bytes());
-            room[ENTRY_HEAD_SIZE..].copy_from_slice(&value);
-            at += size;
+            }
+            buffer[filled..filled + size].copy_from_slice(&unread[..size]);
+            snapshot.at += size;
+            filled += size;
         }
-        at
+        filled
     }
 
     fn reset(&mut self) {
         self.values.clear();
+        self.begun.clear();
     }
 
-    fn restore(&mut self, mut part: &[u8]) {
-        while let Some((head, rest)) = part.split_at_checked(ENTRY_HEAD_SIZE) {
+    fn restore(&mut self, part: &[u8]) {
+        self.begun.extend_from_slice(part);
+        let mut rest = &self.begun[..];
+        while let Some((head, behind)) = rest.split_at_checked(ENTRY_HEAD_SIZE) {
             let key = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
             let size = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
-            let Some((value, rest)) = rest.split_at_checked(size as usize) else { return };
+            let Some((value, behind)) = behind.split_at_checked(size as usize) else { break };
             self.values.insert(key, value.into());
-            part = rest;
+            rest = behind;
         }
+        let done = self.begun.len() - rest.len();
+        self.begun.drain(..done);
     }
 }
 
@@ -146,21 +173,23 @@ mod tests {
             put(&mut store, key, &vec![key as u8; key as usize * 7]);
         }
         put(&mut store, 7, &[1; VALUE_SIZE_MAX]);
-        let (values, mut snapshot) = (store.all(), store.snapshot());
-        put(&mut store, 8, b"later");
-        assert_ne!(store.all(), values);
-        let mut other = Store::default();
-        put(&mut other, 1_000, b"before");
-        other.reset();
-        let mut part = vec![0; ENTRY_HEAD_SIZE + VALUE_SIZE_MAX];
-        loop {
-            let size = Store::read(&mut snapshot, &mut part);
-            if size == 0 {
-                break;
+        // A part may be smaller than the head of an entry, and larger than many.
+        for part_size in [1, 10, 4_096, 65_536] {
+            let (values, mut snapshot) = (store.all(), store.snapshot());
+            put(&mut store, 8, format!("later, {part_size}").as_bytes());
+            assert_ne!(store.all(), values);
+            let (mut other, mut part) = (Store::default(), vec![0; part_size]);
+            put(&mut other, 1_000, b"before");
+            other.reset();
+            loop {
+                let size = Store::read(&mut snapshot, &mut part);
+                if size == 0 {
+                    break;
+                }
+                other.restore(&part[..size]);
             }
-            other.restore(&part[..size]);
+            assert_eq!(other.all(), values, "{part_size}");
+            assert_eq!((other.get(7), other.get(100)), (digest_of(&[1; VALUE_SIZE_MAX]), 0));
         }
-        assert_eq!(other.all(), values);
-        assert_eq!((other.get(7), other.get(100)), (digest_of(&[1; VALUE_SIZE_MAX]), 0));
     }
 }
