@@ -15,7 +15,7 @@ use super::TWO_CPUS;
 use super::plan::{Planned, Row, Timed, timed};
 use super::victim::{Condition, InjectedExperiment, Victim};
 use crate::explain::injection::{How, Mishap, Scene, Tools};
-use crate::run::make_inner;
+use crate::run::{crash, make_inner};
 use crate::scheduling::Job;
 use crate::store::Run;
 use crate::units::written;
@@ -43,8 +43,6 @@ pub(super) struct MadeInjection {
 pub(super) struct Played {
     pub(super) run: Run,
     pub(super) made: Vec<MadeInjection>,
-    /// The promise that it broke: an injection makes messages late, and loses none.
-    pub(super) broken: Option<String>,
 }
 
 /// A run opens its ends within this; a plan begins then.
@@ -139,8 +137,14 @@ fn soakers(cpus: [usize; 2]) -> Job<()> {
 }
 
 impl Stage {
-    /// Makes a run, and all of a part of the plan while it goes on.
-    pub(super) fn play(&mut self, number: usize, part: &[Planned]) -> Result<Played, String> {
+    /// Makes a run, and all of a part of the plan while it goes on. A promise that it broke is told, also of a run that cannot be read: an
+    /// injection makes messages late, and loses none.
+    pub(super) fn play(
+        &mut self,
+        number: usize,
+        part: &[Planned],
+        broken: &mut Vec<String>,
+    ) -> Result<Played, String> {
         let victim = part.first().ok_or("there is nothing to inject")?.row.victim();
         let cpus = victim.experiment.cpus().ok_or(TWO_CPUS)?;
         let out = self.folder.join(format!("{number:03}"));
@@ -161,13 +165,14 @@ impl Stage {
         self.tools = std::mem::take(&mut scene.tools);
         let made = made?;
         let status = ended.ok_or_else(|| format!("the run did not end: {}", said(&out)))?;
-        let broken = match status.code() {
-            Some(0) => None,
-            Some(1) => Some(said(&out)),
-            _ => return Err(format!("the run ended with {status}: {}", said(&out))),
-        };
+        if status.code() == Some(1) || crash::fault(status).is_some() {
+            broken.push(format!("run {number:03}: {}", said(&out)));
+        }
+        if !matches!(status.code(), Some(0 | 1)) {
+            return Err(format!("the run ended with {status}: {}", said(&out)));
+        }
         let run = Run::open(&out).map_err(|error| error.to_string())?;
-        Ok(Played { run, made, broken })
+        Ok(Played { run, made })
     }
 
     fn start(

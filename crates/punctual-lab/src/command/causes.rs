@@ -83,6 +83,9 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     let matrix = in_a_thread("experiment", || causes::run(&settings, &bar))??;
     bar.finish_and_clear();
     show(&matrix, &settings, arguments)?;
+    if !matrix.broken.is_empty() {
+        return Err(Failure::Promise(matrix.broken.join("; ")));
+    }
     if matrix.rows.iter().all(|row| row.made == 0) {
         let mut reasons: Vec<String> =
             matrix.skipped.iter().map(|skipped| format!("{}: {}", skipped.what, skipped.reason)).collect();
@@ -92,7 +95,7 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
         }
         return Err(Failure::Machine(format!("nothing could be injected here: {}", reasons.join("; "))));
     }
-    if matrix.broken.is_empty() { Ok(()) } else { Err(Failure::Promise(matrix.broken.join("; "))) }
+    Ok(())
 }
 
 fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments) -> Result<(), Failure> {

@@ -51,7 +51,7 @@ pub(super) fn note_end(status: ExitStatus, hung: bool) {
 }
 
 /// The end of a process, in words, if it was a fault of its own.
-fn fault(status: ExitStatus) -> Option<String> {
+pub(crate) fn fault(status: ExitStatus) -> Option<String> {
     match (status.signal(), status.code()) {
         (Some(signal), _) if FAULTS.contains(&signal) => Some(format!("by signal {signal}")),
         (_, Some(code)) if code == i32::from(PANICKED) => Some("by a panic".to_owned()),

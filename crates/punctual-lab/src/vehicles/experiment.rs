@@ -376,8 +376,10 @@ fn doubt_circumstances(summary: &mut Summary, made: &MadeRuns, has_barrier: bool
     let (count, times) = (sum(|run| run.facts.refused), sum(|run| run.facts.unheard));
     causes.extend((count > 0).then(|| Cause::NoRoom { subject: subject(), count }));
     causes.extend((times > 0).then(|| Cause::Unheard { subject: subject(), times }));
-    let (subject, count) =
-        ("before a sender's first value that arrived".to_owned(), lost_before(made, has_barrier));
+    let (subject, count) = (
+        "frames that no row has (before a first value, at the roadside, or no values)".to_owned(),
+        lost_before(made, has_barrier),
+    );
     causes.extend((count > 0).then_some(Cause::Lost { subject, count }));
     causes.into_iter().for_each(|cause| summary.doubt(cause));
 }

@@ -83,7 +83,7 @@ fn a_stall_that_the_tiers_tell_differently_counts() {
     }
     let made = MadeInjection { row: row("real-time-hog", 0), with: None, span: (1, 2) };
     let run = Run::open(&out).expect("a run");
-    let judged = judge(&Played { run, made: vec![made], broken: None }).expect("readable");
+    let judged = judge(&Played { run, made: vec![made] }).expect("readable");
     let causes: Vec<[&str; 2]> = judged.clean.iter().map(|one| one.causes.map(Cause::name)).collect();
     assert_eq!(causes, [["unexplained", "run_queue"]]);
 }
