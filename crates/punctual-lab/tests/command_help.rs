@@ -152,10 +152,7 @@ fn an_option_has_one_name() {
     ] {
         let help = place.punctual(&format!("run {verb} --help")).with(0).out;
         for option in options.split(' ') {
-            assert!(
-                help.contains(&format!("{option} <")) || help.contains(&format!("{option}\n")),
-                "{verb} {option}"
-            );
+            assert!(help.split_whitespace().any(|word| word == option), "{verb} {option}");
         }
         for old in ["--option", "--mechanism", "--runs"] {
             assert!(!help.contains(&format!("{old} ")), "{verb} still shows {old}");
