@@ -227,7 +227,7 @@ fn losses_of_a_listener_stand_in_one_place() {
     for (mode, engine) in [("async", "shared"), ("async", "datagram"), ("engine", "shared")] {
         let place = Place::new();
         let arguments = format!(
-            "run vehicles --mode {mode} --engine {engine} --vehicles 3 --runs 1 --period 50us --messages 40000 --out run"
+            "run vehicles --mode {mode} --engine {engine} --vehicles 3 --runs 1 --period 200us --messages 10000 --out run"
         );
         let mut started = place.start(punctual(&arguments));
         let parent = started.id();
