@@ -21,7 +21,8 @@ impl Communicator {
         }
     }
 
-    /// The stages of the newest messages received, oldest first, as far as [`CommunicatorOptions::recorded`] keeps them.
+    /// The stages of the newest messages received, oldest first, as far as
+    /// [`crate::CommunicatorOptions::recorded`] keeps them.
     pub fn recorded(&mut self) -> impl Iterator<Item = &Record> {
         self.record_last();
         self.recorder.iter()
