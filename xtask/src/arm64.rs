@@ -125,6 +125,7 @@ const EXCEPTIONS: &[Exception] = &[
         tests: &[
             ("punctual_machine", "signal::tests::the_second_interrupt_ends_whichever_it_is"),
             ("punctual_machine", "signal::tests::a_hangup_that_is_ignored_stays_so"),
+            ("punctual_machine", "signal::tests::a_continuation_that_another_takes_is_not_counted"),
         ],
     },
     Exception {
