@@ -49,8 +49,7 @@ pub(crate) struct Watch {
     oldest: usize,
     skipped: u64,
     /// Messages whose time nobody knows, of which the log was not told yet, and the sender of the last.
-    untimed: u64,
-    untimed_source: Option<Address>,
+    untimed: Option<(u64, Address)>,
     /// A process forked from it has a copy.
     maker: Maker,
 }
@@ -70,8 +69,7 @@ impl Watch {
             usual: Vec::with_capacity(USUAL),
             oldest: 0,
             skipped: 0,
-            untimed: 0,
-            untimed_source: None,
+            untimed: None,
             maker: Maker::this_process(),
         }
     }
@@ -111,8 +109,8 @@ impl Watch {
         let is_late = match took(&record.stages) {
             Some(took) => took > self.threshold,
             None => {
-                self.untimed += 1;
-                self.untimed_source = Some(record.source);
+                let before = self.untimed.map_or(0, |(count, _)| count);
+                self.untimed = Some((before + 1, record.source));
                 false
             }
         };
@@ -184,8 +182,7 @@ impl Watch {
         if self.skipped > 0 {
             self.log.lock().account.skipped += std::mem::take(&mut self.skipped);
         }
-        if let Some(source) = self.untimed_source.take() {
-            let count = std::mem::take(&mut self.untimed);
+        if let Some((count, source)) = self.untimed.take() {
             self.log.lock().note_untimed(count, || line::untimed(&self.receiver, source));
         }
         let looked_at = self.sampler.as_ref().map(SchedSampler::thread);
@@ -213,7 +210,7 @@ impl Drop for Watch {
     /// Writes the pending messages. A forked process has a copy of them: they are its parent's to write, and there the file's lock may
     /// be held by a thread that it does not have.
     fn drop(&mut self) {
-        if (!self.pending.is_empty() || self.untimed > 0) && self.maker.is_this_process() {
+        if (!self.pending.is_empty() || self.untimed.is_some()) && self.maker.is_this_process() {
             self.look();
         }
     }
