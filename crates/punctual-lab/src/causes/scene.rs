@@ -1,6 +1,6 @@
 //! One run of another experiment, in a process of its own, and what is done to it while it goes on.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -165,11 +165,14 @@ impl Stage {
         self.tools = std::mem::take(&mut scene.tools);
         let made = made?;
         let status = ended.ok_or_else(|| format!("the run did not end: {}", said(&out)))?;
-        if status.code() == Some(1) || crash::fault(status).is_some() {
+        if broke_promise(status) {
             broken.push(format!("run {number:03}: {}", said(&out)));
         }
         if !matches!(status.code(), Some(0 | 1)) {
             return Err(format!("the run ended with {status}: {}", said(&out)));
+        }
+        if fs::metadata(errors_of(&out)).is_ok_and(|file| file.len() == 0) {
+            let _kept_as_well = fs::remove_file(errors_of(&out));
         }
         let run = Run::open(&out).map_err(|error| error.to_string())?;
         Ok(Played { run, made })
@@ -211,6 +214,11 @@ impl Stage {
     }
 }
 
+/// A run did not keep its promise: by what it says itself, or by a fault that ended it.
+fn broke_promise(status: ExitStatus) -> bool {
+    status.code() == Some(1) || crash::fault(status).is_some()
+}
+
 /// Where the error output of a run is kept, beside it.
 fn errors_of(out: &Path) -> PathBuf {
     out.with_extension("errors.txt")
@@ -218,7 +226,7 @@ fn errors_of(out: &Path) -> PathBuf {
 
 /// The last that a run said on its error output: why it failed.
 fn said(out: &Path) -> String {
-    let text = std::fs::read_to_string(errors_of(out)).unwrap_or_default();
+    let text = fs::read_to_string(errors_of(out)).unwrap_or_default();
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
@@ -227,7 +235,7 @@ fn write_plan(out: &Path, timed: &[Timed]) -> Result<PathBuf, String> {
     let path = out.with_extension("plan.json");
     let mishaps: Vec<&Mishap> = timed.iter().flat_map(|timed| &timed.mishaps).collect();
     let text = serde_json::to_string(&mishaps).map_err(|error| error.to_string())?;
-    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(path)
 }
 
@@ -266,11 +274,34 @@ fn inject(scene: &Scene, timed: &[Timed], ready_ns: u64) -> Result<Vec<MadeInjec
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use punctual_machine::signal::catch_interrupts;
 
     use super::*;
 
     const CHILD: &str = "PUNCTUAL_TEST_SCENE";
+
+    /// Goal: a run that says so, panics or dies of a fault broke its promise. One that the machine does not let run, or that somebody
+    /// ends, did not.
+    #[test]
+    fn broken_promises_are_told_from_other_ends() {
+        for (raw, is_broken) in
+            [(0, false), (1 << 8, true), (3 << 8, false), (101 << 8, true), (11, true), (9, false)]
+        {
+            assert_eq!(broke_promise(ExitStatus::from_raw(raw)), is_broken, "{raw}");
+        }
+    }
+
+    /// Goal: a user reads why a run failed, in the last line of what it said.
+    #[test]
+    fn the_last_line_says_why() {
+        let place = tempfile::tempdir().expect("room");
+        let out = place.path().join("000");
+        assert_eq!(said(&out), "it said nothing");
+        fs::write(errors_of(&out), "a doubt\npunctual: a message was lost\n\n").expect("room");
+        assert_eq!(said(&out), "punctual: a message was lost");
+    }
 
     /// Waits for a run that notes each Ctrl-C and ends a while after the first.
     fn wait_for_a_run(place: &Path) {
