@@ -266,6 +266,22 @@ fn a_missing_privilege_or_process_is_said() {
     assert!(page.contains("spinner (") && page.contains("--tier 1"), "{page}");
 }
 
+/// Goal: a thread that ends before the end is in the table, with what was last seen of it.
+#[test]
+fn a_thread_that_ends_is_counted_until_then() {
+    let place = Place::new();
+    let counts = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+    let mut short = Command::new("sh").args(["-c", counts]).spawn().expect("a program");
+    let started =
+        place.start(punctual(&format!("explain --tier 0 --pid {} --duration 60s --json", short.id())));
+    // Until somebody has asked how it ended it is still there.
+    assert!(short.wait().is_ok_and(|status| status.success()));
+    let said = json(&started.end().with(0).out);
+    let counted = thread(&said, "sh");
+    assert_eq!(counted["process"].as_u64(), Some(short.id().into()), "{said:#}");
+    assert!(count(counted, "ran_ns") > 0, "{said:#}");
+}
+
 /// Goal: a recording of perf becomes a trace, of which the same is asked: a sleeper whose time was over waited 6 ms for the CPU.
 #[test]
 fn a_recording_of_perf_is_explained() {

@@ -371,3 +371,22 @@ impl Drop for Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a process of a run that hangs when it is to leave is ended, and breaks the promise. One that leaves does not. Method: a
+    /// program that does not look at its input, and one that does.
+    #[test]
+    fn a_worker_that_hangs_is_told() {
+        let hung = || crash::seen().iter().filter(|crash| crash.contains("did not end")).count();
+        for (program, arguments, hangs) in [("cat", &[][..], 0), ("sleep", &["600"][..], 1)] {
+            let before = hung();
+            let mut worker = Worker::run(Command::new(program).args(arguments)).expect("a program");
+            worker.is_judged = true;
+            drop(worker);
+            assert_eq!(hung() - before, hangs, "{program}");
+        }
+    }
+}

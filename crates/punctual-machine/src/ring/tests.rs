@@ -17,13 +17,25 @@ fn publish(writer: &mut RingWriter, bytes: &[u8]) {
     writer.commit();
 }
 
-/// Sends a frame in one of the ways there are; the last two leave it to be told of.
+/// Sends a frame in one step, if there is room near: of one word and the rest, or of three.
+fn append(writer: &mut RingWriter, is_of_three: bool, bytes: &[u8], spacing: Spacing) -> bool {
+    let word = |word: &[u8; 8]| u64::from_ne_bytes(*word);
+    let (words, _) = bytes.as_chunks();
+    match words {
+        [one, two, three, ..] if is_of_three => {
+            writer.append([one, two, three].map(word), &bytes[24..], 0, spacing)
+        }
+        [one, ..] => writer.append([word(one)], &bytes[8..], 0, spacing),
+        [] => false,
+    }
+}
+
+/// Sends a frame in one of the ways there are; the last ones leave it to be told of.
 fn send(writer: &mut RingWriter, way: u64, bytes: &[u8]) {
     let spacing = if way.is_multiple_of(2) { Spacing::Lines } else { Spacing::Dense };
-    let word = bytes.first_chunk().map(|word| u64::from_ne_bytes(*word));
-    match (way % 4, word) {
-        (2 | 3, Some(word)) if writer.append([word], &bytes[8..], 0, spacing) => {}
-        (0, _) => publish(writer, bytes),
+    match way % 4 {
+        2 | 3 if append(writer, way % 8 > 3, bytes, spacing) => {}
+        0 => publish(writer, bytes),
         _ => {
             writer.claim_spaced(bytes.len(), spacing, &mut || u64::MAX).unwrap();
             writer.write(0, bytes);
@@ -173,8 +185,8 @@ fn behind_what_was_cleared_ahead_stands_nothing_older() {
                 // Given up.
                 (0..30).for_each(|word| writer.write(8 * word, &commit_word(number, 40).to_le_bytes()));
             }
-            let first = u64::from_ne_bytes(*bytes.first_chunk().unwrap());
-            if !random().is_multiple_of(2) || !writer.append([first], &bytes[8..], 0, spacing) {
+            let is_of_three = random().is_multiple_of(2);
+            if !random().is_multiple_of(2) || !append(&mut writer, is_of_three, &bytes, spacing) {
                 while writer.claim_spaced(bytes.len(), spacing, &mut || reader.position()).is_err() {
                     assert_eq!(read(&mut reader), model.pop_front(), "frame {number}");
                 }

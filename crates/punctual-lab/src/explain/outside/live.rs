@@ -157,10 +157,10 @@ pub fn counted(processes: &[u32]) -> BTreeMap<u32, (u32, Counted)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn withheld(looks: &[(u64, u64, u64)]) -> Withheld {
+    pub(in crate::explain::outside) fn withheld(looks: &[(u64, u64, u64)]) -> Withheld {
         Withheld { quotas: Quotas::default(), freezer: Freezer::default(), looks: looks.to_vec() }
     }
 

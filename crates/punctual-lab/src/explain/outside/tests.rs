@@ -107,6 +107,16 @@ fn idle_waits_are_told_from_others_as_far_as_can_be() {
     assert_eq!(said(&answer(&waits(Some(3), asleep, false, 0))), [(WAITING, 100, "waited", false)]);
 }
 
+/// Goal: a thread that slept while its group was throttled was not held by that: its wait stays unexplained.
+#[test]
+fn sleep_beside_a_throttled_group_is_unexplained() {
+    let disk = waits(Some(3), Leaving::Uninterruptible, true, 0);
+    let counters = live::tests::withheld(&[(90 * MS, 0, 0), (210 * MS, 100 * MS, 0)]);
+    let found = answer_with(&disk, &|_, span| counters.over(span));
+    assert!(counters.over((100 * MS, 200 * MS)).is_some_and(|seen| seen.throttled_us > 50_000));
+    assert_eq!(said(&found), [(WAITING, 100, "unexplained", false)], "{found:?}");
+}
+
 /// Goal: in which call a thread waits is not taken from before events were lost: it may have returned since.
 #[test]
 fn a_call_is_not_known_across_lost_events() {
