@@ -159,9 +159,14 @@ impl Summary {
 
     /// Exit code 0, or 1. A failure of a floor is a doubt alone: bare mechanisms of the system promise nothing.
     pub fn kept_promises(&self) -> bool {
-        let kept = |result: &CellResult| match result.cell.promises_nothing() {
-            true => result.ledger.as_ref().is_none_or(Ledger::sums),
-            false => result.kept_promises(),
+        self.kept_promises_of(|_| true)
+    }
+
+    /// The same where only some cells are ours. A failure of what others made is a doubt alone, too: their promises are not ours.
+    pub fn kept_promises_of(&self, is_ours: impl Fn(&CellId) -> bool) -> bool {
+        let kept = |result: &CellResult| match is_ours(&result.cell) && !result.cell.promises_nothing() {
+            true => result.kept_promises(),
+            false => result.ledger.as_ref().is_none_or(Ledger::sums),
         };
         self.results.iter().all(kept)
     }

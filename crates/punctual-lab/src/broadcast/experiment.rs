@@ -350,8 +350,7 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
 /// Returns true if our own cells kept what is promised; a promise that others did not keep is a doubt.
 fn has_kept(summary: &Summary) -> bool {
     let is_other = |engine: &str| OtherSystem::value_variants().iter().any(|system| system.name() == engine);
-    let mut ours = summary.results.iter().filter(|row| !is_other(&row.cell.engine));
-    ours.all(CellResult::kept_promises)
+    summary.kept_promises_of(|cell| !is_other(&cell.engine))
 }
 
 /// The first promise that did not hold in any life or any store, and how many more; or that no search decided whether one did.

@@ -382,7 +382,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::response::experiment::ResponseOutcome;
     use crate::run::Experiment;
+    use crate::sample::{Outcome, Samples};
+    use crate::summary::Summary;
     use crate::verify::again::tests::again;
 
     #[derive(Parser)]
@@ -394,6 +397,27 @@ mod tests {
     fn settings(words: &str) -> ResponseSettings {
         let line = Line::parse_from(std::iter::once("response").chain(words.split_whitespace()));
         ResponseSettings::of(&line.options).expect("they go together")
+    }
+
+    /// Goal: a trip that sockperf loses beside ours is a doubt, and no promise of ours.
+    #[test]
+    fn losses_of_sockperf_are_a_doubt() {
+        let settings = settings("");
+        let outcome = ResponseOutcome {
+            accounts: Vec::new(),
+            skipped: Vec::new(),
+            made: 0,
+            place: String::new(),
+            began_ns: 0,
+            faults: None,
+        };
+        for (name, is_ours) in [(sockperf::NAME, false), ("blocking", true)] {
+            let (mut summary, mut lost) = (Summary::default(), Samples::default());
+            lost.push(0, 0, 0, 1, Outcome::Lost);
+            summary.add(&settings.cell_of(name), &[lost], 0);
+            assert_eq!(settings.promise(&summary, &outcome).is_err(), is_ours, "{name}");
+            assert_eq!(summary.doubts.len(), 1, "{name}: {:?}", summary.doubts);
+        }
     }
 
     /// Options that decide what is measured: all but the duration, the number of rounds, and those that stand in other places once they

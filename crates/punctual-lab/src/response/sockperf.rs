@@ -9,6 +9,9 @@ use super::testbed::{EchoRequest, ResponseTestbed};
 use crate::sample::Samples;
 use crate::sample::sockperf::read_log;
 
+/// The name of its program, and of its cell.
+pub const NAME: &str = "sockperf";
+
 /// The port of its server.
 const PORT: u16 = 11_111;
 
@@ -58,5 +61,5 @@ pub fn measure(
 pub fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .any(|directory: std::path::PathBuf| Path::new(&directory).join("sockperf").exists())
+        .any(|directory: std::path::PathBuf| Path::new(&directory).join(NAME).exists())
 }

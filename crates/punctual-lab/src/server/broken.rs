@@ -36,6 +36,11 @@ pub(super) fn doubt(broken: &str) -> Doubt {
     Doubt { what: broken.to_owned(), do_: "report it as a bug, with the options and the seed".to_owned() }
 }
 
+/// The same of a server that is a program of others.
+pub(super) fn doubt_of_others(broken: &str) -> Doubt {
+    Doubt { what: broken.to_owned(), do_: "believe no figure of that program's; run again".to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::client::Arrivals;

@@ -112,6 +112,9 @@ pub struct ServerOverall {
     /// Promises that trials broke, besides those of the cells, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<String>,
+    /// The same of servers that are programs of others: a doubt alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken_by_others: Vec<String>,
     /// Skipped measurements, with the reasons: they stand elsewhere in the summary.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
@@ -144,6 +147,7 @@ struct Trials<'a> {
     start: Ticks,
     calibration: WorkTimes,
     broken: Vec<String>,
+    broken_by_others: Vec<String>,
 }
 
 /// A request that takes longer is late: none takes less than its work.
@@ -196,7 +200,7 @@ impl Trials<'_> {
                 let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
                 let (trial, kept) = self.make(setup, &load)?;
                 let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
-                self.broken.extend(broken::by_requests(&trial, &samples));
+                self.note_broken(setup, broken::by_requests(&trial, &samples));
                 let answered: u64 = trial.requests.iter().sum();
                 tries.push(answered as f64 * 1e9 / trial.duration_ns.max(1) as f64);
                 bar.inc(1);
@@ -290,8 +294,13 @@ impl Trials<'_> {
         let trial = describe(setup, load, &samples, &lags_ns, served);
         let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         let trial = ServerTrial { waited_ns, worked_off, ..trial };
-        self.broken.extend(broken::by_server(&trial, self.settings.tasks.sheds));
+        self.note_broken(setup, broken::by_server(&trial, self.settings.tasks.sheds));
         Ok((trial, kept))
+    }
+
+    fn note_broken(&mut self, setup: &Setup, broken: impl IntoIterator<Item = String>) {
+        let of = if setup.model.is_apart() { &mut self.broken_by_others } else { &mut self.broken };
+        of.extend(broken);
     }
 }
 
@@ -390,8 +399,14 @@ impl Experiment for ServerSettings {
         let _unpinned = self.cpus[1].map(pin_to);
         let matrices = self.matrices.clone();
         let calibration: WorkTimes = server.ask(&ServerRequest::Calibrate { cpu, dilates, matrices })?;
-        let broken = Vec::new();
-        let mut trials = Trials { settings: self, server, start, calibration: calibration.clone(), broken };
+        let mut trials = Trials {
+            settings: self,
+            server,
+            start,
+            calibration: calibration.clone(),
+            broken: Vec::new(),
+            broken_by_others: Vec::new(),
+        };
         let setups = plan(self);
         let load_shares = setups.iter().any(|setup| trials.shares(setup));
         let mut overall =
@@ -402,7 +417,7 @@ impl Experiment for ServerSettings {
         bar.set_length(u64::from(self.rounds) * setups.len() as u64 + tries as u64);
         overall.capacities = trials.capacities(&capacities, bar)?;
         trials.all(&setups, &mut overall, store, bar)?;
-        overall.broken = trials.broken;
+        (overall.broken, overall.broken_by_others) = (trials.broken, trials.broken_by_others);
         Ok(overall)
     }
 
@@ -411,6 +426,7 @@ impl Experiment for ServerSettings {
         cut_short(&mut summary, made.trials.len());
         summary.skipped.extend(made.skipped.iter().cloned());
         made.broken.iter().for_each(|broken| summary.doubt(broken::doubt(broken)));
+        made.broken_by_others.iter().for_each(|broken| summary.doubt(broken::doubt_of_others(broken)));
         // One of each connection would be a long list.
         summary.results.iter_mut().for_each(|result| result.first_ns.clear());
         add_findings(&mut summary, &Run::open(store.path())?)?;
@@ -421,7 +437,7 @@ impl Experiment for ServerSettings {
     fn promise(&self, summary: &Summary, made: &ServerOverall) -> Result<(), String> {
         match made.broken.first() {
             Some(broken) => Err(broken.clone()),
-            None if summary.kept_promises() => Ok(()),
+            None if summary.kept_promises_of(|cell| !ServerModel::is_of_others(&cell.engine)) => Ok(()),
             None => Err(Self::BROKEN.to_owned()),
         }
     }
@@ -567,7 +583,8 @@ mod tests {
     /// Trials at a server, of which nothing was measured yet.
     fn trials(settings: &ServerSettings, server: Worker) -> Trials<'_> {
         let calibration = WorkTimes { repeats: 1, ..WorkTimes::default() };
-        Trials { settings, server, start: Clock::get().now(), calibration, broken: Vec::new() }
+        let (start, broken, broken_by_others) = (Clock::get().now(), Vec::new(), Vec::new());
+        Trials { settings, server, start, calibration, broken, broken_by_others }
     }
 
     /// A server that closes all connections of its trial when each has asked, and then has no end.
@@ -606,6 +623,28 @@ mod tests {
         assert_eq!(settings.promise(&Summary::default(), &ServerOverall::default()), Ok(()));
     }
 
+    /// Goal: what a server loses that is a program of others is a doubt, and no promise of ours; nor is it if that program ends.
+    #[test]
+    fn a_program_of_others_breaks_no_promise_of_ours() {
+        let settings = settings();
+        let mut trials = trials(&settings, Worker::in_a_thread(close_all).unwrap());
+        for model in [ServerModel::Glommio, ServerModel::Classes] {
+            let is_ours = model == ServerModel::Classes;
+            trials.note_broken(&Setup { model, ..plan(&settings)[0] }, [format!("{} ended", model.name())]);
+            let mut lost = Samples::default();
+            lost.push(0, 0, 0, 1, Outcome::Lost);
+            let mut summary = Summary::default();
+            summary.add(&CellId::new(model.name(), "c8"), &[lost], 0);
+            let kept = settings.promise(&summary, &ServerOverall::default());
+            assert_eq!(kept.is_err(), is_ours, "{model:?}: {kept:?}");
+            assert_eq!(summary.doubts.len(), 1, "{model:?}");
+        }
+        assert_eq!(
+            (trials.broken, trials.broken_by_others),
+            (vec!["classes ended".to_owned()], vec!["glommio ended".to_owned()])
+        );
+    }
+
     /// Goal: the original's load waits for what is open at its end, and counts it. Method: nobody thinks, so that every connection
     /// has a request open then.
     #[test]
@@ -631,13 +670,7 @@ mod tests {
         let calibration: WorkTimes = server.ask(&request).unwrap();
         assert!(calibration.repeats == 1 && calibration.service_ns[0].1 > 0);
         let settings = settings();
-        let mut trials = Trials {
-            settings: &settings,
-            server,
-            start: Clock::get().now(),
-            calibration,
-            broken: Vec::new(),
-        };
+        let mut trials = Trials { calibration, ..trials(&settings, server) };
         for setup in plan(&settings) {
             let model = setup.model;
             let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);

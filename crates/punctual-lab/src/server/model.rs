@@ -95,6 +95,11 @@ impl ServerModel {
         matches!(self, Self::Clockworker | Self::Glommio)
     }
 
+    /// True if this is the name of one that is a program of others.
+    pub fn is_of_others(name: &str) -> bool {
+        [Self::Clockworker, Self::Glommio].iter().any(|model| model.name() == name)
+    }
+
     /// As it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
