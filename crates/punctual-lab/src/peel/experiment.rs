@@ -12,7 +12,7 @@ use punctual_machine::signal::interrupted;
 use serde_json::json;
 
 use super::analysis::{first_message, look_for, peel, until_ready};
-use super::layer::{InjectedFault, Layer, cell};
+use super::layer::{InjectedFault, Layer, cell, is_floor};
 use super::overall::{Interrupted, Overall};
 use super::start_fix::{FixTried, StartFix, judge};
 use super::startup::{StartOrder, StartUp};
@@ -392,7 +392,8 @@ fn watched_start(order: StartOrder, urgency: Urgency, tell: Sender<()>) -> Resul
 impl Experiment for PeelSettings {
     type Made = PeelMade;
 
-    const BROKEN: &'static str = "a promise did not hold: messages were lost; see the doubts";
+    const BROKEN: &'static str =
+        "a promise did not hold: messages were lost, doubled or out of order; see the doubts";
 
     fn plan(&self) -> RunPlan {
         let described = json!({
@@ -447,16 +448,62 @@ impl Experiment for PeelSettings {
                 count_min: Interval::VALUES_MIN,
             });
         }
-        let lost = made.overall.lost();
-        if lost > 0 {
-            summary.doubt(Cause::Lost { subject: "starts of fresh processes".to_owned(), count: lost });
-        }
+        made.overall.broken().into_iter().for_each(|cause| summary.doubt(cause));
         summary.more.insert("peel".to_owned(), json!(made.overall));
         Ok(summary)
     }
 
     fn promise(&self, summary: &Summary, made: &PeelMade) -> Result<(), String> {
-        let lost = made.overall.lost();
-        if summary.kept_promises() && lost == 0 { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
+        let is_kept = summary.kept_promises_of(|cell| !is_floor(cell)) && made.overall.broken().is_empty();
+        if is_kept { Ok(()) } else { Err(Self::BROKEN.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::startup::StartUp;
+    use super::*;
+    use crate::sample::{Outcome, Samples};
+
+    fn settings() -> PeelSettings {
+        PeelSettings {
+            medium: Medium::Datagram,
+            wake: Wake::Epoll,
+            rounds: 1,
+            starts: 1,
+            duration: Duration::from_secs(1),
+            count: 1,
+            with: Vec::new(),
+            fix: None,
+            seed: 0,
+            cpus: [None; 2],
+        }
+    }
+
+    fn made(start: StartUp) -> PeelMade {
+        let overall = Overall { starts: vec![start], ..Overall::default() };
+        PeelMade { overall, skipped: Vec::new(), trials: 0, rounds: 0, unanswered: Vec::new() }
+    }
+
+    /// Goal: the bare mechanism promises nothing, as floors do elsewhere: its loss is a doubt. A loss of any other layer is ours.
+    #[test]
+    fn a_loss_of_the_bare_mechanism_is_a_doubt() {
+        for &layer in Layer::value_variants() {
+            let (mut summary, mut lost) = (Summary::default(), Samples::default());
+            lost.push(0, 0, 0, 1, Outcome::Lost);
+            summary.add(&cell(Medium::Datagram, layer, None), &[lost], 0);
+            let kept = settings().promise(&summary, &made(StartUp::default()));
+            assert_eq!(kept.is_ok(), layer == Layer::Bare, "{layer:?}");
+            assert_eq!(summary.doubts.len(), 1, "{layer:?}");
+        }
+    }
+
+    /// Goal: an answer that came twice in a start breaks the promise, as it does in a layer.
+    #[test]
+    fn a_doubled_answer_of_a_start_breaks_the_promise() {
+        let kept = |start| settings().promise(&Summary::default(), &made(start)).is_ok();
+        assert!(kept(StartUp::default()));
+        assert!(!kept(StartUp { duplicated: 1, ..StartUp::default() }));
+        assert!(!kept(StartUp { reordered: 1, ..StartUp::default() }));
     }
 }

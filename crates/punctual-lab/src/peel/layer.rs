@@ -75,6 +75,11 @@ pub enum InjectedFault {
     CrowdAtStart,
 }
 
+/// True for a cell of the bare mechanism, which promises nothing.
+pub(super) fn is_floor(cell: &CellId) -> bool {
+    cell.wake == Layer::Bare.name()
+}
+
 /// The cell of a layer; with a culprit, of the layer in which it should show.
 pub fn cell(medium: Medium, layer: Layer, culprit: Option<InjectedFault>) -> CellId {
     let with = culprit.map_or(String::new(), |culprit| format!("+{}", culprit.name()));

@@ -6,6 +6,7 @@ use super::analysis::{FaultFound, Part, Peeled};
 use super::layer::InjectedFault;
 use super::start_fix::FixTried;
 use super::startup::StartUp;
+use crate::doubt::Cause;
 use crate::endpoint::Medium;
 use crate::stats::Interval;
 
@@ -53,10 +54,21 @@ pub struct Overall {
 }
 
 impl Overall {
-    /// Messages that were lost in starts of any kind: neither a mistake nor a fix may cost one.
-    pub(super) fn lost(&self) -> u64 {
-        let others = self.starts_with.iter().chain(&self.starts_fixed).flat_map(|(_, starts)| starts);
-        self.starts.iter().chain(others).map(|start| start.lost).sum()
+    /// Messages with a broken promise in starts of any kind, each kind of it a doubt: neither a mistake nor a fix may cost one.
+    pub(super) fn broken(&self) -> Vec<Cause> {
+        let sum = |of: fn(&StartUp) -> u64| {
+            let others = self.starts_with.iter().chain(&self.starts_fixed).flat_map(|(_, starts)| starts);
+            self.starts.iter().chain(others).map(of).sum::<u64>()
+        };
+        let subject = || "starts of fresh processes".to_owned();
+        let [lost, duplicated, reordered] =
+            [sum(|start| start.lost), sum(|start| start.duplicated), sum(|start| start.reordered)];
+        let all = [
+            (lost > 0).then(|| Cause::Lost { subject: subject(), count: lost }),
+            (duplicated > 0).then(|| Cause::Duplicated { subject: subject(), count: duplicated }),
+            (reordered > 0).then(|| Cause::Reordered { subject: subject(), count: reordered }),
+        ];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -64,16 +76,23 @@ impl Overall {
 mod tests {
     use super::*;
 
-    /// Goal: a message that is lost is counted in whichever kind of start it was.
+    /// Goal: a message that is lost, doubled or out of order is counted in whichever kind of start it was.
     #[test]
-    fn a_message_lost_in_any_start_is_counted() {
-        let start = |lost| vec![StartUp { lost, ..StartUp::default() }; 2];
+    fn a_promise_broken_in_any_start_is_counted() {
+        let start = |count| {
+            let start =
+                StartUp { lost: count, duplicated: 2 * count, reordered: 4 * count, ..StartUp::default() };
+            vec![start; 2]
+        };
         let all = Overall {
             starts: start(1),
             starts_with: vec![(InjectedFault::SigioAtStart, start(10))],
             starts_fixed: vec![(InjectedFault::SigioAtStart, start(100))],
             ..Overall::default()
         };
-        assert_eq!(all.lost(), 222);
+        let told: Vec<String> = all.broken().iter().map(ToString::to_string).collect();
+        let counts: Vec<&str> = told.iter().filter_map(|text| text.split(' ').nth(4)).collect();
+        assert_eq!(counts, ["222", "444", "888"], "{told:?}");
+        assert!(Overall::default().broken().is_empty());
     }
 }

@@ -81,6 +81,10 @@ pub struct StartUp {
     pub signals_per_mille: u64,
     /// Messages without an answer.
     pub lost: u64,
+    /// Answers that came once more.
+    pub duplicated: u64,
+    /// Answers that came after that to a younger message.
+    pub reordered: u64,
 }
 
 /// The fresh process: does what it is told once, and says what that cost.
@@ -175,6 +179,7 @@ fn note(pings: &Recording<PingDetail>, paid: &mut StartUp) {
     let (clock, ends) = (Clock::get(), pings.ends());
     paid.lost = ends.sent - ends.answered;
     let trips = pings.samples(clock, Ticks(0), 0, Load::Closed);
+    (paid.duplicated, paid.reordered) = (trips.facts.duplicated, trips.facts.reordered);
     let Some(first_ns) = trips.total_ns.first() else { return };
     paid.first_ns = paid.node_on_path_ns + paid.keys_on_path_ns + first_ns;
     let usual = |column: &[u64]| upper_median(&mut column[1..].to_vec()).unwrap_or(0);
@@ -202,6 +207,22 @@ mod tests {
         assert_eq!(endpoint.under_way(), 1);
         client::run(&mut endpoint, &TRIAL, &mut pings, None);
         assert_eq!((pings.arrivals().strays, pings.ends().answered), (1, PINGS as u64));
+    }
+
+    /// Goal: answers that come twice, or after younger ones, are kept: else a start would hide a broken promise.
+    #[test]
+    fn doubled_and_reordered_answers_are_noted() {
+        let mut pings = Recording::<PingDetail>::new(4, 1);
+        for number in 0..3 {
+            pings.note_sent(Ticks(1_000 * number), Ticks(1_000 * number));
+        }
+        for (place, number) in (0..).zip([0, 2, 1, 2, 0]) {
+            pings.note_answer(number, Ticks(3_000 + place));
+        }
+        pings.close(Ticks(4_000), Ticks(500));
+        let mut paid = StartUp::default();
+        note(&pings, &mut paid);
+        assert_eq!((paid.lost, paid.duplicated, paid.reordered), (0, 2, 1));
     }
 
     /// Goal: a start counts what was not answered, and times of the first message hold what was left for its way.
