@@ -15,12 +15,14 @@ use crate::stall::StallRule;
 use crate::stats::Quantile;
 use crate::store::{Run, StoreError};
 
+mod arrivals;
 mod calibration;
 mod history;
 mod lacking;
 mod value;
 mod verdict;
 
+use arrivals::doubts_of_arrivals;
 pub use calibration::{Calibration, Tally};
 pub use history::history_of;
 use lacking::lacking;
@@ -138,6 +140,18 @@ pub struct Comparison {
     pub lost_a: u64,
     /// Messages of B that never came.
     pub lost_b: u64,
+    /// Messages of A that arrived once more.
+    #[serde(default)]
+    pub duplicated_a: u64,
+    /// Messages of B that arrived once more.
+    #[serde(default)]
+    pub duplicated_b: u64,
+    /// Messages of A that arrived after a younger one.
+    #[serde(default)]
+    pub reordered_a: u64,
+    /// Messages of B that arrived after a younger one.
+    #[serde(default)]
+    pub reordered_b: u64,
     /// Basis of the intervals.
     pub basis: Basis,
     /// Pairs of runs in turn that would find 10 % more of the median in four of five cases.
@@ -240,12 +254,27 @@ fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
     if basis == Basis::Bound {
         doubts.push(Cause::DriftUnknown.into());
     }
-    let lost = |runs: &[RunValue]| runs.iter().map(|run| run.infinite).sum();
-    let (lost_a, lost_b) = (lost(&sides.a), lost(&sides.b));
-    let sentence = sentence(&measures, basis, [lost_a, lost_b], options.resolution_ns);
-    let pairs_needed = sides.pairs_needed(options);
-    let is_unresolved = sides.is_unresolved(options.resolution_ns);
-    Comparison { measures, lost_a, lost_b, basis, pairs_needed, is_unresolved, sentence, doubts }
+    let count = |of: fn(&RunValue) -> u64| {
+        [&sides.a, &sides.b].map(|runs| runs.iter().fold(0, |sum: u64, run| sum.saturating_add(of(run))))
+    };
+    let lost @ [lost_a, lost_b] = count(|run| run.infinite);
+    let duplicated @ [duplicated_a, duplicated_b] = count(|run| run.duplicated);
+    let reordered @ [reordered_a, reordered_b] = count(|run| run.reordered);
+    let broken = [("lost", lost), ("doubled", duplicated), ("reordered", reordered)];
+    Comparison {
+        lost_a,
+        lost_b,
+        duplicated_a,
+        duplicated_b,
+        reordered_a,
+        reordered_b,
+        basis,
+        pairs_needed: sides.pairs_needed(options),
+        is_unresolved: sides.is_unresolved(options.resolution_ns),
+        sentence: sentence(&measures, basis, broken, options.resolution_ns),
+        measures,
+        doubts,
+    }
 }
 
 /// One cell of two runs.
@@ -341,6 +370,8 @@ pub fn compare_runs(
         let options = Options { order, resolution_ns, ..Options::new(cell.load, warmup) };
         let load = |runs: &[Run]| runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>();
         let comparison = compare(&cell.name, &load(a)?, &load(b)?, &load(history)?, &options);
+        // A cell without a difference is not shown, and these are no difference.
+        doubts.extend(doubts_of_arrivals(&cell, &comparison));
         cells.push(CellComparison { cell, comparison });
     }
     // A doubt about every cell is stated once.
@@ -396,7 +427,8 @@ fn differing_hosts<'a>(a: &Run, others: impl Iterator<Item = &'a Run>) -> Vec<Do
     doubts
 }
 
-fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2], resolution_ns: u64) -> String {
+/// `broken` says of which kind of message each side has how many.
+fn sentence(measures: &[Measure], basis: Basis, broken: [(&str, [u64; 2]); 3], resolution_ns: u64) -> String {
     let of = |difference| {
         measures.iter().filter(move |m| m.difference == difference).map(phrase).collect::<Vec<_>>()
     };
@@ -423,8 +455,8 @@ fn sentence(measures: &[Measure], basis: Basis, lost: [u64; 2], resolution_ns: u
         (true, false) => format!("B is slower: {}", slower.join(", ")),
         (false, false) => format!("B is faster: {}; but slower: {}", faster.join(", "), slower.join(", ")),
     };
-    if lost != [0, 0] {
-        let _ = write!(text, "; A lost {}, B lost {}", lost[0], lost[1]);
+    for (what, [a, b]) in broken.into_iter().filter(|(_, counts)| *counts != [0, 0]) {
+        let _ = write!(text, "; A {what} {a}, B {what} {b}");
     }
     text + "."
 }

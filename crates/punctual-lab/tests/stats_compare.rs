@@ -173,6 +173,21 @@ fn a_lost_message_is_infinitely_late() {
     assert!(comparison.sentence.ends_with("A lost 0, B lost 2400."), "{}", comparison.sentence);
 }
 
+/// Goal: messages of one side that came twice or out of order are told, however fast they were.
+#[test]
+fn doubled_and_reordered_messages_are_told() {
+    let [a, mut b] = pairs(7, 2_500, 1.0, [3.0, 3.0]);
+    let compared = |b: &[Trials]| compare("same", &a, b, &[], &Options::new(Load::Closed, 10));
+    assert!(!compared(&b).sentence.contains("doubled"), "{}", compared(&b).sentence);
+    b[1][0].facts.duplicated = 3;
+    b[4][0].facts.reordered = 2;
+    let comparison = compared(&b);
+    assert_eq!((comparison.duplicated_a, comparison.duplicated_b), (0, 3));
+    assert_eq!((comparison.reordered_a, comparison.reordered_b), (0, 2));
+    let told = "; A doubled 0, B doubled 3; A reordered 0, B reordered 2.";
+    assert!(comparison.sentence.ends_with(told), "{}", comparison.sentence);
+}
+
 /// Five runs of a side, of 2,000 messages each; `slow` says of a run how long its slow messages took, or that they were lost, and
 /// how many they are.
 fn runs(slow: impl Fn(u64) -> (Option<u64>, u64)) -> Vec<Trials> {

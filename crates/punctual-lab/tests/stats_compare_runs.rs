@@ -55,6 +55,34 @@ fn cells_are_matched_by_what_they_are() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
+/// Goal: messages that came twice or out of order on one side are told of a cell that does not differ, and so is not shown.
+#[test]
+fn doubled_messages_of_a_cell_without_difference_are_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let of = |name: &str, duplicated: u64, reordered: u64| {
+        let path = directory.path().join(name);
+        let mut store = Store::create(Some(&path), &Header::new("survey")).expect("an empty directory");
+        let mut samples = Samples::default();
+        (0..100).for_each(|index| samples.push(index, index * 1_000, index * 1_000, 500, Outcome::Answered));
+        (samples.facts.duplicated, samples.facts.reordered) = (duplicated, reordered);
+        store.append(&CellId::new("shared", "spin"), 0, &samples).expect("room");
+        let summary = store.summary().expect("readable");
+        store.finish(&summary).expect("room");
+        Run::open(&path).expect("a run")
+    };
+    let (a, b) = (of("a", 0, 0), of("b", 3, 2));
+    let runs = compare_runs(from_ref(&a), from_ref(&b), &[], Order::Separate).expect("readable");
+    assert_eq!(runs.differing(), 0);
+    let told: Vec<&str> = runs.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
+    for words in ["B: 3 messages arrived once more", "B: 2 messages arrived after a younger one"] {
+        assert!(
+            told.iter().any(|doubt| doubt.starts_with("shared/spin") && doubt.ends_with(words)),
+            "{told:?}"
+        );
+    }
+    assert!(!told.iter().any(|doubt| doubt.contains(", A: ")), "{told:?}");
+}
+
 #[test]
 fn a_run_equals_itself() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -2,7 +2,7 @@
 //! stands what is later than all that came in any of the runs that are compared.
 
 use super::{Aspect, Options, Trials};
-use crate::sample::{Outcome, Phase, Samples};
+use crate::sample::{Facts, Outcome, Phase, Samples};
 use crate::stall::{StallRule, steady_ns, steady_stalls};
 use crate::stats::mean;
 
@@ -25,6 +25,9 @@ pub(super) struct Value {
 pub(super) struct RunValue {
     pub(super) messages: u64,
     pub(super) infinite: u64,
+    /// Messages that arrived once more, and messages that arrived after a younger one, in any phase.
+    pub(super) duplicated: u64,
+    pub(super) reordered: u64,
     /// Logarithm of the slowest answer of all runs that are compared: values beyond it are infinite.
     pub(super) finite_ln: f64,
     pub(super) stalls: f64,
@@ -42,6 +45,10 @@ impl RunValue {
         options: &Options,
     ) -> Self {
         let warmup = options.warmup;
+        let count_of = |of: fn(&Facts) -> u64| {
+            trials.iter().fold(0, |sum: u64, trial| sum.saturating_add(of(&trial.facts)))
+        };
+        let [duplicated, reordered] = [count_of(|facts| facts.duplicated), count_of(|facts| facts.reordered)];
         let trials: Vec<&Samples> =
             trials.iter().filter(|t| t.rows(Phase::Steady, warmup).next().is_some()).collect();
         let finite_max = slowest_ns.max(1) as f64;
@@ -65,6 +72,8 @@ impl RunValue {
         Self {
             messages: count,
             infinite: pooled.iter().filter(|&&ns| ns > finite_max).count() as u64,
+            duplicated,
+            reordered,
             finite_ln: finite_max.ln(),
             stalls: stalls.iter().sum(),
             minutes: minutes.iter().sum(),
