@@ -1,18 +1,18 @@
 //! The thread that writes a recording: the thread that reads does not feel the delays of the disk.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual_machine::scheduling::set_nice;
-use punctual_proto::NodeId;
+use punctual_proto::{Address, NodeId, Target};
 
 use super::mcap_file::McapWriter;
 use super::pcapng_file::PcapngWriter;
 use super::queue::{Batch, Outlet};
 use super::sink::Sink;
-use super::{Entry, Format, Totals, mcap_file, pcapng_file};
+use super::{Entry, Format, SOURCES_MAX, Totals, mcap_file, pcapng_file};
 
 /// Longest time until messages go to the disk: so much is missing of a recorder that is killed.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
@@ -146,6 +146,9 @@ pub struct Unsettled {
 struct Pen {
     output: Output,
     names: HashMap<NodeId, String>,
+    /// Sources with their targets in the file, and the last one: mostly it is the same again.
+    pairs: HashSet<(Address, Target)>,
+    last: Option<(Address, Target)>,
     /// Contents that are in the file, and contents that are about to be.
     written: Mark,
     pending: (u64, u64),
@@ -163,6 +166,8 @@ pub fn write_all(outlet: &Outlet, output: Output) -> Unsettled {
         written: Mark { size: output.size(), ..Mark::default() },
         output,
         names: HashMap::new(),
+        pairs: HashSet::new(),
+        last: None,
         pending: (0, 0),
         before: VecDeque::new(),
         told: Totals::default(),
@@ -191,6 +196,7 @@ impl Pen {
     fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.names.extend(batch.names.iter().cloned());
         for (entry, bytes) in batch.iter() {
+            self.note_pair((entry.source, entry.target))?;
             self.output.write(entry, bytes, &self.names)?;
             self.pending.0 += 1;
             self.pending.1 += bytes.len() as u64;
@@ -204,6 +210,21 @@ impl Pen {
             }
             self.commit()?;
         }
+        Ok(())
+    }
+
+    /// A file with more pairs would be refused when it is to be played: it ends whole before the first one too many.
+    fn note_pair(&mut self, pair: (Address, Target)) -> io::Result<()> {
+        if self.last.replace(pair) == Some(pair) || self.pairs.contains(&pair) {
+            return Ok(());
+        }
+        if self.pairs.len() == SOURCES_MAX {
+            self.commit()?;
+            return Err(io::Error::other(format!(
+                "more than {SOURCES_MAX} pairs of source and target came, which are the most that can be played: record for less time"
+            )));
+        }
+        self.pairs.insert(pair);
         Ok(())
     }
 
@@ -270,6 +291,45 @@ impl ShortFile {
                 Some(mark) if self.sink.cut(mark.size).is_ok() => written = mark,
                 _ => return written,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_proto::Port;
+
+    use super::super::Missed;
+    use super::super::queue::queue;
+    use super::super::reading::Contents;
+    use super::*;
+
+    /// Goal: a recording with more pairs than can be played ends before the first one too many. It says why, counts what is missing, and
+    /// can be played.
+    #[test]
+    fn a_recording_has_no_more_pairs_than_can_be_played() {
+        for format in [Format::Pcapng, Format::Mcap] {
+            let folder = tempfile::tempdir().expect("room");
+            let path = folder.path().join("recording");
+            let output = Output::create(&path, format, "shared:car").expect("a file");
+            let (mut intake, outlet) = queue();
+            // The first one comes again: it is no further pair.
+            for number in [0].into_iter().chain(0..=SOURCES_MAX as u16) {
+                let source = Address { node: NodeId::named("brakes"), port: Port::from(number) };
+                intake.batch.room(1).fill(7);
+                intake.batch.push(Entry::new(source, Target::EVERYONE, 1));
+            }
+            let seen = SOURCES_MAX as u64 + 2;
+            assert!(intake.hand_over());
+            drop(intake);
+            let mut totals = Totals { recorded: seen, ..Totals::default() };
+            let written = write_all(&outlet, output).settle(7, &mut totals);
+            let told = written.error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(told.contains("more than 4096 pairs"), "{format}: {told:?}");
+            assert_eq!(totals.missed, [Missed { cause: NOT_WRITTEN, messages: 1 }], "{format}");
+            let contents = Contents::of(&path).expect("it can be played");
+            assert_eq!((contents.messages, contents.routes.len()), (seen - 1, SOURCES_MAX), "{format}");
+            assert!(!contents.told.is_cut, "{format}");
         }
     }
 }
