@@ -20,6 +20,7 @@ const RATE_PAIR_TRIES: usize = 16;
 mod last_look;
 mod pace;
 mod skew;
+pub mod wall_clock;
 
 pub use last_look::LastLook;
 pub use pace::Pace;

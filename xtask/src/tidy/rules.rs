@@ -49,7 +49,6 @@ const WALL_CLOCK: &[&str] = &[
     "crates/punctual/src/seal/mod.rs",
     "crates/punctual/src/seal/node.rs",
     "crates/punctual/src/time/kernel_time.rs",
-    "crates/punctual/src/time/wall_clock.rs",
 ];
 
 /// Where atomics are.

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::clock::{LastLook, Ticks};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
@@ -24,7 +25,6 @@ use crate::node::receiving::Found;
 use crate::node::sending::{Sending, Timing};
 use crate::node::{BindError, CommunicatorOptions, Core};
 use crate::pause::TimeLimit;
-use crate::time::wall_clock::WallClock;
 use crate::trace::{ReceiverStamps, Stages};
 use crate::wake::{Manners, Waiter, epoll_set, waiter};
 

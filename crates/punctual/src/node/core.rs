@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Ticks;
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Notification;
 use punctual_proto::Port;
@@ -20,7 +21,6 @@ use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
 use crate::pause::{Pauses, TimeLimit};
-use crate::time::wall_clock::WallClock;
 use crate::wake::{Gate, Manners};
 
 /// State that all communicators of a node on a kernel's medium share.

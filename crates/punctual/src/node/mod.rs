@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use punctual_machine::SystemError;
 use punctual_machine::clock::Clock;
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::counter::Counter;
 use punctual_proto::limits::COMMUNICATORS_MAX;
 use punctual_proto::{NodeId, Port, Target};
@@ -18,7 +19,6 @@ use crate::memory::{Entered, SUBSCRIPTIONS_MAX};
 use crate::monitor::Monitor;
 use crate::publication::{Publication, PublicationOptions, StreamError, Subscription, SubscriptionOptions};
 use crate::seal::Seals;
-use crate::time::wall_clock::WallClock;
 use crate::wake::{Gate, Manners, Wake, waiter};
 
 pub(crate) use self::core::Core;

@@ -6,11 +6,11 @@
 //! The look before may not be the last one: a message may have come before that and be read behind it. Looks are as far apart as
 //! stamps may be old, so that the one before the last is always before the stamp.
 
+use punctual_machine::clock::wall_clock::{MOVED_MAX_NS, difference, moved_ns};
 use punctual_machine::clock::{Clock, realtime_ns};
 use punctual_proto::Nanos;
 
 use super::SLEW_DIVISOR;
-use super::wall_clock::{MOVED_MAX_NS, difference, moved_ns};
 
 /// Most that two readings in a row may lie apart, nanoseconds.
 const LOOK_ERROR_NS: u64 = 2_000;

@@ -44,7 +44,6 @@ pub use punctual_proto::time_sync::{
 
 mod checked_clock;
 mod kernel_time;
-pub(crate) mod wall_clock;
 mod work;
 
 /// The port at which the time keepers of all nodes meet.

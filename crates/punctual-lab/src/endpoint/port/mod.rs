@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use punctual::{Clock, Ticks};
 use punctual_machine::SystemError;
-use punctual_machine::clock::{realtime_ns, stamp_age};
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::socket::UdpOptions;
 use serde::{Deserialize, Serialize};
 
@@ -188,19 +188,32 @@ fn awake(kernel: Ticks, listened: Ticks, ran: Ticks, spins: bool) -> Ticks {
     if was_awake { kernel.max(listened).min(ran) } else { ran }
 }
 
-/// A kernel's stamp as an instant of our clock. Both clocks are read now, so that only the time since the stamp is converted. Neither
-/// drift nor a calibration's error has time to grow.
+/// A kernel's stamp as an instant of our clock; 0 if there is none, or if the wall clock was set since: then it says nothing.
 #[inline]
-fn instant_of(kernel_ns: Option<u64>) -> Ticks {
-    let clock = Clock::get();
-    let now = clock.now();
-    let age = kernel_ns.and_then(|kernel_ns| stamp_age(kernel_ns, realtime_ns()));
-    age.map_or(Ticks(0), |age| Ticks(now.0.saturating_sub(clock.ticks(age).0)))
+fn instant_of(wall: &mut WallClock, kernel_ns: Option<u64>) -> Ticks {
+    wall.instant(Clock::get(), kernel_ns.unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
+    use punctual_machine::clock::realtime_ns;
+
     use super::*;
+
+    /// Goal: a stamp counts only while the wall clock is known to have gone on by itself, and never before that was looked at.
+    #[test]
+    fn a_stamp_of_an_unknown_clock_says_nothing() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut wall = WallClock::new(Clock::get());
+        assert_eq!(instant_of(&mut wall, Some(realtime_ns() - SECOND_NS)), Ticks(0));
+        assert_eq!(instant_of(&mut wall, Some(realtime_ns() + SECOND_NS)), Ticks(0));
+        assert_eq!(instant_of(&mut wall, None), Ticks(0));
+        let (before, stamp) = (Clock::get().now(), realtime_ns());
+        let found = instant_of(&mut wall, Some(stamp));
+        // Ticks of a duration are rounded.
+        let before = Ticks(before.0 - Clock::get().ticks(Duration::from_micros(1)).0);
+        assert!((before..=Clock::get().now()).contains(&found), "{found:?}, from {before:?} on");
+    }
 
     /// Goal: a thread that was not asleep is not said to have been woken.
     #[test]

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use punctual::{Clock, Ticks};
 use punctual_lab_machine::xdp::{Mode, XdpSocket};
 use punctual_machine::SystemError;
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::packet::{PacketOptions, PacketSocket};
 use punctual_machine::signal::interrupted;
 use punctual_machine::socket::{UdpOptions, UdpSocket};
@@ -31,6 +32,7 @@ pub struct RawPort {
     ethertype: u16,
     dscp: u8,
     stamps: bool,
+    wall: WallClock,
 }
 
 impl RawPort {
@@ -82,6 +84,7 @@ impl RawPort {
             ethertype,
             dscp: plan.dscp,
             stamps: plan.stamps != Stamps::Off,
+            wall: WallClock::new(Clock::get()),
         })
     }
 
@@ -109,7 +112,7 @@ impl RawPort {
             }
             if let Some((flow, size, address)) = taken {
                 let read = Clock::get().now();
-                let kernel = instant_of(kernel_ns.filter(|_| self.stamps)).min(ran);
+                let kernel = instant_of(&mut self.wall, kernel_ns.filter(|_| self.stamps)).min(ran);
                 let (peer, woken) = (Peer { address, mac }, awake(kernel, listened, ran, true));
                 return Some(Arrival { size, flow, peer, kernel, listened, woken, read });
             }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use punctual::{Clock, Ticks};
 use punctual_lab_machine::host::{datagrams_incomplete, datagrams_without_room};
 use punctual_machine::SystemError;
+use punctual_machine::clock::wall_clock::WallClock;
 use punctual_machine::socket::{Single, UdpSocket};
 
 use super::{Arrival, Peer, PortPlan, Stamps, Way, awake, instant_of};
@@ -35,6 +36,8 @@ pub(super) struct SocketState {
     without_room: Option<u64>,
     /// And those of which fragments were missing.
     incomplete: Option<u64>,
+    /// Tells when the kernel's stamps were made.
+    wall: WallClock,
 }
 
 impl SocketState {
@@ -49,6 +52,7 @@ impl SocketState {
             polls_nothing: false,
             without_room: datagrams_without_room(),
             incomplete: datagrams_incomplete(),
+            wall: WallClock::new(Clock::get()),
         })
     }
 
@@ -76,7 +80,7 @@ impl SocketState {
         at: Instants,
     ) -> Arrival {
         let read = Clock::get().now();
-        let kernel = instant_of(single.kernel_receive_ns);
+        let kernel = instant_of(&mut self.wall, single.kernel_receive_ns);
         if self.polls && !self.polls_nothing {
             self.polls_nothing = socket.incoming_napi().is_none();
         }
@@ -87,12 +91,14 @@ impl SocketState {
 
     /// Visits the stamps of the device that are there, by tag.
     pub(super) fn visit(&mut self, sockets: &[UdpSocket], visit: &mut dyn FnMut(u64, Ticks)) {
-        self.sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.visit(socket, visit));
+        let Self { sent, wall, .. } = self;
+        sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.visit(socket, wall, visit));
     }
 
     /// Empties the sockets' queues: a stamp that is there would end every wait at once.
     pub(super) fn keep_stamps(&mut self, sockets: &[UdpSocket]) {
-        self.sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.keep(socket));
+        let Self { sent, wall, .. } = self;
+        sent.iter_mut().zip(sockets).for_each(|(sent, socket)| sent.keep(socket, wall));
     }
 
     /// Datagrams that arrived in part, of all in the namespace.
@@ -147,7 +153,7 @@ impl Sent {
     }
 
     /// Visits the stamps that are there, by tag.
-    fn visit(&mut self, socket: &UdpSocket, visit: &mut dyn FnMut(u64, Ticks)) {
+    fn visit(&mut self, socket: &UdpSocket, wall: &mut WallClock, visit: &mut dyn FnMut(u64, Ticks)) {
         self.early.drain(..).for_each(|(tag, at)| visit(tag, at));
         if self.unstamped.is_empty() {
             return;
@@ -161,7 +167,7 @@ impl Sent {
                 }
                 unstamped.pop_front();
                 if oldest == number {
-                    visit(tag, instant_of(Some(ns)));
+                    visit(tag, instant_of(wall, Some(ns)));
                     break;
                 }
             }
@@ -169,12 +175,12 @@ impl Sent {
     }
 
     /// Empties the socket's queue, for a stamp would wake a thread that waits on it; the stamps are kept.
-    fn keep(&mut self, socket: &UdpSocket) {
+    fn keep(&mut self, socket: &UdpSocket, wall: &mut WallClock) {
         if self.unstamped.is_empty() {
             return;
         }
         let mut early = std::mem::take(&mut self.early);
-        self.visit(socket, &mut |tag, at| {
+        self.visit(socket, wall, &mut |tag, at| {
             if early.len() < UNSTAMPED_MAX {
                 early.push((tag, at));
             }

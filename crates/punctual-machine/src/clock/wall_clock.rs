@@ -1,15 +1,15 @@
 //! The wall clock, by which the kernel stamps messages: a stamp from before it was set says nothing of its age.
 
-use punctual_machine::clock::{Clock, Ticks, monotonic_ns, realtime_ns, stamp_age};
+use super::{Clock, Ticks, monotonic_ns, realtime_ns, stamp_age};
 
 /// A clock that moved by more than this between two looks was set, nanoseconds.
-pub(super) const MOVED_MAX_NS: u64 = 100_000;
+pub const MOVED_MAX_NS: u64 = 100_000;
 
 /// Looks before the clock counts as set: a thread that is interrupted between two readings reads two instants.
 const LOOKS_MAX: usize = 4;
 
 /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`: it changes where the clock is set, and while the machine sleeps. Slewing moves both alike.
-pub(super) fn difference() -> i128 {
+pub fn difference() -> i128 {
     difference_at(realtime_ns())
 }
 
@@ -18,13 +18,13 @@ fn difference_at(real_ns: u64) -> i128 {
 }
 
 /// Distance that the clock was moved by between two looks, nanoseconds.
-pub(super) fn moved_ns(before: i128, after: i128) -> u64 {
+pub fn moved_ns(before: i128, after: i128) -> u64 {
     u64::try_from((after - before).unsigned_abs()).unwrap_or(u64::MAX)
 }
 
 /// Tells when the kernel stamped messages, as far as the wall clock was not set since.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WallClock {
+pub struct WallClock {
     difference: i128,
     /// Each look since then has found that difference.
     since: Ticks,
@@ -49,7 +49,8 @@ impl Look {
 }
 
 impl WallClock {
-    pub(crate) fn new(clock: &Clock) -> Self {
+    /// As the clock is now: it says nothing of stamps from before.
+    pub fn new(clock: &Clock) -> Self {
         let Look { difference, at, .. } = Look::now(clock);
         Self { difference, since: at }
     }
@@ -57,7 +58,7 @@ impl WallClock {
     /// A kernel's stamp, `CLOCK_REALTIME` nanoseconds, as an instant of the node's clock; 0 = not known. All clocks are read now, so that
     /// neither drift nor a calibration's error has time to grow.
     #[inline]
-    pub(crate) fn instant(&mut self, clock: &Clock, kernel_ns: u64) -> Ticks {
+    pub fn instant(&mut self, clock: &Clock, kernel_ns: u64) -> Ticks {
         if kernel_ns == 0 { Ticks::default() } else { self.instant_by(clock, kernel_ns, || Look::now(clock)) }
     }
 
@@ -70,6 +71,7 @@ impl WallClock {
         self.look_again(read).map_or_else(Ticks::default, |look| self.arrival(clock, kernel_ns, &look))
     }
 
+    #[inline]
     fn is_steady(&self, look: &Look) -> bool {
         moved_ns(self.difference, look.difference) <= MOVED_MAX_NS
     }
@@ -89,6 +91,7 @@ impl WallClock {
         None
     }
 
+    #[inline]
     fn arrival(&self, clock: &Clock, kernel_ns: u64, look: &Look) -> Ticks {
         let age = stamp_age(kernel_ns, look.real_ns).map(|age| clock.ticks(age));
         let arrived = age.and_then(|age| look.at.0.checked_sub(age.0)).map(Ticks);
