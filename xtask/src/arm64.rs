@@ -215,11 +215,11 @@ fn programs(wanted: &Wanted) -> Result<Vec<Program>, String> {
     let whole = wanted.whole.iter().flat_map(|&package| ["--package", package]);
     let mut programs = build(&whole.chain(["--tests"]).collect::<Vec<_>>())?;
     if !wanted.left_out.is_empty() {
-        println!("punctual-proto: only at night {}: minutes under emulation", wanted.left_out.join(", "));
+        say!("punctual-proto: only at night {}: minutes under emulation", wanted.left_out.join(", "));
     }
     if !wanted.programs.is_empty() {
         for (reason, programs) in NIGHTLY {
-            println!("punctual: only at night {}: {reason}", programs.join(", "));
+            say!("punctual: only at night {}: {reason}", programs.join(", "));
         }
         let some = wanted.programs.iter().flat_map(|&program| ["--test", program]);
         programs.extend(build(&["--package", "punctual"].into_iter().chain(some).collect::<Vec<_>>())?);
@@ -307,16 +307,16 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
         rest = rest.args(&["--skip", name]);
     }
     for (name, reason) in &excepted {
-        println!("{}: not {name}: {reason}", program.name);
+        say!("{}: not {name}: {reason}", program.name);
         rest = rest.args(&["--skip", name]);
     }
     let log = |kind: &str| workspace::target("arm64").join(format!("{}-{kind}.txt", program.name));
     let (ended, output) = rest.all_output_to(&log("tests"))?;
     let result = output.lines().rev().find(|line| line.starts_with("test result:"));
-    println!("{}: {}", program.name, result.unwrap_or("no result"));
+    say!("{}: {}", program.name, result.unwrap_or("no result"));
     skips(&output).for_each(|skip| eprintln!("{skip}"));
     if ended != Some(0) || result.is_none() {
-        println!("{}", tail(&output, 60));
+        say!("{}", tail(&output, 60));
         return Err(format!("{} {}", program.name, how(ended, DEADLINE)));
     }
     if excepted.is_empty() {
@@ -328,7 +328,7 @@ fn test(program: &Program, left_out: &[&str]) -> Result<(), String> {
     let (_, output) = some.all_output_to(&log("exceptions"))?;
     let (passed, failed) = outcomes(&output);
     for name in names.iter().filter(|name| passed.contains(*name)) {
-        println!("{}: {name} PASSES AGAIN: take it off the list", program.name);
+        say!("{}: {name} PASSES AGAIN: take it off the list", program.name);
     }
     match names.iter().find(|name| !passed.contains(*name) && !failed.contains(*name)) {
         Some(name) => Err(format!("{}: the list names {name}, which did not run", program.name)),

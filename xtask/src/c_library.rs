@@ -32,7 +32,7 @@ pub(crate) struct Options {
 
 /// Builds and installs, and says what.
 pub(crate) fn install(options: &Options) -> Outcome {
-    Outcome::of(installed(options).map(|files| files.iter().for_each(|file| println!("{}", file.display()))))
+    Outcome::of(installed(options).map(|files| files.iter().for_each(|file| say!("{}", file.display()))))
 }
 
 /// Versions that a program was built with and that it can have in another's place: before 1.0 the second number.
@@ -149,7 +149,7 @@ fn built_as_users_do(folder: &Path) -> Result<(), String> {
     pong?;
     match ping? {
         (Some(0), said) if said.lines().filter(|line| line.contains(" bytes after ")).count() == 100 => {
-            println!("C programs are built by pkg-config, and 100 questions were answered");
+            say!("C programs are built by pkg-config, and 100 questions were answered");
             Ok(())
         }
         (ended, said) => Err(format!("ping {}: {said}", how(ended, DEADLINE))),

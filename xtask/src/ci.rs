@@ -125,18 +125,18 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
 fn run_all(plan: &Plan) -> ExitCode {
     let mut done = Vec::new();
     for step in &plan.steps {
-        println!("=== {} ===", step.name);
+        say!("=== {} ===", step.name);
         let started = Instant::now();
         let outcome = match lacking_time(step.name, minutes_left(), said(TESTS_TOOK)) {
             Some(reason) => Outcome::Skipped(reason),
             None => (step.run)(plan),
         };
         let duration = started.elapsed();
-        println!("=== {}: {outcome} ({:.1} s) ===\n", step.name, duration.as_secs_f64());
+        say!("=== {}: {outcome} ({:.1} s) ===\n", step.name, duration.as_secs_f64());
         done.push((step.name, duration, outcome));
     }
     for (name, duration, outcome) in &done {
-        println!("{name:<8} {:>7.1} s  {outcome}", duration.as_secs_f64());
+        say!("{name:<8} {:>7.1} s  {outcome}", duration.as_secs_f64());
     }
     let outcomes: Vec<&Outcome> = done.iter().map(|(_, _, outcome)| outcome).collect();
     if is_success(&outcomes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -91,12 +91,12 @@ fn confirmed(programs: &Path, Finding { target, words, hang }: Finding) -> Optio
     let again = Run::new(programs.join(&target)).args(LIMITS).arg(&hang).within(GRACE);
     match again.all_output_to(&log) {
         Ok((Some(0), _)) => {
-            println!("{target}: no hang by itself, fuzzed again: {}", hang.display());
+            say!("{target}: no hang by itself, fuzzed again: {}", hang.display());
             let _kept_where_it_cannot_be_removed = std::fs::remove_file(hang);
             None
         }
         Ok((_, output)) => {
-            println!("{}", tail(&output, 40));
+            say!("{}", tail(&output, 40));
             Some(words)
         }
         Err(error) => Some(format!("{words}; {error}")),
@@ -123,11 +123,11 @@ fn fuzz(programs: &Path, target: &str, time: Duration) -> Result<(), Finding> {
     let deadline = time + GRACE;
     let log = workspace::target("fuzz").join(format!("{target}.txt"));
     let (ended, output) = run.within(deadline).all_output_to(&log).map_err(failed)?;
-    println!("{target}: {}", done(&output));
+    say!("{target}: {}", done(&output));
     if ended == Some(0) && has_run(&output) {
         return Ok(());
     }
-    println!("{}", tail(&output, 40));
+    say!("{}", tail(&output, 40));
     let without = if has_run(&output) { "" } else { " without an input" };
     let words = format!("{target} {}{without}, artifacts in {}", how(ended, deadline), artifacts.display());
     Err(Finding { hang: hang(&output), ..failed(words) })

@@ -49,7 +49,7 @@ fn must_fail(fault: &str) -> Result<(), String> {
     let log = workspace::target("kill").join(format!("{fault}.txt"));
     let (ended, output) = tests(SHORT).env("PUNCTUAL_FAULT", fault).all_output_to(&log)?;
     if ended == Some(TEST_FAILED) && output.contains("FAILED: ") {
-        println!("planted fault {fault}: noticed");
+        say!("planted fault {fault}: noticed");
         return Ok(());
     }
     let (ended, log) = (how(ended, DEADLINE), log.display());

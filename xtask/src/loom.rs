@@ -43,9 +43,9 @@ fn check(preemptions: &str) -> Result<(), String> {
     let program = build()?;
     let (ended, output) = tests(&program, None, preemptions)?;
     let summary = result_line(&output).unwrap_or("no tests ran");
-    println!("as it is: {summary}");
+    say!("as it is: {summary}");
     if ended != Some(0) || summary.contains(" 0 passed") || !summary.contains("ok.") {
-        println!("{}", tail(&output, 40));
+        say!("{}", tail(&output, 40));
         return Err(format!(
             "the tests: {}, {}",
             how(ended, DEADLINE),
@@ -55,7 +55,7 @@ fn check(preemptions: &str) -> Result<(), String> {
     let names: Vec<String> = names.into_iter().collect();
     let ended = two_at_a_time(&names, |name| must_fail(&program, name));
     let survivors: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-    println!("{} taken away, {} noticed", names.len(), names.len() - survivors.len());
+    say!("{} taken away, {} noticed", names.len(), names.len() - survivors.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("; ")) }
 }
 
@@ -64,7 +64,7 @@ fn must_fail(program: &Path, name: &str) -> Result<(), String> {
     let (ended, output) = tests(program, Some(name), SHORT)?;
     match failed_test(&output) {
         Some(test) if ended == Some(TEST_FAILED) => {
-            println!("without {name}: {test} fails");
+            say!("without {name}: {test} fails");
             Ok(())
         }
         _ => Err(format!("no test needs {name}: {}", how(ended, DEADLINE))),

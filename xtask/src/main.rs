@@ -1,5 +1,8 @@
 //! The checks that CI runs: `cargo xtask ci`. One file per check; `ci.rs` has the table.
 
+#[macro_use]
+mod output;
+
 mod apart;
 mod arm64;
 mod bench;

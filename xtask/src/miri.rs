@@ -47,10 +47,10 @@ fn checked(tests: Run) -> Result<(), String> {
     let log = workspace::target("miri").join("tests.txt");
     let (ended, output) = tests.all_output_to(&log)?;
     if ended != Some(0) {
-        println!("{}", tail(&output, 60));
+        say!("{}", tail(&output, 60));
         return Err(format!("the tests {}: {}", how(ended, DEADLINE), log.display()));
     }
-    println!("{}", output.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or("no result"));
+    say!("{}", output.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or("no result"));
     all_ran(&output)
 }
 

@@ -51,7 +51,7 @@ fn package() -> Result<(), String> {
         .arg(workspace::target(""))
         .within_folder(&folder);
     settled(build).status()?;
-    println!("{} build from their archives", CRATES.join(", "));
+    say!("{} build from their archives", CRATES.join(", "));
     Ok(())
 }
 

@@ -69,7 +69,7 @@ fn built_and_tested(folder: &Path) -> Result<String, String> {
             tests.env("PUNCTUAL_C_EXAMPLES", &examples).env("LD_LIBRARY_PATH", examples.join("prefix/lib"));
     }
     let (ended, output) = tests.all_output_to(&folder.join("tests.txt"))?;
-    println!("{}", tail(&output, if ended == Some(0) { 6 } else { 60 }));
+    say!("{}", tail(&output, if ended == Some(0) { 6 } else { 60 }));
     if ended != Some(0) {
         return Err(format!("the tests {}", how(ended, DEADLINE)));
     }

@@ -42,7 +42,7 @@ fn rejoin() -> Result<(), String> {
         ));
     }
     for line in trials(&output)? {
-        println!("{line}");
+        say!("{line}");
     }
     Ok(())
 }

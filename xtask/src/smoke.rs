@@ -38,7 +38,7 @@ fn survey() -> Result<Vec<String>, String> {
         return Err(format!("survey {}; its output ends:\n{}", how(ended, DEADLINE), tail(&output, 20)));
     }
     let (count, skipped) = results(&output)?;
-    println!("{count} results");
+    say!("{count} results");
     Ok(skipped)
 }
 

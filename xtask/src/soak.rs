@@ -103,7 +103,7 @@ impl Soak {
             format!("{mechanism}{}", self.spoil.map_or(String::new(), |step| format!(" spoilt by {step}")));
         let (ended, output) =
             soak.output_to(&workspace::target("xtask").join(format!("soak-{mechanism}.json")))?;
-        println!("{name}: {output}");
+        say!("{name}: {output}");
         self.judge(ended, &output)
             .map_err(|wrong| format!("{name}: {wrong}; its output ends:\n{}", tail(&output, 20)))
     }
@@ -144,8 +144,8 @@ fn crowd(&(program, test, variable, count): &(&str, &str, &str, &str)) -> Result
     let log = workspace::target("xtask").join(format!("soak-{test}.txt"));
     let run = kill::test(program).args(&["--", test, "--nocapture"]).env(variable, count).within(DEADLINE);
     let (ended, output) = run.all_output_to(&log)?;
-    println!("{test} with {count}: {}", how(ended, DEADLINE));
-    output.lines().filter(|line| line.contains("each")).for_each(|line| println!("{line}"));
+    say!("{test} with {count}: {}", how(ended, DEADLINE));
+    output.lines().filter(|line| line.contains("each")).for_each(|line| say!("{line}"));
     let has_run = ended == Some(0) && output.contains("test result: ok. 1 passed");
     if has_run { Ok(cut_down(&output)) } else { Err(format!("{test} with {count}:\n{}", tail(&output, 20))) }
 }
@@ -174,7 +174,7 @@ fn suite(program: &str, test: &str, fault: Option<&str>) -> Result<(), String> {
             run = run.env("PUNCTUAL_FAULT", fault);
         }
         let (ended, output) = run.all_output_to(&log)?;
-        println!("{name}: {}", how(ended, DEADLINE));
+        say!("{name}: {}", how(ended, DEADLINE));
         if ended == Some(expected) {
             return Ok(());
         }

@@ -71,7 +71,7 @@ fn follow() -> Result<(), String> {
             tail(&output, 40)
         ));
     }
-    println!("{}", tail(&output, 12));
+    say!("{}", tail(&output, 12));
     match SEEN.iter().find(|text| !output.contains(**text)) {
         Some(missing) => Err(format!("nothing said \"{missing}\":\n{}", tail(&output, 40))),
         None => Ok(()),

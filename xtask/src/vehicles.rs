@@ -44,7 +44,7 @@ fn vehicles() -> Result<(), String> {
         ));
     }
     let (growth, drift) = steadiness(&output)?;
-    println!("memory of a process grew by at most {growth} KiB; periods drifted by at most {drift} ppm");
+    say!("memory of a process grew by at most {growth} KiB; periods drifted by at most {drift} ppm");
     Ok(())
 }
 

@@ -90,8 +90,8 @@ fn measure(options: &Options) -> Result<Turns, String> {
     let (host, figures) = (Host::read()?, read(&file.with_extension("txt"))?);
     let turns = Turns::parse(&read(&file)?)?;
     let verdicts: Vec<Verdict> = PROMISES.iter().map(|promise| promise.judge(&turns)).collect();
-    println!("{}\n\n{}\n", figures.trim(), host.line);
-    println!("{}\n{}", table::promises(&verdicts), table::placements(&verdicts));
+    say!("{}\n\n{}\n", figures.trim(), host.line);
+    say!("{}\n{}", table::promises(&verdicts), table::placements(&verdicts));
     if let Some(folder) = &options.out {
         store(&workspace::root().join(folder), &host, &turns, &verdicts, &figures)?;
     }
@@ -146,6 +146,6 @@ fn store(
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    println!("stored in {}", folder.display());
+    say!("stored in {}", folder.display());
     Ok(())
 }

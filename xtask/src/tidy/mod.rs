@@ -59,9 +59,9 @@ pub(crate) fn run() -> Outcome {
     found.extend(floors::check(&files));
     found.extend(locks::check(&files));
     for violation in &found {
-        println!("{violation}");
+        say!("{violation}");
     }
-    println!("{} files", files.len());
+    say!("{} files", files.len());
     if found.is_empty() { Outcome::Passed } else { Outcome::Failed(format!("{} violations", found.len())) }
 }
 
