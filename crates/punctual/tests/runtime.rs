@@ -172,12 +172,31 @@ fn a_panic_ends_its_task_alone() {
     let runtime = Runtime::start(&workers(1)).unwrap();
     let fails = runtime.spawn(class(0), async { panic!("on {}", String::from("purpose")) }).unwrap();
     let lives = runtime.spawn(class(0), async { 1 }).unwrap();
-    let Err(JoinError::Panicked(panic)) = runtime.block_on(fails) else { panic!("it panicked") };
+    let Err(JoinError::Panicked { panic, .. }) = runtime.block_on(fails) else { panic!("it panicked") };
     assert_eq!(panic.downcast_ref::<String>().unwrap(), "on purpose");
     assert_eq!(runtime.block_on(lives).unwrap(), 1);
     assert_eq!(runtime.handle().tasks(), 0);
     let shows = runtime.spawn(class(0), async { panic!("&str") }).unwrap();
     assert_eq!(runtime.block_on(shows).unwrap_err().to_string(), "the task panicked: &str");
+}
+
+/// Goal: who waits for several tasks is told which of them has no result.
+#[test]
+fn a_task_without_a_result_is_named() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let fails = runtime.spawn(class(0).named("brakes"), async { panic!("on purpose") }).unwrap();
+    assert_eq!(runtime.block_on(fails).unwrap_err().to_string(), "the task brakes panicked: on purpose");
+    let spawn = |options: TaskOptions| runtime.spawn(options, pending::<()>()).unwrap();
+    let told = runtime.block_on(spawn(class(1).named("radar")).cancel()).unwrap_err();
+    assert!(matches!(told, JoinError::Cancelled { task: "radar" }), "{told:?}");
+    assert_eq!(told.to_string(), "the task radar was cancelled");
+    let nameless = runtime.block_on(spawn(class(1)).cancel()).unwrap_err();
+    assert_eq!(nameless.to_string(), "the task was cancelled");
+    let waits = spawn(class(0).named("lamps"));
+    drop(runtime);
+    let other = Runtime::start(&workers(1)).unwrap();
+    assert_eq!(other.block_on(waits).unwrap_err().to_string(), "the task lamps was cancelled");
 }
 
 /// A future with three points at which it waits: before, between, behind two yields and an event that never comes.
@@ -223,7 +242,7 @@ fn cancellation_at_every_await_point_leaves_nothing() {
         let waker = Waker::noop();
         assert!(cancels.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         drop(go);
-        assert!(matches!(runtime.block_on(cancels), Err(JoinError::Cancelled)));
+        assert!(matches!(runtime.block_on(cancels), Err(JoinError::Cancelled { .. })));
         assert_eq!(alive(&all), 0, "stopped at {stop_at}");
     }
     assert_eq!(runtime.handle().tasks(), 0);

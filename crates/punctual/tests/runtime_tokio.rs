@@ -310,14 +310,14 @@ fn nothing_outlives_its_end() {
         let classes = Classes::start(&options(2)).unwrap();
         let panics = classes.spawn(class(1), async { panic!("by the test") }).unwrap();
         let ended: Result<(), JoinError> = panics.await;
-        assert!(matches!(ended, Err(JoinError::Panicked(_))), "{ended:?}");
+        assert!(matches!(ended, Err(JoinError::Panicked { .. })), "{ended:?}");
         let cancelled = classes.spawn(class(2), waits(&gone)).unwrap().cancel().await;
-        assert!(matches!(cancelled, Err(JoinError::Cancelled)), "{cancelled:?}");
+        assert!(matches!(cancelled, Err(JoinError::Cancelled { .. })), "{cancelled:?}");
         assert_eq!(gone.get(), 1);
         let left = classes.spawn(class(3), waits(&gone)).unwrap();
         let spawner = classes.spawner().clone();
         drop(classes);
-        assert!(matches!(left.await, Err(JoinError::Cancelled)));
+        assert!(matches!(left.await, Err(JoinError::Cancelled { .. })));
         assert_eq!(gone.get(), 2);
         assert_eq!(spawner.spawn(class(0), async {}).map(drop), Err(SpawnError::Closed));
         let others = Classes::start(&options(1)).unwrap();

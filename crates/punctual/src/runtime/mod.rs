@@ -218,7 +218,7 @@ impl Handle {
         let kept = unpoisoned(shared.registry.lock()).keep(number, task.waker());
         kept?;
         task.schedule();
-        Ok(Join::new(join.fallible()))
+        Ok(Join::new(join.fallible(), options.name))
     }
 
     /// Tasks that live.

@@ -163,12 +163,15 @@ impl From<SystemError> for StartError {
     }
 }
 
+/// The name of a task that was given none.
+pub(super) const UNNAMED: &str = "task";
+
 /// A task before it is spawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
     /// Its class: 0 is the most important. One that does not exist counts as the last.
     pub class: u8,
-    /// Its name where long polls are named.
+    /// Its name where long polls are named, and in a [`JoinError`](super::JoinError).
     pub name: &'static str,
     /// A request that wakes it is to be done so long after it came.
     pub deadline: Option<Duration>,
@@ -181,7 +184,7 @@ impl TaskOptions {
     /// Of a class, without a deadline of its own.
     #[must_use]
     pub const fn of_class(class: u8) -> Self {
-        Self { class, name: "task", deadline: None, inherits: true }
+        Self { class, name: UNNAMED, deadline: None, inherits: true }
     }
 
     /// The same under a name.

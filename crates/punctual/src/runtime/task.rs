@@ -14,7 +14,7 @@ use punctual_machine::inbox::Entry;
 use punctual_proto::Nanos;
 use punctual_proto::classes::Ready;
 
-use super::options::TaskOptions;
+use super::options::{TaskOptions, UNNAMED};
 use super::{context, unpoisoned};
 
 /// A task that is ready to run.
@@ -160,9 +160,29 @@ pub(super) fn wake_all(wakers: impl IntoIterator<Item = Waker>) -> usize {
 /// Why a task has no result.
 pub enum JoinError {
     /// It was cancelled, or its runtime was dropped.
-    Cancelled,
-    /// It panicked with this.
-    Panicked(Box<dyn Any + Send>),
+    Cancelled {
+        /// The task's name ([`TaskOptions::named`]).
+        task: &'static str,
+    },
+    /// It panicked.
+    Panicked {
+        /// The task's name ([`TaskOptions::named`]).
+        task: &'static str,
+        /// Payload of the panic.
+        panic: Box<dyn Any + Send>,
+    },
+}
+
+/// A task in a sentence; one without a name of its own is the task.
+struct Named(&'static str);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            UNNAMED => f.write_str("the task"),
+            name => write!(f, "the task {name}"),
+        }
+    }
 }
 
 impl fmt::Debug for JoinError {
@@ -173,10 +193,13 @@ impl fmt::Debug for JoinError {
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Panicked(panic) = self else { return f.write_str("the task was cancelled") };
+        let (task, panic) = match self {
+            Self::Cancelled { task } => return write!(f, "{} was cancelled", Named(task)),
+            Self::Panicked { task, panic } => (task, panic),
+        };
         let words = panic.downcast_ref::<&str>().copied();
         let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        write!(f, "the task panicked: {}", words.unwrap_or("without words"))
+        write!(f, "{} panicked: {}", Named(task), words.unwrap_or("without words"))
     }
 }
 
@@ -188,11 +211,12 @@ impl std::error::Error for JoinError {}
 pub struct Join<T> {
     /// `None` only while it is dropped or cancelled.
     task: Option<FallibleTask<Result<T, Panic>, Meta>>,
+    name: &'static str,
 }
 
 impl<T> Join<T> {
-    pub(super) fn new(task: FallibleTask<Result<T, Panic>, Meta>) -> Self {
-        Self { task: Some(task) }
+    pub(super) fn new(task: FallibleTask<Result<T, Panic>, Meta>, name: &'static str) -> Self {
+        Self { task: Some(task), name }
     }
 
     /// True if it has ended.
@@ -207,23 +231,24 @@ impl<T> Join<T> {
     /// [`JoinError`]: mostly that it was cancelled.
     pub async fn cancel(mut self) -> Result<T, JoinError> {
         match self.task.take() {
-            Some(task) => outcome(task.cancel().await),
-            None => Err(JoinError::Cancelled),
+            Some(task) => outcome(task.cancel().await, self.name),
+            None => Err(JoinError::Cancelled { task: self.name }),
         }
     }
 }
 
-fn outcome<T>(ended: Option<Result<T, Panic>>) -> Result<T, JoinError> {
-    ended.ok_or(JoinError::Cancelled)?.map_err(JoinError::Panicked)
+fn outcome<T>(ended: Option<Result<T, Panic>>, task: &'static str) -> Result<T, JoinError> {
+    ended.ok_or(JoinError::Cancelled { task })?.map_err(|panic| JoinError::Panicked { task, panic })
 }
 
 impl<T> Future for Join<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let name = self.name;
         match self.task.as_mut() {
-            Some(task) => Pin::new(task).poll(cx).map(outcome),
-            None => Poll::Ready(Err(JoinError::Cancelled)),
+            Some(task) => Pin::new(task).poll(cx).map(|ended| outcome(ended, name)),
+            None => Poll::Ready(Err(JoinError::Cancelled { task: name })),
         }
     }
 }
