@@ -107,6 +107,30 @@ fn a_life_that_differs_is_reported() {
     }
 }
 
+/// Goal: a machine that has no memory left for members breaks no promise of the group: the trial is skipped, and the reason says what
+/// to do. Method: a small file system in place of `/dev/shm`, in a namespace of mounts of its own, that is filled amid the kills.
+#[test]
+fn a_full_memory_is_no_broken_promise() {
+    let place = Place::alone();
+    let (program, asked) = (env!("CARGO_BIN_EXE_punctual"), short("shared", "--kills 1000"));
+    let call = format!(
+        "mount -t tmpfs -o size=256m none /dev/shm || exit 99; {program} {asked} & run=$!; \
+         until [ -s /dev/shm/punctual-broadcast-*/3.0 ]; do kill -0 $run || break; sleep 0.1; done; \
+         cat /dev/zero > /dev/shm/rest 2> /dev/null; wait $run"
+    );
+    let mut shell = std::process::Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh", "-c", &call]);
+    let ended = place.start(shell).end();
+    if ended.code == Some(99) || !ended.err.contains("punctual") {
+        punctual_machine::skipped!("no namespace of mounts: {}", ended.err);
+        return;
+    }
+    let said = ended.with(3).err;
+    for words in ["nothing could be measured", "No space left on device", "free some room", "/dev/shm"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
 #[test]
 fn options_that_do_not_go_together_are_named() {
     let place = Place::new();

@@ -9,9 +9,10 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::signal::{interrupted, resume, stop};
 use punctual_proto::sim::Rng;
 
+use super::halt::Halt;
 use super::kv::option::KvPlan;
 use super::log::{LogReader, OVER, STOP, Seen, Told, log_path};
-use super::option::{BroadcastSettings, Disruption, Disruptions};
+use super::option::{BroadcastEngine, BroadcastSettings, Disruption, Disruptions};
 use super::protocol::{Joined, MemberPlan, MemberRequest, ProcessPlan};
 use super::testbed::{BroadcastTestbed, TrialPlan};
 use crate::run::{OwnFolder, memory_folder};
@@ -85,20 +86,6 @@ impl<R> Lived<R> {
     }
 }
 
-/// Why a trial ends early.
-pub(super) enum Halt {
-    /// The machine cannot.
-    Machine(String),
-    /// The group did not do what it must.
-    Stuck(String),
-}
-
-impl From<String> for Halt {
-    fn from(text: String) -> Self {
-        Self::Machine(text)
-    }
-}
-
 /// The work of a trial's processes, and the random numbers that it draws.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
@@ -122,6 +109,7 @@ pub(super) fn make<R: Told>(
     let mut director = Director {
         suspect_after: what.suspect_after,
         kv: what.kv,
+        is_in_memory: trial.engine == BroadcastEngine::Shared,
         folder: OwnFolder::create(&memory_folder(), "broadcast")?,
         rng: Rng::at(&[trial.seed, trial.members as u64, what.stream]),
         current: Vec::new(),
@@ -150,6 +138,7 @@ pub(super) struct Director<'a, R> {
     plans: Vec<MemberPlan>,
     suspect_after: Duration,
     kv: Option<KvPlan>,
+    is_in_memory: bool,
     folder: OwnFolder,
     rng: Rng,
     processes: Vec<Process<R>>,
@@ -356,11 +345,9 @@ impl<R: Told> Director<'_, R> {
         let away = self.away.map(|(place, _)| place);
         for place in 0..self.current.len() {
             self.read(place)?;
-            let worker = &mut self.testbed.crew.workers[place];
-            if away != Some(place) && worker.has_answer() {
-                let said = worker.recv::<Joined>();
-                let why = said.err().unwrap_or_else(|| "it ended too early".to_owned());
-                return Err(Halt::Stuck(format!("member {place}: {why}")));
+            if away != Some(place) && self.testbed.crew.workers[place].has_answer() {
+                let early = || Halt::Stuck(format!("member {place}: it ended too early"));
+                return Err(self.hear(place).err().unwrap_or_else(early));
             }
         }
         if self.room() == 0 {
@@ -371,6 +358,18 @@ impl<R: Told> Director<'_, R> {
             return Err(Halt::Machine(text));
         }
         Ok(())
+    }
+
+    /// The end of a member's life that has an answer. One that the machine ended is as one that was killed: it did not write down
+    /// all that it did.
+    fn hear(&mut self, place: usize) -> Result<Joined, Halt> {
+        let said = self.testbed.crew.workers[place].recv::<Result<Joined, Halt>>();
+        let lived = said.unwrap_or_else(|why| Err(Halt::Stuck(why)));
+        if let Err(Halt::Machine(_)) = lived {
+            let process = self.current[place];
+            self.processes[process].was_killed = true;
+        }
+        lived.map_err(|halt| halt.of_member(place))
     }
 
     fn read(&mut self, place: usize) -> Result<(), String> {
@@ -387,11 +386,12 @@ impl<R: Told> Director<'_, R> {
         Ok(())
     }
 
-    /// Why the group does not go on: for want of a majority, which it may, or though it has one.
+    /// Why the group does not go on: for want of a majority or of memory, which it may, or though it has both.
     fn stuck(&self, sentence: String) -> Halt {
+        let stuck = if self.is_in_memory { Halt::of_group_in_memory } else { Halt::Stuck };
         let newest = self.processes.iter().max_by_key(|process| process.seen.view);
         let Some(Seen { view, lives, .. }) = newest.map(|process| &process.seen) else {
-            return Halt::Stuck(sentence);
+            return stuck(sentence);
         };
         let away = self.away.map(|(place, _)| place);
         let is_there = |place: usize| {
@@ -401,7 +401,7 @@ impl<R: Told> Director<'_, R> {
         let members: Vec<usize> = (0..lives.len()).filter(|&place| lives[place] != 0).collect();
         let there = members.iter().filter(|&&place| is_there(place)).count();
         if members.is_empty() || 2 * there > members.len() {
-            return Halt::Stuck(sentence);
+            return stuck(sentence);
         }
         let size = members.len();
         Halt::Machine(format!(
@@ -426,14 +426,13 @@ impl<R: Told> Director<'_, R> {
             while is_alive && !self.testbed.crew.workers[place].has_answer() && start.elapsed() < ENDING_MAX {
                 std::thread::sleep(BETWEEN_LOOKS);
             }
-            let worker = &mut self.testbed.crew.workers[place];
-            let said =
-                if is_alive && worker.has_answer() { worker.recv::<Joined>() } else { Err(String::new()) };
-            match said {
-                Ok(joined) => frame = joined.frame,
-                Err(text) => {
+            let has_answer = is_alive && self.testbed.crew.workers[place].has_answer();
+            match has_answer.then(|| self.hear(place)) {
+                Some(Ok(joined)) => frame = joined.frame,
+                said => {
                     if is_alive && ended.is_ok() {
-                        ended = Err(Halt::Stuck(format!("member {place} does not end: {text}")));
+                        let silent = || Halt::Stuck(format!("member {place} does not end"));
+                        ended = Err(said.and_then(Result::err).unwrap_or_else(silent));
                     }
                     ended = ended.and(self.testbed.crew.replace(place).map_err(Halt::from));
                 }
@@ -449,13 +448,5 @@ impl<R: Told> Director<'_, R> {
         let Self { started_ns, stopped_ns, events, processes, first_view, .. } = self;
         let (stuck, cut_short) = (None, None);
         Lived { frame, started_ns, stopped_ns, events, processes, first_view, stuck, cut_short }
-    }
-}
-
-impl Halt {
-    fn text(self) -> String {
-        match self {
-            Self::Machine(text) | Self::Stuck(text) => text,
-        }
     }
 }

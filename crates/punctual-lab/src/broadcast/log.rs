@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::file::advice_to_write;
+use crate::run::memory_folder;
 use crate::run::rows::rows_of;
 
 /// A file of this name says that nobody gives the group anything more.
@@ -74,7 +76,8 @@ pub(super) struct LogWriter {
 
 impl LogWriter {
     pub(super) fn create(path: &Path) -> Result<Self, String> {
-        let file = File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let failed = |error| format!("{}: {error}{}", path.display(), advice_to_write(&error));
+        let file = File::create_new(path).map_err(failed)?;
         Ok(Self { file, words: Vec::new(), bytes: Vec::new() })
     }
 
@@ -96,7 +99,13 @@ impl LogWriter {
         }
         self.bytes.clear();
         self.words.drain(..).for_each(|word| self.bytes.extend_from_slice(&word.to_le_bytes()));
-        self.file.write_all(&self.bytes).map_err(|error| format!("the log of a member: {error}"))
+        self.file.write_all(&self.bytes).map_err(|error| {
+            format!(
+                "the log of a member in {}: {error}{}",
+                memory_folder().display(),
+                advice_to_write(&error)
+            )
+        })
     }
 }
 

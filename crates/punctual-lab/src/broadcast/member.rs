@@ -12,6 +12,7 @@ use punctual_proto::sim::Rng;
 use twox_hash::XxHash3_128;
 
 use super::floor::Floor;
+use super::halt::Halt;
 use super::kernel_faults::KernelFaults;
 use super::kv::member::Serving;
 use super::lives::member::Lasting;
@@ -84,7 +85,7 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
             },
             MemberRequest::Live(plan) => {
                 let lived = Alive::live(*plan).map(|(member, joined)| (lasting.insert(member), joined).1);
-                requests.answer(&lived)?;
+                requests.answer(&Ok(lived))?;
             }
             MemberRequest::Close => {
                 (running, floor, lasting) = (None, None, None);
@@ -128,7 +129,7 @@ enum Alive {
 }
 
 impl Alive {
-    fn live(plan: ProcessPlan) -> Result<(Self, Joined), String> {
+    fn live(plan: ProcessPlan) -> Result<(Self, Joined), Halt> {
         Ok(match plan.kv {
             None => {
                 Lasting::live(plan).map(|(member, joined)| (Self::Broadcasting(Box::new(member)), joined))?
@@ -219,10 +220,10 @@ pub(super) struct Joining {
 }
 
 impl Joining {
-    pub(super) fn open(plan: &MemberPlan, founds: bool, suspect_after: Duration) -> Result<Self, String> {
+    pub(super) fn open(plan: &MemberPlan, founds: bool, suspect_after: Duration) -> Result<Self, Halt> {
         let faults = KernelFaults::of(plan)?;
         let (node, options) = Self::options(plan, founds, suspect_after)?;
-        let group = Group::join(&node, &options).map_err(|error| error.to_string())?;
+        let group = Group::join(&node, &options)?;
         Ok(Self { node, group, heartbeat: options.heartbeat, roster: options.roster, faults })
     }
 
@@ -231,13 +232,14 @@ impl Joining {
         plan: &MemberPlan,
         founds: bool,
         suspect_after: Duration,
-    ) -> Result<(Node, GroupOptions), String> {
+    ) -> Result<(Node, GroupOptions), Halt> {
         let FaultProfile { loss_permille, flips_permille, in_kernel } = plan.faults;
         let faults = Faults::seeded(plan.seed);
         let faults = if in_kernel { faults } else { faults.loss(loss_permille).corruption(flips_permille) };
-        let Medium::Bus(bus) = &plan.medium else { return Err("a member of others has no node".to_owned()) };
-        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&bus.bus());
-        let node = node.map_err(|error| error.to_string())?;
+        let Medium::Bus(bus) = &plan.medium else {
+            return Err(Halt::Stuck("a member of others has no node".to_owned()));
+        };
+        let node = NodeOptions::new(&name(plan.place)).faults(faults).open(&bus.bus())?;
         let names: Vec<String> = (0..plan.members).map(name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let usual = GroupOptions::new("broadcast", &names);
@@ -312,7 +314,7 @@ struct Progress {
 impl Running {
     fn open(plan: MemberPlan) -> Result<(Self, Joined), String> {
         let Joining { node, mut group, heartbeat, roster, faults } =
-            Joining::open(&plan, plan.place == 0, SUSPECT_AFTER)?;
+            Joining::open(&plan, plan.place == 0, SUSPECT_AFTER).map_err(Halt::text)?;
         let began = Instant::now();
         while group.view().members.len() < plan.members {
             check_interrupt(0, plan.senders as u64 * plan.each)?;

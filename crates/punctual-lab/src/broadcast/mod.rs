@@ -3,13 +3,14 @@
 //!
 //! `option` says what is measured; `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
 //! sends bare datagrams, `messages` those of the library without a group; `other` starts a member of another system; `judge` compares
-//! what they delivered; `director` kills and stops members, which write a `log`; `lives` checks all of their lives; `kv` puts a store
+//! what they delivered; `director` kills and stops members, which write a `log`, until a `halt`; `lives` checks all of their lives; `kv` puts a store
 //! onto a group; `experiment` makes the trials, each in its `turn`; `overview` shows them, `beside` sets ours beside those of others.
 
 mod beside;
 mod director;
 pub mod experiment;
 mod floor;
+mod halt;
 mod judge;
 mod kept;
 mod kernel_faults;

@@ -13,6 +13,7 @@ use punctual_proto::sim::Rng;
 use super::log::{Entry, Invoked};
 use super::option::{KvPlan, Reads, VALUE_SIZE_MAX};
 use super::store::{Op, Request, Store, digest_of};
+use crate::broadcast::halt::Halt;
 use crate::broadcast::kernel_faults::KernelFaults;
 use crate::broadcast::lives::log::Entry as GroupEntry;
 use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
@@ -87,13 +88,13 @@ pub(in crate::broadcast) struct Serving {
 
 impl Serving {
     /// Joins, and serves until all is over.
-    pub(in crate::broadcast) fn live(plan: ProcessPlan, kv: KvPlan) -> Result<(Self, Joined), String> {
+    pub(in crate::broadcast) fn live(plan: ProcessPlan, kv: KvPlan) -> Result<(Self, Joined), Halt> {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
         let founds = plan.member.place == 0 && plan.incarnation == 0;
         let faults = KernelFaults::of(&plan.member)?;
         let (node, mut options) = Joining::options(&plan.member, founds, plan.suspect_after)?;
         options.message_size_max = MESSAGE_SIZE_MAX;
-        let replica = Replica::join(&node, &options, Store::default()).map_err(|error| error.to_string())?;
+        let replica = Replica::join(&node, &options, Store::default())?;
         let plants = plan.member.planted == Some(Planted::Order) && plan.incarnation == 0;
         let mut member = Self {
             kv,
@@ -122,13 +123,13 @@ impl Serving {
         Ok((member, Joined { frame }))
     }
 
-    fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), Halt> {
         let mut look_at = Instant::now();
         loop {
             if Instant::now() >= look_at {
                 self.stops = self.stops || is_ordered(&self.plan.folder, STOP);
                 if self.stops && is_ordered(&self.plan.folder, OVER) {
-                    return self.end();
+                    return self.end().map_err(Halt::Machine);
                 }
                 if let Some(clients) = ordered_clients(&self.plan.folder) {
                     self.grow(clients);
@@ -190,7 +191,7 @@ impl Serving {
     }
 
     /// Gives the group as many commands as it takes; the last of all says that no more come.
-    fn offer(&mut self) -> Result<(), String> {
+    fn offer(&mut self) -> Result<(), Halt> {
         while let Some(command) = self.offered.front() {
             if !is_taken(self.replica.try_broadcast(command))? {
                 return Ok(());
@@ -206,7 +207,7 @@ impl Serving {
     }
 
     /// Applies what comes, for a while, and gives clients their answers.
-    fn take(&mut self) -> Result<(), String> {
+    fn take(&mut self) -> Result<(), Halt> {
         let reads_on = self.idle > 0 && !self.stops && self.replica.state().is_some();
         let mut wait = match (reads_on, self.offered.is_empty()) {
             (true, _) => Duration::ZERO,
@@ -217,8 +218,10 @@ impl Serving {
             match self.replica.deliver(wait) {
                 Ok(Change::Applied { message, .. }) => {
                     let sender = self.roster.iter().position(|&node| node == message.sender);
-                    let sender = sender.ok_or("a command of nobody in the roster")?;
-                    let request = Request::read(message.payload).ok_or("a command that is none")?;
+                    let wrong = |what: &str| Halt::Stuck(what.to_owned());
+                    let sender = sender.ok_or_else(|| wrong("a command of nobody in the roster"))?;
+                    let request = Request::read(message.payload);
+                    let request = request.ok_or_else(|| wrong("a command that is none"))?;
                     let Request { op, incarnation, operation, .. } = request;
                     self.work();
                     if op == Op::End {
@@ -237,7 +240,7 @@ impl Serving {
                 Ok(Change::Expelled) => self.forget(),
                 Ok(Change::Stopped | Change::Resumed) => {}
                 Err(ReplicaError::Empty) => break,
-                Err(error) => return Err(format!("member {}: {error}", self.plan.member.place)),
+                Err(error) => return Err(Halt::Stuck(error.to_string())),
             }
             wait = Duration::ZERO;
         }
@@ -297,10 +300,10 @@ impl Serving {
 }
 
 /// Returns true if the group took a command; if not, it may later.
-fn is_taken(result: Result<(), BroadcastError>) -> Result<bool, String> {
+fn is_taken(result: Result<(), BroadcastError>) -> Result<bool, Halt> {
     match result {
         Ok(()) => Ok(true),
-        Err(error @ BroadcastError::Size { .. }) => Err(error.to_string()),
+        Err(error @ BroadcastError::Size { .. }) => Err(Halt::Stuck(error.to_string())),
         Err(_) => Ok(false),
     }
 }

@@ -8,6 +8,7 @@ use punctual_machine::clock::monotonic_ns;
 
 use super::history::{END, number};
 use super::log::{Delivered, Entry};
+use crate::broadcast::halt::Halt;
 use crate::broadcast::kernel_faults::KernelFaults;
 use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
 use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
@@ -37,7 +38,7 @@ pub(in crate::broadcast) struct Lasting {
 
 impl Lasting {
     /// Joins, and lives until all is over.
-    pub(in crate::broadcast) fn live(plan: ProcessPlan) -> Result<(Self, Joined), String> {
+    pub(in crate::broadcast) fn live(plan: ProcessPlan) -> Result<(Self, Joined), Halt> {
         let log = LogWriter::create(&log_path(&plan.folder, plan.member.place, plan.incarnation))?;
         // A member that comes back joins the others: a second founder would be alone in a view of its own.
         let founds = plan.member.place == 0 && plan.incarnation == 0;
@@ -62,7 +63,7 @@ impl Lasting {
         Ok((member, Joined { frame }))
     }
 
-    fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), Halt> {
         let (mut look_at, mut stops) = (Instant::now(), false);
         loop {
             if Instant::now() >= look_at {
@@ -82,12 +83,12 @@ impl Lasting {
     }
 
     /// Offers the next message. Says whether the group took it.
-    fn broadcast(&mut self, flag: u64) -> Result<bool, String> {
+    fn broadcast(&mut self, flag: u64) -> Result<bool, Halt> {
         let number = number(self.plan.incarnation, self.sent) | flag;
         let message = self.pool.message(number);
         match self.group.try_broadcast(message) {
             Ok(()) => {}
-            Err(error @ BroadcastError::Size { .. }) => return Err(error.to_string()),
+            Err(error @ BroadcastError::Size { .. }) => return Err(Halt::Stuck(error.to_string())),
             Err(_) => return Ok(false),
         }
         self.sent += 1;
@@ -97,11 +98,12 @@ impl Lasting {
     }
 
     /// Writes down what comes next, if something does.
-    fn deliver(&mut self) -> Result<(), String> {
+    fn deliver(&mut self) -> Result<(), Halt> {
         let entry = match self.group.deliver(BETWEEN_TRIES) {
             Ok(Delivery::Message(message)) => {
                 let sender = self.roster.iter().position(|&node| node == message.sender);
-                let sender = sender.ok_or("a message of nobody in the roster")?;
+                let nobody = || Halt::Stuck("a message of nobody in the roster".to_owned());
+                let sender = sender.ok_or_else(nobody)?;
                 let [number, sent_ns] = prefix(message.payload);
                 Entry::Delivered(Delivered {
                     sender,
@@ -126,7 +128,7 @@ impl Lasting {
             }
             Ok(Delivery::Stopped | Delivery::Resumed) | Err(_) => return Ok(()),
         };
-        self.write(entry)
+        self.write(entry).map_err(Halt::Machine)
     }
 
     fn write(&mut self, mut entry: Entry) -> Result<(), String> {
