@@ -3,7 +3,7 @@
 //! Orderings, fences and looks have names (`punctual_machine::mutant`). One test program is built; it runs as it is, and once
 //! without each of them, when some test must fail.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// Where the checker sees atomics.
 const CHECKED: &str = "crates/punctual-machine/src";
 
+/// Part of the name of each test that the checker runs.
+const EVERY_TEST: &str = "loom";
+
 /// Macros that give a name to something that can be taken away.
 const NAMING: &[&str] = &["ordering!(", "fence!(", "without!("];
 
@@ -41,7 +44,7 @@ pub(crate) fn run(preemptions: &str) -> Outcome {
 fn check(preemptions: &str) -> Result<(), String> {
     let names = all_names()?;
     let program = build()?;
-    let (ended, output) = tests(&program, None, preemptions)?;
+    let (ended, output) = tests(&program, EVERY_TEST, None, preemptions)?;
     let summary = result_line(&output).unwrap_or("no tests ran");
     say!("as it is: {summary}");
     if ended != Some(0) || summary.contains(" 0 passed") || !summary.contains("ok.") {
@@ -52,36 +55,41 @@ fn check(preemptions: &str) -> Result<(), String> {
             failed_test(&output).unwrap_or(summary)
         ));
     }
-    let names: Vec<String> = names.into_iter().collect();
-    let ended = two_at_a_time(&names, |name| must_fail(&program, name));
+    let names: Vec<(String, String)> = names.into_iter().collect();
+    let ended = two_at_a_time(&names, |(name, module)| must_fail(&program, name, module));
     let survivors: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     say!("{} taken away, {} noticed", names.len(), names.len() - survivors.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("; ")) }
 }
 
-/// Without this the tests must fail.
-fn must_fail(program: &Path, name: &str) -> Result<(), String> {
-    let (ended, output) = tests(program, Some(name), SHORT)?;
-    match failed_test(&output) {
-        Some(test) if ended == Some(TEST_FAILED) => {
-            say!("without {name}: {test} fails");
-            Ok(())
+/// Without this a test must fail. Those of its own module come first, since most names are noticed there.
+fn must_fail(program: &Path, name: &str, module: &str) -> Result<(), String> {
+    let mut last = None;
+    for filter in [format!("{module}::"), EVERY_TEST.to_owned()] {
+        let (ended, output) = tests(program, &filter, Some(name), SHORT)?;
+        match failed_test(&output) {
+            Some(test) if ended == Some(TEST_FAILED) => {
+                say!("without {name}: {test} fails");
+                return Ok(());
+            }
+            _ => last = ended,
         }
-        _ => Err(format!("no test needs {name}: {}", how(ended, DEADLINE))),
     }
+    Err(format!("no test needs {name}: {}", how(last, DEADLINE)))
 }
 
-/// Every name, which stands once.
-fn all_names() -> Result<BTreeSet<String>, String> {
-    let mut names = BTreeSet::new();
+/// Every name, which stands once, and its module.
+fn all_names() -> Result<BTreeMap<String, String>, String> {
+    let mut names = BTreeMap::new();
     for path in workspace::files().iter().filter(|path| path.starts_with(CHECKED)) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         let text = std::fs::read_to_string(workspace::root().join(path))
             .map_err(|error| format!("{}: {error}", path.display()))?;
+        let module = module_of(path).ok_or_else(|| format!("{} has no module", path.display()))?;
         for name in names_in(path, &text) {
-            if !names.insert(name.clone()) {
+            if names.insert(name.clone(), module.clone()).is_some() {
                 return Err(format!("{}: {name} stands twice", path.display()));
             }
         }
@@ -92,18 +100,29 @@ fn all_names() -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
+/// The top module that a file of the checked folder belongs to.
+fn module_of(path: &Path) -> Option<String> {
+    let within = path.strip_prefix(CHECKED).ok()?;
+    Some(within.iter().next()?.to_str()?.trim_end_matches(".rs").to_owned())
+}
+
 fn names_in(path: &Path, text: &str) -> Vec<String> {
     let source = Source::of(path, text);
     NAMING.iter().flat_map(|naming| source.literals(naming)).map(str::to_owned).collect()
 }
 
-/// Runs the tests, or those up to the first that fails without what has this name.
-fn tests(program: &Path, without: Option<&str>, preemptions: &str) -> Result<(Option<i32>, String), String> {
+/// Runs the tests whose names contain this, or those up to the first that fails without what has this name.
+fn tests(
+    program: &Path,
+    filter: &str,
+    without: Option<&str>,
+    preemptions: &str,
+) -> Result<(Option<i32>, String), String> {
     let log = workspace::target("loom").join(format!("{}.txt", without.unwrap_or("tests")));
     let bound = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.into());
     // One test at a time: its name then stands before its output. Besides, loom exchanges the hook of panics, which belongs to the
     // process.
-    let mut run = Run::new(program).args(&["loom", "--nocapture", "--test-threads", "1"]);
+    let mut run = Run::new(program).args(&[filter, "--nocapture", "--test-threads", "1"]);
     if let Some(name) = without {
         run = run.env("PUNCTUAL_WITHOUT", name);
     }
@@ -156,6 +175,14 @@ mod tests {
             "{\"reason\":\"a\",\"executable\":null}\n{\"executable\":\"/t/x-1\"}\n{\"success\":true}\n";
         assert_eq!(executable(messages), Some(PathBuf::from("/t/x-1")));
         assert_eq!(executable("{\"executable\":null}"), None);
+    }
+
+    #[test]
+    fn a_file_belongs_to_its_top_module() {
+        let module = |path: &str| module_of(&Path::new(CHECKED).join(path));
+        assert_eq!(module("doorbell.rs").as_deref(), Some("doorbell"));
+        assert_eq!(module("ring/reader.rs").as_deref(), Some("ring"));
+        assert_eq!(module_of(Path::new("crates/punctual/src/lib.rs")), None);
     }
 
     #[test]
