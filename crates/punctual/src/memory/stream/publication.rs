@@ -243,11 +243,11 @@ impl Publication {
         sent.word().is_some_and(|word| self.writer.append([word], payload, sent.flags(), spacing))
     }
 
-    /// The same of a message with all stages. They are known before anything of it is stored.
+    /// The same of a message with all stages. They are known before anything of it is stored. Nothing lies between its being sent
+    /// and its being posted, so one look at the clock says both.
     #[inline(never)]
     fn append_stages(&mut self, payload: &[u8], due: Option<Ticks>, spacing: Spacing) -> bool {
-        let mut prefix = Prefix::of(self.stamps, self.instant_of_sending(), due, self.clock);
-        prefix.note_posted(self.clock);
+        let prefix = Prefix::of(self.stamps, self.instant_of_sending(), due, self.clock);
         let Some(stamps) = prefix.stamps() else { return false };
         self.writer.append(stamps.to_words().map(u64::to_le), payload, prefix.flags(), spacing)
     }
