@@ -186,15 +186,15 @@ impl Reactor {
     }
 
     /// Leads, unless another does. A worker that only looks is waited for: it may be one that is not to lead, and when all others sleep
-    /// nobody would.
-    pub(super) fn lead_unless_led(&self) -> Option<MutexGuard<'_, Lead>> {
+    /// nobody would. It may have lost its processor, so the wait ends once there `is_work`.
+    pub(super) fn lead_unless_led(&self, is_work: impl Fn() -> bool) -> Option<MutexGuard<'_, Lead>> {
         let mut yields = 0;
         loop {
             if let Some(lead) = self.lead() {
                 self.is_led.publish(1);
                 return Some(lead);
             }
-            if self.is_led.get_published() != 0 {
+            if self.is_led.get_published() != 0 || is_work() {
                 return None;
             }
             if yields < YIELDS_MAX {
@@ -216,7 +216,7 @@ impl Reactor {
         self.watch.add(watched, || self.is_led.get_published() != 0)
     }
 
-    fn lead(&self) -> Option<MutexGuard<'_, Lead>> {
+    pub(super) fn lead(&self) -> Option<MutexGuard<'_, Lead>> {
         match self.lead.try_lock() {
             Ok(lead) => Some(lead),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -405,7 +405,7 @@ mod tests {
                 }
                 let thread = rustix::thread::gettid().as_raw_nonzero().get();
                 says.send(u64::from(thread.cast_unsigned())).unwrap();
-                assert!(reactor.lead_unless_led().is_some());
+                assert!(reactor.lead_unless_led(|| false).is_some());
             });
         });
         drop(alive);
@@ -442,7 +442,7 @@ mod tests {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         let (number, _) = reactor.add(here.as_fd(), Arc::new(Source::default())).unwrap();
         drop(there);
-        let mut lead = reactor.lead_unless_led().unwrap();
+        let mut lead = reactor.lead_unless_led(|| false).unwrap();
         reactor.wait(&mut lead, None);
         reactor.remove(here.as_fd(), number);
         let (event, reports) = (EventFd::new().unwrap(), Arc::new(CountsReports::default()));

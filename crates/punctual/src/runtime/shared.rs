@@ -439,6 +439,31 @@ mod tests {
         shared.end_tasks();
     }
 
+    /// Goal: a worker that is to lead serves its tasks while another one looks, which may have lost its processor.
+    #[test]
+    fn a_worker_that_waits_for_the_lead_serves_its_tasks() {
+        const WATCHDOG: Duration = Duration::from_secs(60);
+        let options = RuntimeOptions { workers: 1, ..RuntimeOptions::default() };
+        let shared = Arc::new(Shared::new(&options, false).unwrap());
+        let looks = shared.reactor.lead().unwrap();
+        let theirs = Arc::clone(&shared);
+        let worker = thread::spawn(move || Worker::new(&theirs, 0).run());
+        // It has spun in vain then, and waits.
+        thread::sleep(Duration::from_millis(50));
+        let (handle, is_served) = (Handle { shared: Arc::clone(&shared) }, Arc::new(Flag::default()));
+        let served = Arc::clone(&is_served);
+        drop(handle.spawn(TaskOptions::of_class(0), async move { served.raise() }).unwrap());
+        let began = Instant::now();
+        while !is_served.is_raised() {
+            assert!(began.elapsed() < WATCHDOG, "it waits for the lead alone");
+            thread::yield_now();
+        }
+        drop(looks);
+        shared.stop_workers();
+        worker.join().unwrap();
+        shared.end_tasks();
+    }
+
     /// Goal: a lane without workers takes no class from the lanes and workers behind it, wherever it stands.
     #[test]
     fn a_lane_without_workers_is_none() {

@@ -172,7 +172,8 @@ impl<'s> Worker<'s> {
     fn sleep(&mut self) -> bool {
         let shared = self.shared;
         let index = self.polling.index;
-        let lead = if shared.may_lead(index) { shared.reactor.lead_unless_led() } else { None };
+        let is_work = || shared.would_have_work(index);
+        let lead = if shared.may_lead(index) { shared.reactor.lead_unless_led(is_work) } else { None };
         let leads = lead.is_some();
         let slept = match lead {
             Some(mut lead) => {
