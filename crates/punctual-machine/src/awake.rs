@@ -5,9 +5,9 @@
 //!
 //! Rules:
 //! 1. A thread that leaves a task in a line notes it there ([`Intake`]), then counts the awake workers: fence (A) stands between both.
-//! 2. A worker that goes to sleep leaves first, and then looks for noted tasks. For tasks it serves, the fence of its own bell stands
-//!    between both, for the rest fence (B): it wakes another one for that ([`Awake::hand_on`]). So a task is seen, or the free
-//!    processor.
+//! 2. A worker that goes to sleep leaves first, and then looks for tasks in lines and inboxes. For tasks it serves, the fence of its
+//!    own bell stands between both, for the rest fence (B): it wakes another one for that ([`Awake::hand_on`]). So a task is seen, or
+//!    the free processor. A worker whose thread blocks serves none, and does likewise for all ([`Awake::hand_all_on`]).
 //! 3. A worker that has left counts itself when it looks whether it would have something to do ([`Awake::would_have_work`]).
 //!
 //! Nobody is notified here: the worker to notify, and the way to do it, are given back.
@@ -90,9 +90,27 @@ impl Awake {
         if last_class == u8::MAX || without!("awake_hand_on") {
             return None;
         }
+        self.hand_on_behind(Some(last_class), worker, workers)
+    }
+
+    /// A worker has left because its thread blocks in a poll. What waits for it waits for another one from now on, too.
+    pub fn hand_all_on<T>(&self, worker: usize, workers: &[impl AsRef<Intake<T>>]) -> Option<Rung> {
+        if without!("awake_hand_all_on") {
+            return None;
+        }
+        self.hand_on_behind(None, worker, workers)
+    }
+
+    /// Wakes one for what waits of the classes behind this one, or of all.
+    fn hand_on_behind<T>(
+        &self,
+        served: Option<u8>,
+        worker: usize,
+        workers: &[impl AsRef<Intake<T>>],
+    ) -> Option<Rung> {
         fence!("awake_hand_on_fence", SeqCst); // (B) pairs with (A) in `wake_for`: a worker that leaves a task sees that we have left, or we see it.
-        let firsts = workers.iter().filter_map(|other| other.as_ref().first_class());
-        let first = firsts.filter(|&first| first > last_class).min()?;
+        let waiting = workers.iter().filter_map(|other| other.as_ref().waiting_class());
+        let first = waiting.filter(|&class| served.is_none_or(|served| class > served)).min()?;
         self.wake_for_fenced(first, worker, workers)
     }
 
@@ -338,6 +356,44 @@ mod loom_tests {
             }
             busy.join().unwrap();
             leaver.join().unwrap();
+        });
+    }
+
+    /// Goal: the same where the task came into the inbox of the busy one.
+    #[test]
+    fn a_worker_that_goes_to_sleep_wakes_another_for_a_task_in_an_inbox() {
+        loom::model(|| {
+            let workers = Workers::new(2, &[1, ALL, ALL], 3);
+            let theirs = Arc::clone(&workers);
+            let pusher = thread::spawn(move || theirs.push_there(1, 5));
+            let theirs = Arc::clone(&workers);
+            let leaver = thread::spawn(move || {
+                theirs.awake.leave();
+                theirs.notify(theirs.awake.hand_on(0, &theirs.each));
+            });
+            while workers.steal(2).is_none() {
+                workers.park(2, || false);
+            }
+            pusher.join().unwrap();
+            leaver.join().unwrap();
+        });
+    }
+
+    /// Goal: where a worker blocks in a poll, another one comes for the tasks in its line.
+    #[test]
+    fn a_worker_that_blocks_wakes_another_for_its_own_task() {
+        loom::model(|| {
+            let workers = Workers::new(1, &[ALL, ALL], 2);
+            let theirs = Arc::clone(&workers);
+            let blocks = thread::spawn(move || {
+                theirs.push_here(0, 5);
+                theirs.awake.leave();
+                theirs.notify(theirs.awake.hand_all_on(0, &theirs.each));
+            });
+            while workers.steal(1).is_none() {
+                workers.park(1, || false);
+            }
+            blocks.join().unwrap();
         });
     }
 

@@ -84,6 +84,12 @@ impl<T> Intake<T> {
         u8::try_from(self.first_class.get()).ok()
     }
 
+    /// A class of which something may wait: the most important one in line. Where nothing is in line and something has come, whose class
+    /// is not known, it is the last one that its worker serves.
+    pub fn waiting_class(&self) -> Option<u8> {
+        self.first_class().or_else(|| (!self.inbox.is_empty()).then_some(self.last_class))
+    }
+
     /// Returns true if there may be something of these classes, as far as this thread sees. A hint: a thread that acts on it takes the
     /// line.
     pub fn has_up_to(&self, last_class: u8) -> bool {
@@ -110,6 +116,7 @@ mod tests {
         assert!(intake.has_no_news() && !intake.has_up_to(u8::MAX));
         intake.push(Entry::new(), 'a');
         assert!(!intake.has_no_news() && intake.has_up_to(0), "its class is not known yet");
+        assert_eq!(intake.waiting_class(), Some(u8::MAX));
         let mut line = Vec::new();
         let chosen = intake.choose(&mut line, |line, new| {
             line.extend(new.filter_map(|mut entry| entry.take()));
@@ -117,6 +124,7 @@ mod tests {
         });
         assert_eq!((chosen, &line[..]), ((1, Some(5)), &['a'][..]));
         assert!(intake.has_no_news() && intake.has_up_to(5) && !intake.has_up_to(4));
+        assert_eq!(intake.waiting_class(), Some(5));
         intake.change(&mut line, |line| (line.clear(), None));
         assert!(!intake.has_up_to(u8::MAX) && intake.first_class().is_none());
     }

@@ -5,7 +5,7 @@ mod common;
 use std::future::{Future, pending, poll_fn};
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -481,6 +481,26 @@ fn threads_that_block_are_bounded() {
     tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
     let (left, most) = *counts.lock().unwrap();
     assert!(left == 0 && most <= BLOCKING_MAX + 1, "{left}, {most}");
+}
+
+/// Goal: workers that were replaced once leave as much room for tasks that block. Method: each of them is, by tasks that block at the
+/// same time; then as many tasks block as may.
+#[test]
+fn replaced_workers_leave_room_for_tasks_that_block() {
+    const WORKERS: usize = 8;
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(WORKERS)).unwrap();
+    for count in [WORKERS, BLOCKING_MAX] {
+        let gate = Arc::new(Barrier::new(count + 1));
+        let blocks = |_| {
+            let gate = Arc::clone(&gate);
+            runtime.spawn(class(7), async move { blocking(|| gate.wait()).is_leader() }).unwrap()
+        };
+        let tasks: Vec<_> = (0..count).map(blocks).collect();
+        runtime.block_on(runtime.spawn(class(7), async {}).unwrap()).unwrap();
+        gate.wait();
+        tasks.into_iter().for_each(|task| drop(runtime.block_on(task).unwrap()));
+    }
 }
 
 /// Goal: long work that yields when it is due lets a more important task in, in the middle.

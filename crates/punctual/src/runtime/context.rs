@@ -203,6 +203,8 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     // The end of the poll is too late: until then the class would count as served, though it may want nothing of the worker.
     if let Some(now) = replaced {
         shared.charge(index, &turn.next, now.since(turn.began));
+    } else {
+        shared.hand_all_on(index);
     }
     let done = catch_unwind(AssertUnwindSafe(work));
     if replaced.is_none() {

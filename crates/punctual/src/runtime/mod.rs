@@ -179,7 +179,7 @@ impl Drop for Runtime {
         }
         shared.stop_workers();
         // Each thread is listed by one that is waited for before.
-        let substitutes = std::iter::from_fn(|| unpoisoned(shared.substitutes.lock()).pop());
+        let substitutes = std::iter::from_fn(|| unpoisoned(shared.substitutes.lock()).threads.pop());
         for thread in self.threads.drain(..).chain(substitutes) {
             let is_own = thread.thread().id() == thread::current().id();
             // A worker has no panics: tasks' are contained.

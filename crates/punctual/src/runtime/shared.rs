@@ -22,6 +22,7 @@ use super::reactor::{Reactor, Reported};
 use super::registry::Registry;
 use super::seat::Seat;
 use super::task::{Task, wake_all};
+use super::worker::Substitutes;
 use super::{context, nanos, unpoisoned};
 
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     has_ended: Flag,
     dropping: Mutex<()>,
     /// Threads that took a worker's place while a task blocked.
-    pub(super) substitutes: Mutex<Vec<thread::JoinHandle<()>>>,
+    pub(super) substitutes: Mutex<Substitutes>,
     /// The workers are tasks of another runtime, which has descriptors and timers of its own.
     pub(super) is_hosted: bool,
     maker: Maker,
@@ -304,6 +305,11 @@ impl Shared {
         self.notify(self.awake.hand_on(worker, &self.seats));
     }
 
+    /// A worker has left, as its thread blocks and no other thread is it: others have its processor for what waits.
+    pub(super) fn hand_all_on(&self, worker: usize) {
+        self.notify(self.awake.hand_all_on(worker, &self.seats));
+    }
+
     /// All workers end as soon as their polls do.
     pub(super) fn stop_workers(&self) {
         self.stop.raise();
@@ -354,8 +360,11 @@ impl Shared {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use punctual_machine::parker;
+
     use super::super::worker::Worker;
-    use super::super::{Handle, Lane, TaskOptions, Urgency};
+    use super::super::options::BLOCKING_MAX;
+    use super::super::{Handle, Lane, TaskOptions, Urgency, blocking};
     use super::*;
 
     /// Goal: a worker that is awake sees what it then may take from another one. One that is about to sleep sees what it could take
@@ -459,6 +468,45 @@ mod tests {
             thread::yield_now();
         }
         drop(looks);
+        shared.stop_workers();
+        worker.join().unwrap();
+        shared.end_tasks();
+    }
+
+    /// Goal: a worker whose thread blocks gives its processor to one that sleeps, where no other thread can be had.
+    #[test]
+    fn a_worker_that_blocks_hands_its_processor_on() {
+        const WATCHDOG: Duration = Duration::from_secs(60);
+        let options = RuntimeOptions { workers: 2, ..RuntimeOptions::default() };
+        let mut shared = Shared::new(&options, false).unwrap();
+        shared.awake = Awake::new(1);
+        let shared = Arc::new(shared);
+        unpoisoned(shared.substitutes.lock()).replaced = BLOCKING_MAX;
+        let handle = Handle { shared: Arc::clone(&shared) };
+        let [is_blocked, is_over] = [(); 2].map(|()| Arc::new(Flag::default()));
+        let (theirs, blocks_now, over) = (handle.clone(), Arc::clone(&is_blocked), Arc::clone(&is_over));
+        let blocks = async move {
+            let bell = &theirs.shared.seats[1].intake.bell;
+            assert!(bell.arm(Notification::Futex, || false));
+            drop(theirs.spawn(TaskOptions::of_class(5), async {}).unwrap());
+            assert!(bell.is_armed(), "the processor is not free yet");
+            blocks_now.raise();
+            blocking(|| {
+                while !over.is_raised() {
+                    thread::yield_now();
+                }
+            });
+        };
+        let join = handle.spawn(TaskOptions::of_class(0), blocks).unwrap();
+        let theirs = Arc::clone(&shared);
+        let worker = thread::spawn(move || Worker::new(&theirs, 0).run());
+        let began = Instant::now();
+        while !is_blocked.is_raised() || shared.seats[1].intake.bell.is_armed() {
+            assert!(began.elapsed() < WATCHDOG, "nobody comes for the task");
+            thread::yield_now();
+        }
+        is_over.raise();
+        parker::block_on(join).unwrap();
         shared.stop_workers();
         worker.join().unwrap();
         shared.end_tasks();

@@ -31,19 +31,30 @@ const WATCH_AFTER: Nanos = Nanos::from_micros(10);
 /// A task looks no longer for what it awaits: its class is charged for that.
 const PATIENCE_MAX: Nanos = Nanos::from_micros(5);
 
+/// Threads that became workers while tasks blocked.
+#[derive(Debug, Default)]
+pub(super) struct Substitutes {
+    pub(super) threads: Vec<thread::JoinHandle<()>>,
+    /// Threads that were replaced, and have not ended.
+    pub(super) replaced: usize,
+}
+
 /// Another thread is that worker from now on, as urgent as this one. Returns true if there is one.
 pub(super) fn replace(shared: &Arc<Shared>, index: usize) -> bool {
     let mut substitutes = unpoisoned(shared.substitutes.lock());
-    substitutes.retain(|thread| !thread.is_finished());
+    substitutes.threads.retain(|thread| !thread.is_finished());
     // The thread that ends the runtime raises this before it waits for those that are listed.
-    if shared.stop.is_raised() || substitutes.len() >= BLOCKING_MAX {
+    if shared.stop.is_raised() || substitutes.replaced >= BLOCKING_MAX {
         return false;
     }
     let theirs = Arc::clone(shared);
     let started = thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || Worker::new(&theirs, index).run());
-    started.map(|thread| substitutes.push(thread)).is_ok()
+    let Ok(thread) = started else { return false };
+    substitutes.threads.push(thread);
+    substitutes.replaced += 1;
+    true
 }
 
 /// One thread's part in a runtime.
@@ -94,7 +105,9 @@ impl<'s> Worker<'s> {
         }
         self.polling.end();
         // A worker that was replaced has left before.
-        if !self.polling.is_replaced {
+        if self.polling.is_replaced {
+            unpoisoned(self.shared.substitutes.lock()).replaced -= 1;
+        } else {
             self.shared.awake.leave();
         }
     }
