@@ -17,6 +17,7 @@ use punctual::runtime::{
     yield_now,
 };
 use punctual_machine::counter::{Counter, Flag};
+use punctual_machine::parker;
 
 /// Longer than any test takes on a busy machine.
 const LIMIT_S: u64 = 120;
@@ -457,6 +458,27 @@ fn the_end_waits_for_who_blocks() {
     }
 }
 
+/// Goal: a task that drops the last of its own runtime is dropped when its poll ends, though it was woken meanwhile.
+#[test]
+fn a_task_that_ends_its_runtime_is_dropped() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Arc::new(Runtime::start(&workers(1)).unwrap());
+    let (last, (go, gate)) = (Arc::clone(&runtime), mpsc::channel::<()>());
+    let ends = async move {
+        let _gone = gate.recv();
+        drop(last);
+        poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })
+        .await;
+    };
+    let task = runtime.spawn(class(0), ends).unwrap();
+    drop(runtime);
+    drop(go);
+    assert!(parker::block_on(task).is_err());
+}
+
 /// Goal: however many tasks block, threads are bounded, and all tasks are served.
 #[test]
 fn threads_that_block_are_bounded() {
@@ -499,7 +521,9 @@ fn replaced_workers_leave_room_for_tasks_that_block() {
         let tasks: Vec<_> = (0..count).map(blocks).collect();
         runtime.block_on(runtime.spawn(class(7), async {}).unwrap()).unwrap();
         gate.wait();
-        tasks.into_iter().for_each(|task| drop(runtime.block_on(task).unwrap()));
+        for task in tasks {
+            let _leads = runtime.block_on(task).unwrap();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::future::poll_fn;
 use std::sync::{Arc, mpsc};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use common::watchdog;
@@ -340,6 +340,53 @@ fn a_wake_of_an_awake_worker_is_no_call() {
         rung = wake(1);
     }
     assert_eq!(rung, 1, "one call wakes");
+}
+
+/// Goal: the worker allocates nothing for wakes, however many tasks they put into its line at once.
+#[test]
+fn many_wakes_at_once_allocate_nothing() {
+    const TASKS: u64 = 500;
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&RuntimeOptions::default()).unwrap();
+    let polled = Arc::new(Counter::default());
+    let ((said, heard), mut wakers) = (mpsc::channel(), Vec::new());
+    for _ in 0..TASKS {
+        let (polled, said) = (Arc::clone(&polled), said.clone());
+        let waits = poll_fn(move |cx| {
+            polled.add_alone(1);
+            if polled.get() <= TASKS {
+                said.send(cx.waker().clone()).unwrap();
+            }
+            Poll::<()>::Pending
+        });
+        drop(runtime.spawn(class(3), waits).unwrap());
+        // One after the other: few are in line at a time.
+        while heard.try_recv().map(|waker| wakers.push(waker)).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    let on_worker = || runtime.block_on(runtime.spawn(class(0), async { count() }).unwrap()).unwrap();
+    on_worker();
+    let before = on_worker();
+    let [is_held, go] = [(); 2].map(|()| Arc::new(Flag::default()));
+    let (held, goes) = (Arc::clone(&is_held), Arc::clone(&go));
+    let hold = async move {
+        held.raise();
+        while !goes.is_raised() {
+            std::thread::yield_now();
+        }
+    };
+    let hold = runtime.spawn(class(0), hold).unwrap();
+    while !is_held.is_raised() {
+        std::thread::yield_now();
+    }
+    wakers.iter().for_each(Waker::wake_by_ref);
+    go.raise();
+    runtime.block_on(hold).unwrap();
+    while polled.get() < 2 * TASKS {
+        std::thread::yield_now();
+    }
+    assert_eq!(on_worker() - before, 0);
 }
 
 /// Goal: no wake allocates, neither at who wakes nor at the worker: by its own thread, by another, awake or asleep.

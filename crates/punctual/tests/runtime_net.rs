@@ -2,19 +2,20 @@
 
 mod common;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
-use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::{Dice, PATIENCE, watchdog};
 use punctual::Nanos;
 use punctual::runtime::{
-    Handle, Lane, Policy, Runtime, RuntimeOptions, TaskOptions, TcpListener, TcpStream, UdpSocket, Urgency,
-    request, yield_now,
+    Handle, Lane, Policy, Runtime, RuntimeOptions, Sleep, TaskOptions, TcpListener, TcpStream, UdpSocket,
+    Urgency, request, yield_now,
 };
 use punctual_machine::counter::Counter;
 use punctual_machine::event_fd::wait_readable;
@@ -327,7 +328,42 @@ fn bytes_are_read_in_their_class() {
     assert!(order.iter().all(|(_, request)| request.deadline - request.arrived == 1_000_000_000));
 }
 
-/// Goal: no timer goes off early, none is forgotten, and the earlier one goes off first.
+/// Goal: a waker that is dropped where another one replaces it may itself drop a timer.
+#[test]
+fn a_replaced_waker_may_drop_a_timer() {
+    #[derive(Debug)]
+    struct Owner(#[expect(dead_code, reason = "kept to be dropped")] Mutex<Sleep>);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let [mut owned, mut kept] = [(); 2].map(|()| runtime.handle().sleep(Duration::from_secs(3_600)));
+    let poll = |sleep: &mut Sleep, waker: &Waker| Pin::new(sleep).poll(&mut Context::from_waker(waker));
+    assert!(poll(&mut owned, Waker::noop()).is_pending());
+    let owner = Waker::from(Arc::new(Owner(Mutex::new(owned))));
+    assert!(poll(&mut kept, &owner).is_pending());
+    drop(owner);
+    assert!(poll(&mut kept, Waker::noop()).is_pending());
+}
+
+/// Goal: a worker that sleeps until an instant wakes for an earlier one that comes meanwhile.
+#[test]
+fn an_earlier_timer_is_not_slept_over() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = start(1);
+    let handle = runtime.handle();
+    let hour = handle.sleep(Duration::from_secs(3_600));
+    let late = runtime.spawn(class(0), hour).unwrap();
+    // The worker sleeps then.
+    std::thread::sleep(Duration::from_millis(50));
+    runtime.block_on(handle.sleep(Duration::from_millis(20)));
+    assert!(runtime.block_on(late.cancel()).is_err(), "the hour is not over");
+}
+
+/// Goal: no timer goes off early, and none is forgotten.
 #[test]
 fn timers_go_off_after_their_time() {
     let _alive = watchdog(LIMIT_S);

@@ -84,7 +84,8 @@ fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Threads that poll tasks. Dropped, it ends them and drops every task: not from one of its own tasks, which it would wait for.
+/// Threads that poll tasks. Dropped, it ends them and drops every task. One of its own tasks may drop it: that one's thread is not
+/// waited for, and the task is dropped when its poll ends.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,

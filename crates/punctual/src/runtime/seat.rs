@@ -119,10 +119,10 @@ impl Seat {
     #[cfg(feature = "tokio")]
     pub(super) fn keep_sleeper(&self, sleeper: &Waker) {
         let mut kept = unpoisoned(self.sleeper.lock());
-        match &mut *kept {
-            Some(known) => known.clone_from(sleeper),
-            none => *none = Some(sleeper.clone()),
-        }
+        let is_kept = kept.as_ref().is_some_and(|known| known.will_wake(sleeper));
+        let gone = if is_kept { None } else { kept.replace(sleeper.clone()) };
+        drop(kept);
+        drop(gone);
     }
 
     /// Wakes the worker where it is a task of another runtime.

@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use punctual_machine::awake::{Awake, Rung};
 use punctual_machine::clock::{Clock, Ticks};
@@ -147,6 +146,10 @@ impl Shared {
         seat.page.count(OfWorker::WokenHere).add_alone(1);
         seat.push_here(&mut seat.lock(self, &seat.page), task, now);
         self.notify(self.awake.wake_for(class, worker, &self.seats));
+        // The task that a worker polls may have ended the runtime: nobody comes for it.
+        if self.has_ended.is_raised() {
+            self.drop_ready();
+        }
     }
 
     /// Into the inbox of the worker to which the task belongs.
@@ -358,12 +361,13 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use punctual_machine::parker;
 
-    use super::super::worker::Worker;
     use super::super::options::BLOCKING_MAX;
+    use super::super::worker::Worker;
     use super::super::{Handle, Lane, TaskOptions, Urgency, blocking};
     use super::*;
 

@@ -62,10 +62,14 @@ impl Timers {
         (key, is_first)
     }
 
-    /// True if it is still there, and now has this waker.
+    /// True if it is still there, and now has this waker. The one before may be the last of its task, and is dropped without the lock.
     fn change(&self, key: Key, waker: &Waker) -> bool {
         let mut waiting = unpoisoned(self.waiting.lock());
-        waiting.by_time.get_mut(&key).map(|known| known.clone_from(waker)).is_some()
+        let Some(known) = waiting.by_time.get_mut(&key) else { return false };
+        let gone = (!known.will_wake(waker)).then(|| std::mem::replace(known, waker.clone()));
+        drop(waiting);
+        drop(gone);
+        true
     }
 
     fn remove(&self, key: Key) {
@@ -146,8 +150,8 @@ impl fmt::Display for Elapsed {
 impl std::error::Error for Elapsed {}
 
 impl Handle {
-    /// The time since the runtime's start. It stands still while the machine sleeps. Where the processor's counter begins anew behind
-    /// that, it is 0 until the counter is where it was at the start. Timers wait for as long.
+    /// The time since the runtime's start, by the processor's counter. While the machine sleeps, it goes on or stands still as that does.
+    /// Where the counter begins anew behind that, it is 0 until the counter is where it was at the start. Timers wait for as long.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.shared.now()

@@ -111,10 +111,12 @@ impl<T: Awaitable> Own<T> {
         let can_be_watched = it.shows_all();
         let mut resting = unpoisoned(self.rest.0.lock());
         resting.it = Some(it);
-        resting.waker = Some(waker.clone());
+        // It may be the last of its task, which is dropped without the lock.
+        let gone = resting.waker.replace(waker.clone());
         let was_watched = std::mem::replace(&mut resting.is_watched, can_be_watched);
         let is_ready = if can_be_watched { None } else { resting.arm() };
         drop(resting);
+        drop(gone);
         let watched = || Arc::clone(&self.rest) as Arc<dyn Watched>;
         let is_ready =
             if can_be_watched && !was_watched { self.shared().reactor.watch(watched()) } else { is_ready };
@@ -126,8 +128,11 @@ impl<T: Awaitable> Own<T> {
         self.alarm = None;
         let mut resting = unpoisoned(self.rest.0.lock());
         // An armed object disarms itself when it is next asked for something.
-        (resting.is_armed, resting.waker) = (false, None);
-        resting.it.take()
+        resting.is_armed = false;
+        let (it, gone) = (resting.it.take(), resting.waker.take());
+        drop(resting);
+        drop(gone);
+        it
     }
 
     /// Nobody waits for its descriptor any more.
