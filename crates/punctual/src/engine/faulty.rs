@@ -172,9 +172,16 @@ pub(crate) fn next_released(releases: impl Iterator<Item = Ticks>, now: Ticks) -
 }
 
 impl FaultyReceive {
-    fn show_released(&mut self, now: Ticks, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> (usize, Flow) {
+    fn show_released(
+        &mut self,
+        now: Ticks,
+        limit: usize,
+        visit: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> (usize, Flow) {
         let mut shown = 0;
-        while let Some(position) = next_released(self.held.iter().map(|held| held.release), now) {
+        while shown < limit
+            && let Some(position) = next_released(self.held.iter().map(|held| held.release), now)
+        {
             let Some(held) = self.held.remove(position) else { break };
             shown += 1;
             if held.show(visit) == Flow::Stop {
@@ -250,7 +257,7 @@ impl ReceiveLayer for FaultyReceive {
 
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
         let now = Clock::get().now();
-        let (shown, flow) = self.show_released(now, visit);
+        let (shown, flow) = self.show_released(now, limit, visit);
         if flow == Flow::Stop || shown >= limit {
             return shown;
         }
@@ -285,7 +292,61 @@ impl ReceiveLayer for FaultyReceive {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::engine::{Bell, Descriptors, PrivateBell};
+
+    /// A medium on which nothing comes.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Receive for Silent {
+        fn poll(&mut self, _limit: usize, _visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize {
+            0
+        }
+
+        fn is_ready(&self) -> bool {
+            false
+        }
+
+        fn bell(&self) -> Arc<dyn Bell> {
+            Arc::new(PrivateBell::new().expect("a descriptor"))
+        }
+
+        fn looks_suffice(&self) -> bool {
+            true
+        }
+
+        fn descriptors(&self) -> Descriptors<'_> {
+            [None, None]
+        }
+
+        fn handle_awake(&mut self) {}
+
+        fn housekeep(&mut self, _now: Ticks) {}
+    }
+
+    /// Goal: a poll shows no more held items than it was asked for, and the next ones show the rest.
+    #[test]
+    fn a_poll_shows_no_more_than_its_limit() {
+        let said = || {
+            let trouble = Trouble::BadFrame(FrameError::NotAFrame);
+            Held { what: What::Said(Event::Trouble(trouble)), release: Ticks(0), overtaken: false }
+        };
+        let (faults, rng) = (Faults::seeded(1), Rng::new(1));
+        let held = (0..7).map(|_| said()).collect();
+        let mut faulty = FaultyReceive { inner: Box::new(Silent), faults, rng, held, delay: Ticks(0) };
+        let mut polls = || {
+            let mut visits = 0;
+            let shown = ReceiveLayer::poll(&mut faulty, 3, &mut |_| {
+                visits += 1;
+                Flow::Continue
+            });
+            (shown, visits)
+        };
+        assert_eq!([polls(), polls(), polls(), polls()], [(3, 3), (3, 3), (1, 1), (0, 0)]);
+    }
 
     /// Goal: held frames go by their instants, those of one instant in the order in which they came, and none before its instant.
     #[test]
