@@ -416,8 +416,8 @@ impl Accounts {
         self.uncharged = self.uncharged.saturating_add(all - explained);
     }
 
-    /// Something that explains losses.
-    pub(crate) fn handle_trouble(&mut self, trouble: Trouble, page: &Page) {
+    /// Something that explains losses. With a monitor a stranger's message that was refused is lost: a monitor wants to see all.
+    pub(crate) fn handle_trouble(&mut self, trouble: Trouble, has_monitor: bool, page: &Page) {
         match trouble {
             Trouble::BadFrame(_) | Trouble::BadCheck => {
                 page.count(Count::BadFrames).add_alone(1);
@@ -428,21 +428,25 @@ impl Accounts {
                 page.count(count_of(refusal)).add(1);
                 // A frame that was taken before leaves no gap, nor does an announcement.
                 if refusal != Refusal::Replayed && header.kind.is_numbered() {
-                    self.handle_refused(refusal, &header);
+                    self.handle_refused(refusal, &header, has_monitor, page);
                 }
             }
         }
     }
 
     #[cold]
-    fn handle_refused(&mut self, refusal: Refusal, header: &Header) {
+    fn handle_refused(&mut self, refusal: Refusal, header: &Header, has_monitor: bool, page: &Page) {
         let is_it = |account: &&mut Account| account.is_of(header.source.node, header.incarnation);
-        if refusal != Refusal::UnknownKey {
-            self.let_credit_age(now_ns());
-            self.credit.note_refused();
-        } else if let Some(account) = self.accounts.iter_mut().find(is_it) {
+        match (refusal, self.accounts.iter_mut().find(is_it)) {
+            (Refusal::UnknownKey, Some(account)) => *account.unopened.of(header) += 1,
             // A sender without an account has no gap to explain, as its streams begin later.
-            *account.unopened.of(header) += 1;
+            (Refusal::UnknownKey, None) => {}
+            // Nor does this one. Counted here, it must not explain what others have lost as well.
+            (Refusal::Unexpected, None) if has_monitor => page.count(Count::LostRefused).add_alone(1),
+            _ => {
+                self.let_credit_age(now_ns());
+                self.credit.note_refused();
+            }
         }
     }
 
@@ -669,13 +673,15 @@ mod tests {
         for number in 0..600_u32 {
             pretend(u64::from(number) * SECOND_NS / 10);
             if number % 10 > 0 {
-                accounts.handle_trouble(unknown(node), &page);
+                accounts.handle_trouble(unknown(node), false, &page);
             }
             accounts.handle_turn(true, &page);
         }
         let stranger = NodeId::named("stranger");
         (0..9).for_each(|_| {
-            [other, stranger].into_iter().for_each(|node| accounts.handle_trouble(unknown(node), &page));
+            [other, stranger]
+                .into_iter()
+                .for_each(|node| accounts.handle_trouble(unknown(node), false, &page));
         });
         let in_order = |next| Progress { in_order: true, ..told(next) };
         accounts.handle_progress(other, 7, in_order(0), &page);
@@ -699,9 +705,9 @@ mod tests {
         [node, other].into_iter().for_each(|node| accounts.handle_joined(node, 7, told(0), true, &page));
         let header = header(node, Target::EVERYONE, 0);
         let unknown = Trouble::Refused { refusal: Refusal::UnknownKey, header };
-        (0..9).for_each(|_| accounts.handle_trouble(unknown, &page));
+        (0..9).for_each(|_| accounts.handle_trouble(unknown, false, &page));
         accounts.handle_progress(node, 7, Progress { in_order: true, ..told(9) }, &page);
-        accounts.handle_trouble(Trouble::BadCheck, &page);
+        accounts.handle_trouble(Trouble::BadCheck, false, &page);
         for second in 1..=10 {
             pretend(second * SECOND_NS);
             accounts.handle_progress(other, 7, told(0), &page);
@@ -711,6 +717,34 @@ mod tests {
         accounts.charge_all(&page);
         let ledger = page.ledger();
         assert_eq!((ledger.lost_bad_frame, ledger.lost_medium), (0, 1), "{ledger}");
+    }
+
+    /// Goal: with a monitor a stranger's message that was refused is lost once, and explains no other loss. One of a sender that is
+    /// known leaves a gap, which it explains.
+    #[test]
+    fn a_refused_message_is_lost_once_for_a_monitor() {
+        let page = page();
+        let mut accounts = Accounts::new(None);
+        let [node, stranger] = ["peer", "stranger"].map(NodeId::named);
+        let unexpected = |node| Trouble::Refused {
+            refusal: Refusal::Unexpected,
+            header: header(node, Target::EVERYONE, 0),
+        };
+        pretend(0);
+        accounts.handle_joined(node, 7, told(0), true, &page);
+        accounts.handle_trouble(unexpected(stranger), true, &page);
+        accounts.handle_progress(node, 7, told(1), &page);
+        accounts.handle_left(node, 7, Some(told(1)), false, &page);
+        accounts.charge_all(&page);
+        let causes = || (page.ledger().lost_refused, page.ledger().lost_medium);
+        assert_eq!(causes(), (1, 1), "another one's, and the medium's");
+        accounts.handle_joined(node, 8, told(0), true, &page);
+        let header = Header { incarnation: 8, ..header(node, Target::EVERYONE, 0) };
+        accounts.handle_trouble(Trouble::Refused { refusal: Refusal::Unexpected, header }, true, &page);
+        assert_eq!(causes(), (1, 1), "its gap has not shown");
+        accounts.handle_left(node, 8, Some(told(1)), false, &page);
+        accounts.charge_all(&page);
+        assert_eq!((causes(), page.ledger().seal_unexpected), ((2, 1), 2));
     }
 
     /// Goal: a frame that arrived and was no good explains a gap of that time, once. It explains no gap that shows long after, and none
@@ -735,7 +769,7 @@ mod tests {
         ] {
             now_ns += 100 * SECOND_NS;
             pretend(now_ns);
-            accounts.handle_trouble(trouble, &page);
+            accounts.handle_trouble(trouble, false, &page);
             if is_old {
                 now_ns += 10 * SECOND_NS;
                 pretend(now_ns);
@@ -778,7 +812,7 @@ mod tests {
                 for number in 0..ends_after {
                     pretend((100 + number) * SECOND_NS);
                     match (number, trouble) {
-                        (0, Some(trouble)) => accounts.handle_trouble(trouble, &page),
+                        (0, Some(trouble)) => accounts.handle_trouble(trouble, false, &page),
                         (0, None) => drops.set(1),
                         // Long after.
                         (8, _) => {}

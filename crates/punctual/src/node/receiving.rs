@@ -396,16 +396,7 @@ impl Desk<'_, '_> {
 
     #[cold]
     fn handle_trouble(&mut self, trouble: Trouble) {
-        let page = &self.core.about.page;
-        self.accounts.handle_trouble(trouble, page);
-        if let Trouble::Refused { refusal: Refusal::Unexpected, header } = trouble
-            && self.ports.has_monitors
-            && header.kind.is_numbered()
-        {
-            // The sender was never believed to be there, and has no account: for a monitor, which wants to see all, the message is lost
-            // all the same.
-            page.count(Count::LostRefused).add_alone(1);
-        }
+        self.accounts.handle_trouble(trouble, self.ports.has_monitors, &self.core.about.page);
     }
 
     fn is_for_own_alone(&self, header: &Header) -> bool {
