@@ -366,14 +366,19 @@ impl KeyRing {
         self.home
     }
 
-    /// Forgets a key.
+    /// Forgets a key. An empty ring has no home: the next key is a first one again.
     pub fn remove(&mut self, id: KeyId) {
-        self.keys.retain(|held| held.key.id != id);
+        self.retain(|held| held.key.id != id);
     }
 
-    /// Forgets all keys of a group.
+    /// Forgets all keys of a group. An empty ring has no home: the next key is a first one again.
     pub fn remove_group(&mut self, group: u32) {
-        self.keys.retain(|held| held.key.id.group != group);
+        self.retain(|held| held.key.id.group != group);
+    }
+
+    fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
+        self.keys.retain(stays);
+        self.home = self.home.filter(|_| !self.keys.is_empty());
     }
 
     /// The key that seals now, and when that may change, nanoseconds since 1970.
@@ -465,6 +470,23 @@ mod tests {
         assert!(ring.handle_timeout(at(1_100)) && ring.accepted().count() == 2);
         assert!(ring.set_home(2) && !ring.set_home(3));
         assert_eq!(sealing(&ring, at(0)), Some((2, 0, 9)));
+    }
+
+    /// Goal: the first key that comes into a ring that was emptied seals, of whichever group it is. While another key is there, the home
+    /// stays where it was: nothing is sealed for a group that nobody chose.
+    #[test]
+    fn an_emptied_ring_has_no_home() {
+        let mut ring = KeyRing::new(100);
+        [key(1, 1, 0), key(2, 1, 0)].into_iter().for_each(|key| ring.insert(key, at(0)).unwrap());
+        ring.remove_group(1);
+        assert_eq!((ring.home(), sealing(&ring, at(1))), (Some(1), None));
+        ring.remove(key(2, 1, 0).id);
+        assert_eq!((ring.home(), sealing(&ring, at(1))), (None, None));
+        ring.insert(key(3, 1, 0), at(1)).unwrap();
+        assert_eq!(sealing(&ring, at(1)), Some((3, 0, 1)));
+        ring.remove_group(3);
+        ring.insert_of_group(of_group((4, 7, 1), 0), at(1)).unwrap();
+        assert_eq!(sealing(&ring, at(1)), Some((4, 7, 1)));
     }
 
     /// Goal: a calendar that is set by an hour, either way, neither ends nor lengthens an overlap, and takes back no key that seals
