@@ -14,8 +14,11 @@ use punctual_proto::{NodeId, Port};
 
 use crate::pages::{self, Counters, PageKind, read_name, read_whole, write_name, write_whole};
 
+mod count;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+
+pub(crate) use count::{Count, RowCount, RowError};
 
 const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
 const COUNTERS_AT: usize = 1024;
@@ -35,50 +38,6 @@ const LOOKS_MAX: u32 = 100;
 
 /// Time between two of these looks: a thread that closes a row may have to wait for its processor.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-
-/// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`, `CopiesLocal`, `SendFull`
-/// and `Refused` under the node's lock for senders; `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…` and `FragmentsRefused` by
-/// atomic addition; all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    Sent,
-    Copies,
-    CopiesLocal,
-    Arrived,
-    NoSuchPort,
-    LostOverrun,
-    LostBufferFull,
-    LostBadFrame,
-    LostMedium,
-    LostPeerDied,
-    Duplicates,
-    BadFrames,
-    BufferDrops,
-    Overruns,
-    CorruptPeers,
-    SendFull,
-    Refused,
-    MissedWakeups,
-    Joined,
-    Left,
-    Died,
-    ClosedEnqueued,
-    ClosedDelivered,
-    ClosedInboxFull,
-    ClosedUnread,
-    SealMissing,
-    SealUnexpected,
-    SealUnknownKey,
-    SealBadTag,
-    SealReplayed,
-    SealStale,
-    LostRefused,
-    Restarts,
-    LargeSent,
-    LargeDelivered,
-    LargeLost,
-    FragmentsRefused,
-}
 
 const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
 
@@ -259,31 +218,6 @@ impl fmt::Display for Ledger {
 /// A page belongs to its writer: sums of its values must not overflow.
 fn sum(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
-}
-
-/// Counters of one communicator.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RowCount {
-    /// Port number plus one; 0 = the row is free.
-    Port,
-    /// Put into the inbox.
-    Enqueued,
-    /// Taken by the application.
-    Delivered,
-    InboxFull,
-    /// Taken by the application straight from the engine, without passing through the inbox.
-    Direct,
-    /// Sent, where that is counted by communicator: in memory.
-    Sent,
-}
-
-/// Why there is no row for a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowError {
-    /// Another communicator of the node has the port.
-    Taken(Port),
-    /// The node has as many communicators as it can have.
-    TooMany,
 }
 
 /// Owner of a page.
