@@ -4,15 +4,16 @@
 //! anyone ([`read_all`], `punctual stat`). Layout: `docs/shared-memory.md`.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use punctual_machine::counter::Counter;
 use punctual_machine::process::ProcessIdentity;
-use punctual_proto::limits::COMMUNICATORS_MAX;
+use punctual_proto::limits::{COMMUNICATORS_MAX, NAME_SIZE_MAX};
 use punctual_proto::{NodeId, Port};
 
-use crate::pages::{self, Counters, PageKind, read_name, read_whole, write_name, write_whole};
+use crate::pages::{self, Counters, PageKind, read_name, read_whole, write_name, write_text, write_whole};
 
 mod count;
 #[cfg(fuzzing)]
@@ -24,6 +25,11 @@ const PAGE_SIZE: usize = ROWS_AT + COMMUNICATORS_MAX * ROW_SIZE;
 const COUNTERS_AT: usize = 1024;
 const ROWS_AT: usize = 4096;
 const ROW_SIZE: usize = 64;
+/// Words of the bus's name: of one in memory all that it can have.
+const BUS_WORDS: Range<usize> = 12..20;
+/// Size of the bus's name in the pages of a node and of its groups, bytes.
+pub(crate) const BUS_SIZE_MAX: usize = 8 * (BUS_WORDS.end - BUS_WORDS.start);
+const _: () = assert!(BUS_SIZE_MAX >= "loopback:".len() + NAME_SIZE_MAX && 8 * BUS_WORDS.end <= COUNTERS_AT);
 /// The word that says 1 for a node in memory.
 const IN_MEMORY: usize = 4;
 /// Word of the node's life.
@@ -227,7 +233,7 @@ pub struct PageOwner {
     pub node: NodeId,
     /// Its name.
     pub name: String,
-    /// The bus, as [`crate::Bus`] prints it, cut to 32 bytes.
+    /// The bus, as [`crate::Bus`] prints it. One of more than 64 bytes is cut, and ends with `…`.
     pub bus: String,
     /// Its process.
     pub process: ProcessIdentity,
@@ -252,7 +258,7 @@ impl Page {
             words[LIFE].set(owner.life);
             words[CLOSINGS].set(2);
             write_name(&words[8..12], &owner.name);
-            write_name(&words[12..16], &owner.bus);
+            write_text(words[BUS_WORDS].iter(), &owner.bus);
         })?;
         Ok(Self { words, rows: Mutex::default() })
     }
@@ -348,7 +354,7 @@ impl<'a> View<'a> {
         Some(PageOwner {
             node: NodeId::new(words[2].get())?,
             name: read_name(&words[8..12]),
-            bus: read_name(&words[12..16]),
+            bus: read_name(&words[BUS_WORDS]),
             process: pages::process_of(words)?,
             life: words[LIFE].get(),
         })
@@ -459,6 +465,26 @@ mod tests {
             let ledger = view.ledger();
             let _any_answer_will_do = (ledger.is_balanced(), ledger.lost(), ledger.to_string());
         }
+    }
+
+    /// Goal: a page has all of a bus's name in memory, however long that may be, and says where it has only a part.
+    #[test]
+    fn a_page_has_all_of_a_bus_or_says_so() {
+        let page_of = |bus: String| {
+            let owner = PageOwner {
+                node: NodeId::named("named"),
+                name: "named".to_owned(),
+                bus,
+                process: ProcessIdentity::of_self(),
+                life: punctual_machine::process::random(),
+            };
+            let page = Page::create(&owner).unwrap();
+            (owner, page.view().owner().unwrap())
+        };
+        let (owner, read) = page_of(format!("loopback:{}", "b".repeat(NAME_SIZE_MAX)));
+        assert_eq!(read, owner);
+        let (owner, read) = page_of("x".repeat(BUS_SIZE_MAX + 1));
+        assert_eq!(read.bus, format!("{}…", &owner.bus[..BUS_SIZE_MAX - '…'.len_utf8()]));
     }
 
     /// Goal: no count falls while communicators close, for readers of this process and of another. Method: of all rows the one that is

@@ -242,12 +242,15 @@ pub(crate) fn process_of(words: &[Counter]) -> Option<ProcessIdentity> {
 /// A name as four words, cut to what they hold, with zeros behind it.
 pub(crate) fn name_words(name: &str) -> [u64; NAME_SIZE_MAX / 8] {
     let mut words = [0; NAME_SIZE_MAX / 8];
-    for (word, part) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
-        let mut bytes = [0; 8];
-        bytes[..part.len()].copy_from_slice(part);
-        *word = u64::from_le_bytes(bytes);
-    }
+    words.iter_mut().zip(name.as_bytes().chunks(8)).for_each(|(word, part)| *word = word_of(part));
     words
+}
+
+/// Up to eight bytes as a word, with zeros behind them.
+fn word_of(part: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..part.len()].copy_from_slice(part);
+    u64::from_le_bytes(bytes)
 }
 
 /// Writes a name into four words, cut to what they hold.
@@ -255,10 +258,27 @@ pub(crate) fn write_name(words: &[Counter], name: &str) {
     words.iter().zip(name_words(name)).for_each(|(word, part)| word.publish(part));
 }
 
-/// The name in four words.
-pub(crate) fn read_name(words: &[Counter]) -> String {
-    let bytes: Vec<u8> =
-        words.iter().flat_map(|word| word.get_published().to_le_bytes()).take(NAME_SIZE_MAX).collect();
+/// Writes a text into as many words as there are. A mark stands where it was cut: else the rest would seem to be all.
+pub(crate) fn write_text<'a>(words: impl Iterator<Item = &'a Counter> + Clone, text: &str) {
+    let text = cut_to(text, 8 * words.clone().count());
+    let mut parts = text.as_bytes().chunks(8);
+    words.for_each(|word| word.publish(word_of(parts.next().unwrap_or_default())));
+}
+
+/// The text in so many bytes, with a mark at its end if it is longer.
+fn cut_to(text: &str, size: usize) -> String {
+    const MARK: char = '…';
+    if text.len() <= size {
+        return text.to_owned();
+    }
+    let is_end = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=size.saturating_sub(MARK.len_utf8())).rev().find(is_end).unwrap_or(0);
+    format!("{}{MARK}", &text[..end])
+}
+
+/// The name, or the text, in these words.
+pub(crate) fn read_name<'a>(words: impl IntoIterator<Item = &'a Counter>) -> String {
+    let bytes: Vec<u8> = words.into_iter().flat_map(|word| word.get_published().to_le_bytes()).collect();
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     // Text from a page goes to a terminal: nothing in it may move the cursor.
     String::from_utf8_lossy(&bytes[..end])
@@ -313,6 +333,23 @@ fn make_folder(folder: &Path) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a text that does not fit says so, and is cut between two characters.
+    #[test]
+    fn a_text_that_is_cut_has_a_mark() {
+        let words: [Counter; 2] = std::array::from_fn(|_| Counter::default());
+        for (text, expected) in [
+            ("shared:car", "shared:car"),
+            ("sixteen bytes in", "sixteen bytes in"),
+            ("sixteen bytes, or", "sixteen bytes…"),
+            ("two at its end: éé", "two at its en…"),
+            ("two at its eé: é", "two at its e…"),
+            ("one", "one"),
+        ] {
+            write_text(words.iter(), text);
+            assert_eq!(read_name(&words), expected);
+        }
+    }
 
     /// Goal: words that are being written, or were never, are not read as if they belonged together.
     #[test]

@@ -236,8 +236,8 @@ fn lives_in(bus_name: &str) -> BTreeSet<String> {
 
 /// Names of the live nodes of a bus, as any process can read them.
 fn nodes_on(bus: &Bus) -> Vec<String> {
-    let cut: String = bus.to_string().chars().take(32).collect();
-    ledger::read_all().into_iter().filter(|(page, _)| page.bus == cut).map(|(page, _)| page.name).collect()
+    let bus = bus.to_string();
+    ledger::read_all().into_iter().filter(|(page, _)| page.bus == bus).map(|(page, _)| page.name).collect()
 }
 
 /// Pages of counters of nodes of that name.

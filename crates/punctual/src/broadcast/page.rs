@@ -11,8 +11,10 @@ use punctual_proto::broadcast::{Behind, Member};
 use punctual_proto::limits::GROUP_MEMBERS_MAX;
 
 use super::account::{GroupAccount, GroupOwner, GroupState, MemberAccount};
-use crate::ledger::PageOwner;
-use crate::pages::{self, Counters, PageKind, read_name, read_whole, time_since, write_name, write_whole};
+use crate::ledger::{BUS_SIZE_MAX, PageOwner};
+use crate::pages::{
+    self, Counters, PageKind, read_name, read_whole, time_since, write_name, write_text, write_whole,
+};
 
 /// Words of the member, by index, behind those that every page has.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +63,8 @@ const GROUP_AT: usize = 8;
 const NODE_AT: usize = 12;
 const BUS_AT: usize = 16;
 const NAME_WORDS: usize = 4;
+/// Words of the bus's name that stand behind all places: at its own place it has room for so much as earlier builds read.
+const BUS_REST_WORDS: usize = BUS_SIZE_MAX / 8 - NAME_WORDS;
 const PLACES_AT: usize = 40;
 const PLACE_WORDS: usize = 4;
 const _: () = assert!((Word::HeldUpBy as usize) < PLACES_AT && BUS_AT + NAME_WORDS <= Word::Domain as usize);
@@ -71,6 +75,12 @@ const READS_MAX: usize = 1_000;
 
 fn words(places: usize) -> usize {
     PLACES_AT + places * PLACE_WORDS
+}
+
+/// The words of the bus's name. Pages of earlier builds have no rest.
+fn bus_words(words: &[Counter], places: usize) -> impl Iterator<Item = &Counter> + Clone {
+    let rest = words.get(self::words(places)..).unwrap_or_default();
+    words[BUS_AT..BUS_AT + NAME_WORDS].iter().chain(rest.iter().take(BUS_REST_WORDS))
 }
 
 /// Messages that the user of a member has exchanged with it, over all its lives.
@@ -99,7 +109,8 @@ impl Page {
         let places = nodes.len();
         let membership = random();
         let name = format!("{membership:016x}");
-        let words = Counters::create(PageKind::Group, &name, 8 * words(places), |words| {
+        let size = 8 * (words(places) + BUS_REST_WORDS);
+        let words = Counters::create(PageKind::Group, &name, size, |words| {
             let set = |word: Word, value: u64| words[word as usize].set(value);
             set(Word::Node, owner.node.get());
             set(Word::NodeLife, owner.life);
@@ -110,7 +121,7 @@ impl Page {
             set(Word::Domain, Clock::get().domain().into());
             write_name(&words[GROUP_AT..NODE_AT], group);
             write_name(&words[NODE_AT..BUS_AT], &owner.name);
-            write_name(&words[BUS_AT..BUS_AT + NAME_WORDS], &owner.bus);
+            write_text(bus_words(words, places), &owner.bus);
             for (place, node) in nodes.iter().enumerate() {
                 words[PLACES_AT + place * PLACE_WORDS + OfPlace::Node as usize].set(node.get());
             }
@@ -179,7 +190,7 @@ impl<'a> View<'a> {
             node: PageOwner {
                 node: NodeId::new(self.words[Word::Node as usize].get())?,
                 name: read_name(&self.words[NODE_AT..BUS_AT]),
-                bus: read_name(&self.words[BUS_AT..BUS_AT + NAME_WORDS]),
+                bus: read_name(bus_words(self.words, self.places)),
                 process: pages::process_of(self.words)?,
                 life: self.words[Word::NodeLife as usize].get(),
             },

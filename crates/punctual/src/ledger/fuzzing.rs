@@ -1,7 +1,5 @@
 //! Parts of the ledger that a fuzz target needs.
 
-use punctual_proto::limits::NAME_SIZE_MAX;
-
 use super::*;
 
 /// Reads a page as `punctual stat` does. Input: a byte, not 0 for a page with the right first words, then pairs of place
@@ -24,7 +22,8 @@ pub fn any_page(bytes: &[u8]) {
     let view = View::of(&words).expect("as large as a page");
     if let Some(owner) = view.owner().filter(|_| PageKind::Node.is_of(&words)) {
         let names = [&owner.name, &owner.bus];
-        assert!(names.iter().all(|name| name.chars().count() <= NAME_SIZE_MAX));
+        let sizes = [NAME_SIZE_MAX, BUS_SIZE_MAX];
+        assert!(names.iter().zip(sizes).all(|(name, size_max)| name.chars().count() <= size_max));
         assert!(!names.iter().any(|name| name.chars().any(char::is_control)));
     }
     let ledger = view.ledger();
