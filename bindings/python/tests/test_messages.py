@@ -428,7 +428,7 @@ while True:
                 last = int.from_bytes(message.payload[:8], "little")
             highest.append(last)
         ledger, peers = node.ledger(), node.peers()
-        places = ["delivered", "waiting", "no_such_port", "inbox_full", "unread"]
+        places = ["delivered", "waiting", "no_such_port", "inbox_full", "unread", "copies_refused"]
         assert ledger["copies"] == sum(ledger[place] for place in places)
         assert (ledger["died"], ledger["corrupt_peers"], ledger["bad_frames"]) == (lives, 0, 0)
         sums = sorted(peer["arrived"] + peer["lost"] for peer in peers)

@@ -213,8 +213,8 @@ punctual_error punctual_node_id(punctual_node node, uint64_t *id);
 punctual_error punctual_node_message_size_max(punctual_node node, size_t *size_max);
 
 /* Outcome of every message, as of now. The sums that hold whenever nothing is on its way:
- * copies = delivered + waiting + no_such_port + inbox_full + unread; and of each peer, what it sent to this node and to everybody
- * = arrived + lost (punctual_node_peers). What each counter is: docs/glossary.md#counters. */
+ * copies = delivered + waiting + no_such_port + inbox_full + unread + copies_refused; and of each peer, what it sent to this node and
+ * to everybody = arrived + lost (punctual_node_peers). What each counter is: docs/glossary.md#counters. */
 typedef struct punctual_ledger {
     uint64_t sent; /* messages taken from this node's communicators */
     uint64_t arrived; /* frames of other nodes, each once */
@@ -252,6 +252,7 @@ typedef struct punctual_ledger {
     uint64_t large_delivered; /* messages that were put together */
     uint64_t large_lost; /* messages of which fragments came, and not all */
     uint64_t fragments_refused; /* fragments that were not taken */
+    uint64_t copies_refused; /* copies of the node's own communicators that were not believed */
 } punctual_ledger;
 
 /* `struct_size` is sizeof *ledger, so that a program and a library of different versions notice. */

@@ -226,7 +226,8 @@ fn layouts() -> String {
         large_sent,
         large_delivered,
         large_lost,
-        fragments_refused
+        fragments_refused,
+        copies_refused
     );
     let structs = HEADER.matches("typedef struct ").count();
     assert_eq!(text.matches("_Alignof").count(), structs, "structs of the header");

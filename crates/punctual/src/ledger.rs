@@ -45,12 +45,12 @@ const LOOKS_MAX: u32 = 100;
 /// Time between two of these looks: a thread that closes a row may have to wait for its processor.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-const _: () = assert!((Count::FragmentsRefused as usize) < COUNTERS_MAX);
+const _: () = assert!((Count::CopiesRefused as usize) < COUNTERS_MAX);
 
 /// Account of what a node did with every message, at one instant.
 ///
 /// Two sums hold whenever nothing is on its way:
-/// - `copies = delivered + waiting + no_such_port + inbox_full + unread`
+/// - `copies = delivered + waiting + no_such_port + inbox_full + unread + copies_refused`
 /// - for each peer: its frames to this node and to everybody `= arrived + lost` ([`crate::PeerAccount`]). In memory nothing arrives
 ///   before a communicator has read it: there, waiting and unread messages are missing from that sum.
 ///
@@ -134,6 +134,8 @@ pub struct Ledger {
     pub large_lost: u64,
     /// Fragments that were not taken: of a message larger than this node asked for, or what no sender writes.
     pub fragments_refused: u64,
+    /// Copies of another communicator of this node whose seal forbade to believe them ([`crate::seal::Keys::also_local`]).
+    pub copies_refused: u64,
 }
 
 impl Ledger {
@@ -163,12 +165,12 @@ impl Ledger {
 
     /// True if every copy is in exactly one place.
     pub fn is_balanced(&self) -> bool {
-        let places = [self.delivered, self.waiting, self.no_such_port, self.inbox_full, self.unread];
-        self.copies == sum(places)
+        let Self { delivered, waiting, no_such_port, inbox_full, unread, copies_refused, .. } = *self;
+        self.copies == sum([delivered, waiting, no_such_port, inbox_full, unread, copies_refused])
     }
 
     /// Names and values, for tables.
-    pub fn entries(&self) -> [(&'static str, u64); 36] {
+    pub fn entries(&self) -> [(&'static str, u64); 37] {
         [
             ("sent", self.sent),
             ("arrived", self.arrived),
@@ -206,6 +208,7 @@ impl Ledger {
             ("large_delivered", self.large_delivered),
             ("large_lost", self.large_lost),
             ("fragments_refused", self.fragments_refused),
+            ("copies_refused", self.copies_refused),
         ]
     }
 }
@@ -301,8 +304,8 @@ impl Page {
     }
 
     /// Adds a closing communicator's row to the node's own counters, and frees it. Of what it took from its inbox, so many
-    /// messages were refused, and counted as unread then.
-    pub(crate) fn close_row(&self, row: usize, refused: u64) {
+    /// messages were discarded, and counted then.
+    pub(crate) fn close_row(&self, row: usize, discarded: u64) {
         let row = self.row(row);
         let [enqueued, direct, delivered, full] =
             [RowCount::Enqueued, RowCount::Direct, RowCount::Delivered, RowCount::InboxFull]
@@ -314,7 +317,7 @@ impl Page {
             self.count(Count::ClosedEnqueued).add_published(entered);
             self.count(Count::ClosedDelivered).add_published(delivered);
             self.count(Count::ClosedInboxFull).add_published(full);
-            let unread = entered.saturating_sub(sum([delivered, refused]));
+            let unread = entered.saturating_sub(sum([delivered, discarded]));
             self.count(Count::ClosedUnread).add_published(unread);
             for counter in row.iter().rev() {
                 // The port goes last: with it the row is free.
@@ -381,7 +384,7 @@ impl<'a> View<'a> {
         let rows = |which| sum((0..COMMUNICATORS_MAX).map(|index| row(index, which)));
         // A message that moves while we read is counted as waiting, never as negative.
         let delivered = sum([count(Count::ClosedDelivered), rows(RowCount::Delivered)]);
-        let unread = count(Count::ClosedUnread);
+        let [unread, copies_refused] = [Count::ClosedUnread, Count::CopiesRefused].map(count);
         let enqueued = sum([count(Count::ClosedEnqueued), rows(RowCount::Enqueued), rows(RowCount::Direct)]);
         // In memory a communicator reads the rings itself: its only copies are delivered, or were there when it closed.
         let read = if self.0[IN_MEMORY].get() == 1 { sum([delivered, unread]) } else { 0 };
@@ -390,7 +393,7 @@ impl<'a> View<'a> {
             arrived: sum([count(Count::Arrived), read]),
             copies: sum([count(Count::Copies), count(Count::CopiesLocal), read]),
             delivered,
-            waiting: enqueued.saturating_sub(sum([delivered, unread])),
+            waiting: enqueued.saturating_sub(sum([delivered, unread, copies_refused])),
             no_such_port: count(Count::NoSuchPort),
             inbox_full: sum([count(Count::ClosedInboxFull), rows(RowCount::InboxFull)]),
             unread,
@@ -422,6 +425,7 @@ impl<'a> View<'a> {
             large_delivered: count(Count::LargeDelivered),
             large_lost: count(Count::LargeLost),
             fragments_refused: count(Count::FragmentsRefused),
+            copies_refused,
         }
     }
 }

@@ -227,6 +227,30 @@ fn local_messages_are_sealed_on_demand() {
     }
 }
 
+/// Goal: a message between components of one node that is not believed is refused, by its cause, and never unread. Method: its key is
+/// forgotten while it waits in the inbox.
+#[test]
+fn a_local_message_that_is_not_believed_is_refused() {
+    let keys = keys().also_local();
+    let bus = Bus::peers(free_ports().0, &[]).sealed_as(&keys, "local");
+    let node = Node::open(&bus, "here").unwrap();
+    let (mut a, mut b) = (node.bind(1).unwrap(), node.bind(2).unwrap());
+    a.try_send(Target::port("here", 2), b"believed").unwrap();
+    assert_eq!(b.try_receive().unwrap().payload, b"believed");
+    a.try_send(Target::port("here", 2), b"not believed").unwrap();
+    keys.ids().into_iter().for_each(|id| keys.remove(id));
+    assert_eq!(b.try_receive().unwrap_err(), punctual::ReceiveError::Empty);
+    let check = || {
+        let ledger = node.ledger();
+        assert_eq!((ledger.delivered, ledger.copies_refused, ledger.unread), (1, 1, 0), "{ledger}");
+        assert_eq!((ledger.waiting, ledger.seal_unknown_key, ledger.is_balanced()), (0, 1, true), "{ledger}");
+    };
+    check();
+    // The same once its row has closed.
+    drop(b);
+    check();
+}
+
 /// A node on UDP whose only peer is a socket of ours. It and others like it know each other by no address: their bus has a
 /// name.
 fn node_behind(wire: &UdpSocket, name: &str, keys: &Keys) -> (Node, Communicator, SocketAddr) {

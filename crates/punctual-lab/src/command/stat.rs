@@ -129,7 +129,7 @@ fn rate(owner: &PageOwner, ledger: &Ledger, earlier: &Look, passed: Duration) ->
 /// Messages that were sent to a node, or by it, and reached nobody.
 fn undelivered(ledger: &Ledger) -> u64 {
     // A page belongs to its writer, which may have written anything.
-    [ledger.lost(), ledger.no_such_port, ledger.inbox_full, ledger.unread]
+    [ledger.lost(), ledger.no_such_port, ledger.inbox_full, ledger.unread, ledger.copies_refused]
         .into_iter()
         .fold(0, u64::saturating_add)
 }

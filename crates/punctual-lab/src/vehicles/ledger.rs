@@ -40,7 +40,7 @@ pub(super) struct Sums {
 }
 
 /// Places of a copy besides the application.
-const UNDELIVERED: [&str; 4] = ["waiting", "no_such_port", "inbox_full", "unread"];
+const UNDELIVERED: [&str; 5] = ["waiting", "no_such_port", "inbox_full", "unread", "copies_refused"];
 /// Counters that stand in fields of their own, or say nothing of messages.
 const ELSEWHERE: [&str; 6] = ["sent", "arrived", "copies", "delivered", "joined", "left"];
 

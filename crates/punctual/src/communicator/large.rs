@@ -399,7 +399,7 @@ impl WireEnd {
         let Some(message) = self.take_landed() else { return };
         if is_full {
             self.held.size -= message.1.len();
-            self.reception.inbox.refuse(&self.core.about.page);
+            self.reception.inbox.leave_unread(&self.core.about.page);
             self.core.about.page.count(Count::LargeLost).add(message.0.is_large.into());
         } else {
             self.held.messages.push_back(message);

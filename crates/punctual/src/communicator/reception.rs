@@ -19,7 +19,7 @@ use crate::node::inbox::{Inbox, InboxReader};
 use crate::node::reader::Reader;
 use crate::node::receiving::{Found, Landing, Receiving};
 use crate::node::waiting::Limit;
-use crate::seal::NodeOpener;
+use crate::seal::{NodeOpener, Refusal};
 use crate::wake::{Bed, Condition, Waiter, YieldThenSleep, epoll_set};
 
 /// Polls between two looks at the clock while spinning: a look costs about as much as a poll.
@@ -407,10 +407,12 @@ impl Reception {
             let frame = Frame::parse(&self.landing.buffer[..size]).expect("this process wrote it");
             let (header, stamps, payload_at) = (frame.header, frame.stamps, frame.header.prefix_size());
             if header.sealed {
-                circumstances.sealed_in = self.open(&header, size);
-                if circumstances.sealed_in.is_none() {
-                    self.inbox.refuse(&core.about.page);
-                    continue;
+                match self.open(&header, size) {
+                    Ok(group) => circumstances.sealed_in = Some(group),
+                    Err(refusal) => {
+                        self.inbox.refuse(refusal, &core.about.page);
+                        continue;
+                    }
                 }
             }
             let (direct, waits, is_large) = (false, false, false);
@@ -421,8 +423,9 @@ impl Reception {
     }
 
     /// Looks behind the seal of a message from another component of this node.
-    fn open(&mut self, header: &Header, size: usize) -> Option<u32> {
-        self.opener.as_mut()?.open(header, &self.landing.buffer[..size]).ok()
+    fn open(&mut self, header: &Header, size: usize) -> Result<u32, Refusal> {
+        let opener = self.opener.as_mut().ok_or(Refusal::Unexpected)?;
+        opener.open(header, &self.landing.buffer[..size])
     }
 }
 

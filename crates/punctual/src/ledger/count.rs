@@ -3,8 +3,9 @@
 use punctual_proto::Port;
 
 /// A counter of a node. Each is written under one lock, so that counting costs a load and a store: `Sent`, `CopiesLocal`, `SendFull`
-/// and `Refused` under the node's lock for senders; `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…` and `FragmentsRefused` by
-/// atomic addition; all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the communicator alone.
+/// and `Refused` under the node's lock for senders; `MissedWakeups`, the `Seal…`, the `Closed…`, the `Large…`, `FragmentsRefused` and
+/// `CopiesRefused` by atomic addition; all others under the lock for receivers; rows under their inbox's lock, but `Delivered` by the
+/// communicator alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Sent,
@@ -44,6 +45,7 @@ pub(crate) enum Count {
     LargeDelivered,
     LargeLost,
     FragmentsRefused,
+    CopiesRefused,
 }
 
 /// Counters of one communicator.

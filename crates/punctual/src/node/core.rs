@@ -300,7 +300,7 @@ impl Core {
         self.registry.note_change();
         self.registry.delist(inbox);
         inbox.close();
-        self.about.page.close_row(inbox.row, inbox.refused());
+        self.about.page.close_row(inbox.row, inbox.discarded());
     }
 }
 

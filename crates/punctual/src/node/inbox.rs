@@ -7,8 +7,10 @@ use punctual_machine::clock::Ticks;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::ring::{COMMIT_SIZE, Next, RingMemory, RingReader, RingWriter, frame_size_max};
 use punctual_proto::limits::OVERHEAD_SIZE_MAX;
+use punctual_proto::seal::Refusal;
 use punctual_proto::{Port, Stamps, Target};
 
+use super::opening::count_of;
 use crate::engine::{Bell, PrivateBell, ring};
 use crate::ledger::{Count, Page, RowCount};
 
@@ -69,8 +71,8 @@ pub(crate) struct Inbox {
     ignores_own: Flag,
     /// The group in which its owner's messages are sealed, and 1; 0 = in the node's.
     seals_in: Counter,
-    /// Messages that its owner took and did not believe: they count as unread already.
-    refused: Counter,
+    /// Messages that its owner took, and that are never delivered: the node counts them already.
+    discarded: Counter,
     /// Messages that only end a wait.
     pub(crate) nudges: Counter,
     /// 1 while it stands in the list of those who wait for the leader to leave; changed under the list's lock.
@@ -117,7 +119,7 @@ impl Inbox {
             closed: Flag::default(),
             ignores_own: Flag::default(),
             seals_in: Counter::default(),
-            refused: Counter::default(),
+            discarded: Counter::default(),
             nudges: Counter::default(),
             listed: Counter::default(),
         }))
@@ -145,14 +147,21 @@ impl Inbox {
     }
 
     /// Its owner does not believe what it took.
-    pub(crate) fn refuse(&self, page: &Page) {
-        self.refused.add_alone(1);
+    pub(crate) fn refuse(&self, refusal: Refusal, page: &Page) {
+        self.discarded.add_alone(1);
+        page.count(count_of(refusal)).add(1);
+        page.count(Count::CopiesRefused).add(1);
+    }
+
+    /// Its owner has no room to keep what it took, which stays unread.
+    pub(crate) fn leave_unread(&self, page: &Page) {
+        self.discarded.add_alone(1);
         page.count(Count::ClosedUnread).add(1);
     }
 
-    /// Number of messages that its owner did not believe.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.get()
+    /// Number of messages that its owner took, and that are never delivered.
+    pub(crate) fn discarded(&self) -> u64 {
+        self.discarded.get()
     }
 
     pub(crate) fn set_listed(&self, listed: bool) {
