@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) taken: u64,
     /// When that grew, or was no less than what the own user had taken.
     taken_at: Nanos,
+    /// For how long it had taken nothing when this view began: a new view frees nobody of that.
+    slow_before: Nanos,
     /// The newest view that it said it is in, or of which it said that it has begun.
     pub(super) view: u64,
     /// Members that it suspects; itself if it wants to leave.
@@ -27,10 +29,10 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Sets the state known when a view begins.
-    pub(super) fn begin(&mut self, now: Nanos) {
+    /// Sets the state known when a view begins, for a member whose user has taken nothing for so long in those before.
+    pub(super) fn begin(&mut self, slow_before: Nanos, now: Nanos) {
         let doublings = self.doublings;
-        *self = Self { heard_at: now, taken_at: now, doublings, ..Self::default() };
+        *self = Self { heard_at: now, taken_at: now, slow_before, doublings, ..Self::default() };
     }
 
     /// It lives. Says whether it was suspected.
@@ -73,7 +75,17 @@ impl Peer {
         if taken > self.taken || taken >= own {
             self.taken_at = now;
         }
+        // Where nobody has taken anything of this view, nothing shows that its user takes anything.
+        if taken > self.taken {
+            self.slow_before = Nanos(0);
+        }
         self.taken = self.taken.max(taken);
+    }
+
+    /// For how long its user had taken nothing by then: of this view, if it `is_behind` there, and of those before.
+    pub(super) fn slow_for(&self, is_behind: bool, until: Nanos) -> Nanos {
+        let here = if is_behind { until.since(self.taken_at) } else { Nanos(0) };
+        self.slow_before.plus(here)
     }
 
     /// Since when its user has taken nothing, while others took more.

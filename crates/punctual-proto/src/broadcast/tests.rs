@@ -577,6 +577,35 @@ fn a_member_that_stays_in_the_view_before_is_expelled() {
     assert_eq!(room.members[0].account().expelled, 1);
 }
 
+/// Goal: a user that takes nothing of any view is slow, though no view lasts for so long. One that takes something of each is not.
+/// Method: a caretaker takes for it what is left of a view that ends.
+#[test]
+fn a_new_view_frees_no_slow_member() {
+    for takes in [false, true] {
+        let after = Some(Nanos::from_millis(100));
+        let mut room =
+            Room::of(7, Mutants::NONE, |options| GroupOptions { expel_slow_after: after, ..options });
+        room.gather();
+        for step in 0..210 {
+            // A message that is not taken was refused with an error.
+            let _ = room.broadcast(0);
+            let now = room.now;
+            if step % 70 == 50 {
+                room.members[6 - step / 70].leave(now);
+            }
+            room.run(Nanos::from_millis(1), |_, _| {});
+            (0..7).filter(|place| *place != 1).for_each(|place| drop(room.events(place)));
+            if takes && step % 10 == 0 {
+                (0..8).for_each(|_| drop(room.members[1].poll_event()));
+            }
+            while room.members[1].is_finishing_view() && room.members[1].poll_event().is_some() {}
+        }
+        drop(room.events(1));
+        room.run_and_take(Nanos::from_millis(100));
+        assert_eq!(room.members[1].account().expelled, u64::from(!takes));
+    }
+}
+
 /// Goal: a member that has not heard how a view ended asks as soon as it hears of the next one. So it is not left out when that
 /// changes, too.
 #[test]

@@ -416,12 +416,15 @@ impl Member {
     }
 
     fn begin_view(&mut self, proposal: Proposal) {
+        for place in 0..self.peers.len() {
+            let slow_before = self.slow_before(place, &proposal.next);
+            self.peers[place].begin(slow_before, self.now);
+        }
         self.forget_view();
         (self.phase, self.is_stopped) = (Phase::Member, false);
         self.forget_refusal();
         self.view = proposal.next.clone();
         self.installed = Some(proposal);
-        self.peers.iter_mut().for_each(|peer| peer.begin(self.now));
         for (place, joining) in self.joining.iter_mut().enumerate() {
             if self.view.includes(place, joining.0) {
                 joining.0 = 0;

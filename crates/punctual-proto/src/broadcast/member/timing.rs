@@ -1,7 +1,7 @@
 //! Actions of a member when nothing comes: heartbeats, suspicion, questions, and a look after its last messages.
 
 use super::{Event, Member, Phase, Progress, Say};
-use crate::broadcast::view::Places;
+use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
 
 /// News of a stream waits for more: an eighth of a heartbeat, at most so long. Ten members on two processors take 0.6 ms for a quarter
@@ -263,12 +263,30 @@ impl Member {
 
     /// Returns true if a member's user has taken nothing for too long while the own one took more, if such members are expelled. A
     /// member that was not heard in this view yet has not even taken what is left of the one before. So those who have taken most are
-    /// accused by nobody, and the group goes on with them. Nothing can be taken of a frozen view, so there time does not count.
+    /// accused by nobody, and the group goes on with them.
     pub(super) fn is_slow(&self, place: usize) -> bool {
         let Some(after) = self.options.expel_slow_after else { return false };
-        let (peer, until) = (&self.peers[place], self.timing.frozen_at.unwrap_or(self.now));
-        let is_behind = peer.taken < self.progress.taken || peer.view < self.view.number;
-        is_behind && until.since(peer.taken_at()) >= after
+        self.is_behind_own(place) && self.slow_for(place) >= after
+    }
+
+    fn is_behind_own(&self, place: usize) -> bool {
+        let peer = &self.peers[place];
+        peer.taken < self.progress.taken || peer.view < self.view.number
+    }
+
+    /// For how long a member's user has taken nothing, in this view and those before. Nothing can be taken of a frozen view, so there
+    /// time does not count.
+    fn slow_for(&self, place: usize) -> Nanos {
+        let until = self.timing.frozen_at.unwrap_or(self.now);
+        self.peers[place].slow_for(self.is_behind_own(place), until)
+    }
+
+    /// The part of that time that counts in the next view; of another life's, none. Two heartbeats remain, in which is heard what is
+    /// taken there.
+    pub(super) fn slow_before(&self, place: usize, next: &View) -> Nanos {
+        let stays = self.view.life(place).is_some_and(|life| next.includes(place, life));
+        let after = self.options.expel_slow_after.filter(|_| stays).unwrap_or(Nanos(0));
+        self.slow_for(place).min(Nanos(after.0.saturating_sub(2 * self.options.heartbeat.0)))
     }
 
     pub(super) fn next_timeout(&self) -> Nanos {
