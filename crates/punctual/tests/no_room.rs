@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use common::{Host, PATIENCE, watchdog};
 use punctual::{Bus, Communicator, Node, SendError, Target};
+use punctual_lab_machine::tap::Tap;
 use punctual_machine::SystemError;
 use punctual_machine::namespace::{
-    add_address, add_neighbour, bring_up, create_veth, thread_id, unshare_network,
+    add_address, add_neighbour, bring_up, create_veth, set_queue, thread_id, unshare_network,
 };
-use punctual_machine::packet::Interface;
+use punctual_machine::packet::{ETHERNET_HEADER_SIZE, Interface};
+use punctual_proto::frame::HEADER_SIZE;
 
 const HERE: [u8; 4] = [10, 77, 60, 1];
 const THERE: [u8; 4] = [10, 77, 60, 2];
@@ -121,6 +123,43 @@ fn a_message_that_was_tried_is_seen_off() {
         sender.try_send(target, message).unwrap();
         assert!(sender.see_off(PATIENCE), "the kernel has had room");
     });
+}
+
+/// Goal: frames for which a device's queue has no room stay behind until it has, and none is lost. Method: the wire is this test, which
+/// reads nothing at first.
+#[test]
+fn a_full_device_loses_no_frame() {
+    let _alive = watchdog(60);
+    let host = Host::start();
+    let made = host.run(|| {
+        unshare_network()?;
+        let tap = Tap::create("pt")?;
+        set_queue("pt", 4)?;
+        bring_up("pt")?;
+        Ok::<_, SystemError>(tap)
+    });
+    let tap = match made {
+        Ok(tap) => tap,
+        Err(reason) => return punctual_machine::skipped!("a wire of our own: {reason}"),
+    };
+    let node = host.run(|| Node::open(&Bus::ethernet("pt"), "here").unwrap());
+    let mut sender = node.bind(1).unwrap();
+    for number in 0..COUNT {
+        sender.try_send(Target::EVERYONE, &message(number)).unwrap();
+    }
+    assert!(!sender.see_off(Duration::from_millis(1)), "the device has no room for all");
+    let reads = std::thread::spawn(move || {
+        let (mut frame, mut missing) = ([0; 2_048], (0..COUNT).map(message).collect::<BTreeSet<_>>());
+        while !missing.is_empty() {
+            let size = tap.read(&mut frame).unwrap();
+            let payload = frame[..size].get(ETHERNET_HEADER_SIZE + HEADER_SIZE..).unwrap_or_default();
+            missing.remove(payload.get(..message(0).len()).unwrap_or_default());
+        }
+    });
+    assert!(sender.see_off(PATIENCE), "it has had room");
+    reads.join().unwrap();
+    node.housekeep();
+    assert_eq!(node.ledger().refused, 0, "{}", node.ledger());
 }
 
 /// Goal: in memory nothing is ever behind.

@@ -44,6 +44,14 @@ impl Interface {
 }
 
 impl Interface {
+    /// True if the interface of that name has a link: without one its device sends nothing, however long one waits.
+    pub(crate) fn is_running(fd: BorrowedFd<'_>, name: &str) -> bool {
+        let flags = query(fd, name, libc::SIOCGIFFLAGS);
+        // SAFETY: the flags are the union member that SIOCGIFFLAGS filled.
+        flags
+            .is_ok_and(|flags| unsafe { flags.ifr_ifru.ifru_flags } & libc::IFF_RUNNING as libc::c_short != 0)
+    }
+
     /// The interfaces whose frames come to a listener on this one: its own. Frames that a bond's slave receives are the bond's, of
     /// which `/sys` tells. Asked once: a listener that is there while the interface joins a bond begins anew.
     pub(crate) fn heard_by(&self) -> [u32; 2] {

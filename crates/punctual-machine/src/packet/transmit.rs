@@ -1,6 +1,6 @@
 //! The sending side: frames are written whole, header and payload, and go out in one call.
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::ETHERNET_HEADER_SIZE;
@@ -12,6 +12,7 @@ use crate::socket::SendBatch;
 pub struct PacketSender {
     fd: Arc<OwnedFd>,
     batch: SendBatch,
+    interface: String,
     /// Source address and EtherType, the part of the Ethernet header that never changes.
     header_rest: [u8; 8],
 }
@@ -21,7 +22,8 @@ impl PacketSender {
         let mut header_rest = [0; 8];
         header_rest[..6].copy_from_slice(&interface.mac);
         header_rest[6..].copy_from_slice(&ethertype.to_be_bytes());
-        Self { fd, batch: SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu), header_rest }
+        let batch = SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu);
+        Self { fd, batch, interface: interface.name.clone(), header_rest }
     }
 
     /// Room for the next frame's payload, to be written in place. `None` if the queue is full or `size` exceeds the MTU. The bytes hold
@@ -74,5 +76,14 @@ impl PacketSender {
     #[inline]
     pub fn flush(&mut self) -> io::Result<()> {
         self.batch.send_all(self.fd.as_raw_fd(), false)
+    }
+
+    /// True if a flush that ended with this error left frames for which there will be room soon. A device whose queue is full says
+    /// ENOBUFS, and so does one without a link: nobody is to wait for that.
+    #[cold]
+    pub fn has_room_soon(&self, error: &io::Error) -> bool {
+        let is_full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM));
+        error.kind() == io::ErrorKind::WouldBlock
+            || is_full && Interface::is_running(self.fd.as_fd(), &self.interface)
     }
 }

@@ -4,7 +4,6 @@
 //! Frames are padded to 60 bytes on real wires; the header says how long the payload is. AF_PACKET checks nothing: the
 //! check value behind the frame is all that stands between a flipped bit and the application.
 
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use punctual_machine::SystemError;
@@ -114,8 +113,8 @@ impl MediumTransmit for PacketTransmit {
 
     fn flush(&mut self) -> bool {
         // Frames without room stay queued for the next flush. The socket counts those that are refused for good.
-        // ENOBUFS comes from a link that is down, too: nobody is to wait for that.
-        self.socket.flush().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        let Err(error) = self.socket.flush() else { return false };
+        self.socket.has_room_soon(&error)
     }
 
     fn refused(&self) -> u64 {
