@@ -86,7 +86,10 @@ const NIGHTLY: &[(&str, &[&str])] = &[
     ),
     ("13 to 21 seconds each under emulation", &["gaps", "processes", "streams", "wiped"]),
     ("more than a minute under emulation", &["crowd"]),
-    ("most of it is excepted below, or skips", &["containers", "echoes", "ethernet", "overtaking"]),
+    (
+        "most of it is excepted below, or skips",
+        &["containers", "echoes", "ethernet", "overtaking", "removed"],
+    ),
     (
         "not timed under emulation yet",
         &[

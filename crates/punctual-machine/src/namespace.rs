@@ -76,6 +76,11 @@ pub fn create_veth(name_here: &str, name_there: &str, peer: u32) -> Result<(), S
     run_ip(&["link", "add", name_here, "type", "veth", "peer", "name", name_there, "netns", &peer])
 }
 
+/// Removes an interface of the calling thread's namespace; of a veth pair both. Runs `ip`.
+pub fn remove(interface: &str) -> Result<(), SystemError> {
+    run_ip(&["link", "delete", interface])
+}
+
 /// Lets an interface of the calling thread's namespace keep so many frames that its device has not taken. Runs `ip`.
 pub fn set_queue(interface: &str, frames: usize) -> Result<(), SystemError> {
     run_ip(&["link", "set", interface, "txqueuelen", &frames.to_string()])

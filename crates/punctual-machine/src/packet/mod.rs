@@ -116,15 +116,14 @@ impl PacketSocket {
         let interface = Interface::find(fd.as_fd(), interface)?;
         let layout = layout(options, interface.mtu)
             .map_err(|e| SystemError::new("lay out packet ring for", &interface.name, e))?;
-        filter::attach_to_packets(fd.as_fd(), interface.heard_by()).map_err(named("filter packets of"))?;
         set_int(fd.as_fd(), libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)
             .map_err(named("ask for TPACKET_V2 on"))?;
         if options.bypass_queue {
             set_int(fd.as_fd(), libc::PACKET_QDISC_BYPASS, 1).map_err(named("bypass the queue of"))?;
         }
         let frames = Frames::map(fd.as_fd(), layout).map_err(named("map packet ring of"))?;
-        // Last, so that nothing arrives before the filter and the ring are in place.
-        bind(fd.as_fd(), interface.index, ethertype).map_err(named("bind packet socket to"))?;
+        // Last, so that nothing arrives before the ring is in place.
+        listen(fd.as_fd(), &interface, ethertype)?;
         let fd = Arc::new(fd);
         let sender = PacketSender::new(Arc::clone(&fd), options.send_frames, &interface, ethertype);
         let drops = PacketDrops { fd: Arc::clone(&fd) };
@@ -244,6 +243,14 @@ fn layout(options: &PacketOptions, mtu: usize) -> io::Result<Layout> {
 
 fn set_int(fd: BorrowedFd<'_>, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, name, &value)
+}
+
+/// From now on frames of that type come from this interface, and what is sent goes by it.
+fn listen(fd: BorrowedFd<'_>, interface: &Interface, ethertype: u16) -> Result<(), SystemError> {
+    let failed = |operation| move |e| SystemError::new(operation, &interface.name, e);
+    // First, so that nothing arrives before the filter is in place.
+    filter::attach_to_packets(fd, interface.heard_by()).map_err(failed("filter packets of"))?;
+    bind(fd, interface.index, ethertype).map_err(failed("bind packet socket to"))
 }
 
 fn bind(fd: BorrowedFd<'_>, index: libc::c_int, ethertype: u16) -> io::Result<()> {

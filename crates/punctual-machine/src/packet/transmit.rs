@@ -3,8 +3,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::ETHERNET_HEADER_SIZE;
 use super::interface::Interface;
+use super::{ETHERNET_HEADER_SIZE, listen};
 use crate::socket::SendBatch;
 
 /// The sending half of a packet socket: frames waiting to be sent, in order, in slots that are allocated once.
@@ -13,17 +13,23 @@ pub struct PacketSender {
     fd: Arc<OwnedFd>,
     batch: SendBatch,
     interface: String,
-    /// Source address and EtherType, the part of the Ethernet header that never changes.
+    ethertype: u16,
+    /// Source address and EtherType, the part of the Ethernet header that all frames share.
     header_rest: [u8; 8],
+}
+
+fn header_rest(interface: &Interface, ethertype: u16) -> [u8; 8] {
+    let mut rest = [0; 8];
+    rest[..6].copy_from_slice(&interface.mac);
+    rest[6..].copy_from_slice(&ethertype.to_be_bytes());
+    rest
 }
 
 impl PacketSender {
     pub(super) fn new(fd: Arc<OwnedFd>, frames: usize, interface: &Interface, ethertype: u16) -> Self {
-        let mut header_rest = [0; 8];
-        header_rest[..6].copy_from_slice(&interface.mac);
-        header_rest[6..].copy_from_slice(&ethertype.to_be_bytes());
         let batch = SendBatch::new(frames, ETHERNET_HEADER_SIZE + interface.mtu);
-        Self { fd, batch, interface: interface.name.clone(), header_rest }
+        let header_rest = header_rest(interface, ethertype);
+        Self { fd, batch, interface: interface.name.clone(), ethertype, header_rest }
     }
 
     /// Room for the next frame's payload, to be written in place. `None` if the queue is full or `size` exceeds the MTU. The bytes hold
@@ -85,5 +91,17 @@ impl PacketSender {
         let is_full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM));
         error.kind() == io::ErrorKind::WouldBlock
             || is_full && Interface::is_running(self.fd.as_fd(), &self.interface)
+    }
+
+    /// After a flush that ended with this error: if the interface was removed, and another has its name by now, the socket sends and
+    /// receives by that one. Frames have the size that fitted the interface before.
+    #[cold]
+    pub fn follow_name(&mut self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ENXIO)
+            && let Ok(interface) = Interface::find(self.fd.as_fd(), &self.interface)
+            && listen(self.fd.as_fd(), &interface, self.ethertype).is_ok()
+        {
+            self.header_rest = header_rest(&interface, self.ethertype);
+        }
     }
 }

@@ -5,6 +5,7 @@ mod drops;
 mod gate;
 mod inlet;
 mod merging;
+mod rejoining;
 mod sockets;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use drops::DatagramDrops;
 use gate::Gate;
 use inlet::{Inlet, Look, Shown};
 use merging::Merging;
+use rejoining::Membership;
 use sockets::Sockets;
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError, SLEEP_MAX};
@@ -138,6 +140,7 @@ pub(crate) fn open(
         Sockets::open(&options.reach, &socket_options, merges, node).map_err(system)?;
     let echoed = group.is_some().then(Arc::<Counter>::default);
     let own_socket = Arc::new(own);
+    let group = group.map(Arc::new);
     let frame_size_max = (options.payload_size_max + PREFIX_SIZE_MAX + CHECK_SIZE).min(DATAGRAM_SIZE_MAX);
     let everybody: Vec<RawAddress> = everybody.into_iter().map(RawAddress::encode).collect();
     let peer = connected.map(RawAddress::encode);
@@ -150,6 +153,7 @@ pub(crate) fn open(
         connected: connected.is_some(),
         target: None,
         echoed: echoed.clone(),
+        membership: group.as_ref().and_then(|all| Membership::new(&options.reach, &own_socket, all)),
     };
     let nudge = if group.is_none() { OwnNudge::new(&own_socket, &options.reach, connected) } else { None };
     let own_address = nudge.as_ref().map(|nudge| nudge.own);
@@ -176,7 +180,7 @@ pub(crate) fn open(
     let merging = merges.then(|| Merging::of(&own_socket).ok()).flatten();
     let gate = room.map(Gate::new);
     let own = Inlet { merging, gate, ..inlet(own_socket, connected) };
-    let group = group.map(|socket| inlet(Arc::new(socket), None));
+    let group = group.map(|socket| inlet(socket, None));
     let receive = DatagramReceive { own, group, hot: Place::Own, polls: 0, echoed, nudge };
     let own = Own::new(node);
     let incarnation = own.incarnation;
@@ -224,6 +228,7 @@ struct DatagramTransmit {
     target: Option<RawAddress>,
     /// Frames sent to a group, a run as one where its socket has it so: each comes back and is filtered out.
     echoed: Option<Arc<Counter>>,
+    membership: Option<Membership>,
 }
 
 impl DatagramTransmit {
@@ -283,7 +288,11 @@ impl MediumTransmit for DatagramTransmit {
         if let Some(echoed) = &self.echoed {
             echoed.publish(self.batch.counted());
         }
-        sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        let Err(error) = sent else { return false };
+        if let Some(membership) = &self.membership {
+            membership.handle_error(&error);
+        }
+        error.kind() == ErrorKind::WouldBlock
     }
 
     fn refused(&self) -> u64 {

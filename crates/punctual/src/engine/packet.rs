@@ -114,6 +114,7 @@ impl MediumTransmit for PacketTransmit {
     fn flush(&mut self) -> bool {
         // Frames without room stay queued for the next flush. The socket counts those that are refused for good.
         let Err(error) = self.socket.flush() else { return false };
+        self.socket.follow_name(&error);
         self.socket.has_room_soon(&error)
     }
 

@@ -232,7 +232,7 @@ pub(crate) fn media() -> Vec<Medium> {
 }
 
 /// True if a medium is to be tried. An emulator that lacks one says so by `PUNCTUAL_TEST_WITHOUT` (`cargo xtask arm64`).
-fn is_here(medium: &str) -> bool {
+pub(crate) fn is_here(medium: &str) -> bool {
     let without = std::env::var("PUNCTUAL_TEST_WITHOUT").unwrap_or_default();
     let is_left_out = without.split(',').any(|name| name == medium);
     if is_left_out {
