@@ -90,7 +90,7 @@ pub(crate) enum Gathered {
 const BETWEEN_LOOKS_MAX: Nanos = Nanos(ASSEMBLY_AGE.0 / 2);
 
 /// Time that a receiver that was away looks before it gives something up: the driver of its engine may have been away as well.
-const CATCHING_UP: Nanos = Nanos::from_millis(200);
+pub(crate) const CATCHING_UP: Nanos = Nanos::from_millis(200);
 
 /// Tells if a receiver has looked for long enough that what it has not seen is late.
 #[derive(Debug, Default)]
@@ -209,14 +209,11 @@ impl Gatherer {
         }
     }
 
-    /// All that has come is taken, and there is no message.
+    /// All that had come by then is taken, and there is no message.
     #[inline]
-    pub(crate) fn handle_nothing(&mut self, about: &About) {
-        if !self.assembler.is_empty() {
-            let now = now(about);
-            if self.absence.end(now) {
-                self.counted(about, |assembler, _| assembler.handle_timeout(now));
-            }
+    pub(crate) fn handle_nothing(&mut self, about: &About, by: Nanos) {
+        if !self.assembler.is_empty() && self.absence.end(now(about)) {
+            self.counted(about, |assembler, _| assembler.handle_timeout(by));
         }
     }
 

@@ -16,10 +16,10 @@ use punctual::{
     Address, Bus, Communicator, Keys, Ledger, Node, NodeId, NodeOptions, SendError, SubscriptionOptions,
     Target,
 };
-use punctual_machine::counter::Counter;
+use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::epoll::EpollSet;
-use punctual_proto::fragment::{Part, Progress, RECEIPT_SIZE_MAX, Receipt, State};
-use punctual_proto::limits::CHECK_SIZE;
+use punctual_proto::fragment::{HEAD_SIZE, Head, Part, Progress, RECEIPT_SIZE_MAX, Receipt, State};
+use punctual_proto::limits::{ASSEMBLY_AGE, CHECK_SIZE, FRAGMENT_SIZE_MIN};
 use punctual_proto::{Frame, Header, Kind};
 
 const MESSAGE_SIZE_MAX: usize = 64 << 20;
@@ -490,7 +490,7 @@ impl Liar<'_> {
     fn send(&mut self, kind: Kind, source: Address, target: Target, payload: &[u8]) {
         let numbered = self.sent.entry(source.node).or_default();
         let (incarnation, sequence, payload_size) = (1, *numbered, payload.len() as u32);
-        *numbered += u32::from(kind == Kind::Fragment);
+        *numbered += u32::from(kind.is_numbered());
         let (stamped, sealed) = (false, false);
         let header = Header { kind, incarnation, source, target, sequence, payload_size, stamped, sealed };
         let mut frame = vec![0; header.frame_size() + CHECK_SIZE];
@@ -506,6 +506,16 @@ impl Liar<'_> {
         let mut body = [0; 17];
         body[16] = 2;
         self.send(Kind::Hello, source, Target::EVERYONE, &body);
+    }
+
+    /// Sends one of two parts of the message of that number.
+    fn send_part(&mut self, source: Address, target: Target, (number, part): (u32, usize)) {
+        const SIZE: usize = FRAGMENT_SIZE_MIN;
+        let (message_size, at) = (2 * SIZE as u32, (part * SIZE) as u32);
+        let head = Head { number, message_size, at, fragment_size: SIZE as u32, is_repaired: false };
+        let mut part = [7; HEAD_SIZE + SIZE];
+        part[..HEAD_SIZE].copy_from_slice(&head.to_bytes());
+        self.send(Kind::Fragment, source, target, &part);
     }
 
     fn answer(&mut self, source: Address, target: Address, question: (u32, u32), state: State) {
@@ -665,6 +675,73 @@ fn a_receiver_that_waits_gives_up_what_is_late() {
         }
         assert_eq!(receives.join().unwrap().unwrap(), b"small");
     });
+}
+
+/// Goal: a component gives nothing up while another one, which drives the engine, looks at nothing: the rest lies in the socket. Method:
+/// that one's function is shown a message, and takes its time for it.
+#[test]
+fn a_busy_driver_costs_its_neighbour_no_large_message() {
+    let _alive = watchdog(120);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = free_ports().0;
+    let there = options("there").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+    let (mut driver, mut receiver) = (there.bind(1).unwrap(), there.bind(7).unwrap());
+    let mut liar = Liar { socket: &socket, to, sent: BTreeMap::new() };
+    let source = Address { node: NodeId::named("here"), port: 1.into() };
+    liar.join(source);
+    liar.send_part(source, Target::port("there", 7), (1, 0));
+    assert!(receiver.receive_timeout(Duration::from_millis(100)).is_err(), "it is a part");
+    let (is_busy, may_go_on) = (Flag::default(), Flag::default());
+    let wait = || std::thread::sleep(Duration::from_millis(1));
+    let take_long = || {
+        is_busy.raise();
+        while !may_go_on.is_raised() {
+            wait();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while driver.poll(1, |_, _| take_long()) == 0 {
+                wait();
+            }
+        });
+        liar.send(Kind::Data, source, Target::port("there", 1), b"it takes long");
+        while !is_busy.is_raised() {
+            std::thread::yield_now();
+        }
+        liar.send_part(source, Target::port("there", 7), (1, 1));
+        let long = Duration::from_nanos(2 * ASSEMBLY_AGE.0);
+        let given_up = receiver.receive_timeout(long).is_ok() || there.ledger().large_lost > 0;
+        may_go_on.raise();
+        assert!(!given_up, "{}", there.ledger());
+    });
+    let size = receiver.receive_timeout(PATIENCE).map(|message| message.payload.len());
+    assert_eq!(size, Ok(2 * FRAGMENT_SIZE_MIN), "{}", there.ledger());
+}
+
+/// Goal: a component gives up what does not come, also if another one drives the engine all the time.
+#[test]
+fn a_follower_gives_up_what_is_late() {
+    let _alive = watchdog(120);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = free_ports().0;
+    let there = options("there").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+    let (mut driver, mut receiver) = (there.bind(1).unwrap(), there.bind(7).unwrap());
+    let mut liar = Liar { socket: &socket, to, sent: BTreeMap::new() };
+    let source = Address { node: NodeId::named("here"), port: 1.into() };
+    liar.join(source);
+    let drives =
+        std::thread::spawn(move || driver.receive_timeout(4 * PATIENCE).map(|message| message.payload.len()));
+    for (lost, timeout) in [(0, Duration::from_millis(1)), (1, Duration::from_secs(3))] {
+        liar.send_part(source, Target::port("there", 7), (lost as u32, 0));
+        let ends = Instant::now() + PATIENCE;
+        while there.ledger().large_lost == lost {
+            assert!(!drives.is_finished() && Instant::now() < ends, "{}", there.ledger());
+            assert!(receiver.receive_timeout(timeout).is_err());
+        }
+    }
+    liar.send(Kind::Data, source, Target::port("there", 1), b"done");
+    assert_eq!(drives.join().unwrap(), Ok(4));
 }
 
 /// Goal: messages in the making of a communicator whose program looks no more leave room for those of others.

@@ -371,8 +371,7 @@ impl WireEnd {
         let left = if pending.is_some() { FULL_FOR } else { Duration::from_nanos(left.0) };
         let until = clock.now().plus(clock.ticks(left));
         if !self.reception.receive_until(&self.core, Some(until)) {
-            // All that has come is taken: messages that are too old can be given up.
-            return self.gatherer.handle_nothing(&self.core.about);
+            return self.give_up_late();
         }
         for taken in 1.. {
             match if self.reception.landing().is_fragment() { self.take_part() } else { Taken::Message } {

@@ -53,6 +53,8 @@ pub(super) struct Reception {
     found_end: bool,
     /// Its reader had enough before all was shown that the engine has.
     has_left: bool,
+    /// The last try ended while another component drove the engine.
+    follows: bool,
     /// It has waited since a message was last found.
     has_waited: bool,
     /// Steps aside for visitors.
@@ -110,6 +112,7 @@ impl Reception {
             seen: 0,
             found_end: false,
             has_left: false,
+            follows: false,
             has_waited: false,
             aside: YieldThenSleep::default(),
             listened: Ticks::default(),
@@ -154,12 +157,15 @@ impl Reception {
     #[inline]
     pub(super) fn try_receive(&mut self, core: &Core, reader: Option<&mut Reader<'_>>) -> bool {
         self.note_listening(core);
-        (self.seen, self.found_end, self.has_left) = (0, false, false);
+        (self.seen, self.found_end, self.has_left, self.follows) = (0, false, false, false);
         if self.take_from_inbox(core) {
             return true;
         }
         // Another component drives the engine just now: messages for us come to the inbox.
-        let Some(mut receiving) = core.try_receiving() else { return false };
+        let Some(mut receiving) = core.try_receiving() else {
+            self.follows = true;
+            return false;
+        };
         let found = match reader {
             None => self.take_turns(core, &mut receiving, None),
             reader => core.reading.during(|| self.take_turns(core, &mut receiving, reader)),
@@ -202,11 +208,16 @@ impl Reception {
         self.seen == 0 || self.found_end
     }
 
+    /// True if the last look found nothing of its own, as another component drove the engine.
+    pub(super) fn follows(&self) -> bool {
+        self.follows
+    }
+
     /// Lets the oldest message land; waits for one until the deadline.
     #[inline]
     pub(super) fn receive_until(&mut self, core: &Core, deadline: Option<Ticks>) -> bool {
         self.note_listening(core);
-        (self.seen, self.found_end, self.has_left) = (0, false, false);
+        (self.seen, self.found_end, self.has_left, self.follows) = (0, false, false, false);
         let found = self.wait_for_message(core, deadline);
         // After a pause the wait goes on.
         let has_ended = found || deadline.unwrap_or(Ticks::NEVER) <= self.pause_at;
@@ -228,7 +239,10 @@ impl Reception {
                 None => match self.follow(core, deadline) {
                     Turn::Lead(receiving) => receiving,
                     Turn::Look => continue,
-                    Turn::Late => return false,
+                    Turn::Late => {
+                        self.follows = true;
+                        return false;
+                    }
                 },
             };
             let step = self.lead(core, &mut receiving, deadline);

@@ -10,14 +10,14 @@ use punctual_machine::clock::{LastLook, Ticks};
 use punctual_machine::doorbell::Notification;
 use punctual_machine::epoll::EpollSet;
 use punctual_proto::limits::ASSEMBLY_AGE;
-use punctual_proto::{Address, Kind, Target};
+use punctual_proto::{Address, Kind, Nanos, Target};
 
 use super::Message;
 use super::large::{Held, Taken};
 use super::reception::{self, Reception};
 use super::sender::WireSender;
 use crate::engine::{Bell, FAREWELL_MAX, SendError};
-use crate::large::{FRAGMENTS_PER_LOOK, Gatherer};
+use crate::large::{CATCHING_UP, FRAGMENTS_PER_LOOK, Gatherer, now};
 use crate::ledger::{Count, RowCount};
 use crate::node::inbox::Inbox;
 use crate::node::reader::Reader;
@@ -65,6 +65,8 @@ pub(super) struct WireEnd {
     /// The clock of the kernel's stamps.
     wall: WallClock,
     pub(super) gatherer: Gatherer,
+    /// The question whether the driver has looked at all that there was, and when it was asked.
+    asked: Option<(u64, Nanos)>,
     /// While messages are in the making, at the clock.
     last_look: LastLook,
     pub(super) held: Held,
@@ -98,6 +100,7 @@ impl WireEnd {
             stamps,
             wall,
             gatherer,
+            asked: None,
             last_look,
             held,
             nudges_taken,
@@ -228,9 +231,8 @@ impl WireEnd {
                 found = self.land_whole(deadline, &mut land);
             }
             let gathers = self.gatherer.is_gathering();
-            // A part of a large message is not late while the rest may lie in the socket.
-            if !found && self.reception.has_seen_all() {
-                self.gatherer.handle_nothing(&self.core.about);
+            if !found && self.gatherer.is_gathering() {
+                self.give_up_late();
             }
             if found || !gathers || self.is_late(deadline) {
                 break found;
@@ -240,6 +242,28 @@ impl WireEnd {
             self.core.hand_over();
         }
         found
+    }
+
+    /// Gives up what is late. A part of a large message is not late while the rest may lie in the socket: of another component that
+    /// drives the engine that is known only once it says so, as it may do something else for long.
+    #[cold]
+    pub(super) fn give_up_late(&mut self) {
+        let about = &self.core.about;
+        if !self.reception.follows() {
+            self.asked = None;
+            if self.reception.has_seen_all() {
+                self.gatherer.handle_nothing(about, now(about));
+            }
+            return;
+        }
+        match self.asked {
+            None => self.asked = Some((self.core.ends.ask(), now(about))),
+            Some((number, asked_at)) if self.core.ends.has_found(number) && !self.reception.has_news() => {
+                self.asked = None;
+                self.gatherer.handle_nothing(about, asked_at);
+            }
+            Some(_) => {}
+        }
     }
 
     /// True if a wait that ended has ended for good, and not only for a look at messages in the making.
@@ -258,7 +282,8 @@ impl WireEnd {
     #[cold]
     fn end_of_gathering(&mut self, deadline: Option<Ticks>) -> Ticks {
         let clock = self.core.about.clock;
-        let (now, age) = (clock.now(), clock.ticks(Duration::from_nanos(ASSEMBLY_AGE.0)));
+        let age = if self.asked.is_some() { CATCHING_UP } else { ASSEMBLY_AGE };
+        let (now, age) = (clock.now(), clock.ticks(Duration::from_nanos(age.0)));
         self.last_look.note(now);
         deadline.unwrap_or(Ticks::NEVER).min(now.plus(age))
     }

@@ -11,6 +11,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::doorbell::Notification;
 use punctual_proto::Port;
 
+use super::ends::Ends;
 use super::events::Watch;
 use super::inbox::{self, Inbox};
 use super::reader::HoldingThread;
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) claiming: HoldingThread,
     /// Threads that want the receiving half for a moment while its driver may sleep.
     pub(super) visitors: Counter,
+    /// For components that wait for the driver.
+    pub(crate) ends: Ends,
     /// 1 while there are losses under no cause.
     pub(super) unsettled: Counter,
     /// 1 while the medium has no room yet for a frame that was sent. A waiter tries again soon.

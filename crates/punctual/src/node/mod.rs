@@ -31,6 +31,7 @@ mod about;
 mod accounts;
 mod core;
 mod credit;
+mod ends;
 mod events;
 pub(crate) mod inbox;
 mod opening;
@@ -41,6 +42,7 @@ mod registry;
 pub(crate) mod sending;
 pub(crate) mod waiting;
 
+use ends::Ends;
 use events::Watch;
 pub(crate) use opening::count_of;
 use options::Opened;
@@ -223,6 +225,7 @@ impl Node {
             reading: HoldingThread::default(),
             claiming: HoldingThread::default(),
             visitors: Counter::default(),
+            ends: Ends::default(),
             unsettled: Counter::default(),
             sending: Mutex::new(sending),
             behind,

@@ -166,8 +166,8 @@ impl Receiving {
         reader: Option<&mut Reader<'_>>,
     ) -> usize {
         self.ports.renew(&core.registry);
-        let was_behind = self.accounts.is_behind();
-        if was_behind {
+        let (was_behind, wanted) = (self.accounts.is_behind(), core.ends.wanted());
+        if was_behind || wanted.is_some() {
             self.receive.look_everywhere();
         }
         let Self { receive, ports, accounts, staged, woken, guard, .. } = self;
@@ -180,6 +180,11 @@ impl Receiving {
         // Others read what lies beside it: a store at each look would take the line from them.
         if core.unsettled.get() != u64::from(unsettled) {
             core.unsettled.set(unsettled.into());
+        }
+        if let Some(number) = wanted
+            && self.has_seen_all(seen)
+        {
+            core.ends.answer(number);
         }
         if let Some(changes) = self.accounts.take_changes() {
             self.tell(core, &changes);

@@ -6,7 +6,7 @@ use punctual_proto::fragment::HEAD_SIZE;
 
 use super::message::{Fate, MessageHandler, StreamHead, StreamMessage};
 use super::payload::Payload;
-use crate::large::{Gathered, Gatherer, Origin};
+use crate::large::{Gathered, Gatherer, Origin, now};
 use crate::ledger::{Count, RowCount};
 use crate::node::About;
 
@@ -131,7 +131,7 @@ impl Gathering {
     /// All that has come was looked at, and there is no message.
     #[inline]
     pub(super) fn handle_nothing(&mut self, about: &About) {
-        self.gatherer.handle_nothing(about);
+        self.gatherer.handle_nothing(about, now(about));
     }
 
     pub(super) fn close(&mut self, about: &About) {
