@@ -1,16 +1,20 @@
 //! Objects that wait and can be looked at without a system call, until a worker goes to sleep and arms them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::Waker;
 
 use punctual_machine::counter::Counter;
+use punctual_machine::sync::spin_hint;
 
 use super::task::wake_all;
 use super::unpoisoned;
 
 /// So many are looked at; those beyond are armed as soon as they wait.
 const WATCHED_MAX: usize = 16;
+
+/// Tries for the list before an object is armed in place of that. One look at all takes less time.
+const TRIES: usize = 200;
 
 /// An object that waits for something that shows in memory.
 pub(super) trait Watched: Send + Sync + fmt::Debug {
@@ -31,14 +35,19 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// One more. It is armed at once if there are many, or `is_led` says that nobody will look; then who is to be woken.
+    /// One more. It is armed at once if there are many, or `is_led` says that nobody will look; then who is to be woken. So it is where
+    /// another thread has the list for long: that one may be less urgent, and wait for its processor.
     pub(super) fn add(&self, watched: Arc<dyn Watched>, is_led: impl FnOnce() -> bool) -> Option<Waker> {
-        let mut list = unpoisoned(self.list.lock());
+        let tries = std::iter::repeat_with(|| {
+            let list = self.try_list();
+            if list.is_none() {
+                spin_hint();
+            }
+            list
+        });
         // With the lock held: a leader says so first and takes the lock then, so that it finds this one, or this one finds it.
-        if list.len() >= WATCHED_MAX || is_led() {
-            drop(list);
-            return watched.arm();
-        }
+        let list = tries.take(TRIES).flatten().next().filter(|list| list.len() < WATCHED_MAX && !is_led());
+        let Some(mut list) = list else { return watched.arm() };
         list.push(watched);
         self.count.set(list.len() as u64);
         None
@@ -49,17 +58,21 @@ impl Watch {
         self.count.get() > 0
     }
 
+    fn try_list(&self) -> Option<MutexGuard<'_, Vec<Arc<dyn Watched>>>> {
+        match self.list.try_lock() {
+            Ok(list) => Some(list),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Wakes each one for which something has come. Returns true if there were any.
     pub(super) fn look(&self) -> bool {
         if !self.has_any() {
             return false;
         }
-        let mut list = match self.list.try_lock() {
-            Ok(list) => list,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another looks.
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        // Another looks.
+        let Some(mut list) = self.try_list() else { return false };
         let (mut wakers, mut woken) = (std::array::from_fn::<_, WATCHED_MAX, _>(|_| None), 0);
         list.retain(|watched| {
             let news = watched.look();
@@ -80,5 +93,51 @@ impl Watch {
         let list = std::mem::take(&mut *unpoisoned(self.list.lock()));
         self.count.set(0);
         wake_all(list.iter().filter_map(|watched| watched.arm())) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use punctual_machine::counter::Flag;
+
+    use super::*;
+
+    /// Says that it was armed.
+    #[derive(Debug, Default)]
+    struct Armed(Flag);
+
+    impl Watched for Armed {
+        fn look(&self) -> Option<Option<Waker>> {
+            None
+        }
+
+        fn arm(&self) -> Option<Waker> {
+            self.0.raise();
+            None
+        }
+    }
+
+    /// Goal: a thread that lays an object down waits for no other one, which may be less urgent and off its processor. Method: that one
+    /// has the list until it is done.
+    #[test]
+    fn an_object_is_armed_where_the_list_is_taken_for_long() {
+        let watch = Watch::default();
+        let (object, taken) = (Arc::<Armed>::default(), watch.list.lock().unwrap());
+        std::thread::scope(|scope| {
+            let (told, is_laid_down) = mpsc::channel();
+            let (watch, object) = (&watch, &object);
+            scope.spawn(move || {
+                let woken = watch.add(Arc::clone(object) as Arc<dyn Watched>, || false);
+                told.send(woken.is_none())
+            });
+            assert_eq!(is_laid_down.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits");
+            drop(taken);
+        });
+        assert!(object.0.is_raised() && !watch.has_any());
+        assert!(watch.add(Arc::clone(&object) as Arc<dyn Watched>, || false).is_none());
+        assert!(watch.has_any(), "the list is free");
     }
 }
