@@ -155,9 +155,11 @@ fn a_full_device_loses_no_frame() {
             let payload = frame[..size].get(ETHERNET_HEADER_SIZE + HEADER_SIZE..).unwrap_or_default();
             missing.remove(payload.get(..message(0).len()).unwrap_or_default());
         }
+        tap
     });
     assert!(sender.see_off(PATIENCE), "it has had room");
-    reads.join().unwrap();
+    // With it the interface goes, and refuses what is said then.
+    let _wire = reads.join().unwrap();
     node.housekeep();
     assert_eq!(node.ledger().refused, 0, "{}", node.ledger());
 }
