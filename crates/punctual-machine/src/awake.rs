@@ -93,7 +93,7 @@ impl Awake {
         self.hand_on_behind(Some(last_class), worker, workers)
     }
 
-    /// A worker has left because its thread blocks in a poll. What waits for it waits for another one from now on, too.
+    /// A worker has left because its thread blocks in a poll. Its tasks wait for another one from now on, too.
     pub fn hand_all_on<T>(&self, worker: usize, workers: &[impl AsRef<Intake<T>>]) -> Option<Rung> {
         if without!("awake_hand_all_on") {
             return None;
