@@ -338,6 +338,19 @@ impl GroupLeader {
         Ok(Self { carrier, keys: keys.clone(), leader, home, pending: None, foreign: 0 })
     }
 
+    /// Bars these nodes from the beginning: the list that an earlier life of this leader gave ([`Self::barred`]). To be called before
+    /// the first turn, as that lets nodes in.
+    #[must_use]
+    pub fn barring(mut self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        nodes.into_iter().for_each(|node| self.bar(node));
+        self
+    }
+
+    /// The nodes that it bars, for storing: a leader that starts again must be given them ([`Self::barring`]).
+    pub fn barred(&self) -> &[NodeId] {
+        self.leader.barred()
+    }
+
     /// The members of the group.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         self.leader.members()
@@ -348,7 +361,8 @@ impl GroupLeader {
         self.foreign
     }
 
-    /// Puts a node out, and does not let it in again.
+    /// Puts a node out, and does not let it in again. That holds for the life of this leader, and for later ones that are given the
+    /// list ([`Self::barred`], [`Self::barring`]).
     pub fn bar(&mut self, node: NodeId) {
         self.leader.bar(node, monotonic_ns(), &mut entropy);
     }

@@ -307,6 +307,31 @@ fn a_member_that_is_put_out_is_not_heard() {
     assert_eq!(roadside.leaders[0].members().count(), 2);
 }
 
+/// Goal: a member that is put out stays out of a leader that starts again with the list. Method: another one that comes later is in.
+#[test]
+fn a_member_that_is_put_out_stays_out_of_the_next_life() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("out-again"));
+    let mut roadside = Roadside::new(&bus, &[("leader", 3)]);
+    let mut vehicles = vec![Vehicle::new(&bus, "eve")];
+    vehicles[0].member.join(NodeId::named("leader"), 3).unwrap();
+    roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(3));
+    roadside.leaders[0].bar(NodeId::named("eve"));
+    let barred = roadside.leaders[0].barred().to_vec();
+    assert_eq!(barred, [NodeId::named("eve")]);
+    drop(roadside);
+    let mut roadside = Roadside::new(&bus, &[("leader", 3)]);
+    roadside.leaders = roadside.leaders.into_iter().map(|leader| leader.barring(barred.clone())).collect();
+    vehicles[0].member.join(NodeId::named("leader"), 3).unwrap();
+    for name in ["ann", "ben"] {
+        vehicles.push(Vehicle::new(&bus, name));
+        vehicles.last_mut().unwrap().member.join(NodeId::named("leader"), 3).unwrap();
+        roadside.turn_until(&mut vehicles, |_, all| all.last().unwrap().member.group() == Some(3));
+    }
+    assert_eq!((vehicles[0].member.group(), roadside.leaders[0].members().count()), (None, 2));
+    assert_eq!(roadside.leaders[0].barred(), [NodeId::named("eve")]);
+}
+
 /// Goal: a leader's keys never take the place of the fleet's, without which nobody could join: that group's number is refused.
 #[test]
 fn the_group_of_the_fleets_key_has_no_leader() {

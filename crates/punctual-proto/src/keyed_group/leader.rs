@@ -96,7 +96,7 @@ fn new_life(entropy: &mut dyn Entropy) -> u64 {
 
 impl Leader {
     /// Leads `group`; `master` is the secret from which those of the members follow. A leader that starts again needs to know
-    /// nothing of its earlier lives: its members take what this life hands them for newer.
+    /// nothing of its earlier lives but whom they barred: its members take what this life hands them for newer.
     pub fn new(
         own: NodeId,
         group: u32,
@@ -139,7 +139,13 @@ impl Leader {
         self.members.iter().map(|member| member.node)
     }
 
-    /// Puts a node out, and does not let it in again.
+    /// The nodes that [`Self::bar`] put out, for storing: another life of this leader knows nothing of them.
+    pub fn barred(&self) -> &[NodeId] {
+        &self.barred
+    }
+
+    /// Puts a node out, and does not let it in again in this life. A leader that starts again bars those of its earlier lives before
+    /// it takes any message.
     pub fn bar(&mut self, node: NodeId, now_ns: u64, entropy: &mut dyn Entropy) {
         if !self.barred.contains(&node) {
             self.barred.push(node);

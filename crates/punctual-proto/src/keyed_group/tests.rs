@@ -428,6 +428,27 @@ fn a_barred_member_stays_out() {
     assert!(scene.generations(1).contains(&scene.generation()));
 }
 
+/// Goal: a member that was put out stays out when its leader starts again, if that one is given the list of the life before.
+#[test]
+fn a_barred_member_stays_out_of_the_next_life() {
+    let mut scene = rough(3, 0);
+    (0..3).for_each(|_| scene.joins());
+    scene.run_ms(500);
+    scene.bar(node(2));
+    scene.bar(node(2));
+    scene.run_ms(100);
+    let barred = scene.leader().barred().to_vec();
+    assert_eq!(barred, [node(2)]);
+    scene.world.suffer(LEADER, NodeFault::Restart);
+    assert!(scene.leader().barred().is_empty(), "it begins without a list");
+    barred.into_iter().for_each(|node| scene.bar(node));
+    scene.run_ms(3_000);
+    let (life, _) = scene.newest();
+    let has_key_of = |node: u16| scene.given[usize::from(node)].iter().any(|&(of, _)| of == life);
+    assert_eq!(scene.leader().members().collect::<BTreeSet<_>>(), [1, 3].map(node).into());
+    assert_eq!([1, 2, 3].map(has_key_of), [true, false, true]);
+}
+
 /// Goal: a member that has just asked again is put out all the same.
 #[test]
 fn a_member_barred_while_it_asks_again_is_out() {
