@@ -179,8 +179,8 @@ impl GroupMember {
     /// Leaves the group and forgets its keys.
     pub fn leave(&mut self) {
         let Some(mut member) = self.step_out() else { return };
-        // No leader has a session with one that still asks.
-        if member.state() == State::Asking {
+        // Its leader has never answered.
+        if !member.has_session() {
             return;
         }
         member.leave(monotonic_ns(), &mut entropy);
@@ -202,10 +202,9 @@ impl GroupMember {
     /// The group's key did not fit: the leader is asked once more, after a retry. It gets no goodbye, for which it would give all
     /// others a new key each time.
     fn start_over(&mut self) {
-        let Some(member) = self.step_out() else { return };
-        let mut again = self.ask(member.leader(), member.group());
-        let _not_at_once = again.poll_transmit();
-        self.member = Some(again);
+        let Some(mut member) = self.step_out() else { return };
+        member.start_over(monotonic_ns(), &mut entropy);
+        self.member = Some(member);
     }
 
     /// Tells others which group it is in, now and later.

@@ -417,6 +417,26 @@ fn a_member_that_goes_on_in_haste_has_said_goodbye() {
     });
 }
 
+/// Goal: a member that leaves while it asks again has said goodbye to the leader that still has it. Method: the leader does nothing for
+/// longer than the member's lease, and its own lease does not end within the test.
+#[test]
+fn a_member_that_asks_again_has_said_goodbye() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("asks-again"));
+    let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
+    let short = GroupTiming { lease_ns: 300_000_000, ..timing() };
+    let mut vehicles = [Vehicle::with(&bus, "ann", short)];
+    vehicles[0].member.join(NodeId::named("leader"), 5).unwrap();
+    roadside.turn_until(&mut vehicles, |_, all| all[0].member.group() == Some(5));
+    while vehicles[0].member.group().is_some() {
+        vehicles[0].turn();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!roadside.has_left("ann"));
+    vehicles[0].member.leave();
+    roadside.turn_until(&mut vehicles, |roadside, _| roadside.has_left("ann"));
+}
+
 /// Goal: a member that is dropped has left. Its node seals as before, those who follow it know, and its leader does not wait for the
 /// lease.
 #[test]
@@ -503,4 +523,18 @@ fn a_member_without_room_for_the_key_is_not_in() {
     });
     assert_eq!(vehicle.member.group(), Some(5));
     assert!(!roadside.has_left("ann"), "nobody else needs another key for it");
+}
+
+/// Goal: a member whose ring had no room, and that asks again, says goodbye when it leaves: for its leader it is in.
+#[test]
+fn a_member_without_room_that_leaves_has_said_goodbye() {
+    let _alive = watchdog(60);
+    let bus = Bus::loopback(&unique("room-leaves"));
+    let mut roadside = Roadside::with(&bus, &[("leader", 5)], patient());
+    let mut vehicle = Vehicle::with(&bus, "ann", patient());
+    assert!((100..).any(|group| vehicle.keys.insert(other(group)) == Err(KeyError::TooMany)));
+    vehicle.member.join(NodeId::named("leader"), 5).unwrap();
+    roadside.turn_one_until(&mut vehicle, |_, turned| turned == Err(KeyError::TooMany));
+    vehicle.member.leave();
+    roadside.turn_until(std::slice::from_mut(&mut vehicle), |roadside, _| roadside.has_left("ann"));
 }

@@ -39,6 +39,9 @@ pub struct Member {
     /// Number of the next message to the leader in this session, and of the last one from it.
     number: u64,
     heard: u64,
+    /// The session before this one, and the number of its next message. The leader may still have it: until a grant says otherwise, a
+    /// goodbye is said in both. An earlier one is over: it was given up a lease before, and the leader has heard nothing in it since.
+    former: Option<(Session, u64)>,
     /// Newest key held: of which life of the leader, and its generation.
     life: u64,
     generation: u32,
@@ -70,6 +73,7 @@ impl Member {
             session: Session::default(),
             number: 0,
             heard: 0,
+            former: None,
             life: 0,
             generation: 0,
             heard_ns: now_ns,
@@ -97,8 +101,29 @@ impl Member {
         self.leader
     }
 
+    /// True if its leader may have a session with it, and is to hear a goodbye.
+    pub fn has_session(&self) -> bool {
+        self.is_offered() || self.former.is_some()
+    }
+
+    /// True if the leader has answered in this session.
+    fn is_offered(&self) -> bool {
+        self.session.leader != [0; CHALLENGE_SIZE]
+    }
+
+    /// There was no room for its key: it asks once more, after a retry.
+    pub fn start_over(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        self.begin(now_ns, entropy);
+        // Not at once.
+        self.outbox.clear();
+        (self.life, self.generation) = (0, 0);
+    }
+
     /// A new session: nothing of an earlier one opens any more.
     fn begin(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        if self.is_offered() {
+            self.former = Some((self.session, self.number));
+        }
         self.session = Session::default();
         entropy.fill(&mut self.session.member);
         (self.state, self.number, self.heard, self.heard_ns) = (State::Asking, 0, 0, now_ns);
@@ -174,6 +199,7 @@ impl Member {
             return None;
         }
         let was_in = self.state == State::Joined;
+        self.former = None;
         (self.heard, self.heard_ns, self.state) = (number, now_ns, State::Joined);
         // The session is fresh at both ends: from a leader that has started again, this is the newest key, regardless of its number.
         let is_new = key.id.life != self.life || key.id.generation > self.generation;
@@ -187,13 +213,30 @@ impl Member {
         is_new.then_some(key)
     }
 
-    /// Says that it leaves. The caller forgets the group's keys.
+    /// Says that it leaves, to a leader that may have a session with it. The caller forgets the group's keys.
     pub fn leave(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
         if self.state != State::Left {
             self.state = State::Left;
+            if !self.has_session() {
+                self.farewells = 0;
+            }
             // Its next message could be a third of a lease away. The farewell is due now, and its repetitions soon after.
             self.next_ns = now_ns;
             self.handle_timeout(now_ns, entropy);
+        }
+    }
+
+    /// Says so in each session that the leader may have: it knows one of them, and passes over what is said in the other.
+    fn say_goodbye(&mut self, now_ns: u64, entropy: &mut dyn Entropy) {
+        if self.is_offered() {
+            self.send(Kind::Leave, now_ns, entropy);
+        }
+        if let Some(former) = self.former {
+            let current = (self.session, self.number);
+            (self.session, self.number) = former;
+            self.send(Kind::Leave, now_ns, entropy);
+            self.former = Some((self.session, self.number));
+            (self.session, self.number) = current;
         }
     }
 
@@ -212,7 +255,7 @@ impl Member {
             State::Left if self.farewells == 0 => {}
             State::Left => {
                 self.farewells -= 1;
-                self.send(Kind::Leave, now_ns, entropy);
+                self.say_goodbye(now_ns, entropy);
             }
             // The leader has forgotten us, or is another one now: from the start.
             State::Confirming | State::Joined if is_silent => self.begin(now_ns, entropy),

@@ -198,6 +198,74 @@ fn a_goodbye_is_said_again_after_a_retry() {
     assert_eq!(leader.members().count(), 0);
 }
 
+/// Goal: a member that has lost sight of its leader, and asks again, says goodbye in the session that the leader still has. Method:
+/// nothing comes from the leader any more; the leader hears its member.
+#[test]
+fn a_member_that_asks_again_has_said_goodbye() {
+    for seed in 0..4 {
+        let mut scene = calm(seed);
+        let member = scene.join();
+        scene.run_ms(500);
+        let (since, until) = (scene.world.now(), Nanos::NEVER);
+        let link = Link { source: Some(LEADER), target: Some(member) };
+        scene.world.plan(Fault::Weather { since, until, link, weather: Weather::Cut });
+        let asks = (0..150).any(|_| {
+            scene.run_ms(10);
+            scene.member(member).state() == State::Asking
+        });
+        assert!(asks && scene.count() == 1, "seed {seed}");
+        scene.leave(member);
+        scene.run_ms(3 * timing().retry_ns / MS);
+        assert_eq!(scene.count(), 0, "seed {seed}");
+    }
+}
+
+/// Lets messages pass between the two, of these kinds alone.
+fn exchange(leader: &mut Leader, member: &mut Member, now_ns: u64, rng: &mut Rng, passes: &[Kind]) {
+    let mut entropy = |bytes: &mut [u8]| rng.fill(bytes);
+    let comes = |message: &[u8]| Clear::read(message).is_some_and(|clear| passes.contains(&clear.kind));
+    for _ in 0..4 {
+        while let Some(message) = member.poll_transmit() {
+            if comes(&message) {
+                leader.handle_message(&message, now_ns, &mut entropy);
+            }
+        }
+        while let Some((_, message)) = leader.poll_transmit() {
+            if comes(&message) {
+                let _key = member.handle_message(&message, now_ns, &mut entropy);
+            }
+        }
+    }
+}
+
+/// Goal: a goodbye is said in each session that the leader may have, and in no other. Method: a member asks again, and messages are lost
+/// from one kind on.
+#[test]
+fn a_goodbye_is_said_in_the_session_that_the_leader_has() {
+    let all = [Kind::Ask, Kind::Offer, Kind::Confirm, Kind::Grant, Kind::Alive];
+    for (passing, goodbyes) in [(0, 1), (1, 1), (2, 2), (3, 2), (5, 1)] {
+        let mut rng = Rng::new(passing as u64);
+        let secret = master().of_member(node(1));
+        let mut leader =
+            Leader::new(node(0), GROUP, master(), timing(), 0, &mut |bytes: &mut [u8]| rng.fill(bytes));
+        let mut member = member_of(node(1), secret, 0, &mut rng);
+        assert!(!member.has_session(), "the leader has never answered");
+        exchange(&mut leader, &mut member, 0, &mut rng, &all);
+        assert_eq!(member.state(), State::Joined);
+        let now_ns = timing().lease_ns;
+        member.handle_timeout(now_ns, &mut |bytes: &mut [u8]| rng.fill(bytes));
+        assert_eq!((member.state(), member.has_session()), (State::Asking, true));
+        exchange(&mut leader, &mut member, now_ns, &mut rng, &all[..passing]);
+        member.leave(now_ns, &mut |bytes: &mut [u8]| rng.fill(bytes));
+        let said: Vec<_> = core::iter::from_fn(|| member.poll_transmit()).collect();
+        assert_eq!((said.len(), leader.members().count()), (goodbyes, 1), "{passing} kinds passed");
+        for message in &said {
+            leader.handle_message(message, now_ns, &mut |bytes: &mut [u8]| rng.fill(bytes));
+        }
+        assert_eq!(leader.members().count(), 0, "{passing} kinds passed");
+    }
+}
+
 /// Goal: a quiet group is quiet, however often its key was renewed: each member says three times in a lease that it is there.
 #[test]
 fn nobody_answers_an_answer() {
