@@ -455,7 +455,7 @@ typedef struct punctual_published {
     uint64_t withdrawn; /* interests that were withdrawn */
     uint64_t expired; /* interests that were not repeated in time */
     uint64_t refused; /* interests that were refused: of another type, too many, too often */
-    uint64_t unanswered; /* newcomers and refusals that found no place to wait */
+    uint64_t unanswered; /* newcomers and refusals without a place to wait; newcomers beyond the values of a second */
     uint64_t sent; /* messages that the node took */
     uint64_t full; /* messages that were not sent for want of room: the next value is due soon */
     uint64_t unreachable; /* messages that were not sent because nobody is there */

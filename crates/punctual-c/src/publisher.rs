@@ -45,7 +45,7 @@ pub struct punctual_published {
     pub expired: u64,
     /// Interests that were refused.
     pub refused: u64,
-    /// Newcomers and refusals that found no place to wait.
+    /// Newcomers and refusals that found no place to wait, and newcomers beyond the values that are sent at once in a second.
     pub unanswered: u64,
     /// Messages that the node took.
     pub sent: u64,

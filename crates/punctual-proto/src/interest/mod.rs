@@ -8,6 +8,7 @@
 //!
 //! Sans-IO: messages come in by `handle_*`, go out by `poll_*`, and time is an argument.
 
+mod at_once;
 mod lateness;
 mod message;
 mod publication;

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use super::at_once::AtOnce;
 use super::message::{Message, Refusal, Saying, TopicKey};
 use super::schedule::{Instant, Schedule};
 use crate::address::{Address, NodeId, Port, Target};
@@ -20,9 +21,9 @@ pub struct PublicationLimits {
     pub periods_of_node_max: usize,
     /// Shortest period, µs. Below it, waking up costs more than the period lasts.
     pub period_min_us: u32,
-    /// Responses per second, all periods together.
+    /// Responses per second, all periods together; and as many again at most that newcomers are sent at once.
     pub rate_max: u64,
-    /// Responses per second for all periods of one node, as if it were alone.
+    /// Responses per second for all periods of one node, as if it were alone; and as many again at most that it is sent at once.
     pub rate_of_node_max: u64,
     /// Longest that an interest holds without being repeated, ms, even if it asks for more.
     pub lifetime_max_ms: u32,
@@ -60,7 +61,7 @@ pub struct PublicationCounts {
     pub expired: u64,
     /// Interests that were refused, by [`Refusal::place`].
     pub refused: [u64; Refusal::ALL.len()],
-    /// Newcomers and refusals that found no place to wait.
+    /// Newcomers and refusals that found no place to wait, and newcomers beyond the values that are sent at once in a second.
     pub unanswered: u64,
 }
 
@@ -108,6 +109,7 @@ pub struct Publication {
     /// No interest expires before.
     next_expiry: Nanos,
     answers: VecDeque<Answer>,
+    at_once: AtOnce,
     /// The last value was for a newcomer.
     served_newcomer: bool,
     to_advertise: bool,
@@ -129,6 +131,7 @@ impl Publication {
             interests: BTreeMap::new(),
             next_expiry: Nanos::NEVER,
             answers: VecDeque::new(),
+            at_once: AtOnce::default(),
             served_newcomer: false,
             to_advertise: true,
             away: false,
@@ -198,37 +201,48 @@ impl Publication {
         interested: Interested,
         now: Nanos,
     ) {
-        if let (true, Some(known)) = (key == self.key, self.interests.get_mut(&(source, period_us))) {
+        let interest = (source, period_us);
+        if let (true, Some(known)) = (key == self.key, self.interests.get_mut(&interest)) {
             known.expires = interested.expires;
+            let has_begun_anew = known.life != interested.life;
             self.next_expiry = self.next_expiry.min(interested.expires);
             self.counts.renewed += 1;
-            if known.life == interested.life {
-                return;
-            }
-            // A subscriber that began anew has no value yet. Without room for the answer it is told when it asks again.
-            if self.answers.len() >= WAITING_MAX {
-                self.counts.unanswered += 1;
-            } else {
-                known.life = interested.life;
-                self.answer(Answer::Value(source, period_us));
+            // A subscriber that began anew has no value yet. If there can be none now, it gets one when it asks again.
+            if has_begun_anew && self.serve_at_once(interest, now) {
+                self.interests.insert(interest, interested);
             }
             return;
         }
         match self.judge(source, key, period_us) {
-            // It is not taken on before there is room for its first value: the subscriber asks again.
-            Ok(()) if self.answers.len() >= WAITING_MAX => self.counts.unanswered += 1,
-            Ok(()) => {
+            // It is not taken on before it can have its first value: the subscriber asks again.
+            Ok(()) if self.serve_at_once(interest, now) => {
                 self.counts.accepted += 1;
-                self.interests.insert((source, period_us), interested);
+                self.interests.insert(interest, interested);
                 self.next_expiry = self.next_expiry.min(interested.expires);
                 self.schedule.add(period_us, self.limits.periods_max, now);
-                self.answer(Answer::Value(source, period_us));
             }
+            Ok(()) => {}
             Err(cause) => {
                 self.counts.refused[cause.place()] += 1;
                 self.answer(Answer::Refusal(source, key, period_us, cause));
             }
         }
+    }
+
+    /// Lets a newcomer be sent a value between the instants of the schedule, unless it is to be already. Returns false, and counts it as
+    /// unanswered, if there is no place to wait, or all such values of this second are given.
+    fn serve_at_once(&mut self, (source, period_us): (Address, u32), now: Nanos) -> bool {
+        let answer = Answer::Value(source, period_us);
+        if self.answers.contains(&answer) {
+            return true;
+        }
+        let is_served = self.answers.len() < WAITING_MAX && self.at_once.take(source.node, &self.limits, now);
+        if is_served {
+            self.answers.push_back(answer);
+        } else {
+            self.counts.unanswered += 1;
+        }
+        is_served
     }
 
     fn judge(&self, source: Address, key: TopicKey, period_us: u32) -> Result<(), Refusal> {

@@ -541,6 +541,58 @@ fn another_life_of_a_subscriber_is_served_at_once() {
     assert_eq!(served(8, Nanos(3_000 * MS)), (0, 1));
 }
 
+/// A flood of interests: node and content of each message, by its number.
+type Flood = fn(u64) -> (u64, Saying<'static>);
+
+/// Goal: values that are sent at once keep to the limits, however interests are said; the next second has its own; and a node that was
+/// not served is when it asks again. Method: a message every 10 µs, by one node and by many: a new life each time, or an interest and
+/// its withdrawal in turn.
+#[test]
+fn values_sent_at_once_keep_to_the_limits() {
+    fn interest(life: u64) -> Saying<'static> {
+        Saying::Interest { period_us: 1_000_000, lifetime_ms: 3_500, life: life as u32 }
+    }
+    fn in_turn(number: u64) -> Saying<'static> {
+        let withdrawal = Saying::Withdrawal { period_us: 1_000_000, life: 7 };
+        if number.is_multiple_of(2) { interest(7) } else { withdrawal }
+    }
+    let floods: [(Flood, u64, u64); 4] = [
+        (|number| (1, interest(number)), 10_000, 90_000),
+        (|number| (1, in_turn(number)), 10_000, 40_000),
+        (|number| (1 + number % 40, interest(number)), 20_000, 80_000),
+        (|number| (1 + number / 2 % 40, in_turn(number)), 20_000, 30_000),
+    ];
+    for (place, (flood, most, unanswered)) in floods.into_iter().enumerate() {
+        let mut publication =
+            Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+        let served = |publication: &mut Publication, second: u64| {
+            let say = |number: u64| {
+                let (now, (node, saying)) = (Nanos(second * 1_000 * MS + number * 10_000), flood(number));
+                publication.handle_message(address(node, 1), &Message { key: KEY, saying }, now);
+                core::iter::from_fn(|| publication.poll_due(now)).filter(|due| due.at_once).count() as u64
+            };
+            (0..100_000).map(say).sum::<u64>()
+        };
+        assert_eq!(served(&mut publication, 0), most, "flood {place}");
+        assert_eq!(publication.counts().unanswered, unanswered, "flood {place}");
+        assert_eq!(served(&mut publication, 1), most, "flood {place} in the next second");
+    }
+}
+
+/// Goal: a node that floods a publisher takes no first value from the others.
+#[test]
+fn a_flood_of_one_node_takes_no_first_value_of_another() {
+    let mut publication = Publication::new(KEY, address(99, 1), 1, PublicationLimits::default(), Nanos(0));
+    let mut served = |node: u64, life: u32, at: u64| {
+        let saying = Saying::Interest { period_us: 1_000_000, lifetime_ms: 3_500, life };
+        publication.handle_message(address(node, 1), &Message { key: KEY, saying }, Nanos(at));
+        core::iter::from_fn(|| publication.poll_due(Nanos(at))).filter(|due| due.at_once).count()
+    };
+    let flooded: usize = (0..50_000).map(|life| served(1, life, 0)).sum();
+    assert_eq!((flooded, served(2, 1, 0)), (10_000, 1));
+    assert_eq!(served(1, 60_000, 1_000 * MS), 1, "of the next second");
+}
+
 /// Goal: a withdrawal ends the interest of the life that says it, and no other's. One without a life is of an earlier build, and ends
 /// whichever there is.
 #[test]
