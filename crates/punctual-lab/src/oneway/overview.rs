@@ -49,7 +49,7 @@ fn truth(summary: &Summary) -> Vec<String> {
     }
     if unknown > 0 {
         lines.push(format!(
-            "{} ways are not known, as a clock was not: they are in no figure of one way.",
+            "{} ways are not known, as a clock was not, or as they cannot be: they are in no figure of one way.",
             count(unknown)
         ));
     }

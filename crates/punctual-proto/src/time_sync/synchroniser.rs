@@ -97,6 +97,13 @@ pub struct OneWay {
     pub bound: u64,
 }
 
+impl OneWay {
+    /// Nothing arrives before it was sent.
+    fn can_be(&self) -> bool {
+        i128::from(self.nanos) + i128::from(self.bound) >= 0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     life: u32,
@@ -217,8 +224,14 @@ impl Synchroniser {
 
     /// Travel time of a message that `source` sent at an instant of its clock, and that was here at an instant of ours. `None` until
     /// both clocks follow one reference, and know how far they are from it; and for instants before one of the clocks began, or was
-    /// first heard of.
+    /// first heard of. `None` also where it ends before it begins even at its bound's end: then the instant is no reading of that clock,
+    /// as stamps are none that go on where a clock began anew.
     pub fn one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
+        self.any_one_way(source, sent, here).filter(OneWay::can_be)
+    }
+
+    /// The same, also where it cannot be.
+    pub(crate) fn any_one_way(&self, source: NodeId, sent: Nanos, here: Nanos) -> Option<OneWay> {
         let (reference, life, own) = self.following()?;
         let Peer { since, status, .. } = self.peers.get(&source)?;
         if here < self.began || sent < *since {

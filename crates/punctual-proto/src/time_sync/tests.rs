@@ -430,6 +430,13 @@ fn a_former_life_of_a_clock_is_not_judged_by_the_next() {
     assert!(knows(&node, 1_000) && knows(&node, 1_050) && knows(&node, 1_200) && !knows(&node, 999));
     say(&mut node, 8, 1 << 31, Nanos(1_300 * MS));
     assert!(knows(&node, 1_300) && knows(&node, 1_400) && !knows(&node, 1_299));
+    // Stamps rise, though the clock began anew: for days they are ahead of it, and are no readings.
+    let ten_days = Nanos(864_000 * S);
+    assert_eq!(node.one_way(other, ten_days, Nanos(2 * S)), None);
+    assert!(node.any_one_way(other, ten_days, Nanos(2 * S)).is_some_and(|way| way.nanos < 0));
+    // One that is ahead by no more than the bound is below zero.
+    let ahead = node.one_way(other, Nanos(2 * S + 1_000), Nanos(2 * S)).expect("within the bound");
+    assert!(ahead.nanos < 0 && ahead.bound > 1_000, "{ahead:?}");
     // The own clock's former life is none of its own either.
     assert!(node.one_way(other, Nanos(1_300 * MS), Nanos(S - 1)).is_none());
 }

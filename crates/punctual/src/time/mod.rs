@@ -217,8 +217,8 @@ impl TimeKeeper {
     }
 
     /// As [`Self::one_way_of`], for the stages of a message that was received before. By what is known now: the older they are, the
-    /// wider is the bound. `None` for those of before one of the clocks began, as after a sleep, or before its keeper was heard. Within
-    /// a host: for those across a sleep.
+    /// wider is the bound. `None` for those of before one of the clocks began, as after a sleep, or before its keeper was heard. `None`
+    /// also for a way that ends before it begins even at its bound's end. Within a host: for those across a sleep.
     pub fn one_way(&self, source: NodeId, stages: &Stages) -> Option<OneWay> {
         let (shared, here) = (&self.shared, stages.receiver.delivered);
         let (checked, now) = shared.check();
