@@ -599,6 +599,66 @@ fn send_for_ever(bus: &str) {
     }
 }
 
+/// Goal: a port that is bound again has nothing once more that the communicator before it had, whatever a process writes into a peer's
+/// shared memory. Messages that are sent then come. Method: the ring's tail says that an old message is the next, or its page that it is newer
+/// than its reader.
+#[test]
+fn a_port_that_is_bound_again_has_nothing_once_more() {
+    use punctual_machine::counter::Counter;
+    use punctual_machine::memory::{Access, Mapping};
+    const ENTERED: usize = 12;
+    const TAIL: usize = (1_024 + 64) / 8;
+    let _alive = watchdog(60);
+    for attack in ["tail", "entered"] {
+        let bus = unique(attack);
+        let open = |name: &str| Node::open(&Bus::shared(&bus).sealed(&keys()), name).unwrap();
+        let (reader, sender) = (open("reader"), open("sender"));
+        let (mut receiver, mut speaker) = (reader.bind(1).unwrap(), sender.bind(1).unwrap());
+        let mut other = reader.bind(2).unwrap();
+        let mut say = |number: u64| {
+            speaker.send_timeout(Target::port("reader", 1), &number.to_le_bytes(), PATIENCE).unwrap();
+        };
+        let receive = |receiver: &mut Communicator| {
+            let message = receiver.receive_timeout(PATIENCE).unwrap();
+            u64::from_le_bytes(message.payload.try_into().unwrap())
+        };
+        say(0);
+        assert_eq!(receive(&mut receiver), 0);
+        let folder = format!("/dev/shm/punctual.{}.{bus}", punctual_machine::process::user());
+        let of_sender = sender.id().to_string();
+        let ring = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with(&of_sender) && name.ends_with(".stream")
+        });
+        let ring = Mapping::open(&ring.unwrap(), Access::ReadWrite).unwrap();
+        let words: &[Counter] = ring.objects(0, ring.size() / 8).unwrap();
+        let mut tail = [0, 0];
+        for number in 1..10 {
+            if number == 3 {
+                tail = [words[TAIL].get(), words[TAIL + 1].get()];
+            }
+            say(number);
+            assert_eq!(receive(&mut receiver), number);
+        }
+        assert_eq!(tail[1], 3);
+        drop(receiver);
+        if attack == "tail" {
+            words[TAIL].set(tail[0]);
+            words[TAIL + 1].set(tail[1]);
+        } else {
+            words[ENTERED].set(u64::MAX - 1);
+        }
+        let mut receiver = reader.bind(1).unwrap();
+        let shown = if attack == "tail" { 7 } else { 10 };
+        let ledger = wait_for(&reader, &mut receiver, |ledger| ledger.seal_replayed >= shown);
+        assert_eq!((ledger.seal_replayed, ledger.disbelieved(), ledger.delivered), (shown, shown, 10));
+        say(10);
+        assert_eq!(receive(&mut receiver), 10, "{attack}");
+        assert!(reader.ledger().is_balanced(), "{}", reader.ledger());
+        assert_eq!(drain(&mut other), 0);
+    }
+}
+
 /// Goal: a process may write over messages in a peer's shared memory while they are read. It gets nothing delivered that the peer did
 /// not send, and nothing twice.
 #[test]

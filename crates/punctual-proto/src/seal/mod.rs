@@ -27,14 +27,14 @@ use aegis::aegis128l::Aegis128LMac;
 use subtle::ConstantTimeEq;
 
 use crate::frame::Header;
-use origin::{Origins, Sender, Stream};
+use origin::{Origin, Origins, Sender};
 
 mod key;
 mod origin;
 mod window;
 
 pub use key::{GroupKey, KEY_SIZE, Key, KeyError, KeyId, KeyRing, Moment, RingKey, parse_keys};
-pub use origin::StreamName;
+pub use origin::{StreamName, TakenStream};
 pub use window::{NotNew, WINDOW, Window};
 
 /// Size of the tag, bytes.
@@ -202,7 +202,7 @@ pub struct Opener {
     /// Where the last frame's key was found.
     last_key: usize,
     senders: Origins<Sender>,
-    streams: Origins<Stream>,
+    streams: Origins<TakenStream>,
     /// Frames that were sealed before this are not for us: they may be recordings.
     floor: u64,
     allowance_ns: u64,
@@ -289,6 +289,19 @@ impl Opener {
         if let Some(known) = self.streams.of(&opened.stream, opened.time, || u64::MAX) {
             known.take(opened.number, opened.time);
         }
+    }
+
+    /// The rings of publications of which it has taken something, each up to a number, for an opener that comes in its place.
+    pub fn taken(&self) -> impl Iterator<Item = TakenStream> {
+        self.streams.known().filter(|stream| stream.was_taken()).copied()
+    }
+
+    /// Goes on with what it knows of rings from an opener in whose place it comes, the most important first: nothing that was taken is
+    /// taken once more. To be called before anything is opened.
+    pub fn go_on_after(&mut self, taken: impl IntoIterator<Item = TakenStream>) {
+        // Of the others nothing is opened that was taken: it is from before our time.
+        let floor = self.floor;
+        self.streams.learn(taken.into_iter().filter(|stream| stream.newest() >= floor));
     }
 
     /// In which group this was sealed, and when, if it is genuine and not from before our time.

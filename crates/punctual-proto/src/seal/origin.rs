@@ -37,6 +37,16 @@ impl<O: Origin> Origins<O> {
         Self { known: Vec::with_capacity(SEAL_SENDERS_MAX), last: 0, newcomer_floor: floor }
     }
 
+    pub(super) fn known(&self) -> impl Iterator<Item = &O> {
+        self.known.iter()
+    }
+
+    /// Adds these while there is room; each name must be new.
+    pub(super) fn learn(&mut self, origins: impl Iterator<Item = O>) {
+        let room = SEAL_SENDERS_MAX - self.known.len();
+        self.known.extend(origins.take(room));
+    }
+
     /// The origin of a frame that was sealed at `time`. `latest` is asked for the latest time that can be, only when an origin
     /// is heard for the first time. `None` if the frame may be a recording, or is of the future.
     #[inline]
@@ -130,8 +140,8 @@ impl Sender {
 }
 
 /// The ring of a publication: its messages come in order, and each has a number that none of it had before.
-#[derive(Debug)]
-pub(super) struct Stream {
+#[derive(Clone, Copy, Debug)]
+pub struct TakenStream {
     name: StreamName,
     /// The least number that can come.
     next: u64,
@@ -147,7 +157,7 @@ pub struct StreamName {
     pub id: u64,
 }
 
-impl Origin for Stream {
+impl Origin for TakenStream {
     type Name = StreamName;
 
     fn new(name: Self::Name, floor: u64) -> Self {
@@ -164,7 +174,16 @@ impl Origin for Stream {
     }
 }
 
-impl Stream {
+impl TakenStream {
+    /// The name of the ring.
+    pub fn stream_name(&self) -> StreamName {
+        self.name
+    }
+
+    pub(super) fn was_taken(&self) -> bool {
+        self.next > 0
+    }
+
     #[inline]
     pub(super) fn is_new(&self, number: u64, time: u64) -> bool {
         number >= self.next && time >= self.newest

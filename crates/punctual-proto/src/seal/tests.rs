@@ -346,6 +346,49 @@ fn a_name_that_passes_to_another_secret_takes_nothing_with_it() {
     assert_eq!(open(&mut opener, &frames[1]), Ok(()));
 }
 
+/// Goal: an opener that comes in the place of another takes nothing that this one took, also where it was sealed within the allowance;
+/// and all else.
+#[test]
+fn an_opener_in_the_place_of_another_takes_nothing_again() {
+    let mut sealer = Sealer::new(&ring_key(1, 1), BUS);
+    let ring = ring(&[ring_key(1, 1)]);
+    let name = |id| StreamName { life: 5, id };
+    let show = |opener: &mut Opener, id, number, record: &[u8]| {
+        let opened = opener.open_numbered(name(id), number, record, || NOW)?;
+        opener.take_numbered(&opened);
+        Ok(opened.number)
+    };
+    let records: Vec<_> = (0..6).map(|number| record_of(number, b"one", &mut sealer, NOW)).collect();
+    let mut first = Opener::new(&ring, BUS, NOW, SECOND);
+    for number in 0..4 {
+        assert_eq!(show(&mut first, 1, number, &records[number as usize]), Ok(number));
+    }
+    // One that was looked at, and not taken.
+    first.open_numbered(name(2), 0, &records[0], || NOW).unwrap();
+    let (mut next, mut stranger) =
+        (Opener::new(&ring, BUS, NOW, SECOND), Opener::new(&ring, BUS, NOW, SECOND));
+    next.go_on_after(first.taken());
+    for number in 0..4 {
+        let record = &records[number as usize];
+        assert_eq!(show(&mut next, 1, number, record), Err(Refusal::Replayed), "{number}");
+        assert_eq!(show(&mut stranger, 1, number, record), Ok(number));
+    }
+    assert_eq!(show(&mut next, 1, 4, &records[4]), Ok(4));
+    assert_eq!(show(&mut next, 2, 0, &records[0]), Ok(0));
+    // There is no end to what comes one after the other, and room for so many.
+    for life in 0..3 {
+        let mut busy = Opener::new(&ring, BUS, NOW, SECOND);
+        busy.go_on_after(next.taken());
+        let count = SEAL_SENDERS_MAX as u64 - 2;
+        for id in 0..count {
+            let record = record_of(0, b"one", &mut sealer, NOW + (1 + id + life * count) * TIME_UNIT_NS);
+            assert_eq!(show(&mut busy, 100 + id + life * count, 0, &record), Ok(0));
+        }
+        assert!(show(&mut busy, 1, 4, &records[4]).is_err(), "life {life}");
+        next = busy;
+    }
+}
+
 proptest! {
     /// Goal: no bit of a sealed frame can be altered unnoticed, wherever it stands.
     #[test]

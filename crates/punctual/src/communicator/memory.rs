@@ -231,6 +231,7 @@ impl Drop for MemoryEnd {
             return;
         }
         self.outlet.flush();
+        self.subscription.leave_port();
         let unread = self.subscription.close();
         let page = &self.subscription.streams().about.page;
         page.count(Count::ClosedUnread).add(unread);

@@ -309,7 +309,7 @@ impl Node {
             Presence::Memory(streams) => {
                 let row = streams.about.page.take_row(port)?;
                 let wake = SubscriptionOptions { wake: options.wake };
-                let subscription = Subscription::new(&wake, |event| streams.subscribe(port, event));
+                let subscription = Subscription::new(&wake, |event| streams.bind(port, event));
                 let subscription = subscription.map_err(|error| {
                     streams.about.page.close_row(row, 0);
                     BindError::from(error)

@@ -196,6 +196,11 @@ impl Subscription {
         &self.nudges
     }
 
+    /// The port that it has alone is free for another soon.
+    pub(crate) fn leave_port(&mut self) {
+        self.images.leave_port();
+    }
+
     /// Reads nothing any more, and is no reader to anybody. Returns the number of messages that are there and that nobody has had.
     pub(crate) fn close(&mut self) -> u64 {
         self.disarm();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use punctual_machine::clock::{realtime_coarse_ns, realtime_ns};
 use punctual_machine::counter::Counter;
 use punctual_proto::Header;
-use punctual_proto::seal::{KeyRing, Opened, Opener, Refusal, RingKey, Sealer, StreamName, TIME_UNIT_NS};
+use punctual_proto::seal::{
+    KeyRing, Opened, Opener, Refusal, RingKey, Sealer, StreamName, TIME_UNIT_NS, TakenStream,
+};
 
 use super::{Keys, moment};
 use crate::engine::SendError;
@@ -194,6 +196,16 @@ impl NodeOpener {
     #[inline]
     pub(crate) fn take_numbered(&mut self, opened: &Opened) {
         self.opener.take_numbered(opened);
+    }
+
+    /// The rings of which it has taken something, each up to a number.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = TakenStream> {
+        self.opener.taken()
+    }
+
+    /// Takes nothing of these rings that another opener had taken.
+    pub(crate) fn go_on_after(&mut self, taken: Vec<TakenStream>) {
+        self.opener.go_on_after(taken);
     }
 
     #[inline]

@@ -121,6 +121,11 @@ impl Images {
         self.left_out
     }
 
+    /// On a sealed bus: looks behind the seals of what it reads.
+    pub(super) fn opening(&mut self) -> Option<&mut Opening> {
+        self.followed.belief.opening.as_deref_mut()
+    }
+
     /// The name of a node whose rings it reads, or that is on the bus.
     pub(crate) fn name_of(&self, node: NodeId) -> Option<String> {
         let images = &self.followed.images;

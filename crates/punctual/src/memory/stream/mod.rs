@@ -26,11 +26,13 @@ use crate::node::{About, PeerAccount};
 use crate::pause::{Pauses, TimeLimit};
 use crate::wake::Wake;
 use books::Books;
+use bound_again::TakenAtPorts;
 use follower::{Follower, followers_of};
 use places::Places;
 use ring_file::{ENTERS, RingFile, RingIdentity, target_word};
 
 mod books;
+mod bound_again;
 mod claim;
 mod faulty;
 mod followed;
@@ -153,6 +155,7 @@ pub(crate) struct Streams {
     /// Publications that have closed before all whom they were for had found them, oldest first.
     lingering: Mutex<Vec<RingIdentity>>,
     books: Mutex<Books>,
+    taken_at_ports: TakenAtPorts,
 }
 
 impl Streams {
@@ -170,6 +173,7 @@ impl Streams {
             places: Mutex::default(),
             lingering: Mutex::default(),
             books: Mutex::default(),
+            taken_at_ports: TakenAtPorts::default(),
         })
     }
 

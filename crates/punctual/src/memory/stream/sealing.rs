@@ -1,7 +1,7 @@
 //! Seals of a publication's messages: the data that they cover, and their making and opening in memory of our own.
 
 use punctual_machine::ring::RingFrame;
-use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName};
+use punctual_proto::seal::{Opened, Refusal, SEAL_SIZE, StreamName, TakenStream};
 use punctual_proto::sim::Rng;
 use punctual_proto::{NodeId, Port};
 
@@ -122,6 +122,16 @@ pub(super) struct Belief {
 impl Opening {
     pub(crate) fn new(opener: NodeOpener) -> Self {
         Self { opener, record: Vec::new(), opened: None, flips: None }
+    }
+
+    /// The rings of which it has taken something, each up to a number.
+    pub(super) fn taken(&self) -> impl Iterator<Item = TakenStream> {
+        self.opener.taken()
+    }
+
+    /// Takes nothing of these rings that was taken.
+    pub(super) fn go_on_after(&mut self, taken: Vec<TakenStream>) {
+        self.opener.go_on_after(taken);
     }
 
     /// From now on bits turn over as these faults say.
