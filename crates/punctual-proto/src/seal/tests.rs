@@ -286,6 +286,38 @@ fn a_sender_begun_after_a_step_back_is_heard_once_the_clock_caught_up() {
     }
 }
 
+/// Goal: the claim of `docs/sealing.md` about a member that forges a time far ahead: a sender that is known is not heard from then on,
+/// also without that member's key, until one of the two opens anew. One that is not known yet is not harmed.
+#[test]
+fn a_forged_time_far_ahead_silences_a_known_sender() {
+    const FAR: u64 = 1_000_000 * SECOND;
+    let (ours, lent) = (ring_key(1, 1), ring_key(1, 2));
+    let (mut sealer, mut forger) = (Sealer::new(&ours, BUS), Sealer::new(&lent, BUS));
+    let both = ring(&[ours.clone(), lent]);
+    for is_known in [true, false] {
+        let mut opener = Opener::new(&both, BUS, NOW, SECOND);
+        let mut say = |number, incarnation| {
+            let header = Header { incarnation, ..numbered(number, b"x", false) };
+            frame_of(&header, b"x", &mut sealer, NOW + u64::from(number) * SECOND / 2)
+        };
+        let frames = [1, 2, 3].map(|number| say(number, 3));
+        let next_life = say(1, 4);
+        let forged = frame_of(&numbered(2, b"x", false), b"x", &mut forger, NOW + FAR);
+        if is_known {
+            assert_eq!(open(&mut opener, &frames[0]), Ok(()));
+            assert_eq!(open(&mut opener, &forged), Ok(()));
+            opener.renew(&ring(core::slice::from_ref(&ours)));
+            assert_eq!([1, 2].map(|at| open(&mut opener, &frames[at])), [Err(Refusal::Replayed); 2]);
+            let mut anew = Opener::new(&both, BUS, NOW, SECOND);
+            assert_eq!(open(&mut anew, &frames[1]), Ok(()), "the receiver opens anew");
+        } else {
+            assert_eq!(open(&mut opener, &forged), Err(Refusal::Stale));
+            assert_eq!([0, 1].map(|at| open(&mut opener, &frames[at])), [Ok(()); 2]);
+        }
+        assert_eq!(open(&mut opener, &next_life), Ok(()), "the sender opens anew");
+    }
+}
+
 /// Goal: of a life that had to be forgotten for want of room nothing is taken again.
 #[test]
 fn a_forgotten_life_does_not_come_back() {
