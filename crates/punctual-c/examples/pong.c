@@ -32,13 +32,21 @@ int main(int argc, char **argv) {
     check(punctual_node_open(bus, "pong", NULL, &node), "node");
     check(punctual_communicator_bind(node, 7400, NULL, &pong), "port 7400");
     check(punctual_node_message_size_max(node, &size_max), "size");
-    void *buffer = malloc(size_max); /* no message is larger */
+    void *buffer = malloc(size_max);
     if (buffer == NULL) return 1;
 
     for (long answers = 0; count == 0 || answers < count; answers++) {
         punctual_message message;
-        check(punctual_communicator_receive(pong, buffer, size_max, PUNCTUAL_FOREVER, &message), "receive");
-        punctual_error error = punctual_communicator_send(pong, message.source, buffer, message.size, SECOND_NS);
+        punctual_error error = punctual_communicator_receive(pong, buffer, size_max, PUNCTUAL_FOREVER, &message);
+        while (error == PUNCTUAL_BUFFER_TOO_SMALL) { /* in memory a peer's ring may carry more than ours */
+            void *larger = realloc(buffer, message.size);
+            if (larger == NULL) return 1;
+            buffer = larger;
+            size_max = message.size;
+            error = punctual_communicator_receive(pong, buffer, size_max, PUNCTUAL_FOREVER, &message);
+        }
+        check(error, "receive");
+        error = punctual_communicator_send(pong, message.source, buffer, message.size, SECOND_NS);
         if (error != PUNCTUAL_OK) printf("no answer: %s\n", punctual_error_text(error));
     }
     free(buffer);

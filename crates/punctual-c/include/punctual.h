@@ -208,8 +208,8 @@ punctual_error punctual_node_id_of_name(const char *name, uint64_t *id);
 /* The node's own id. */
 punctual_error punctual_node_id(punctual_node node, uint64_t *id);
 
-/* Largest message that its communicators send and receive, bytes: what its options asked for, or what goes in one frame if that is
- * more. A buffer of that size is always large enough. */
+/* Largest message that its communicators send, bytes: what its options asked for, or what goes in one frame if that is more. It bounds
+ * no receive: on a bus of memory a peer's ring may carry more. Take message->size after PUNCTUAL_BUFFER_TOO_SMALL. */
 punctual_error punctual_node_message_size_max(punctual_node node, size_t *size_max);
 
 /* Outcome of every message, as of now. The sums that hold whenever nothing is on its way:

@@ -134,7 +134,7 @@ pub unsafe extern "C" fn punctual_node_id(node: punctual_node, id: *mut u64) -> 
     })
 }
 
-/// Largest message that its communicators send, bytes.
+/// Largest message that its communicators send, bytes. A message that comes from a peer's larger ring may be larger.
 ///
 /// # Safety
 /// The crate's rule 1.

@@ -12,7 +12,7 @@ use common::{C, PATIENCE, Process, crate_file, folder, free_ports, unique, watch
 use punctual::interest::{Due, Publisher, Subscriber, Topic};
 use punctual::memory::SharedOptions;
 use punctual::unit::{MetrePerSecond, Quantity};
-use punctual::{Bus, Communicator, Ledger, Node, NodeId, NodeOptions, Target};
+use punctual::{Bus, Communicator, Ledger, Node, NodeId, NodeOptions, PublicationOptions, Target};
 
 const COUNT: u64 = 200;
 
@@ -94,6 +94,32 @@ fn a_pong_in_c_answers_rust() {
         }
         assert!(node.ledger().is_balanced());
     }
+}
+
+/// Goal: a pong in C goes on behind a message that is larger than any of its own, which a peer's larger ring carries.
+#[test]
+fn a_pong_in_c_outlives_a_message_larger_than_its_own() {
+    let _alive = watchdog(120);
+    if !C.is_here() {
+        return;
+    }
+    let place = folder();
+    C.build(place.path(), &crate_file("examples/pong.c"));
+    let [medium, _] = media();
+    let node = Node::open(&medium.ours, "ping").unwrap();
+    let mut ping = node.bind(1).unwrap();
+    let _pong = Process::start(&mut example(place.path(), "pong", &medium, 0));
+    let options = PublicationOptions { ring_size: 4 << 20, ..PublicationOptions::default() };
+    let mut large = node.publication(Target::port("pong", 7400), &options).unwrap();
+    let message = vec![7; 512 << 10];
+    assert!(message.len() > node.message_size_max());
+    let give_up = Instant::now() + PATIENCE;
+    while large.offer(&message).is_err() {
+        assert!(Instant::now() < give_up, "no pong");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ping.send_timeout(Target::port("pong", 7400), b"small", PATIENCE).unwrap();
+    assert_eq!(ping.receive_timeout(PATIENCE).unwrap().payload, b"small");
 }
 
 /// Two speeds.
