@@ -4,6 +4,7 @@
 //! applied nothing, before and while the snapshot was under way.
 
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual::broadcast::{Change, Command, GroupOptions, Replica, ReplicaError, State};
@@ -11,6 +12,9 @@ use punctual::{Bus, Node};
 use punctual_machine::counter::{Counter, Flag};
 
 const PAGE_SIZE: usize = 64 << 10;
+
+/// Time in which the state is given. A larger one takes seconds for each gibibyte.
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Pages, of which a command changes one. A snapshot shares what does not change.
 struct Pages(Vec<Arc<Vec<u8>>>);
@@ -65,32 +69,70 @@ struct Progress {
     restored: Counter,
 }
 
+/// Ends the members' threads however their parent ends: else it would wait for them for ever.
+struct Ending<'a>(&'a Progress);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.raise();
+    }
+}
+
 /// One of the three: the longest time in which it applied nothing, before and while the state was given.
-fn go_on(mut replica: Replica<Pages>, sends: bool, progress: &Progress) -> [Duration; 2] {
+fn go_on(
+    mut replica: Replica<Pages>,
+    sends: bool,
+    progress: &Progress,
+) -> Result<[Duration; 2], ReplicaError> {
     let mut gaps = [Duration::ZERO; 2];
+    let mut note = |last: Option<Instant>| {
+        let gap = &mut gaps[usize::from(progress.is_given.is_raised())];
+        *gap = last.map_or(Duration::ZERO, |last| last.elapsed()).max(*gap);
+    };
     let (mut last, mut sent, mut had) = (None, Instant::now(), false);
     while !progress.is_over.is_raised() {
         if sends && sent.elapsed() >= Duration::from_millis(1) && replica.try_broadcast(&[7]).is_ok() {
             sent = Instant::now();
         }
         match replica.deliver(Duration::from_micros(500)) {
-            Ok(Change::Applied { .. }) => {
-                let place = usize::from(progress.is_given.is_raised());
-                let gap = last.replace(Instant::now()).map_or(Duration::ZERO, |last: Instant| last.elapsed());
-                gaps[place] = gaps[place].max(gap);
-            }
+            Ok(Change::Applied { .. }) => note(last.replace(Instant::now())),
             Ok(_) | Err(ReplicaError::Empty) => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => {
+                eprintln!("{}: {error}", replica.node());
+                return Err(error);
+            }
         }
         if !had && replica.state().is_some() {
             had = true;
+            last = last.or_else(|| Some(Instant::now()));
             progress.restored.add(1);
         }
     }
-    gaps
+    // A member that stands still until the end applies nothing that would show it.
+    note(last);
+    Ok(gaps)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A member's thread.
+type Member<'scope> = ScopedJoinHandle<'scope, Result<[Duration; 2], ReplicaError>>;
+
+/// Waits until a member has the state, or one of the three has ended.
+fn wait_for(mut is_there: impl FnMut() -> Outcome<bool>, members: &[Member<'_>]) -> Outcome<()> {
+    let begin = Instant::now();
+    while !is_there()? {
+        if members.iter().any(ScopedJoinHandle::is_finished) {
+            return Err("one of the three has ended".into());
+        }
+        if begin.elapsed() > WAIT_MAX {
+            return Err(format!("no state after {WAIT_MAX:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
     let mib: usize = std::env::args().nth(1).map_or(Ok(256), |text| text.parse())?;
     let bus = Bus::shared(&format!("snapshot-{}", std::process::id()));
     let names = ["anne", "bob", "carl", "dave"];
@@ -109,30 +151,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         old.push(Replica::join(node, &options, state)?);
     }
     std::thread::scope(|scope| {
-        let progress = &progress;
-        let threads: Vec<_> = old
+        let (progress, ending) = (&progress, Ending(&progress));
+        let threads: Vec<Member<'_>> = old
             .into_iter()
             .enumerate()
             .map(|(place, replica)| scope.spawn(move || go_on(replica, place == 0, progress)))
             .collect();
-        while progress.restored.get() < 3 {
+        let have_it = || {
             std::thread::sleep(Duration::from_millis(10));
-        }
+            Ok(progress.restored.get() == 3)
+        };
+        wait_for(have_it, &threads)?;
         std::thread::sleep(Duration::from_secs(3));
         progress.is_given.raise();
         let begin = Instant::now();
         let mut dave = Replica::join(&nodes[3], &options, Pages(Vec::new()))?;
-        while dave.state().is_none() {
-            match dave.deliver(Duration::from_millis(1)) {
-                Ok(_) | Err(ReplicaError::Empty) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let has_it = || match dave.deliver(Duration::from_millis(1)) {
+            Ok(_) | Err(ReplicaError::Empty) => Ok(dave.state().is_some()),
+            Err(error) => Err(error.into()),
+        };
+        wait_for(has_it, &threads)?;
         let took = begin.elapsed();
-        progress.is_over.raise();
+        drop(ending);
         println!("{mib} MiB were given in {:.2} s", took.as_secs_f64());
         for (name, thread) in names.iter().zip(threads) {
-            let [before, while_given] = thread.join().map_err(|_| "a member failed")?;
+            let [before, while_given] = thread.join().map_err(|_| "a member failed")??;
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             println!(
                 "{name}: nothing for {:.1} ms at most before, {:.1} ms meanwhile",
