@@ -5,7 +5,7 @@
 //! Two threads of one process, spinning, each on a CPU of its own; the recorder is where the kernel puts it. Loads: `full` sends
 //! as fast as readers allow; a number of messages per second sends each at its instant. Prints for each turn the latency from
 //! the sender's stamp to the reader's copy and the messages per second; at the end the median over turns of the ratio of the
-//! p50 with a recorder to that without, with the least and the largest.
+//! p50 with a recorder to that without, with the least and the largest. A turn whose recorder did not run to its end fails.
 //!
 //! `--turns N` (9), `--seconds S` (2), `--loads full,100000`, `--beside record|scrape` (record), and behind `--` what is added to
 //! `punctual record`.
@@ -148,42 +148,97 @@ fn turn(bus: &Bus, load: Load, seconds: f64, (first, second): (usize, usize)) ->
     Ok(Turn { p50_ns: quantile(500), p99_ns: quantile(990), per_second, sent })
 }
 
-/// A recorder that has begun.
-fn recorder(options: &Options, bus: &str, file: &PathBuf) -> Outcome<Child> {
-    let mut command = Command::new(&options.punctual);
-    command.arg("record").arg(format!("shared:{bus}")).arg("--out").arg(file).args(["--json", "-"]);
-    let child = command.args(&options.more).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    std::thread::sleep(Duration::from_millis(300));
-    Ok(child)
+/// Exit codes of a recorder that recorded: it may miss some of what a stream sends, and says so.
+const RECORDED: &[i32] = &[0, 1];
+
+/// A command that runs beside the stream, and ends with this.
+struct Beside(Child);
+
+impl Beside {
+    /// Starts it, and gives it time to begin.
+    fn begin(command: &mut Command) -> Outcome<Self> {
+        let mut beside = Self(command.stderr(Stdio::null()).spawn()?);
+        std::thread::sleep(Duration::from_millis(300));
+        beside.check()?;
+        Ok(beside)
+    }
+
+    /// A turn without it would be taken for one with it.
+    fn check(&mut self) -> Outcome<()> {
+        match self.0.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(format!("the command beside the stream ended by itself: {status}").into()),
+        }
+    }
+
+    /// Ends it; its output, if it ends by one of these codes.
+    fn end(mut self, codes: &[i32]) -> Outcome<String> {
+        self.check()?;
+        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
+        let mut said = String::new();
+        if let Some(output) = &mut self.0.stdout {
+            output.read_to_string(&mut said)?;
+        }
+        let status = self.0.wait()?;
+        if !status.code().is_some_and(|code| codes.contains(&code)) {
+            return Err(format!("the command beside the stream: {status}").into());
+        }
+        Ok(said.trim().to_owned())
+    }
 }
 
-fn end(child: Child) -> Outcome<String> {
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
-    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).trim().to_owned())
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _reaped_already = self.0.wait();
+    }
+}
+
+fn recorder(options: &Options, bus: &str, file: &PathBuf) -> Outcome<Beside> {
+    let mut command = Command::new(&options.punctual);
+    command.arg("record").arg(format!("shared:{bus}")).arg("--out").arg(file).args(["--json", "-"]);
+    Beside::begin(command.args(&options.more).stdout(Stdio::piped()))
+}
+
+/// Raised at the end, however that comes.
+struct Ending(Arc<Flag>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.raise();
+    }
 }
 
 /// Live counters for a server that asks each second.
 struct Scraped {
-    child: Child,
+    beside: Beside,
     asks: std::thread::JoinHandle<u64>,
-    over: Arc<Flag>,
+    ending: Ending,
 }
 
 /// Interval at which the counters are asked for.
 const SCRAPE_EVERY: Duration = Duration::from_secs(1);
+
+/// Time until they are asked for first: the stream's nodes are there then.
+const SCRAPE_AFTER: Duration = Duration::from_millis(100);
 
 impl Scraped {
     fn begin(options: &Options) -> Outcome<Self> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = Command::new(&options.punctual);
         command.args(["stat", "--serve", &address.to_string()]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        std::thread::sleep(Duration::from_millis(300));
+        let beside = Beside::begin(command.stdout(Stdio::null()))?;
         let over = Arc::new(Flag::default());
-        let ended = Arc::clone(&over);
+        let ending = Ending(Arc::clone(&over));
         let asks = std::thread::spawn(move || {
-            let (mut answers, mut next) = (0, Instant::now());
-            while !ended.is_raised() {
+            let (mut answers, mut next) = (0, Instant::now() + SCRAPE_AFTER);
+            loop {
+                while !over.is_raised() && Instant::now() < next {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                if over.is_raised() {
+                    return answers;
+                }
                 let mut page = String::new();
                 let asked = TcpStream::connect(address).and_then(|mut stream| {
                     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")?;
@@ -191,19 +246,18 @@ impl Scraped {
                 });
                 answers += u64::from(asked.is_ok() && page.contains("punctual_node_sent_total"));
                 next += SCRAPE_EVERY;
-                while !ended.is_raised() && Instant::now() < next {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
             }
-            answers
         });
-        Ok(Self { child, asks, over })
+        Ok(Self { beside, asks, ending })
     }
 
     fn end(self) -> Outcome<String> {
-        self.over.raise();
+        drop(self.ending);
         let answers = self.asks.join().map_err(|_| "the server that asks panicked")?;
-        end(self.child)?;
+        self.beside.end(&[0])?;
+        if answers == 0 {
+            return Err("the counters were asked for, and no answer had them".into());
+        }
         Ok(format!("{answers} answers"))
     }
 }
@@ -234,9 +288,9 @@ fn main() -> Outcome<()> {
                     println!("  sent {}; {}", turn.sent, scraped.end()?);
                     return Ok(turn);
                 }
-                let child = recorder(&options, &name, &file)?;
+                let recorder = recorder(&options, &name, &file)?;
                 let turn = bare(label)?;
-                println!("  sent {}; {}", turn.sent, end(child)?);
+                println!("  sent {}; {}", turn.sent, recorder.end(RECORDED)?);
                 let _swept = std::fs::remove_file(&file);
                 Ok(turn)
             };
