@@ -14,9 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
-use punctual::runtime::TaskOptions;
 use punctual::runtime::tokio::Spawner;
+use punctual::runtime::{SpawnError, TaskOptions};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 /// Tasks that read and write connections: short work, without which nobody is answered.
 pub const CONNECTION: TaskOptions = TaskOptions::of_class(1).named("connection");
@@ -32,28 +33,34 @@ pub enum Host {
 
 impl Host {
     /// Starts a task that nobody waits for.
-    pub fn start<F>(&self, options: TaskOptions, future: F)
+    ///
+    /// # Errors
+    /// See [`SpawnError`]: the task is dropped.
+    pub fn start<F>(&self, options: TaskOptions, future: F) -> Result<(), SpawnError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         match self {
             Self::Tokio => drop(tokio::spawn(future)),
-            // Once the classes have ended nobody waits for this either.
-            Self::Classes(classes) => drop(classes.spawn(options, future)),
+            Self::Classes(classes) => drop(classes.spawn(options, future)?),
         }
+        Ok(())
     }
 
-    /// Runs a task to its end; `None` if it did not come to it.
-    pub async fn run<F>(&self, options: TaskOptions, future: F) -> Option<F::Output>
+    /// Runs a task to its end; `None` if it began and did not come to it.
+    ///
+    /// # Errors
+    /// See [`SpawnError`]: the task is dropped.
+    pub async fn run<F>(&self, options: TaskOptions, future: F) -> Result<Option<F::Output>, SpawnError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        match self {
+        Ok(match self {
             Self::Tokio => tokio::spawn(future).await.ok(),
-            Self::Classes(classes) => classes.spawn(options, future).ok()?.await.ok(),
-        }
+            Self::Classes(classes) => classes.spawn(options, future)?.await.ok(),
+        })
     }
 }
 
@@ -64,22 +71,25 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.start(CONNECTION, future);
+        // hyper cannot be told: the client sees its stream reset, or its connection closed.
+        let _dropped = self.start(CONNECTION, future);
     }
 }
 
-/// Time in which nobody is accepted where there is no descriptor left: others must close theirs first.
+/// Time in which nobody is accepted where there is no descriptor or no task left: others must end theirs first.
 const FULL_WAIT: Duration = Duration::from_millis(10);
 
-/// Accepts connections, and serves each in a task of its own, for ever. No fault of one connection, and no shortage until others end,
-/// ends the server.
-pub async fn serve(listener: TcpListener, host: Host) -> Infallible {
+/// Accepts connections, and serves each in a task of its own, until the host's classes have ended. No fault of one connection, and no
+/// shortage until others end, ends the server.
+pub async fn serve(listener: TcpListener, host: Host) {
     loop {
         match listener.accept().await {
             Ok((stream, _from)) => {
                 // Without it answers may wait for more to send; one whose client went on is served to its end.
                 let _gone = stream.set_nodelay(true);
-                host.start(CONNECTION, connection(host.clone(), stream));
+                if begin(&host, stream).await.is_err() {
+                    return;
+                }
             }
             // Its client was gone before it was accepted.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -87,6 +97,31 @@ pub async fn serve(listener: TcpListener, host: Host) -> Infallible {
         }
     }
 }
+
+/// Starts a connection's task, once one more may live. Meanwhile clients wait in the kernel's queue.
+async fn begin(host: &Host, stream: TcpStream) -> Result<(), Closed> {
+    loop {
+        // A task that is not started drops what it has: this one gets its stream afterwards.
+        let (give, given) = oneshot::channel();
+        let own = host.clone();
+        let task = async move {
+            if let Ok(stream) = given.await {
+                connection(own, stream).await;
+            }
+        };
+        match host.start(CONNECTION, task) {
+            Ok(()) => {
+                let _ended_meanwhile = give.send(stream);
+                return Ok(());
+            }
+            Err(SpawnError::Full) => tokio::time::sleep(FULL_WAIT).await,
+            Err(SpawnError::Closed) => return Err(Closed),
+        }
+    }
+}
+
+/// The host's classes have ended.
+struct Closed;
 
 async fn connection(host: Host, stream: TcpStream) {
     let answering = host.clone();
@@ -105,11 +140,12 @@ fn request_of(path: &str) -> Option<(TaskOptions, Duration)> {
 }
 
 async fn answer(host: Host, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let answered = match request_of(request.uri().path()) {
-        Some((options, work)) => host.run(options, async move { compute(work) }).await.ok_or_else(stopping),
-        None => Err(unknown()),
-    };
-    Ok(answered.map_or_else(|refusal| refusal, |rounds| Response::new(Full::from(format!("{rounds}\n")))))
+    let Some((options, work)) = request_of(request.uri().path()) else { return Ok(unknown()) };
+    Ok(match host.run(options, async move { compute(work) }).await {
+        Ok(Some(rounds)) => Response::new(Full::from(format!("{rounds}\n"))),
+        Err(SpawnError::Full) => refusal(StatusCode::SERVICE_UNAVAILABLE, "busy, try again\n"),
+        Ok(None) | Err(SpawnError::Closed) => stopping(),
+    })
 }
 
 fn unknown() -> Response<Full<Bytes>> {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use punctual::runtime::tokio::Classes;
-use punctual::runtime::{Metrics, RuntimeOptions};
+use punctual::runtime::{Metrics, RuntimeOptions, TaskOptions};
 use punctual_http::{CONNECTION, Host, serve};
 use tokio::net::{TcpListener, TcpStream};
 use tonic_health::pb::HealthCheckRequest;
@@ -92,9 +93,10 @@ async fn tonic_serves_in_classes() {
             while let Ok((stream, _from)) = listener.accept().await {
                 let service = TowerToHyperService::new(routes.clone());
                 let host = accepting.clone();
-                accepting.start(CONNECTION, async move {
+                let served = async move {
                     let _gone = Builder::new(host).serve_connection(TokioIo::new(stream), service).await;
-                });
+                };
+                accepting.start(CONNECTION, served).expect("room for a task");
             }
         });
 
@@ -111,6 +113,82 @@ async fn tonic_serves_in_classes() {
         let since = classes.spawner().metrics().since(&before);
         assert!(polls(&since, CONNECTION.class) >= 4, "{since:?}");
         accepting.abort();
+    })
+    .await
+    .expect("no hang");
+}
+
+/// The answer to an urgent request.
+async fn ask(client: &mut SendRequest<Empty<Bytes>>) -> (StatusCode, Bytes) {
+    let request = Request::get("/urgent").header("host", "here").body(Empty::<Bytes>::new()).expect("text");
+    let answer = client.send_request(request).await.expect("an answer");
+    (answer.status(), answer.into_body().collect().await.expect("all of it").to_bytes())
+}
+
+async fn client_of(address: &str) -> SendRequest<Empty<Bytes>> {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (client, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP/1");
+    tokio::spawn(connection);
+    client
+}
+
+/// Goal: where as many tasks live as may, a request is told so, and a connection is served once others have ended. Method: room for
+/// three tasks, of which one is a connection and two wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_says_so_and_serves_later() {
+    tokio::time::timeout(PATIENCE, async {
+        let options = RuntimeOptions { workers: 2, tasks_max: 3, ..RuntimeOptions::default() };
+        let classes = Classes::start(&options).expect("within tokio");
+        let (listener, address) = listener().await;
+        tokio::spawn(serve(listener, Host::Classes(classes.spawner().clone())));
+        let mut first = client_of(&address).await;
+        assert_eq!(ask(&mut first).await.0, StatusCode::OK);
+
+        let (end, ends) = tokio::sync::watch::channel(());
+        let mut waiting = 0;
+        while waiting < 2 {
+            let mut ends = ends.clone();
+            let task = async move { drop(ends.changed().await) };
+            // There is no room while the first request's task is not gone yet.
+            waiting += u32::from(classes.spawn(TaskOptions::of_class(3), task).is_ok());
+        }
+        let busy = (StatusCode::SERVICE_UNAVAILABLE, Bytes::from_static(b"busy, try again\n"));
+        assert_eq!(ask(&mut first).await, busy);
+
+        let mut second = client_of(&address).await;
+        let asked = tokio::spawn(async move {
+            loop {
+                let (status, text) = ask(&mut second).await;
+                if status == StatusCode::OK {
+                    return;
+                }
+                // One of the two that wait may still be there.
+                assert_eq!((status, text), busy);
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        end.send_replace(());
+        asked.await.expect("served");
+    })
+    .await
+    .expect("no hang");
+}
+
+/// Goal: a server whose classes have ended accepts nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_ends_with_its_classes() {
+    tokio::time::timeout(PATIENCE, async {
+        let classes = classes();
+        let (listener, address) = listener().await;
+        let accepting = tokio::spawn(serve(listener, Host::Classes(classes.spawner().clone())));
+        let spawner = classes.spawner().clone();
+        drop(classes);
+        while spawner.spawn(CONNECTION, async {}).is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let _notices = TcpStream::connect(&address).await.expect("it listens");
+        accepting.await.expect("no panic");
+        assert!(TcpStream::connect(&address).await.is_err());
     })
     .await
     .expect("no hang");
