@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
@@ -17,7 +18,7 @@ use hyper_util::server::conn::auto::Builder;
 use punctual::runtime::tokio::Spawner;
 use punctual::runtime::{SpawnError, TaskOptions};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Tasks that read and write connections: short work, without which nobody is answered.
 pub const CONNECTION: TaskOptions = TaskOptions::of_class(1).named("connection");
@@ -79,15 +80,23 @@ where
 /// Time in which nobody is accepted where there is no descriptor or no task left: others must end theirs first.
 const FULL_WAIT: Duration = Duration::from_millis(10);
 
+/// Time in which a connection may ask for nothing: one that is idle holds a descriptor, of which there are few.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
 /// Accepts connections, and serves each in a task of its own, until the host's classes have ended. No fault of one connection, and no
 /// shortage until others end, ends the server.
 pub async fn serve(listener: TcpListener, host: Host) {
+    serve_within(listener, host, IDLE_MAX).await;
+}
+
+/// The same, with another time in which a connection may ask for nothing.
+pub async fn serve_within(listener: TcpListener, host: Host, idle_max: Duration) {
     loop {
         match listener.accept().await {
             Ok((stream, _from)) => {
                 // Without it answers may wait for more to send; one whose client went on is served to its end.
                 let _gone = stream.set_nodelay(true);
-                if begin(&host, stream).await.is_err() {
+                if begin(&host, stream, idle_max).await.is_err() {
                     return;
                 }
             }
@@ -99,14 +108,14 @@ pub async fn serve(listener: TcpListener, host: Host) {
 }
 
 /// Starts a connection's task, once one more may live. Meanwhile clients wait in the kernel's queue.
-async fn begin(host: &Host, stream: TcpStream) -> Result<(), Closed> {
+async fn begin(host: &Host, stream: TcpStream, idle_max: Duration) -> Result<(), Closed> {
     loop {
         // A task that is not started drops what it has: this one gets its stream afterwards.
         let (give, given) = oneshot::channel();
         let own = host.clone();
         let task = async move {
             if let Ok(stream) = given.await {
-                connection(own, stream).await;
+                connection(own, stream, idle_max).await;
             }
         };
         match host.start(CONNECTION, task) {
@@ -123,11 +132,50 @@ async fn begin(host: &Host, stream: TcpStream) -> Result<(), Closed> {
 /// The host's classes have ended.
 struct Closed;
 
-async fn connection(host: Host, stream: TcpStream) {
+async fn connection(host: Host, stream: TcpStream, idle_max: Duration) {
     let answering = host.clone();
-    let service = service_fn(move |request| answer(answering.clone(), request));
-    // A client that goes away ends its connection.
-    let _gone = Builder::new(host).serve_connection(TokioIo::new(stream), service).await;
+    let (count, counted) = watch::channel(0);
+    let count = Arc::new(count);
+    let service = service_fn(move |request| {
+        let answered = Answered::begin(&count);
+        let answer = answer(answering.clone(), request);
+        async move {
+            let _until_answered = answered;
+            answer.await
+        }
+    });
+    let builder = Builder::new(host);
+    tokio::select! {
+        // A client that goes away ends its connection.
+        _gone = builder.serve_connection(TokioIo::new(stream), service) => {}
+        () = idle(counted, idle_max) => {}
+    }
+}
+
+/// Requests of a connection that are being answered, less this one once it is dropped: also where its client has given it up.
+struct Answered(Arc<watch::Sender<u32>>);
+
+impl Answered {
+    fn begin(count: &Arc<watch::Sender<u32>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Ends once no request was being answered for so long. hyper's own limit is of the head of a request over HTTP/1: it begins behind the
+/// first bytes, which tell the version, and HTTP/2 has none.
+async fn idle(mut counted: watch::Receiver<u32>, idle_max: Duration) {
+    while counted.wait_for(|&count| count == 0).await.is_ok() {
+        if tokio::time::timeout(idle_max, counted.changed()).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// A request by its path: its importance, and its computing time.

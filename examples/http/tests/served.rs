@@ -1,5 +1,6 @@
 //! hyper and tonic serve in classes, over HTTP/1 and HTTP/2.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
@@ -11,7 +12,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use punctual::runtime::tokio::Classes;
 use punctual::runtime::{Metrics, RuntimeOptions, TaskOptions};
-use punctual_http::{CONNECTION, Host, serve};
+use punctual_http::{CONNECTION, Host, serve, serve_within};
 use tokio::net::{TcpListener, TcpStream};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -189,6 +190,45 @@ async fn a_server_ends_with_its_classes() {
         let _notices = TcpStream::connect(&address).await.expect("it listens");
         accepting.await.expect("no panic");
         assert!(TcpStream::connect(&address).await.is_err());
+    })
+    .await
+    .expect("no hang");
+}
+
+/// Goal: a connection that asks for nothing is closed, however far its client came. Method: clients that say these bytes, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_closed() {
+    tokio::time::timeout(PATIENCE, async {
+        let classes = classes();
+        let (listener, address) = listener().await;
+        let host = Host::Classes(classes.spawner().clone());
+        let accepting = tokio::spawn(serve_within(listener, host, Duration::from_millis(100)));
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let said: [&[u8]; 5] = [
+            b"",
+            b"PRI",
+            b"GET /urgent HTTP/1.1\r\nHo",
+            b"GET /urgent HTTP/1.1\r\nHost: here\r\n\r\n",
+            preface,
+        ];
+        let mut clients = Vec::new();
+        for bytes in said {
+            let client = TcpStream::connect(&address).await.expect("it listens");
+            assert_eq!(client.try_write(bytes).expect("room"), bytes.len());
+            clients.push(client);
+        }
+        for client in clients {
+            let mut buffer = [0; 1024];
+            loop {
+                client.readable().await.expect("of tokio");
+                match client.try_read(&mut buffer) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Ok(0) | Err(_) => break,
+                    Ok(_answer) => {}
+                }
+            }
+        }
+        accepting.abort();
     })
     .await
     .expect("no hang");
