@@ -12,7 +12,7 @@ fn write_to_log(_position: u32) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (to_log, positions) = mpsc::channel();
-    std::thread::spawn(move || positions.into_iter().for_each(write_to_log));
+    let log = std::thread::spawn(move || positions.into_iter().for_each(write_to_log));
     let node = Node::open(&Bus::shared("late"), "brake")?;
     let options = CommunicatorOptions::waiting(Wake::Futex).recording(1_002);
     let mut brake = node.bind_with(7400, &options)?;
@@ -27,5 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     late::report(&mut brake);
+    // The program's end would cut off what the log still has to write.
+    drop(to_log);
+    log.join().map_err(|_panicked| "the log failed")?;
     Ok(())
 }
