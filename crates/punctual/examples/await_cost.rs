@@ -4,6 +4,7 @@
 //! The client spins on a CPU of its own; the responder is a thread that blocks, a task of one worker of the runtime, or a task of
 //! tokio. Every opening has new files and pages, and measures each kind in turn. Prints the median round trip of each kind, and its
 //! ratio to the blocking one of the same wait: the median of the openings, and the least and largest.
+use std::sync::mpsc;
 use std::time::Duration;
 
 use punctual::runtime::{Awaited, Runtime, RuntimeOptions, TaskOptions};
@@ -16,6 +17,8 @@ const OPENINGS: usize = 11;
 const GAPS: [Duration; 2] = [Duration::ZERO, Duration::from_micros(300)];
 /// Says that no more will come.
 const END: &[u8] = b"end";
+/// Longest time for an answer: a responder that could not start gives none.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -94,28 +97,38 @@ fn measure(kind: Kind, gap: Duration, name: &str, cpus: (usize, usize)) -> Outco
     let (here, there) = (Node::open(&bus, "here")?, Node::open(&bus, "there")?);
     let wake = if let Kind::Blocking(wake) = kind { wake } else { Wake::Adaptive };
     let inbox = there.bind_with(1, &CommunicatorOptions::waiting(wake))?;
-    let responder = std::thread::spawn(move || {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
         let _unpinned_is_slower = pin_to(cpus.1);
-        serve(kind, inbox).map_err(|error| error.to_string())
+        let _nobody_asks = tell.send(serve(kind, inbox).map_err(|error| error.to_string()));
     });
     let _unpinned_is_slower = pin_to(cpus.0);
     let mut client = here.bind_with(1, &CommunicatorOptions::waiting(Wake::Spin))?;
-    let (target, clock) = (Target::port("there", 1), Clock::get());
+    let target = Target::port("there", 1);
+    let trips = round_trips(&mut client, target, gap);
+    let _not_there = client.send(target, END);
+    // Its error comes first: that of the client follows from it.
+    told.recv_timeout(PATIENCE).map_err(|_| "the responder panicked, or does not end")??;
+    let mut trips = trips?;
+    trips.sort_unstable();
+    Ok(trips[trips.len() / 2] as f64)
+}
+
+/// Each round trip, nanoseconds.
+fn round_trips(client: &mut Communicator, target: Target, gap: Duration) -> Outcome<Vec<u64>> {
+    let clock = Clock::get();
     let mut trips = Vec::new();
     for trip in 0..TRIPS + TRIPS / 10 {
         let due = clock.now().plus(clock.ticks(gap));
         while clock.now() < due {}
         let begin = clock.now();
         client.send(target, &[7; 64])?;
-        client.receive()?;
+        client.receive_timeout(PATIENCE)?;
         if trip >= TRIPS / 10 {
             trips.push(clock.nanos(clock.now().since(begin)));
         }
     }
-    client.send(target, END)?;
-    responder.join().expect("no panic")?;
-    trips.sort_unstable();
-    Ok(trips[trips.len() / 2] as f64)
+    Ok(trips)
 }
 
 fn median(list: &mut [f64]) -> f64 {
