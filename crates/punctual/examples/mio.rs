@@ -30,7 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         show_messages(&mut communicator)?;
         show_datagrams(&socket)?;
         if communicator.arm() {
-            poll.poll(&mut events, Some(SLEEP_MAX))?;
+            match poll.poll(&mut events, Some(SLEEP_MAX)) {
+                // A program that was stopped and goes on is told of that, too.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                polled => polled?,
+            }
         }
     }
 }
