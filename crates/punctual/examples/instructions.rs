@@ -2,16 +2,18 @@
 //!
 //! ```sh
 //! cargo build --release -p punctual --example instructions
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/instructions udp 10000
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/instructions udp 20000
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/instructions udp 12800
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/instructions udp 25600
 //! ```
 //!
-//! The difference of the two, divided by 10,000, is what one message takes at both ends together. Routes are `loopback` (memory of
+//! The difference of the two, divided by 12,800, is what one message takes at both ends together. Routes are `loopback` (memory of
 //! this process), `shared` and `udp`, which needs the ports 42101 and 42102 of this host. They go through a `Communicator`.
 //!
 //! Through a `Publication` and a `Subscription` over shared memory: `offer` only sends, `offer-receive` receives each too, and so do
 //! `run` and `run-poll` with runs of 64. The difference is the cost of receiving. `-sealed`, `-stamped` (both ends) and
-//! `-stages` (all) behind a name.
+//! `-stages` (all) behind a name. There N is a multiple of 64.
+//!
+//! Each route has a warm-up before, of as many messages for every N.
 use std::error::Error;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,6 +25,7 @@ use punctual::{Bus, CommunicatorOptions, Keys, Node, PublicationOptions, Subscri
 
 const PORTS: [u16; 2] = [42101, 42102];
 const RUN: u32 = 64;
+const WARM_UP_RUNS: u32 = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -65,8 +68,11 @@ fn publish(route: &str, count: u32) -> Result<(), Box<dyn Error>> {
     let mut from = ping.publication(Target::port("pong", 7), &options)?;
     let (message, mut buffer) = ([3; 64], [0; 64]);
     let receives = route.contains("receive") || route.contains("poll");
-    // The first hundred open what is opened late.
-    for _ in 0..(100 + count) / RUN {
+    if !count.is_multiple_of(RUN) {
+        return Err(format!("{count}: {route} sends {RUN} at a time, and takes a multiple of that").into());
+    }
+    // The first open what is opened late.
+    for _ in 0..WARM_UP_RUNS + count / RUN {
         if route.starts_with("run") {
             let mut run = from.run();
             (0..RUN).try_for_each(|_| run.offer(&message))?;
