@@ -15,7 +15,8 @@ mod publication;
 
 use pyo3::prelude::*;
 
-// Buffers are read and written under that lock (`buffer.rs`): an interpreter without one takes it while this module is loaded.
+// Buffers are read and written under that lock (`buffer.rs`): an interpreter that can do without turns it on for this module. If it was
+// told not to, `__init__.py` refuses.
 #[pymodule(gil_used = true)]
 fn _punctual(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -434,3 +434,11 @@ while True:
         sums = sorted(peer["arrived"] + peer["lost"] for peer in peers)
         assert len(sums) == lives and all(peer["missing"] == 0 and not peer["present"] for peer in peers)
         assert all(total > number for total, number in zip(sums, sorted(highest)))
+
+
+def test_an_interpreter_without_its_lock_is_refused():
+    """Method: one that says so, in a process of its own."""
+    text = "import sys; sys._is_gil_enabled = lambda: False; import punctual"
+    imports = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
+    assert imports.returncode != 0
+    assert "ImportError: punctual needs the interpreter's global lock" in imports.stderr

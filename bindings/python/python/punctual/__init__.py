@@ -3,6 +3,8 @@
 docs/python.md says how each part is used.
 """
 
+import sys as _sys
+
 from ._punctual import (
     Bus,
     BufferTooSmall,
@@ -28,6 +30,10 @@ from ._punctual import (
     read_all,
 )
 from .runs import Run, read_run
+
+# Buffers are read and written under the lock. Loading the module turns that on, unless the interpreter was told to do without.
+if not getattr(_sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError("punctual needs the interpreter's global lock: start it without PYTHON_GIL=0 and -X gil=0")
 
 __all__ = [
     "Bus",
