@@ -21,6 +21,10 @@ use crate::words;
 /// Time that the routers have to report the nodes that are there, when a node opens.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
+/// Time that a sender that blocks waits for room on the way to the router. Then Zenoh closes that way. It is Zenoh's own, and no longer
+/// one: Zenoh ends the way to a router that is dead only once nobody waits for room on it any more.
+const BLOCKED_MAX: Duration = Duration::from_secs(5);
+
 /// A bus over Zenoh's routers.
 #[derive(Clone, Debug)]
 pub struct ZenohBus {
@@ -43,8 +47,10 @@ impl ZenohBus {
         }
     }
 
-    /// Sets whether sending waits for as long as the way to the router is congested. Otherwise it waits for a millisecond at most, then
-    /// the frame is lost, and counted at its receiver.
+    /// Sets whether sending waits for up to five seconds where the way to the router is congested. Then Zenoh closes that way and opens
+    /// it anew: the others see this node go and come back. What was sent meanwhile is lost, and counted at its receiver, though the
+    /// send said that it was taken. Otherwise sending waits for a millisecond at most, with a frame that is larger than one of Zenoh's
+    /// batches (64 KiB) for 51. Then the frame is lost, and counted.
     #[must_use]
     pub fn blocks(mut self, blocks: bool) -> Self {
         self.blocks = blocks;
@@ -80,6 +86,8 @@ impl ZenohBus {
         set("connect/endpoints", &format!("{:?}", self.connect))?;
         // Of two batches, which is the default, one is with the kernel: a burst would find no room.
         set("transport/link/tx/queue/size/data", "16")?;
+        let blocked_max_us = BLOCKED_MAX.as_micros().to_string();
+        set("transport/link/tx/queue/congestion_control/block/wait_before_close", &blocked_max_us)?;
         zenoh::open(config).wait().map_err(|error| words(&format!("no router of {:?}", self.connect), &error))
     }
 
