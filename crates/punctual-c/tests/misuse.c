@@ -521,28 +521,28 @@ static void seals(void) {
 /* In memory a peer's ring may carry more than its receiver could send: the size that is told is enough. */
 static void larger_rings(void) {
     open_all("misuse-larger-rings");
-    enum { SIZE = 512 << 10 };
+    const size_t size = 512 << 10;
     punctual_publication publication;
     punctual_message message;
     size_t size_max;
     EXPECT(PUNCTUAL_OK, punctual_node_message_size_max(there, &size_max));
-    CHECK(size_max < SIZE);
+    CHECK(size_max < size);
     punctual_publication_options options = PUNCTUAL_PUBLICATION_OPTIONS_INIT;
     options.ring_size = 4 << 20;
     EXPECT(PUNCTUAL_OK, punctual_publication_open(here, receivers, &options, &publication));
-    char *sent = (char *)malloc(SIZE), *received = (char *)malloc(size_max);
-    memset(sent, 'x', SIZE);
-    EXPECT(PUNCTUAL_OK, punctual_publication_offer(publication, sent, SIZE, SECOND_NS));
+    char *sent = (char *)malloc(size), *received = (char *)malloc(size_max);
+    memset(sent, 'x', size);
+    EXPECT(PUNCTUAL_OK, punctual_publication_offer(publication, sent, size, SECOND_NS));
     EXPECT(PUNCTUAL_OK, punctual_publication_offer(publication, "second", 6, SECOND_NS));
     for (int again = 0; again < 2; again++) {
         EXPECT(PUNCTUAL_BUFFER_TOO_SMALL,
             punctual_communicator_receive(receiver, received, size_max, SECOND_NS, &message));
-        CHECK(message.size == SIZE);
+        CHECK(message.size == size);
     }
     received = (char *)realloc(received, message.size);
     EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, received, message.size, SECOND_NS, &message));
-    CHECK(message.size == SIZE && memcmp(received, sent, SIZE) == 0);
-    EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, received, SIZE, SECOND_NS, &message));
+    CHECK(message.size == size && memcmp(received, sent, size) == 0);
+    EXPECT(PUNCTUAL_OK, punctual_communicator_receive(receiver, received, size, SECOND_NS, &message));
     CHECK(message.size == 6 && memcmp(received, "second", 6) == 0);
     free(received);
     free(sent);

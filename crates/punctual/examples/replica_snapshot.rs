@@ -166,8 +166,8 @@ fn main() -> Outcome<()> {
         progress.is_given.raise();
         let begin = Instant::now();
         let mut dave = Replica::join(&nodes[3], &options, Pages(Vec::new()))?;
-        let has_it = || match dave.deliver(Duration::from_millis(1)) {
-            Ok(_) | Err(ReplicaError::Empty) => Ok(dave.state().is_some()),
+        let has_it = || match dave.deliver(Duration::from_millis(1)).map(drop) {
+            Ok(()) | Err(ReplicaError::Empty) => Ok(dave.state().is_some()),
             Err(error) => Err(error.into()),
         };
         wait_for(has_it, &threads)?;

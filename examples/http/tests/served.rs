@@ -149,7 +149,9 @@ async fn a_full_server_says_so_and_serves_later() {
         let mut waiting = 0;
         while waiting < 2 {
             let mut ends = ends.clone();
-            let task = async move { drop(ends.changed().await) };
+            let task = async move {
+                let _ended = ends.changed().await;
+            };
             // There is no room while the first request's task is not gone yet.
             waiting += u32::from(classes.spawn(TaskOptions::of_class(3), task).is_ok());
         }
