@@ -20,11 +20,11 @@ use super::protocol::{FloorEnd, MemberEnd};
 use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
 use super::turn::{Turn, name, turns};
 use crate::explain::evidence::{Recording, TrialEvidence};
-use crate::explain::of_run::add_findings;
+use crate::explain::of_run::explained_summary;
 use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::sample::{CellId, Kind, Load, Samples};
-use crate::store::{Run, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{CellResult, Skipped, Summary};
 use crate::units::OptionName;
 
@@ -453,11 +453,11 @@ impl Experiment for BroadcastSettings {
     }
 
     fn summarise(&self, (overall, skipped): &Self::Made, store: &Store) -> Result<Summary, StoreError> {
-        let mut summary = store.summary()?;
+        let mut summary = match self.paced {
+            Some(_) => explained_summary(store, |_| ())?.0,
+            None => store.summary()?,
+        };
         cut_short(&mut summary, overall.trials.len() + overall.disrupted.len() + overall.kv.len());
-        if self.paced.is_some() {
-            add_findings(&mut summary, &Run::open(store.path())?)?;
-        }
         summary.results.extend(speeds(overall));
         summary.skipped.extend(skipped.iter().cloned());
         summary.more.insert("broadcast".to_owned(), json!(overall));

@@ -14,7 +14,7 @@ use crate::file::read;
 use crate::report::text::Screen;
 use crate::run::LoadArgument;
 use crate::sample::{Load, sockperf as log};
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::Host;
 use crate::units::count;
 
@@ -116,9 +116,8 @@ fn sockperf(arguments: &SockperfArguments) -> Result<(), Failure> {
     store.append(&cell, 0, &samples)?;
     let mut summary = store.summary()?;
     summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));
-    let path = store.finish(&summary)?;
-    let run = Run::open(&path)?;
-    let page = path.join("report.html");
+    let run = store.finish_run(&summary)?;
+    let page = run.path.join("report.html");
     write_page(&page, &experiment::page(&run)?)?;
     if write_json(arguments.json.as_deref(), &summary.to_json())? {
         return Ok(());

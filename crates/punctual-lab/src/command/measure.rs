@@ -16,7 +16,7 @@ use crate::report::parts;
 use crate::report::text::{self, Screen};
 use crate::run::crash;
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, catch_interrupts_of_run, in_a_thread};
-use crate::store::{Header, Run, Store};
+use crate::store::{Header, Store};
 use crate::summary::{Skipped, Summary};
 use crate::{broadcast, facts, load, peel, response, server, vehicles};
 
@@ -92,9 +92,9 @@ fn with_place(failure: Failure, path: &Path) -> Failure {
 
 /// Finishes the store, writes the page, and the summary where that is asked for; prints what came out, and where it is.
 pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
-    let path = store.finish(summary)?;
-    let page = path.join("report.html");
-    write_page(&page, &crate::experiment::page(&Run::open(&path)?)?)?;
+    let run = store.finish_run(summary)?;
+    let page = run.path.join("report.html");
+    write_page(&page, &crate::experiment::page(&run)?)?;
     let to_stdout = write_json(common.json.as_deref(), &summary.to_json())?;
     if !(common.quiet || to_stdout) {
         let mut sections = crate::experiment::sections(summary);
@@ -102,7 +102,7 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
             sections.extend(parts::results(&summary.results));
         }
         print(&text::page(&sections, Screen::stdout()))?;
-        print(&format!("page     {}\nsamples  {}\n", page.display(), path.join("samples").display()))?;
+        print(&format!("page     {}\nsamples  {}\n", page.display(), run.path.join("samples").display()))?;
     }
     if !summary.results.is_empty() {
         return Ok(());

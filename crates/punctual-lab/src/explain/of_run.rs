@@ -1,5 +1,7 @@
 //! All of a run explained: trial by trial from its store, each stall once.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::cause::Cause;
@@ -8,9 +10,9 @@ use super::finding::{Explained, explain};
 use super::loss::Loss;
 use super::stage::Side;
 use super::text::PlaceExplained;
-use crate::sample::{CellId, Kind};
+use crate::sample::{CellId, Kind, Samples};
 use crate::stall::are_together;
-use crate::store::{Run, StoreError, StoredTrial};
+use crate::store::{CellRead, Run, Store, StoreError, StoredTrial};
 use crate::summary::Summary;
 
 /// Name of a member of a group, before its place. Behind the cell of all members it is the cell of that one.
@@ -116,18 +118,28 @@ pub fn explain_trials(
 ) -> Result<Vec<TrialExplained>, StoreError> {
     let mut trials = Vec::new();
     for trial in &run.trials {
-        let evidence = evidence(trial, tier, notes)?;
-        if is_part(run, trial, evidence.as_ref()) {
-            continue;
-        }
-        let samples = trial.load()?;
-        let found = explain(&samples, trial.cell.load, evidence.as_ref());
-        let told = PlaceExplained { place: place(trial, evidence.as_ref()), found };
-        let lost = Loss::of(&samples, evidence.as_ref());
-        let began_ns = evidence.map(|evidence| evidence.began_ns).filter(|&ns| ns > 0);
-        trials.push(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost, began_ns });
+        trials.extend(explain_trial((run, trial), tier, notes, || trial.load().map(Cow::Owned))?);
     }
     Ok(trials)
+}
+
+/// `None` of one whose messages are told elsewhere; its samples are not needed then.
+fn explain_trial<'a>(
+    (run, trial): (&Run, &StoredTrial),
+    tier: u8,
+    notes: &mut Vec<String>,
+    samples: impl FnOnce() -> Result<Cow<'a, Samples>, StoreError>,
+) -> Result<Option<TrialExplained>, StoreError> {
+    let evidence = evidence(trial, tier, notes)?;
+    if is_part(run, trial, evidence.as_ref()) {
+        return Ok(None);
+    }
+    let samples = samples()?;
+    let found = explain(&samples, trial.cell.load, evidence.as_ref());
+    let told = PlaceExplained { place: place(trial, evidence.as_ref()), found };
+    let lost = Loss::of(&samples, evidence.as_ref());
+    let began_ns = evidence.map(|evidence| evidence.began_ns).filter(|&ns| ns > 0);
+    Ok(Some(TrialExplained { cell: trial.cell.clone(), trial: trial.trial, told, lost, began_ns }))
 }
 
 /// A thread that does not run delays messages of several places: those to it, and those that it should have sent. Of stalls of one
@@ -184,12 +196,35 @@ pub fn json_of(found: &Explained, place: &Value) -> Value {
 /// Findings of a result, in a summary.
 const FINDINGS_MAX: usize = 50;
 
-/// Adds to each result the longest stalls of its cell, explained: to the letter what is said of the run later. Returns all of them.
+/// The summary of a store, whose results have the longest stalls of their cell, explained: to the letter what is said of the run later.
+/// Returns all stalls, too. Each cell is shown to `each` while its samples are in memory.
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<Vec<TrialExplained>, StoreError> {
-    let trials = explain_run(run, 1, &mut Vec::new())?;
+pub fn explained_summary(
+    store: &Store,
+    mut each: impl FnMut(CellRead<'_>),
+) -> Result<(Summary, Vec<TrialExplained>), StoreError> {
+    let mut found: Vec<(usize, TrialExplained)> = Vec::new();
+    let mut summary = store.summary_with(|read| {
+        for (trial, samples) in read.trials.iter().zip(read.samples) {
+            let samples = || Ok(Cow::Borrowed(samples));
+            let explained = explain_trial((read.run, trial), 1, &mut Vec::new(), samples)?;
+            let place = read.run.trials.iter().position(|one| one.path == trial.path).unwrap_or(usize::MAX);
+            found.extend(explained.map(|explained| (place, explained)));
+        }
+        each(read);
+        Ok(())
+    })?;
+    // They come cell by cell. Of stalls that are one, the order of measurement decides which stays.
+    found.sort_by_key(|(place, _)| *place);
+    let mut trials: Vec<TrialExplained> = found.into_iter().map(|(_, explained)| explained).collect();
+    each_once(&mut trials);
+    add_findings(&mut summary, &trials);
+    Ok((summary, trials))
+}
+
+fn add_findings(summary: &mut Summary, trials: &[TrialExplained]) {
     for result in &mut summary.results {
         let of_cell = trials.iter().filter(|one| one.cell == result.cell);
         let mut found: Vec<(u32, &Explained)> =
@@ -202,7 +237,6 @@ pub fn add_findings(summary: &mut Summary, run: &Run) -> Result<Vec<TrialExplain
             result.more.insert("findings".to_owned(), json!(findings));
         }
     }
-    Ok(trials)
 }
 
 #[cfg(test)]

@@ -24,14 +24,14 @@ use crate::endpoint::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use crate::explain::evidence::EvidenceThread;
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows, WINDOWS_MAX};
 use crate::explain::loss::Loss;
-use crate::explain::of_run::add_findings;
+use crate::explain::of_run::explained_summary;
 use crate::explain::recorder::LateRecorder;
 use crate::load::echo::{AnswerRules, EchoFacts, open_port};
 use crate::load::forwarder::Counts;
 use crate::load::watch::{ClientWatch, SLOW};
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short, in_a_thread, network};
 use crate::sample::{CellId, Load, Samples};
-use crate::store::{Run, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 /// Results of a run besides the store.
@@ -394,7 +394,7 @@ impl Experiment for ResponseSettings {
     }
 
     fn summarise(&self, outcome: &ResponseOutcome, store: &Store) -> Result<Summary, StoreError> {
-        let mut summary = store.summary()?;
+        let (mut summary, trials) = explained_summary(store, |_| ())?;
         summary.skipped.extend(outcome.skipped.clone());
         for account in &outcome.accounts {
             let name = account.choice.to_string();
@@ -404,13 +404,11 @@ impl Experiment for ResponseSettings {
             }
         }
         summary.more.insert("published".to_owned(), json!(published::comparison(&summary.results)));
-        let run = Run::open(store.path())?;
-        let trials = add_findings(&mut summary, &run)?;
         for result in &mut summary.results {
             let of_cell = trials.iter().filter(|trial| trial.cell == result.cell);
             result.more.insert("late".to_owned(), json!(shares::shares(of_cell)));
         }
-        let costs = recording_cost::costs(self, &run)?;
+        let costs = recording_cost::costs(self, store.run()?)?;
         if !costs.is_empty() {
             summary.more.insert("recording_cost".to_owned(), json!(costs));
         }

@@ -20,12 +20,12 @@ use super::model::{LineLock, ServerModel};
 use super::setup::{Capacity, Setup, of_capacity, patience, period_ns, plan, reference};
 use super::trial::describe;
 use crate::explain::evidence::TrialEvidence;
-use crate::explain::of_run::add_findings;
+use crate::explain::of_run::explained_summary;
 use crate::load::watch::SLOW;
 use crate::run::{Experiment, RunError, RunPlan, Worker, cut_short};
 use crate::sample::{CellId, Samples};
 use crate::stall::StallRule;
-use crate::store::{Run, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 pub use super::trial::ServerTrial;
@@ -422,14 +422,13 @@ impl Experiment for ServerSettings {
     }
 
     fn summarise(&self, made: &ServerOverall, store: &Store) -> Result<Summary, StoreError> {
-        let mut summary = store.summary()?;
+        let (mut summary, _) = explained_summary(store, |_| ())?;
         cut_short(&mut summary, made.trials.len());
         summary.skipped.extend(made.skipped.iter().cloned());
         made.broken.iter().for_each(|broken| summary.doubt(broken::doubt(broken)));
         made.broken_by_others.iter().for_each(|broken| summary.doubt(broken::doubt_of_others(broken)));
         // One of each connection would be a long list.
         summary.results.iter_mut().for_each(|result| result.first_ns.clear());
-        add_findings(&mut summary, &Run::open(store.path())?)?;
         summary.more.insert("server".to_owned(), json!(made));
         Ok(summary)
     }

@@ -21,7 +21,7 @@ pub use aside::write_whole;
 pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
 pub use evidence::Recorded;
-pub use run::{Run, StoredTrial};
+pub use run::{CellRead, Run, StoredTrial};
 pub use write::{Store, vacant_folder};
 
 pub use crate::summary::Header;

@@ -31,6 +31,19 @@ pub struct Run {
     pub is_cut_short: bool,
 }
 
+/// The trials of one cell, while their samples are in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct CellRead<'a> {
+    /// The run that is read. Until all cells are, a trial that is damaged may stand among its trials.
+    pub run: &'a Run,
+    /// The cell.
+    pub cell: &'a CellId,
+    /// Its readable trials, in the order of measurement …
+    pub trials: &'a [StoredTrial],
+    /// … and the samples of each.
+    pub samples: &'a [Samples],
+}
+
 /// One readable file of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTrial {
@@ -67,6 +80,19 @@ impl Run {
     /// # Errors
     /// It is not a run, of a version unknown here, or its `run.json` cannot be read.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let mut run = Self::without_trials(path)?;
+        let files = sample_files(path)?;
+        for file in &files {
+            match list_trial(file).and_then(|trial| trial.load().map_err(reason_of).map(|_| trial)) {
+                Ok(trial) => run.trials.push(trial),
+                Err(reason) => run.doubts.push(unreadable(file, reason)),
+            }
+        }
+        run.miss(&files);
+        Ok(run)
+    }
+
+    fn without_trials(path: &Path) -> Result<Self, StoreError> {
         let header = Header::read(path)?;
         let (summary, damage) = match read_json(&path.join(SUMMARY_FILE), summary::SCHEMA) {
             Err(StoreError::Damaged { reason, .. }) => (None, Some(Cause::SummaryUnreadable { reason })),
@@ -74,14 +100,58 @@ impl Run {
         };
         let is_cut_short = summary.is_none() && damage.is_none();
         let doubts = damage.into_iter().map(Doubt::from).collect();
-        let mut run =
-            Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts, is_cut_short };
+        Ok(Self { path: path.to_owned(), header, summary, trials: Vec::new(), doubts, is_cut_short })
+    }
+
+    /// Opens a run, and concludes what its samples say, as [`Run::conclude`]: each file is decoded once, and one cell at a time is in
+    /// memory, which is shown to `each`.
+    ///
+    /// # Errors
+    /// As [`Run::open`], and those of `each`.
+    pub(super) fn read(
+        path: &Path,
+        each: &mut dyn FnMut(CellRead<'_>) -> Result<(), StoreError>,
+    ) -> Result<(Self, Summary), StoreError> {
+        let mut run = Self::without_trials(path)?;
         let files = sample_files(path)?;
+        let mut damaged: Vec<(PathBuf, String)> = Vec::new();
         for file in &files {
-            run.take(file);
+            match list_trial(file) {
+                Ok(trial) => run.trials.push(trial),
+                Err(reason) => damaged.push((file.clone(), reason)),
+            }
         }
+        let mut of_cells = Summary { clock: run.header.clock.clone(), ..Summary::default() };
+        for cell in run.cells() {
+            let (mut trials, mut samples) = (Vec::new(), Vec::new());
+            for trial in run.trials_of(&cell) {
+                match trial.load() {
+                    Ok(loaded) => {
+                        trials.push(trial.clone());
+                        samples.push(loaded);
+                    }
+                    Err(error) => damaged.push((trial.path.clone(), reason_of(error))),
+                }
+            }
+            if !trials.is_empty() {
+                of_cells.add(&cell, &samples, run.header.warmup);
+                each(CellRead { run: &run, cell: &cell, trials: &trials, samples: &samples })?;
+            }
+        }
+        run.trials.retain(|trial| damaged.iter().all(|(path, _)| *path != trial.path));
+        damaged.sort_by_key(|(path, _)| files.iter().position(|file| file == path));
+        run.doubts.extend(damaged.into_iter().map(|(file, reason)| unreadable(&file, reason)));
         run.miss(&files);
-        Ok(run)
+        let summary = run.conclusion(of_cells);
+        Ok((run, summary))
+    }
+
+    /// The run with the summary that was written into it, as if it were opened now.
+    pub(super) fn finished(mut self, text: &str) -> Result<Self, StoreError> {
+        let path = self.path.join(SUMMARY_FILE);
+        self.summary = Some(parse_json(&path, text, summary::SCHEMA)?);
+        self.is_cut_short = false;
+        Ok(self)
     }
 
     /// Each trial of which a latency was concluded has a file: a file that is not there was removed.
@@ -95,16 +165,6 @@ impl Run {
             let file = format!("{missing} of {expected} files of samples");
             let reason = "not there any more".to_owned();
             self.doubts.push(Cause::TrialUnreadable { file, reason }.into());
-        }
-    }
-
-    fn take(&mut self, file: &Path) {
-        match open_trial(file) {
-            Ok(trial) => self.trials.push(trial),
-            Err(reason) => {
-                let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                self.doubts.push(Cause::TrialUnreadable { file, reason }.into());
-            }
         }
     }
 
@@ -148,17 +208,24 @@ impl Run {
     /// # Errors
     /// A trial that was readable when the run was opened no longer is.
     pub fn conclude(&self) -> Result<Summary, StoreError> {
-        let mut summary = Summary::new(&self.header);
-        self.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
+        let mut of_cells = Summary { clock: self.header.clock.clone(), ..Summary::default() };
         for cell in self.cells() {
             let trials = self.load(&cell)?;
-            summary.add(&cell, &trials, self.header.warmup);
+            of_cells.add(&cell, &trials, self.header.warmup);
         }
+        Ok(self.conclusion(of_cells))
+    }
+
+    /// The results of all cells, and the doubts: of the run, then of the cells.
+    fn conclusion(&self, of_cells: Summary) -> Summary {
+        let mut summary = Summary::new(&self.header);
+        self.doubts.iter().cloned().chain(of_cells.doubts).for_each(|doubt| summary.doubt(doubt));
+        summary.results = of_cells.results;
         summary.doubt_small_samples();
         // Broken promises first.
         let lost = Cause::Lost { subject: String::new(), count: 0 }.advice();
         summary.doubts.sort_by_key(|doubt| doubt.do_ != lost);
-        Ok(summary)
+        summary
     }
 }
 
@@ -195,14 +262,18 @@ fn read_json<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>
         }
         Err(error) => return Err(StoreError::unread(path, error)),
     };
+    parse_json(path, &text, schema).map(Some)
+}
+
+fn parse_json<T: DeserializeOwned>(path: &Path, text: &str, schema: &str) -> Result<T, StoreError> {
     let damaged =
         |error: serde_json::Error| StoreError::Damaged { path: path.to_owned(), reason: error.to_string() };
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+    let value: serde_json::Value = serde_json::from_str(text).map_err(damaged)?;
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != schema {
         return Err(StoreError::UnknownVersion { path: path.to_owned(), found: found.to_owned() });
     }
-    serde_json::from_value(value).map(Some).map_err(damaged)
+    serde_json::from_value(value).map_err(damaged)
 }
 
 /// By number, which is the order of measurement.
@@ -226,14 +297,13 @@ fn number(file: &Path) -> u64 {
     name.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Reads the samples once, so that what is listed is readable.
-fn open_trial(path: &Path) -> Result<StoredTrial, String> {
+/// A trial by the end of its file. Its samples may still be damaged.
+fn list_trial(path: &Path) -> Result<StoredTrial, String> {
     if path.extension().is_some_and(|e| e == PARTIAL) {
         return Err("it was being written when the run ended".to_owned());
     }
-    let open = || {
+    let list = || {
         let file = TrialFile::open(path)?;
-        file.samples()?;
         Ok(StoredTrial {
             path: path.to_owned(),
             cell: file.cell()?,
@@ -241,8 +311,17 @@ fn open_trial(path: &Path) -> Result<StoredTrial, String> {
             count: file.count(),
         })
     };
-    open().map_err(|error: StoreError| match error {
+    list().map_err(reason_of)
+}
+
+fn reason_of(error: StoreError) -> String {
+    match error {
         StoreError::Damaged { reason, .. } => reason,
         other => other.to_string(),
-    })
+    }
+}
+
+fn unreadable(file: &Path, reason: String) -> Doubt {
+    let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Cause::TrialUnreadable { file, reason }.into()
 }

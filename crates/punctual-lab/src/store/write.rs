@@ -1,12 +1,13 @@
 //! Writing a run: each trial is durable before `append` returns.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::aside::{write_all_durably, write_durably};
 use super::encode::encode;
-use super::{HEADER_FILE, Header, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use super::{CellRead, HEADER_FILE, Header, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::file::make_folder;
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
@@ -24,6 +25,8 @@ pub struct Store {
     warmup: u64,
     /// `None` if the samples were taken elsewhere: programs that run here meanwhile cast no doubt on them.
     surroundings: Option<Surroundings>,
+    /// The run as far as it is stored, read back: to decode all samples takes as long as many trials.
+    read: OnceCell<Run>,
 }
 
 impl Store {
@@ -55,7 +58,7 @@ impl Store {
             // A folder that is no run would be in the way of the next try.
             let _gone = (fs::remove_dir(&samples), remove_path());
         })?;
-        Ok(Self { path, files: 0, warmup: header.warmup, surroundings: None })
+        Ok(Self { path, files: 0, warmup: header.warmup, surroundings: None, read: OnceCell::new() })
     }
 
     /// The run directory.
@@ -74,7 +77,7 @@ impl Store {
         samples.assert_aligned();
         let path = self.path.join(SAMPLES_DIR).join(file_name(self.files, cell, trial));
         write_durably(&path, &encode(cell, trial, samples, self.warmup))?;
-        self.files += 1;
+        self.add(1);
         Ok(path)
     }
 
@@ -91,18 +94,48 @@ impl Store {
             files.push((path, encode(cell, trial, samples, self.warmup)));
         }
         write_all_durably(&files)?;
-        self.files += files.len();
+        self.add(files.len());
         Ok(files.into_iter().map(|(path, _)| path).collect())
+    }
+
+    fn add(&mut self, files: usize) {
+        self.files += files;
+        self.read.take();
     }
 
     /// Summary of the samples stored so far, and of others that ran on our processors meanwhile; add skips, advice and doubts, then
     /// [`Store::finish`].
     pub fn summary(&self) -> Result<Summary, StoreError> {
+        self.summary_with(|_| Ok(()))
+    }
+
+    /// The same; each cell is shown while its samples are in memory, so that no file is decoded twice.
+    ///
+    /// # Errors
+    /// The run cannot be read, or what `each` returns.
+    pub fn summary_with(
+        &self,
+        mut each: impl FnMut(CellRead<'_>) -> Result<(), StoreError>,
+    ) -> Result<Summary, StoreError> {
         // Before the samples are read again: that is no part of the measurement.
         let others = self.surroundings.as_ref().and_then(Surroundings::doubt);
-        let mut summary = Run::open(&self.path)?.conclude()?;
+        let (run, mut summary) = Run::read(&self.path, &mut each)?;
+        // One that was read before stays: nothing was stored since.
+        let _first = self.read.set(run);
         others.into_iter().for_each(|cause| summary.doubt(cause));
         Ok(summary)
+    }
+
+    /// The run as far as it is stored.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn run(&self) -> Result<&Run, StoreError> {
+        if let Some(run) = self.read.get() {
+            return Ok(run);
+        }
+        let run = Run::open(&self.path)?;
+        Ok(self.read.get_or_init(|| run))
     }
 
     /// Takes the run back if nothing was measured: a folder without samples is in the way of a user who looks for a run.
@@ -120,8 +153,25 @@ impl Store {
     /// # Errors
     /// The disk is full or fails.
     pub fn finish(self, summary: &Summary) -> Result<PathBuf, StoreError> {
-        write_durably(&self.path.join(SUMMARY_FILE), summary.to_json().as_bytes())?;
+        self.write(&summary.to_json())?;
         Ok(self.path)
+    }
+
+    /// The same; returns the finished run. Samples that were read for the summary are not read once more.
+    ///
+    /// # Errors
+    /// The disk is full or fails, or the run cannot be read.
+    pub fn finish_run(mut self, summary: &Summary) -> Result<Run, StoreError> {
+        let text = summary.to_json();
+        self.write(&text)?;
+        match self.read.take() {
+            Some(run) => run.finished(&text),
+            None => Run::open(&self.path),
+        }
+    }
+
+    fn write(&self, summary: &str) -> Result<(), StoreError> {
+        write_durably(&self.path.join(SUMMARY_FILE), summary.as_bytes())
     }
 }
 
@@ -235,6 +285,54 @@ mod tests {
                 store.discard_if_empty();
                 assert!(!out.exists(), "an empty folder is in the way of the next run");
             }
+        }
+    }
+
+    /// Goal: what the samples say is concluded as from the finished run, and no file is decoded again for what follows. Method: each is
+    /// removed as soon as it was shown; one of them is damaged.
+    #[test]
+    fn samples_are_decoded_once() {
+        for is_damaged in [false, true] {
+            let folder = tempfile::tempdir().expect("room");
+            let out = folder.path().join("run");
+            let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+            let mut files = store.append_all(0, &cells()).expect("room");
+            files.extend(store.append_all(1, &cells()).expect("room"));
+            if is_damaged {
+                let mut bytes = fs::read(&files[1]).expect("it is there");
+                // Behind the four bytes with which every file begins: a page, which only the check value protects.
+                bytes[40] ^= 0xff;
+                fs::write(&files[1], bytes).expect("room");
+            }
+            let expected = Run::open(&out).and_then(|run| run.conclude()).expect("a run");
+            let mut shown = 0;
+            let summary = store.summary_with(|read| {
+                assert_eq!(read.trials.len(), read.samples.len());
+                shown += read.trials.len();
+                read.trials.iter().for_each(|trial| fs::remove_file(&trial.path).expect("it is there"));
+                Ok(())
+            });
+            let summary = summary.expect("readable");
+            assert_eq!(summary.to_json(), expected.to_json());
+            let whole = files.len() - usize::from(is_damaged);
+            assert_eq!((shown, store.run().expect("it was read").trials.len()), (whole, whole));
+            let run = store.finish_run(&summary).expect("it was read");
+            assert_eq!((run.trials.len(), run.doubts.len()), (whole, usize::from(is_damaged)));
+            assert!(!run.is_cut_short && run.summary == Some(summary), "{run:?}");
+        }
+    }
+
+    /// Goal: a trial that is stored after a summary is in the next one.
+    #[test]
+    fn a_later_trial_is_read_too() {
+        let folder = tempfile::tempdir().expect("room");
+        let mut store =
+            Store::import(Some(&folder.path().join("run")), &Header::new("survey")).expect("room");
+        for trial in 0..2 {
+            store.append_all(trial, &cells()).expect("room");
+            let summary = store.summary().expect("readable");
+            assert_eq!(summary.results[0].trials, u64::from(trial) + 1);
+            assert_eq!(store.run().expect("readable").trials.len(), 3 * (trial as usize + 1));
         }
     }
 

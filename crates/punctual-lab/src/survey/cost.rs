@@ -3,15 +3,15 @@
 //! Where a mechanism's memory lies moves a bare slot from 0.29 to 0.44 µs. So one opening is one sample: both are opened anew
 //! in every trial, one right after the other, and the interval is over openings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{BESIDE_FLOORS, Manner, SurveyCell};
+use super::plan::{BESIDE_FLOORS, Manner, SurveyCell, SurveyRoute};
 use crate::sample::{CellId, Kind, Phase};
 use crate::stats::{Distribution, Ratio};
-use crate::store::{Run, StoreError};
+use crate::store::CellRead;
 
 /// A ratio that is known to this has two decimals; others have one.
 const WIDTH_FINE: f64 = 0.1;
@@ -59,32 +59,46 @@ impl fmt::Display for LibraryCost {
     }
 }
 
-/// Every route that was measured beside its floor.
-pub fn costs(run: &Run) -> Result<Vec<LibraryCost>, StoreError> {
-    let mut costs = Vec::new();
-    for (ours, floor, gap_us) in BESIDE_FLOORS {
-        let id = |route, manner| SurveyCell::closed(route, gap_us, manner).id(Kind::RoundTrip);
-        let (ours, floor) = (id(ours, Manner::Plain), id(floor, Manner::Usual));
-        let (of_ours, of_floor) = (medians(run, &ours)?, medians(run, &floor)?);
-        let mut ratios: Vec<(u32, f64)> =
-            of_ours.iter().filter_map(|(trial, ns)| Some((*trial, ns / of_floor.get(trial)?))).collect();
-        ratios.sort_by_key(|(trial, _)| *trial);
-        let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
-        costs.extend(LibraryCost::of((&ours.name, &floor.name, gap_us), &ratios));
-    }
-    Ok(costs)
+/// Steady medians of the openings of every cell that has a floor or is one, by trial.
+#[derive(Debug, Default)]
+pub(super) struct Openings {
+    medians: HashMap<CellId, BTreeMap<u32, f64>>,
 }
 
-/// The steady median of each trial.
-fn medians(run: &Run, cell: &CellId) -> Result<HashMap<u32, f64>, StoreError> {
-    let mut medians = HashMap::new();
-    for trial in run.trials_of(cell) {
-        let steady = Distribution::of(&[trial.load()?], Phase::Steady, run.header.warmup);
-        if let Some(ns) = steady.median_ns().filter(|&ns| ns > 0) {
-            medians.insert(trial.trial, ns as f64);
+impl Openings {
+    /// Takes the medians of a cell that is in memory.
+    pub(super) fn add(&mut self, read: CellRead<'_>) {
+        if !BESIDE_FLOORS.iter().any(|&pair| cells(pair).contains(read.cell)) {
+            return;
+        }
+        let medians = self.medians.entry(read.cell.clone()).or_default();
+        for (trial, samples) in read.trials.iter().zip(read.samples) {
+            let steady =
+                Distribution::of(std::slice::from_ref(samples), Phase::Steady, read.run.header.warmup);
+            if let Some(ns) = steady.median_ns().filter(|&ns| ns > 0) {
+                medians.insert(trial.trial, ns as f64);
+            }
         }
     }
-    Ok(medians)
+
+    /// Every route that was measured beside its floor.
+    pub(super) fn costs(&self) -> Vec<LibraryCost> {
+        BESIDE_FLOORS.into_iter().filter_map(|pair| self.cost(pair)).collect()
+    }
+
+    fn cost(&self, pair: (SurveyRoute, SurveyRoute, u64)) -> Option<LibraryCost> {
+        let [ours, floor] = cells(pair);
+        let (of_ours, of_floor) = (self.medians.get(&ours)?, self.medians.get(&floor)?);
+        let ratios: Vec<f64> =
+            of_ours.iter().filter_map(|(trial, ns)| Some(ns / of_floor.get(trial)?)).collect();
+        LibraryCost::of((&ours.name, &floor.name, pair.2), &ratios)
+    }
+}
+
+/// The cell of ours, and that of its floor.
+fn cells((ours, floor, gap_us): (SurveyRoute, SurveyRoute, u64)) -> [CellId; 2] {
+    let id = |route, manner| SurveyCell::closed(route, gap_us, manner).id(Kind::RoundTrip);
+    [id(ours, Manner::Plain), id(floor, Manner::Usual)]
 }
 
 #[cfg(test)]

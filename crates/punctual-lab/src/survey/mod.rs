@@ -13,12 +13,12 @@ use serde_json::json;
 use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium};
 use crate::explain::evidence::TrialEvidence;
-use crate::explain::of_run::add_findings;
+use crate::explain::of_run::explained_summary;
 use crate::load::client::Trial;
 use crate::load::testbed::{MadeTrial, Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, ThreadOf, Turns, choose_cpus, cut_short};
 use crate::sample::{Kind, Load, Samples};
-use crate::store::{Run, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
 mod advice;
@@ -28,7 +28,8 @@ mod overview;
 mod plan;
 
 pub use advice::advise;
-pub use cost::{LibraryCost, costs};
+use cost::Openings;
+pub use cost::LibraryCost;
 pub use overview::sections;
 use plan::{Manner, SurveyCell};
 pub use plan::{SurveyOptions, SurveyPlan, WARMUP};
@@ -244,15 +245,14 @@ impl Experiment for SurveyPlan {
     }
 
     fn summarise(&self, outcome: &SurveyOutcome, store: &Store) -> Result<Summary, StoreError> {
-        let mut summary = store.summary()?;
+        let mut openings = Openings::default();
+        let (mut summary, _) = explained_summary(store, |read| openings.add(read))?;
         summary.skipped.extend(outcome.skipped.iter().cloned());
         cut_short(&mut summary, outcome.made);
         if outcome.left_out > 0 {
             summary.doubt(Cause::Overdue { trials: outcome.made, left_out: outcome.left_out });
         }
-        let run = Run::open(store.path())?;
-        add_findings(&mut summary, &run)?;
-        let costs = costs(&run)?;
+        let costs = openings.costs();
         summary.recommendation = advise(&summary.results, &costs);
         summary.more.insert("library_cost".to_owned(), json!(costs));
         Ok(summary)

@@ -20,11 +20,11 @@ use super::stalls;
 use super::testbed::{VehiclesPlace, VehiclesTestbed};
 use crate::doubt::{Cause, Disturbances};
 use crate::endpoint::Medium;
-use crate::explain::of_run::add_findings;
+use crate::explain::of_run::explained_summary;
 use crate::explain::run_trace::RunRecorder;
 use crate::run::{Experiment, RunError, RunPlan, Turns, cut_short};
 use crate::scheduling::Control;
-use crate::store::{Run, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::summary::{Ledger, Skipped, Summary};
 
 /// From the last process's *ready* to the barrier's opening: all have heard of it by then, and of each other's interests.
@@ -279,7 +279,9 @@ impl Experiment for VehiclesSettings {
     }
 
     fn summarise(&self, made: &MadeRuns, store: &Store) -> Result<Summary, StoreError> {
-        let mut summary = store.summary()?;
+        let mut stalls = Vec::new();
+        let (mut summary, _) =
+            explained_summary(store, |read| stalls::add_longest(&mut stalls, read, self.receivers()))?;
         if let VehiclesPlace::Loopback { reason } = &made.place {
             let what = "a road of our own (measured over loopback instead)".to_owned();
             summary.skipped.push(Skipped { what, reason: reason.clone() });
@@ -288,7 +290,6 @@ impl Experiment for VehiclesSettings {
         if let Some(reason) = made.ended.clone() {
             summary.doubt(Cause::Ended { reason });
         }
-        let run = Run::open(store.path())?;
         for result in &mut summary.results {
             // The steady state leaves first messages out.
             let taken = result.figures.count + result.first_ns.len() as u64;
@@ -301,8 +302,6 @@ impl Experiment for VehiclesSettings {
             result.ledger = Some(Ledger { taken, delivered, counters });
         }
         doubt_circumstances(&mut summary, made, !self.asked.no_barrier);
-        add_findings(&mut summary, &run)?;
-        let mut stalls = stalls::longest(&run, self.receivers())?;
         stalls::add_causes(&mut stalls, &summary, self.receivers());
         let period = self.asked.period.as_secs_f64();
         let all = Overall {

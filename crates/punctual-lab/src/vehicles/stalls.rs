@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::explain::cause::UNEXPLAINED;
 use crate::stall::{Stall, StallRule, steady_stalls};
-use crate::store::{Run, StoreError};
+use crate::store::CellRead;
 use crate::summary::Summary;
 
 /// Stalls that are kept, the longest.
@@ -28,25 +28,20 @@ pub(super) struct VehicleStall {
     pub(super) stall: Stall,
 }
 
-pub(super) fn longest(run: &Run, receivers: usize) -> Result<Vec<VehicleStall>, StoreError> {
-    let mut found = Vec::new();
-    for cell in run.cells() {
-        let Some(rule) = StallRule::for_trials(&run.load(&cell)?, run.header.warmup) else { continue };
-        for trial in run.trials.iter().filter(|trial| trial.cell == cell) {
-            let samples = trial.load()?;
-            let (number, receivers) = (trial.trial as usize, receivers.max(1));
-            found.extend(steady_stalls(&samples, cell.load, rule, run.header.warmup).into_iter().map(
-                |stall| {
-                    let (run, receiver) = (number / receivers, number % receivers);
-                    let (row, stage) = (cell.engine.clone(), stall.longest_stage(&samples));
-                    VehicleStall { run, receiver, row, stage, cause: None, stall }
-                },
-            ));
-        }
+/// Takes the stalls of a cell that is in memory; the longest of all stay, in the order of their length.
+pub(super) fn add_longest(found: &mut Vec<VehicleStall>, read: CellRead<'_>, receivers: usize) {
+    let warmup = read.run.header.warmup;
+    let Some(rule) = StallRule::for_trials(read.samples, warmup) else { return };
+    for (trial, samples) in read.trials.iter().zip(read.samples) {
+        let (number, receivers) = (trial.trial as usize, receivers.max(1));
+        found.extend(steady_stalls(samples, read.cell.load, rule, warmup).into_iter().map(|stall| {
+            let (run, receiver) = (number / receivers, number % receivers);
+            let (row, stage) = (read.cell.engine.clone(), stall.longest_stage(samples));
+            VehicleStall { run, receiver, row, stage, cause: None, stall }
+        }));
     }
     found.sort_by_key(|found| std::cmp::Reverse(found.stall.longest_ns));
     found.truncate(STALLS_MAX);
-    Ok(found)
 }
 
 /// Gives stalls the causes that the findings of a summary name.

@@ -8,6 +8,7 @@ use crate::explain::naming::NamedCause;
 use crate::sample::{Load, Outcome, Samples};
 use crate::stall::Stall;
 use crate::store::{Header, Store};
+use crate::summary::CellResult;
 
 fn found(owner: &str, during: (u64, u64), side: Side, cause: &str) -> Explained {
     let ns = during.1 - during.0;
@@ -142,4 +143,29 @@ fn evidence_that_cannot_be_is_damaged() {
         assert_eq!((told.len(), told[0].told.found.len(), notes.len()), (1, 1, 1), "{number}: {notes:?}");
         assert!(told[0].told.found[0].parts.is_empty(), "{number}: {told:?}");
     }
+}
+
+/// Goal: the findings of a summary are those of the finished run, and no file of samples is decoded for them alone. Method: trials of
+/// two cells in turns; the samples are gone as soon as they were shown.
+#[test]
+fn findings_need_no_second_look() {
+    let place = tempfile::tempdir().expect("room");
+    let out = place.path().join("run");
+    let mut store = Store::import(Some(&out), &Header::new("response")).expect("room");
+    for trial in 0..2 {
+        for wake in ["b", "c"] {
+            let late_ns = 4_010_000 + 1_000 * u64::from(trial);
+            let path = store.append(&CellId::new("a", wake), trial, &samples(late_ns)).expect("room");
+            store.append_evidence(&path, &evidence()).expect("room");
+        }
+    }
+    let expected = explain_run(&Run::open(&out).expect("a run"), 1, &mut Vec::new()).expect("readable");
+    let (summary, told) = explained_summary(&store, |read| {
+        read.trials.iter().for_each(|trial| std::fs::remove_file(&trial.path).expect("it is there"));
+    })
+    .expect("readable");
+    assert_eq!(told, expected);
+    assert_eq!(told.iter().map(|one| one.trial).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    let has_some = |result: &CellResult| result.more.get("findings").is_some_and(Value::is_array);
+    assert!(summary.results.iter().all(has_some), "{summary:?}");
 }
