@@ -1,12 +1,13 @@
 //! `punctual compare`.
 
+use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::{Turns, play};
+use super::interleave::{MadeRuns, Turns, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
 use crate::error::Failure;
@@ -48,29 +49,58 @@ const SCHEMA: &str = "punctual.comparison.v1";
 /// Compares two sides of runs, cell by cell; with `--interleave` it first has them made, in turn.
 pub fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
     try_json(arguments.json.as_deref())?;
-    let [a, b] = if arguments.interleave {
-        let wanted = |made: &[Vec<PathBuf>; 2]| {
-            let compared = compare_runs(&open(&made[0])?, &open(&made[1])?, &[], Order::Interleaved);
-            Ok(compared?.pairs_wanted())
-        };
-        play(&Turns {
-            commands: [&arguments.a, &arguments.b],
-            pairs: arguments.pairs,
-            out: arguments.out.as_deref(),
-            name: "compare",
-            wanted: &wanted,
-            check: &|made| check_common(&open(&made[0])?, &open(&made[1])?),
-            held: &|_| Ok(None),
-        })?
-    } else {
-        [named(&arguments.a)?, named(&arguments.b)?]
-    };
+    if arguments.interleave { compare_in_turn(arguments) } else { compare_found(arguments) }
+}
+
+/// Compares runs that are there.
+fn compare_found(arguments: &CompareArguments) -> Result<(), Failure> {
+    let [a, b] = [named(&arguments.a)?, named(&arguments.b)?];
     let (runs_a, runs_b) = (open(&a)?, open(&b)?);
     check_common(&runs_a, &runs_b)?;
-    let order = if arguments.interleave { Order::Interleaved } else { order_of(&runs_a, &runs_b) };
+    let order = order_of(&runs_a, &runs_b);
     let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b) } else { Vec::new() };
     let comparison = compare_runs(&runs_a, &runs_b, &history, order)?;
     show(&comparison, [&a, &b], arguments)
+}
+
+/// Has the runs made, and compares them.
+fn compare_in_turn(arguments: &CompareArguments) -> Result<(), Failure> {
+    let opened = Opened::default();
+    let compared = |made: &MadeRuns| {
+        let [a, b] = &*opened.with(made)?;
+        check_common(a, b)?;
+        Ok::<_, Failure>(compare_runs(a, b, &[], Order::Interleaved)?)
+    };
+    let made = play(&Turns {
+        commands: [&arguments.a, &arguments.b],
+        pairs: arguments.pairs,
+        out: arguments.out.as_deref(),
+        name: "compare",
+        wanted: &|made| Ok(compared(made)?.pairs_wanted()),
+        check: &|made| {
+            let [a, b] = &*opened.with(made)?;
+            check_common(a, b)
+        },
+        held: &|_| Ok(None),
+    })?;
+    show(&compared(&made)?, [&made[0], &made[1]], arguments)
+}
+
+/// Runs in turn that were opened so far, each once: to open a run decodes all of its samples. They stay in the order in which they were
+/// made, so that the runs of a pair stay together although somebody sets the wall clock.
+#[derive(Default)]
+struct Opened(RefCell<[Vec<Run>; 2]>);
+
+impl Opened {
+    /// With those that were made since.
+    fn with(&self, made: &MadeRuns) -> Result<Ref<'_, [Vec<Run>; 2]>, StoreError> {
+        for (runs, paths) in self.0.borrow_mut().iter_mut().zip(made) {
+            for path in paths.iter().skip(runs.len()) {
+                runs.push(Run::open(path)?);
+            }
+        }
+        Ok(self.0.borrow())
+    }
 }
 
 /// Checks that some cell is in all runs.
@@ -190,6 +220,8 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{Outcome, Samples};
+    use crate::store::{Header, Store};
 
     /// Goal: a run is one sample, however it is named: by its folder, beside it, by a link, twice.
     #[test]
@@ -205,5 +237,35 @@ mod tests {
         let (runs_text, link_text) = (runs.display(), link.display());
         let side = format!("{link_text},{runs_text},{runs_text}/two/../one,{runs_text}/two");
         assert_eq!(named(&side).expect("it is there"), [link, runs.join("one")]);
+    }
+
+    /// Goal: runs in turn stay with their partners though somebody set the wall clock back, and each is decoded once. Method: the files
+    /// of the first are gone when the second is there.
+    #[test]
+    fn runs_in_turn_stay_in_their_order() {
+        let folder = tempfile::tempdir().expect("room");
+        let make = |name: &str, started: &str| {
+            let path = folder.path().join(name);
+            let header = Header { started: started.to_owned(), ..Header::new("survey") };
+            let mut store = Store::import(Some(&path), &header).expect("room");
+            let mut samples = Samples::default();
+            samples.push(0, 0, 0, 500, Outcome::Answered);
+            store.append(&CellId::new("shared", "spin"), 0, &samples).expect("room");
+            path
+        };
+        let opened = Opened::default();
+        let mut made: MadeRuns =
+            [vec![make("a1", "2026-11-22T09:00:00Z")], vec![make("b1", "2026-11-22T09:00:01Z")]];
+        assert_eq!(opened.with(&made).expect("they are there").each_ref().map(Vec::len), [1, 1]);
+        for path in made.iter().flatten() {
+            std::fs::remove_dir_all(path).expect("it is there");
+        }
+        made[0].push(make("a2", "2026-11-22T08:00:01Z"));
+        made[1].push(make("b2", "2026-11-22T08:00:00Z"));
+        let runs = opened.with(&made).expect("those before are known");
+        for (runs, paths) in runs.iter().zip(&made) {
+            let in_order: Vec<&PathBuf> = runs.iter().map(|run| &run.path).collect();
+            assert_eq!(in_order, paths.iter().collect::<Vec<_>>());
+        }
     }
 }
