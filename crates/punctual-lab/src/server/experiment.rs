@@ -348,15 +348,13 @@ impl Trials<'_> {
 
 fn keep(store: &mut Store, round: u32, trial: &ServerTrial, kept: &OfClasses) -> Result<(), RunError> {
     let classes = kept.len();
-    let made: Vec<_> = kept.iter().enumerate().filter(|(_, (samples, _))| !samples.is_empty()).collect();
-    let cells: Vec<(CellId, Samples)> = made
-        .iter()
-        .map(|&(class, (samples, _))| (cell(trial, (classes > 1).then_some(class)), samples.clone()))
+    let made = kept.iter().enumerate().filter(|(_, (samples, _))| !samples.is_empty());
+    let made: Vec<_> = made
+        .map(|(class, (samples, evidence))| (cell(trial, (classes > 1).then_some(class)), samples, evidence))
         .collect();
-    let paths = store.append_all(round, &cells)?;
-    for (path, (_, (_, evidence))) in paths.iter().zip(made) {
-        store.append_evidence(path, evidence)?;
-    }
+    let cells: Vec<_> =
+        made.iter().map(|(cell, samples, evidence)| (cell, *samples, Some(evidence))).collect();
+    store.append_explained(round, &cells)?;
     Ok(())
 }
 

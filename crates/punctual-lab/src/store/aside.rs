@@ -76,7 +76,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// The same for several new files of one directory: all of them, or none.
+/// The same for several new files, those of one directory together: all of them, or none. Each directory is flushed once.
 pub(super) fn write_all_durably(files: &[(PathBuf, Vec<u8>)]) -> std::result::Result<(), StoreError> {
     // All are written before the first is flushed: the device is asked once for most of them.
     let mut asides = Vec::with_capacity(files.len());
@@ -101,9 +101,13 @@ fn place_all<'a>(
         aside.take(path).map_err(|error| StoreError::from_io(path, error))?;
         placed.push(path);
     }
-    let Some(parent) = files.first().and_then(|(path, _)| path.parent()) else { return Ok(()) };
-    let flushed = File::open(parent).and_then(|directory| directory.sync_all());
-    flushed.map_err(|error| StoreError::from_io(parent, error))
+    let mut parents: Vec<&Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
+    parents.dedup();
+    for parent in parents {
+        let flushed = File::open(parent).and_then(|directory| directory.sync_all());
+        flushed.map_err(|error| StoreError::from_io(parent, error))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -31,12 +31,21 @@ impl Store {
     /// # Errors
     /// The disk is full or fails.
     pub fn append_evidence(&self, samples: &Path, evidence: &impl Serialize) -> Result<(), StoreError> {
-        let path = beside(samples);
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(|error| StoreError::from_io(directory, error))?;
-        }
-        write_text(&path, &checked_text(SCHEMA, evidence))
+        let (path, text) = evidence_file(samples, evidence)?;
+        write_text(&path, &text)
     }
+}
+
+/// Place and contents of the file beside a file of samples. Its directory is there then.
+pub(super) fn evidence_file(
+    samples: &Path,
+    evidence: &impl Serialize,
+) -> Result<(PathBuf, String), StoreError> {
+    let path = beside(samples);
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| StoreError::from_io(directory, error))?;
+    }
+    Ok((path, checked_text(SCHEMA, evidence)))
 }
 
 impl StoredTrial {

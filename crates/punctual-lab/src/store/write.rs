@@ -5,9 +5,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::aside::{write_all_durably, write_durably};
 use super::encode::encode;
-use super::{CellRead, HEADER_FILE, Header, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
+use super::evidence::evidence_file;
+use super::{CellRead, EVIDENCE_DIR, HEADER_FILE, Header, Run, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::file::make_folder;
 use crate::sample::{CellId, Samples};
 use crate::summary::Summary;
@@ -82,20 +85,42 @@ impl Store {
     }
 
     /// Stores several cells of one trial; as durable as one by one, in less time: the directory is flushed once.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; none of them is stored then.
     pub fn append_all(
         &mut self,
         trial: u32,
         cells: &[(CellId, Samples)],
     ) -> Result<Vec<PathBuf>, StoreError> {
-        let mut files = Vec::with_capacity(cells.len());
-        for (number, (cell, samples)) in (self.files..).zip(cells) {
+        let cells: Vec<_> = cells.iter().map(|(cell, samples)| (cell, samples, None::<()>)).collect();
+        self.append_explained(trial, &cells)
+    }
+
+    /// The same, each with what explains it.
+    ///
+    /// # Errors
+    /// As [`Store::append`]; nothing of the trial is stored then.
+    pub fn append_explained<E: Serialize>(
+        &mut self,
+        trial: u32,
+        cells: &[(&CellId, &Samples, Option<E>)],
+    ) -> Result<Vec<PathBuf>, StoreError> {
+        let (mut files, mut beside) = (Vec::with_capacity(2 * cells.len()), Vec::new());
+        for (number, (cell, samples, evidence)) in (self.files..).zip(cells) {
             samples.assert_aligned();
             let path = self.path.join(SAMPLES_DIR).join(file_name(number, cell, trial));
+            if let Some(evidence) = evidence {
+                let (path, text) = evidence_file(&path, evidence)?;
+                beside.push((path, text.into_bytes()));
+            }
             files.push((path, encode(cell, trial, samples, self.warmup)));
         }
+        let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+        files.append(&mut beside);
         write_all_durably(&files)?;
-        self.add(files.len());
-        Ok(files.into_iter().map(|(path, _)| path).collect())
+        self.add(paths.len());
+        Ok(paths)
     }
 
     fn add(&mut self, files: usize) {
@@ -142,6 +167,7 @@ impl Store {
     pub fn discard_if_empty(&self) {
         if self.files == 0 {
             // A directory that holds something stays, and opens as a run that was cut short.
+            let _none = fs::remove_dir(self.path.join(EVIDENCE_DIR));
             let _gone = fs::remove_dir(self.path.join(SAMPLES_DIR))
                 .and_then(|()| fs::remove_file(self.path.join(HEADER_FILE)))
                 .and_then(|()| fs::remove_dir(&self.path));
@@ -236,7 +262,7 @@ mod tests {
 
     use super::{Store, file_name};
     use crate::sample::{CellId, Outcome, Samples};
-    use crate::store::{Header, Run, SAMPLES_DIR, StoreError};
+    use crate::store::{EVIDENCE_DIR, Header, Run, SAMPLES_DIR, StoreError};
 
     fn cells() -> Vec<(CellId, Samples)> {
         let cell = |name: &str| {
@@ -288,6 +314,30 @@ mod tests {
         }
     }
 
+    /// Goal: a trial is stored with what explains it, or not at all. Method: a folder is in the way of the second cell's evidence.
+    #[test]
+    fn a_trial_that_cannot_be_explained_is_not_stored() {
+        let folder = tempfile::tempdir().expect("room");
+        let out = folder.path().join("run");
+        let mut store = Store::import(Some(&out), &Header::new("survey")).expect("room");
+        let cells = cells();
+        let kept: Vec<_> = (1_u32..)
+            .zip(&cells)
+            .map(|(number, (cell, samples))| (cell, samples, Some(vec![number])))
+            .collect();
+        let name = file_name(1, &cells[1].0, 7).replace(".parquet", ".json");
+        let in_the_way = out.join(EVIDENCE_DIR).join(name);
+        fs::create_dir_all(&in_the_way).expect("room");
+        store.append_explained(7, &kept).expect_err("it is in the way");
+        let count = |name: &str| fs::read_dir(out.join(name)).expect("it is there").count();
+        assert_eq!([SAMPLES_DIR, EVIDENCE_DIR].map(count), [0, 1]);
+        fs::remove_dir(&in_the_way).expect("it stayed");
+        store.append_explained(7, &kept).expect("nothing is in the way");
+        let run = Run::open(&out).expect("a run");
+        let found: Vec<_> = run.trials.iter().map(|trial| trial.evidence().expect("whole")).collect();
+        assert_eq!(found, [1, 2, 3].map(|number| Some(vec![number])));
+    }
+
     /// Goal: what the samples say is concluded as from the finished run, and no file is decoded again for what follows. Method: each is
     /// removed as soon as it was shown; one of them is damaged.
     #[test]
@@ -299,10 +349,15 @@ mod tests {
             let mut files = store.append_all(0, &cells()).expect("room");
             files.extend(store.append_all(1, &cells()).expect("room"));
             if is_damaged {
-                let mut bytes = fs::read(&files[1]).expect("it is there");
-                // Behind the four bytes with which every file begins: a page, which only the check value protects.
-                bytes[40] ^= 0xff;
-                fs::write(&files[1], bytes).expect("room");
+                let whole = fs::read(&files[1]).expect("it is there");
+                let damages = |&place: &usize| {
+                    let mut bytes = whole.clone();
+                    bytes[place] ^= 0xff;
+                    fs::write(&files[1], bytes).expect("room");
+                    Run::open(&out).expect("a run").trials.len() < files.len()
+                };
+                // Not every byte is under the check value.
+                (40..whole.len()).find(damages).expect("some byte matters");
             }
             let expected = Run::open(&out).and_then(|run| run.conclude()).expect("a run");
             let mut shown = 0;

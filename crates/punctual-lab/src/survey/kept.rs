@@ -25,10 +25,11 @@ pub(super) fn owners(medium: Option<Medium>, samples: &Samples) -> Vec<StageOwne
 
 /// A one-way result is a part of the round trips that are stored before it: it shares their threads, and their stalls are told
 /// there.
-pub(super) fn part(whole: TrialEvidence, medium: Option<Medium>, samples: &Samples) -> TrialEvidence {
-    let recording = Recording::Off;
-    let stages = owners(medium, samples);
-    TrialEvidence { stages, recording, dumps: Vec::new(), is_part: true, ..whole }
+pub(super) fn part(whole: &TrialEvidence, medium: Option<Medium>, samples: &Samples) -> TrialEvidence {
+    let TrialEvidence { fault_ns, began_ns, .. } = *whole;
+    let (threads, place) = (whole.threads.clone(), whole.place.clone());
+    let (stages, recording) = (owners(medium, samples), Recording::Off);
+    TrialEvidence { threads, stages, recording, dumps: Vec::new(), fault_ns, began_ns, place, is_part: true }
 }
 
 fn owner(medium: Option<Medium>, stage: &str) -> StageOwner {

@@ -12,12 +12,11 @@ use serde_json::json;
 
 use crate::doubt::Cause;
 use crate::endpoint::{Addresses, EndpointPlan, Medium};
-use crate::explain::evidence::TrialEvidence;
 use crate::explain::of_run::explained_summary;
 use crate::load::client::Trial;
 use crate::load::testbed::{MadeTrial, Place, Testbed};
 use crate::run::{Experiment, RunError, RunPlan, ThreadOf, Turns, choose_cpus, cut_short};
-use crate::sample::{Kind, Load, Samples};
+use crate::sample::{Facts, Kind, Load, Samples};
 use crate::store::{Store, StoreError};
 use crate::summary::{Skipped, Summary};
 
@@ -28,8 +27,8 @@ mod overview;
 mod plan;
 
 pub use advice::advise;
-use cost::Openings;
 pub use cost::LibraryCost;
+use cost::Openings;
 pub use overview::sections;
 use plan::{Manner, SurveyCell};
 pub use plan::{SurveyOptions, SurveyPlan, WARMUP};
@@ -154,14 +153,17 @@ impl Survey<'_> {
             let owners = kept::owners(cell.route.medium, &round_trips);
             kept.evidence(&round_trips, cell.load, owners, self.start)
         });
-        self.append(cell, Kind::RoundTrip, trial, &round_trips, evidence.as_ref())?;
-        if let Some(mut one_ways) =
-            one_ways.filter(|_| !cell.route.is_floor() && cell.manner == Manner::Usual)
-        {
-            one_ways.facts.warmup = round_trips.facts.warmup;
-            let part = evidence.map(|whole| kept::part(whole, cell.route.medium, &one_ways));
-            self.append(cell, Kind::OneWay, trial, &one_ways, part.as_ref())?;
-        }
+        let one_ways = one_ways.filter(|_| !cell.route.is_floor() && cell.manner == Manner::Usual);
+        let one_ways = one_ways.map(|one_ways| {
+            let facts = Facts { warmup: round_trips.facts.warmup, ..one_ways.facts };
+            let one_ways = Samples { facts, ..one_ways };
+            let part = evidence.as_ref().map(|whole| kept::part(whole, cell.route.medium, &one_ways));
+            (cell.id(Kind::OneWay), one_ways, part)
+        });
+        let all: Vec<_> =
+            std::iter::once((cell.id(Kind::RoundTrip), round_trips, evidence)).chain(one_ways).collect();
+        let all: Vec<_> = all.iter().map(|(id, samples, kept)| (id, samples, kept.as_ref())).collect();
+        self.store.append_explained(trial, &all)?;
         Ok(())
     }
 
@@ -183,18 +185,6 @@ impl Survey<'_> {
             self.testbeds.remove(&place);
         }
         made?.0
-    }
-
-    fn append(
-        &mut self,
-        cell: &SurveyCell,
-        kind: Kind,
-        trial: u32,
-        samples: &Samples,
-        evidence: Option<&TrialEvidence>,
-    ) -> Result<(), StoreError> {
-        let path = self.store.append(&cell.id(kind), trial, samples)?;
-        evidence.map_or(Ok(()), |evidence| self.store.append_evidence(&path, evidence))
     }
 
     /// Returns true if the place has both its ends, which are started when they are first needed.

@@ -90,10 +90,11 @@ fn store_samples(
         let trial = first + part.vehicle().map_or(0, u32::from);
         let cells: Vec<_> =
             rows.into_iter().map(|(row, samples)| (run.settings.cell(&row), samples)).collect();
-        let paths = store.append_all(trial, &cells)?;
-        for (path, (_, samples)) in paths.iter().zip(&cells) {
-            store.append_evidence(path, &run.evidence(number, *part, samples))?;
-        }
+        let cells: Vec<_> = cells
+            .iter()
+            .map(|(cell, samples)| (cell, samples, Some(run.evidence(number, *part, samples))))
+            .collect();
+        store.append_explained(trial, &cells)?;
     }
     Ok(())
 }
