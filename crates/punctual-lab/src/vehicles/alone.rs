@@ -14,7 +14,7 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 use punctual_proto::Target;
 
-use super::components::Shared;
+use super::components::{Shared, quiet_max};
 use super::notes::Notes;
 use super::option::Mode;
 use super::process::Workload;
@@ -63,14 +63,23 @@ impl Alone {
         let last = Schedule::new(settings, settings.asked.vehicles as u16, 0);
         let patience_ns = last.end_ns(start_ns) + GRACE.as_nanos() as u64;
         let clock = Clock::get();
-        let look = clock.ticks(LOOK);
+        let (look, mut heard) = (clock.ticks(LOOK), clock.now());
         notes.begin(false);
         while self.shared.received.get() < settings.capacity() as u64 && !interrupted() {
             match self.endpoint.receive(&mut buffer, clock.now().plus(look)) {
                 // Its messages carry no stamps, so no stage is known.
-                Some(got) => notes.note_bytes(&buffer[..got.size], None, clock.now_after_loads()),
-                None if monotonic_ns() < patience_ns => {}
-                None => break,
+                Some(got) => {
+                    heard = clock.now_after_loads();
+                    notes.note_bytes(&buffer[..got.size], None, heard);
+                }
+                None if monotonic_ns() >= patience_ns => break,
+                None => {
+                    // Of a process that was late a value may come after the longest silence, so that one alone ends nothing.
+                    let silence_max = quiet_max(settings, self.shared.ended.get());
+                    if silence_max < GRACE && clock.duration(clock.now().since(heard)) > silence_max {
+                        break;
+                    }
+                }
             }
         }
     }

@@ -24,7 +24,7 @@ use punctual_machine::signal::interrupted;
 
 use super::alone::GRACE;
 use super::notes::Notes;
-use super::option::Mode;
+use super::option::{Mode, VehiclesSettings};
 use super::process::{Workload, account_of};
 use super::protocol::{Account, Assignment, ComponentWindows, Facts, Part, WorkloadResult};
 use super::publication::{Bytes, Schedule, Source, quiet};
@@ -45,6 +45,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// After an interrupt: the silence after which nothing more will come, for others look as often as we do; and the longest wait.
 const INTERRUPTED_QUIET: Duration = Duration::from_millis(150);
 const INTERRUPTED_MAX: Duration = Duration::from_millis(400);
+/// Longest time by which a value that was overtaken comes later than the last one, where periods are shorter.
+const OVERTAKEN_MAX: Duration = Duration::from_millis(300);
 /// Time until a thread notices that the barrier's opening was announced.
 const NOTICE: Duration = Duration::from_millis(20);
 
@@ -76,6 +78,8 @@ pub(super) struct Shared {
     pub(super) noted: Mutex<WorkloadResult>,
     /// Values that were received whole.
     pub(super) received: Counter,
+    /// Senders whose last value was received, over all components.
+    pub(super) ended: Counter,
     /// Components that have sent all.
     pub(super) finished: Counter,
     pub(super) sent: Counter,
@@ -209,8 +213,11 @@ impl Components {
             if now_received != received {
                 (received, changed_ns) = (now_received, now_ns);
             }
-            let (most, quiet) =
-                if interrupted() { (INTERRUPTED_MAX, INTERRUPTED_QUIET) } else { (GRACE, GRACE) };
+            let (most, quiet) = if interrupted() {
+                (INTERRUPTED_MAX, INTERRUPTED_QUIET)
+            } else {
+                (GRACE, quiet_max(&self.assignment.settings, self.shared.ended.get()))
+            };
             let passed = |since_ns: u64, most: Duration| now_ns - since_ns > most.as_nanos() as u64;
             if passed(began_ns, most) || passed(changed_ns, quiet) {
                 return;
@@ -447,9 +454,48 @@ fn reaching(port: u16, begins: Option<Nanos>) -> ParticipantOptions {
     }
 }
 
+/// Silence after which nothing more will come. Behind the last value of every sender only a value that another one overtook may come:
+/// one that is missing was skipped or is lost. A sender whose last value is not here may only be late.
+pub(super) fn quiet_max(settings: &VehiclesSettings, ended: u64) -> Duration {
+    let senders = settings.asked.components * settings.asked.vehicles;
+    let after_last = settings.asked.period.saturating_mul(10).max(OVERTAKEN_MAX);
+    if ended >= senders as u64 { after_last.min(GRACE) } else { GRACE }
+}
+
 /// Time to go on before the next look; `None` when it is over.
 fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
     let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
     let is_over = left.is_zero() || interrupted() || shared.stop.is_raised();
     (!is_over).then(|| left.min(LOOK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vehicles::option::tests::settings_of;
+    use crate::vehicles::value::{Origin, Value};
+
+    /// Goal: a value that was skipped or is lost in the middle costs no more than a short silence; a sender whose last value is not here
+    /// is waited for. Method: two senders of three values, one of which comes twice.
+    #[test]
+    fn a_silence_behind_all_last_values_is_short() {
+        let settings = |period: &str| {
+            settings_of(&format!("--mode async --engine shared --vehicles 2 --messages 3 --period {period}"))
+                .expect("options that go together")
+        };
+        let shared = Arc::<Shared>::default();
+        let short = settings("1ms");
+        let mut notes = Notes::new(Arc::clone(&shared), 0, &short, true);
+        let now = Clock::get().now();
+        for (vehicle, number, expected) in
+            [(0, 0, GRACE), (0, 2, GRACE), (0, 2, GRACE), (1, 1, GRACE), (1, 2, OVERTAKEN_MAX)]
+        {
+            let value = Value { origin: Origin { vehicle, component: 0, number }, due: now, sent: now };
+            notes.note_bytes(&value.bytes(), None, now);
+            assert_eq!(quiet_max(&short, shared.ended.get()), expected, "{vehicle} {number}");
+        }
+        assert_eq!(shared.received.get(), 5);
+        assert_eq!(quiet_max(&settings("50ms"), 2), Duration::from_millis(500));
+        assert_eq!(quiet_max(&settings("1s"), 2), GRACE);
+    }
 }

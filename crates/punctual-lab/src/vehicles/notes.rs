@@ -18,14 +18,35 @@ const SENDERS_MAX: usize = 1 << 16;
 /// Looks that allocate nothing.
 const LOOKS_MAX: usize = 256;
 
+/// A bit for each sender.
+struct SenderSet(Vec<u64>);
+
+impl Default for SenderSet {
+    fn default() -> Self {
+        Self(vec![0; SENDERS_MAX / 64])
+    }
+}
+
+impl SenderSet {
+    /// Returns true if it was not in it.
+    #[inline]
+    fn insert(&mut self, vehicle: u16) -> bool {
+        let (word, bit) = (&mut self.0[usize::from(vehicle) / 64], 1 << (vehicle % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
 /// Notebook of a receiver. Dropped, it hands over what it has.
 pub(super) struct Notes {
     shared: Arc<Shared>,
     count: u32,
     records: Vec<Record>,
     schedstat: Option<SchedStat>,
-    /// A bit for each sender.
-    seen: Vec<u64>,
+    /// Senders of which a value came, and of which the last one came.
+    seen: SenderSet,
+    ended: SenderSet,
     beginning: Beginning,
 }
 
@@ -39,7 +60,8 @@ impl Notes {
             count: settings.count as u32,
             records: Record::room_for(capacity, component),
             schedstat: None,
-            seen: vec![0; SENDERS_MAX / 64],
+            seen: SenderSet::default(),
+            ended: SenderSet::default(),
             beginning: Beginning { component, is_own_thread: true, looks },
         }
     }
@@ -77,11 +99,11 @@ impl Notes {
                     self.records.push(Record::new(value, self.beginning.component, received, stages));
                 }
                 self.shared.received.add(1);
-                let sender = usize::from(value.origin.vehicle);
-                let (word, bit) = (&mut self.seen[sender / 64], 1 << (sender % 64));
-                if *word & bit == 0 {
-                    *word |= bit;
+                if self.seen.insert(value.origin.vehicle) {
                     self.look();
+                }
+                if value.origin.number + 1 == self.count && self.ended.insert(value.origin.vehicle) {
+                    self.shared.ended.add(1);
                 }
             }
             Some(_) => {}
