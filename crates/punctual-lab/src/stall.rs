@@ -57,20 +57,34 @@ pub struct Stall {
 /// The stalls among the messages for which `within` holds, by release instant. Lost messages are released
 /// never and belong to none; unfinished ones count as released when the trial ended.
 pub fn stalls(samples: &Samples, load: Load, rule: StallRule, within: impl Fn(usize) -> bool) -> Vec<Stall> {
+    stalls_with_rows(samples, load, rule, within).into_iter().map(|(stall, _)| stall).collect()
+}
+
+/// The same, each with the row of the message that waited longest in it. Of several senders the number does not say where that is, and
+/// to look for it takes a pass over all messages.
+pub(crate) fn stalls_with_rows(
+    samples: &Samples,
+    load: Load,
+    rule: StallRule,
+    within: impl Fn(usize) -> bool,
+) -> Vec<(Stall, usize)> {
     let mut slow: Vec<(u64, usize)> = (0..samples.len())
         .filter(|&row| within(row) && samples.total_ns[row] > rule.threshold_ns)
         .filter(|&row| matches!(samples.outcome[row], Outcome::Answered | Outcome::Unfinished))
         .map(|row| (samples.start_ns(row, load).saturating_add(samples.total_ns[row]), row))
         .collect();
     slow.sort_unstable();
-    let mut stalls: Vec<Stall> = Vec::new();
+    let mut stalls: Vec<(Stall, usize)> = Vec::new();
     for (release_ns, row) in slow {
-        let (index, total_ns) = (samples.index[row], samples.total_ns[row]);
+        let (first_index, longest_ns) = (samples.index[row], samples.total_ns[row]);
         match stalls.last_mut() {
-            Some(stall) if release_ns - stall.release_ns <= rule.gap_ns => {
-                stall.join(release_ns, index, total_ns);
+            Some((stall, longest)) if release_ns - stall.release_ns <= rule.gap_ns => {
+                if longest_ns > stall.longest_ns {
+                    (stall.first_index, stall.longest_ns, *longest) = (first_index, longest_ns, row);
+                }
+                (stall.release_ns, stall.messages) = (release_ns, stall.messages + 1);
             }
-            _ => stalls.push(Stall { release_ns, first_index: index, messages: 1, longest_ns: total_ns }),
+            _ => stalls.push((Stall { release_ns, first_index, messages: 1, longest_ns }, row)),
         }
     }
     stalls
@@ -115,27 +129,27 @@ impl Stall {
         let guess = usize::try_from(self.first_index.saturating_sub(*index.first()?)).ok()?;
         Some(guess).filter(|row| *row < index.len()).filter(is_it).or_else(|| (0..index.len()).find(is_it))
     }
+}
 
-    /// The longest stage of the message that waited longest, and how long that took; nothing where it carries no stamps.
-    pub fn longest_stage(&self, samples: &Samples) -> Option<(String, u64)> {
-        let row = self.row(samples)?;
-        let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
-        known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
-    }
-
-    fn join(&mut self, release_ns: u64, index: u64, total_ns: u64) {
-        self.release_ns = release_ns;
-        self.messages += 1;
-        if total_ns > self.longest_ns {
-            self.longest_ns = total_ns;
-            self.first_index = index;
-        }
-    }
+/// The longest stage of a message, and how long that took; nothing where it carries no stamps.
+pub(crate) fn longest_stage(samples: &Samples, row: usize) -> Option<(String, u64)> {
+    let known = samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS);
+    known.max_by_key(|stage| stage.ns[row]).map(|stage| (stage.name.clone(), stage.ns[row]))
 }
 
 /// The stalls of the steady state.
 pub fn steady_stalls(samples: &Samples, load: Load, rule: StallRule, warmup: u64) -> Vec<Stall> {
     stalls(samples, load, rule, |row| samples.phase(row, warmup) == Phase::Steady)
+}
+
+/// The same, each with the row of the message that waited longest in it.
+pub(crate) fn steady_stalls_with_rows(
+    samples: &Samples,
+    load: Load,
+    rule: StallRule,
+    warmup: u64,
+) -> Vec<(Stall, usize)> {
+    stalls_with_rows(samples, load, rule, |row| samples.phase(row, warmup) == Phase::Steady)
 }
 
 /// Duration of the steady state of a trial: from its first start to its last release.
@@ -155,4 +169,36 @@ pub(crate) const LASTED_NS_MIN: u64 = 1_000_000_000;
 /// `None` if less than a second was observed: one stall in 2 ms is not 30,000 a minute.
 pub fn per_minute(stalls: usize, lasted_ns: u64) -> Option<f64> {
     (lasted_ns >= LASTED_NS_MIN).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a stall knows the row of its longest message where several senders number each for itself. Method: two messages of one
+    /// number that took as long; the first of them was sent by another, and is another stall.
+    #[test]
+    fn a_stall_knows_its_row() {
+        let mut samples = Samples::default();
+        for (number, start_ns, total_ns) in [
+            (7, 0, 1_000_000),
+            (7, 5_000_000, 700_000),
+            (8, 5_000_000, 900_000),
+            (7, 9_000_000, 1_000_000),
+            (8, 9_000_000, 500),
+        ] {
+            samples.push(number, start_ns, start_ns, total_ns, Outcome::Answered);
+        }
+        let found = stalls_with_rows(&samples, Load::Open, StallRule::for_median(1_000), |_| true);
+        assert_eq!(found.iter().map(|(_, row)| *row).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        for (stall, row) in found {
+            let of_row = (samples.index[row], samples.total_ns[row]);
+            assert_eq!((stall.first_index, stall.longest_ns), of_row);
+            assert_eq!(stall.release_ns, samples.start_ns(row, Load::Open) + samples.total_ns[row]);
+        }
+        let together = StallRule { gap_ns: 300_000, ..StallRule::for_median(1_000) };
+        let found = stalls_with_rows(&samples, Load::Open, together, |_| true);
+        let rows: Vec<_> = found.iter().map(|(stall, row)| (stall.messages, *row)).collect();
+        assert_eq!(rows, [(1, 0), (2, 2), (1, 3)]);
+    }
 }

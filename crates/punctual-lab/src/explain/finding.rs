@@ -257,8 +257,8 @@ impl<'a> Place<'a> {
         self.evidence.map_or(FAULT_NS_MIN, |evidence| evidence.fault_ns)
     }
 
-    fn explain(&self, stall: Stall) -> Option<Explained> {
-        let row = stall.row(self.samples)?;
+    /// A stall whose longest message has this row.
+    fn explain(&self, (stall, row): (Stall, usize)) -> Explained {
         let late = self.late_stage(row);
         let excess_ns = stall.longest_ns.saturating_sub(self.usual_ns);
         let mut explained = Explained::of_stall(stall, self.samples.start_ns(row, self.load), excess_ns);
@@ -266,7 +266,7 @@ impl<'a> Place<'a> {
         if let Some(late) = &late {
             self.add_stage(&mut explained, row, late);
         }
-        Some(explained)
+        explained
     }
 
     /// Stages of a message that were late too, of other threads of the same side: a cause that keeps one from running keeps them all.
@@ -359,8 +359,8 @@ pub fn late_stage<'a>(
 /// The stalls of a trial, longest first, explained.
 pub fn explain(samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) -> Vec<Explained> {
     let place = Place::new(samples, load, evidence);
-    let stalls = stall::stalls(samples, load, rule_for(samples), |_| true);
-    let mut found: Vec<Explained> = stalls.into_iter().filter_map(|stall| place.explain(stall)).collect();
+    let stalls = stall::stalls_with_rows(samples, load, rule_for(samples), |_| true);
+    let mut found: Vec<Explained> = stalls.into_iter().map(|found| place.explain(found)).collect();
     charge_backlog(&mut found);
     found.sort_by_key(|one| (std::cmp::Reverse(one.stall.longest_ns), one.instant_ns));
     found

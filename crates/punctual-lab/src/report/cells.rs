@@ -2,7 +2,7 @@
 
 use crate::distinct::distinct;
 use crate::sample::{CellId, Load, Outcome, Phase, Samples};
-use crate::stall::{Stall, StallRule, stalls};
+use crate::stall::{Stall, StallRule, longest_stage, stalls_with_rows};
 use crate::stats::{Bin, Distribution, Quantile, bins};
 use crate::store::{Run, StoreError};
 use crate::summary::{CellResult, Summary};
@@ -105,8 +105,8 @@ fn reduce(result: CellResult, colour: usize, trials: &[Samples], numbers: &[u32]
 fn all_stalls(trials: &[Samples], numbers: &[u32], load: Load, rule: StallRule) -> Vec<Unexplained> {
     let of_trial = |(samples, &trial): (&Samples, &u32)| {
         let doubts: Vec<String> = samples.facts.doubts.iter().map(|doubt| doubt.what.clone()).collect();
-        let found = stalls(samples, load, rule, |_| true).into_iter().map(|stall| {
-            let (stage, doubts) = (stall.longest_stage(samples), doubts.clone());
+        let found = stalls_with_rows(samples, load, rule, |_| true).into_iter().map(|(stall, row)| {
+            let (stage, doubts) = (longest_stage(samples, row), doubts.clone());
             Unexplained { trial, stall, stage, doubts }
         });
         found.collect::<Vec<_>>()

@@ -84,7 +84,7 @@ fn store_samples(
     samples: RunSamples,
     store: &mut Store,
 ) -> Result<(), StoreError> {
-    let first = number * run.settings.receivers() as u32;
+    let (first, threads) = (number * run.settings.receivers() as u32, run.threads());
     for ((part, _), rows) in run.receivers().zip(samples) {
         // By its own number: one that died has no trial, and those behind it keep theirs.
         let trial = first + part.vehicle().map_or(0, u32::from);
@@ -92,7 +92,7 @@ fn store_samples(
             rows.into_iter().map(|(row, samples)| (run.settings.cell(&row), samples)).collect();
         let cells: Vec<_> = cells
             .iter()
-            .map(|(cell, samples)| (cell, samples, Some(run.evidence(number, *part, samples))))
+            .map(|(cell, samples)| (cell, samples, Some(run.evidence(number, *part, samples, &threads))))
             .collect();
         store.append_explained(trial, &cells)?;
     }

@@ -374,9 +374,12 @@ fn senders(receptions: &[Reception<'_>]) -> Vec<SenderRow> {
 
 #[cfg(test)]
 mod tests {
+    use punctual_machine::window::{Evidence, Window};
+
     use super::*;
+    use crate::explain::kept::ThreadWindows;
     use crate::vehicles::option::tests::settings_of;
-    use crate::vehicles::protocol::WorkloadResult;
+    use crate::vehicles::protocol::{ComponentWindows, WorkloadResult};
     use crate::vehicles::value::Value;
     use std::time::Duration;
 
@@ -415,6 +418,45 @@ mod tests {
 
     fn figures(brought: &[Brought], settings: &VehiclesSettings) -> (RunFigures, RunSamples) {
         made_run(brought, settings, false).figures()
+    }
+
+    /// Goal: of each receiver the evidence has its own thread, and those of its senders. Each has the time in which it had nothing to do,
+    /// which is found out once a run. Method: a window of a millisecond each, in which a value was on its way for 10 µs.
+    #[test]
+    fn evidence_is_of_the_threads_of_a_run() {
+        let settings = settings_with("--mode callback --engine shared --vehicles 2 --wake futex");
+        let clock = Clock::get();
+        let window = |number: u32| {
+            let begin = Ticks(1 << 40).plus(clock.ticks(Duration::from_micros(1000 * u64::from(number))));
+            let end = begin.plus(clock.ticks(Duration::from_millis(1)));
+            Window {
+                evidence: Evidence { number: number + 1, ..Evidence::default() },
+                span: (begin.0, end.0),
+            }
+        };
+        let of =
+            ThreadWindows { thread: 7, windows: (0..4).map(window).collect(), ..ThreadWindows::default() };
+        let brought = [0, 1].map(|own| {
+            let records = (0..4).map(|number| record(1 - own, number, if number == 2 { 900 } else { 10 }));
+            let windows = vec![ComponentWindows { sends: true, receives: true, of: of.clone() }];
+            (Part::Vehicle(own), WorkloadResult { windows, ..that_sent(4, records.collect()) })
+        });
+        let run = made_run(&brought, &settings, false);
+        let (_, samples) = run.figures();
+        let threads = run.threads();
+        for (receiver, of_receiver) in samples.iter().enumerate() {
+            let kept = run.evidence(0, Part::Vehicle(receiver as u16), &of_receiver[0].1, &threads);
+            let who: Vec<(&str, Option<&str>)> =
+                kept.threads.iter().map(|thread| (thread.role.as_str(), thread.owner.as_deref())).collect();
+            let [own, other] = [receiver, 1 - receiver].map(|number| format!("vehicle-{number}"));
+            assert!(who.contains(&("receiver", Some(own.as_str()))), "{who:?}");
+            assert!(who.contains(&("sender", Some(other.as_str()))) && who.len() == 2, "{who:?}");
+            let receiving =
+                kept.threads.iter().find(|thread| thread.role == "receiver").expect("it is there");
+            let late =
+                receiving.windows.iter().find(|window| window.evidence.number == 3).expect("it was late");
+            assert!((90..=110).contains(&late.evidence.idle_us), "{late:?}");
+        }
     }
 
     /// Goal: the rule of the tables: a truncated mean per vehicle, then the mean of those; and all samples beside.

@@ -1,55 +1,79 @@
 //! Evidence that a run keeps for explanations: the threads of receivers and senders around late values, the owner of each stage, and
 //! the kernel's trace.
 
-use punctual::{Clock, Ticks};
-use punctual_machine::window::Window;
+use std::collections::HashSet;
+
+use punctual::{Clock, Ticks, Wake};
 
 use super::figures::MadeRun;
-use super::protocol::{Part, WorkloadResult};
+use super::protocol::{ComponentWindows, Part, WorkloadResult};
 use super::value::Record;
 use crate::endpoint::Medium;
 use crate::explain::evidence::{EvidenceThread, TrialEvidence};
-use crate::explain::kept::{ClockPair, Kept, with_idle};
+use crate::explain::kept::{ClockPair, Kept, joined, with_idle};
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::Samples;
-use punctual::Wake;
 
 const ROLES: [&str; 2] = ["sender", "receiver"];
 
+/// A thread of a run, of which a trial keeps what was around its late values.
+#[derive(Debug)]
+pub(super) struct RunThread {
+    part: Part,
+    sends: bool,
+    receives: bool,
+    /// With all its windows, of which it was told when it had nothing to do. It has no role yet.
+    whole: EvidenceThread,
+}
+
 impl MadeRun<'_> {
-    /// The evidence of what a receiver got in the run of this number.
-    pub(super) fn evidence(&self, number: u32, receiver: Part, samples: &Samples) -> TrialEvidence {
-        let mut threads: Vec<EvidenceThread> = Vec::new();
-        for (part, brought) in &self.brought {
-            let sender = part.vehicle().map(u64::from).filter(|number| samples.sender.contains(number));
+    /// The watched threads of all processes. They are made once for all trials of the run: to find out when a thread had nothing to do
+    /// takes a look at every value of every receiver.
+    pub(super) fn threads(&self) -> Vec<RunThread> {
+        let sleeps = [Wake::EventFd, Wake::Futex, Wake::Epoll, Wake::Signal].contains(&self.settings.wake);
+        let mut threads = Vec::new();
+        for (part, brought) in self.brought.iter().filter(|(_, brought)| !brought.windows.is_empty()) {
+            let busy = sleeps.then(|| joined(self.spans(*part, brought)));
             for watched in &brought.windows {
-                let windows = self.windows(*part, brought, &watched.of.nanos());
-                let thread = |role: usize, sender| EvidenceThread {
-                    owner: Some(part.name()),
-                    sender,
-                    urgency: self.settings.asked.sched,
-                    windows: windows.clone(),
-                    ..watched.of.evidence(ROLES[role], None)
-                };
-                threads.extend((watched.sends && sender.is_some()).then(|| thread(0, sender)));
-                threads.extend((watched.receives && *part == receiver).then(|| thread(1, None)));
+                let mut whole = watched.of.evidence("", None);
+                if let Some(busy) = &busy {
+                    // In the rest of the time no value was due that it had not sent or received.
+                    whole.windows = with_idle(&whole.windows, busy.clone());
+                }
+                (whole.owner, whole.urgency) = (Some(part.name()), self.settings.asked.sched);
+                let ComponentWindows { sends, receives, .. } = *watched;
+                threads.push(RunThread { part: *part, sends, receives, whole });
             }
         }
+        threads
+    }
+
+    /// The evidence of what a receiver got in the run of this number, whose threads are these.
+    pub(super) fn evidence(
+        &self,
+        number: u32,
+        receiver: Part,
+        samples: &Samples,
+        threads: &[RunThread],
+    ) -> TrialEvidence {
+        let senders: HashSet<u64> = samples.sender.iter().copied().collect();
+        let mut own: Vec<EvidenceThread> = Vec::new();
+        for thread in threads {
+            let sender = thread.part.vehicle().map(u64::from).filter(|number| senders.contains(number));
+            let of = |role: usize, sender| EvidenceThread {
+                role: ROLES[role].to_owned(),
+                sender,
+                ..thread.whole.clone()
+            };
+            own.extend((thread.sends && sender.is_some()).then(|| of(0, sender)));
+            own.extend((thread.receives && thread.part == receiver).then(|| of(1, None)));
+        }
         let now = ClockPair::now();
-        let kept = Kept { threads, recorder: None, clocks: [now, now] };
+        let kept = Kept { threads: own, recorder: None, clocks: [now, now] };
         let stages = owners(self.settings.asked.engine, samples);
         let around = (self.settings.period_ns(), TRACED_MAX);
         let place = Some(format!("{} in run {}", receiver.name(), number));
         TrialEvidence { place, ..self.trace.evidence(kept, (samples, stages), self.began, around) }
-    }
-
-    /// With the time in which the thread had nothing to do: no value was due that it had not sent or received.
-    fn windows(&self, part: Part, brought: &WorkloadResult, windows: &[Window]) -> Vec<Window> {
-        let sleeps = [Wake::EventFd, Wake::Futex, Wake::Epoll, Wake::Signal].contains(&self.settings.wake);
-        if !sleeps {
-            return windows.to_vec();
-        }
-        with_idle(windows, self.spans(part, brought))
     }
 
     /// When values were due at or from a process and had not been taken or sent, by this process's clock.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::explain::cause::UNEXPLAINED;
-use crate::stall::{Stall, StallRule, steady_stalls};
+use crate::stall::{Stall, StallRule, longest_stage, steady_stalls_with_rows};
 use crate::store::CellRead;
 use crate::summary::Summary;
 
@@ -34,9 +34,10 @@ pub(super) fn add_longest(found: &mut Vec<VehicleStall>, read: CellRead<'_>, rec
     let Some(rule) = StallRule::for_trials(read.samples, warmup) else { return };
     for (trial, samples) in read.trials.iter().zip(read.samples) {
         let (number, receivers) = (trial.trial as usize, receivers.max(1));
-        found.extend(steady_stalls(samples, read.cell.load, rule, warmup).into_iter().map(|stall| {
+        let stalls = steady_stalls_with_rows(samples, read.cell.load, rule, warmup);
+        found.extend(stalls.into_iter().map(|(stall, of_longest)| {
             let (run, receiver) = (number / receivers, number % receivers);
-            let (row, stage) = (read.cell.engine.clone(), stall.longest_stage(samples));
+            let (row, stage) = (read.cell.engine.clone(), longest_stage(samples, of_longest));
             VehicleStall { run, receiver, row, stage, cause: None, stall }
         }));
     }
