@@ -80,6 +80,8 @@ pub enum Cause {
     SummaryUnreadable { reason: String },
     /// The run was cut short: by Ctrl-C, or it has no summary.
     CutShort { trials: usize },
+    /// A comparison was cut short by Ctrl-C.
+    PairsCutShort { pairs: usize },
     /// Something was in the way of the rest of the run.
     Ended { reason: String },
     /// The process at the far end died amid a trial.
@@ -137,7 +139,7 @@ impl fmt::Display for Cause {
                 write!(f, "{subject}: as few as {count} messages, which support no {quantile}")
             }
             Self::FewPairs { subject, pairs, pairs_min } => {
-                write!(f, "{subject}: {pairs} pairs of runs where {pairs_min} are needed")
+                write!(f, "{subject}: {} of runs where {pairs_min} are needed", plural(*pairs as u64, "pair"))
             }
             Self::FewValues { subject, count, count_min } => {
                 write!(f, "{subject}: taken {count} times, where an interval and a verdict need {count_min}")
@@ -160,6 +162,9 @@ impl fmt::Display for Cause {
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
             Self::SummaryUnreadable { reason } => write!(f, "summary.json cannot be read: {reason}"),
             Self::CutShort { trials } => write!(f, "the run was cut short after {}", plural(*trials as u64, "trial")),
+            Self::PairsCutShort { pairs } => {
+                write!(f, "the comparison was cut short after {} of runs", plural(*pairs as u64, "pair"))
+            }
             Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
             Self::FarEndGone { subject, reason } => write!(f, "{subject}: {reason}"),
             Self::Overdue { trials, left_out } => {
@@ -247,6 +252,7 @@ impl Cause {
                 "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
             }
             Self::CutShort { .. } => "stored trials are complete; run again for the rest",
+            Self::PairsCutShort { .. } => "compare again for the rest of the pairs: fewer find less",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",

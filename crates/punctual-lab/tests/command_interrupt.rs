@@ -148,6 +148,21 @@ fn a_signal_for_a_comparison_ends_its_command() {
     assert!(!place.path("begun").exists(), "the other of the pair was started");
 }
 
+/// Goal: a comparison that was cut short says so, though none of its cells differs.
+#[test]
+fn a_comparison_that_is_cut_short_says_so() {
+    let place = Place::alone();
+    let run =
+        "punctual survey --quick --only shared/futex --gap 1ms --load closed --duration 200ms --count 100";
+    let mut started = place.start(interleaved(run, run, "--pairs 40 --out cut"));
+    // Every other pair begins with B.
+    started.has("a pair of runs, and one more", || place.path("cut/b/002/run.json").exists());
+    started.signal("-INT");
+    let ended = started.end().with(0);
+    let words = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("the comparison was cut short after"), "{}", ended.out);
+}
+
 /// Goal: a server trial that is cut short keeps its true length, so that its rates are true. The summary says so.
 #[test]
 fn an_interrupted_server_is_as_long_as_it_was() {

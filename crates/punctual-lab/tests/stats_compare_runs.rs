@@ -83,6 +83,38 @@ fn doubled_messages_of_a_cell_without_difference_are_told() {
     assert!(!told.iter().any(|doubt| doubt.contains(", A: ")), "{told:?}");
 }
 
+/// Goal: few pairs, losses and the lack of any verdict are told of cells that do not differ, and so are not shown.
+#[test]
+fn cells_without_difference_tell_what_they_lack() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let made = |name: &str, lost: u64| {
+        let path = directory.path().join(name);
+        let mut store = Store::create(Some(&path), &Header::new("survey")).expect("an empty directory");
+        let mut samples = Samples::default();
+        for index in 0..1_500 {
+            let outcome = if index < lost { Outcome::Lost } else { Outcome::Answered };
+            samples.push(index + 1, index * 1_000, index * 1_000, 500 + index % 50, outcome);
+        }
+        store.append(&CellId::new("shared", "spin"), 0, &samples).expect("room");
+        let summary = store.summary().expect("readable");
+        store.finish(&summary).expect("room");
+        Run::open(&path).expect("a run")
+    };
+    let (a, b) = ([made("a1", 2), made("a2", 0)], [made("b1", 0), made("b2", 2)]);
+    let said = |pairs: usize| {
+        let runs = compare_runs(&a[..pairs], &b[..pairs], &[], Order::Interleaved).expect("readable");
+        assert_eq!(runs.differing(), 0);
+        page(&run_comparison(&runs), Screen::default())
+    };
+    let two = said(2);
+    assert!(two.contains("2 pairs of runs where 5 are needed"), "{two}");
+    assert!(two.contains("Cells that do not differ: A lost 2, B lost 2."), "{two}");
+    let one = said(1);
+    assert!(one.contains("1 pair of runs where 5 are needed"), "{one}");
+    assert!(one.contains("Nothing can be said of 1 cell"), "{one}");
+    assert!(!two.contains("Nothing can be said"), "{two}");
+}
+
 #[test]
 fn a_run_equals_itself() {
     let directory = tempfile::tempdir().expect("a temporary directory");

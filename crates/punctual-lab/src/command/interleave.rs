@@ -14,12 +14,20 @@ use punctual_machine::signal::{
 
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
+use crate::doubt::Cause;
 use crate::error::Failure;
 use crate::run::make_inner;
 use crate::store::vacant_folder;
 
 /// The runs of both sides.
 pub(super) type MadeRuns = [Vec<PathBuf>; 2];
+
+/// Pairs of runs that were made.
+pub(super) struct Played {
+    pub(super) made: MadeRuns,
+    /// The comparison that they are for says so, if a Ctrl-C ended it before all were made.
+    pub(super) cut_short: Option<Cause>,
+}
 
 /// Runs to be made in turn.
 pub(super) struct Turns<'a> {
@@ -37,9 +45,9 @@ pub(super) struct Turns<'a> {
     pub(super) held: &'a dyn Fn(usize) -> Result<Option<Box<dyn Any>>, Failure>,
 }
 
-/// Makes the pairs; returns where the runs are. Ctrl-C ends it after the run that is being made; whole pairs count. The second ends
+/// Makes the pairs; returns where the runs are. A Ctrl-C ends it after the run that is being made; whole pairs count. The second ends
 /// that run, too.
-pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
+pub(super) fn play(turns: &Turns<'_>) -> Result<Played, Failure> {
     catch_interrupts()?;
     let Turns { out, name, .. } = *turns;
     let folder = folder(out, name)?;
@@ -52,7 +60,7 @@ pub(super) fn play(turns: &Turns<'_>) -> Result<MadeRuns, Failure> {
     made
 }
 
-fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<MadeRuns, Failure> {
+fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
     let Turns { commands, pairs, wanted, check, held, .. } = *turns;
     let bar = progress(false);
     let mut made = [Vec::new(), Vec::new()];
@@ -91,7 +99,8 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<MadeRuns, Failure> {
         return Err(Failure::Machine("interrupted before the first pair of runs was made".to_owned()));
     }
     eprintln!("runs in {}", folder.display());
-    Ok(made)
+    let pairs = made[0].len();
+    Ok(Played { made, cut_short: (pairs < count).then_some(Cause::PairsCutShort { pairs }) })
 }
 
 /// Runs one command, which takes its own turns; returns where its run is.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::{MadeRuns, Turns, once, play};
+use super::interleave::{MadeRuns, Played, Turns, once, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
+use crate::doubt::Doubt;
 use crate::error::Failure;
 use crate::peel::analysis::GROWN_MIN;
 use crate::peel::overview;
@@ -77,7 +78,7 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     // The change of the host is tried now, and taken back.
     drop(fix.hold().map_err(Failure::Machine)?);
     try_json(arguments.json.as_deref())?;
-    let made = play(&Turns {
+    let Played { made, cut_short } = play(&Turns {
         commands: [&again.command(), &with.command()],
         pairs: Some(pairs),
         out: arguments.out.as_deref(),
@@ -86,7 +87,8 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         check: &|made| compared(made, fix).map(drop),
         held: &|side| if side == 1 { fix.hold().map_err(Failure::Machine) } else { Ok(None) },
     })?;
-    let (comparison, [a, b]) = compared(&made, fix)?;
+    let (mut comparison, [a, b]) = compared(&made, fix)?;
+    comparison.doubts.extend(cut_short.map(Doubt::from));
     let mut notes = Vec::new();
     let outliers = outliers(&a, &b, &mut notes)?;
     show(&comparison, (&outliers, &notes), &made, arguments)
