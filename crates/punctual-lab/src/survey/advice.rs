@@ -2,7 +2,7 @@
 
 use super::cost::LibraryCost;
 use super::plan::{BUSY_GAP_US, Manner};
-use crate::sample::{Kind, Load};
+use crate::sample::{CellId, Kind, Load};
 use crate::summary::{CellResult, Choice, Recommendation};
 use crate::units::micros;
 
@@ -107,7 +107,7 @@ impl Need {
             && cell.neighbour == self.neighbour
             && !cell.wake.ends_with(Manner::Plain.suffix())
             && self.engines.contains(&cell.engine.as_str())
-            && (self.spins || cell.wake.split('+').next() != Some("spin"))
+            && (self.spins || route_of(cell).1 != Some("spin"))
     }
 
     fn cost(&self, result: &CellResult) -> Option<f64> {
@@ -118,13 +118,14 @@ impl Need {
         }
     }
 
-    /// The best result, and those that one run cannot tell from it.
-    /// Routes that lost or garbled a message anywhere in the run are not recommended for anything.
+    /// Routes that broke a promise anywhere in the run, in whatever manner, are not recommended for anything.
     fn is_trusted(result: &CellResult, results: &[CellResult]) -> bool {
-        let of_route = results.iter().filter(|other| other.cell.name == result.cell.name);
-        of_route.map(|other| other.lost + other.mismatched).sum::<u64>() == 0
+        let route = route_of(&result.cell);
+        let of_route = |other: &&CellResult| route_of(&other.cell) == route;
+        results.iter().filter(of_route).all(CellResult::kept_promises)
     }
 
+    /// The best result, and those that one run cannot tell from it.
     fn choose<'a>(&self, results: &'a [CellResult]) -> Option<(&'a CellResult, Vec<&'a CellResult>)> {
         let mut met: Vec<(&CellResult, f64)> = results
             .iter()
@@ -159,6 +160,11 @@ impl Need {
     }
 }
 
+/// Engine and way of waiting, without the suffix of a manner.
+fn route_of(cell: &CellId) -> (&str, Option<&str>) {
+    (&cell.engine, cell.wake.split('+').next())
+}
+
 /// "p50 6.04 µs, p99 12.1 µs": as many quantiles as the sample supports.
 fn figures(result: &CellResult) -> String {
     let all =
@@ -166,6 +172,10 @@ fn figures(result: &CellResult) -> String {
     let known = all.into_iter().filter_map(|(name, ns)| Some(format!("{name} {} µs", micros(ns? as f64))));
     known.collect::<Vec<_>>().join(", ")
 }
+
+/// In place of the headlines. A survey that was narrowed has perhaps measured neither, and a route that broke a promise is none.
+const NOTHING_HEADS: &str = "Nothing is recommended between processes. That takes a route without a gap, or asleep at a gap of 1 ms, \
+    with enough messages and no broken promise.";
 
 /// The survey's advice; `None` if nothing was measured that could answer any need.
 pub fn advise(results: &[CellResult], costs: &[LibraryCost]) -> Option<Recommendation> {
@@ -179,17 +189,13 @@ pub fn advise(results: &[CellResult], costs: &[LibraryCost]) -> Option<Recommend
         let because = need.because(best, &equals);
         choices.push(Choice { need: need.need.to_owned(), name: best.cell.name.clone(), because });
     }
-    if !costs.is_empty() {
+    if let Some(first) = costs.first() {
         let need = "what the library costs: its p50 against the bare mechanism's, without stamps".to_owned();
         let ratios: Vec<String> = costs.iter().map(LibraryCost::to_string).collect();
-        choices.push(Choice {
-            need,
-            name: "shared, datagram, packet".to_owned(),
-            because: ratios.join("; "),
-        });
+        choices.push(Choice { need, name: first.name.clone(), because: ratios.join("; ") });
     }
     let text = if headlines.is_empty() {
-        "No route between processes was measured.".to_owned()
+        NOTHING_HEADS.to_owned()
     } else {
         format!("Use {}.", headlines.join(", "))
     };
@@ -199,7 +205,7 @@ pub fn advise(results: &[CellResult], costs: &[LibraryCost]) -> Option<Recommend
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{CellId, Outcome, Samples};
+    use crate::sample::{Outcome, Samples};
 
     fn result(engine: &str, wake: &str, gap_us: u64, ns: u64) -> CellResult {
         let mut samples = Samples::default();
@@ -236,6 +242,7 @@ mod tests {
         assert!(spare.because.contains("shared/epoll+busy"), "{}", spare.because);
         let library = choice(&advice, "what the library costs").unwrap();
         assert!(library.because.contains("1.20 × floor/slot"), "{}", library.because);
+        assert_eq!(library.name, "shared/spin", "the name of a result");
         assert_eq!(advice.text, "Use shared/spin between processes (0.60 µs there and back).");
     }
 
@@ -286,5 +293,42 @@ mod tests {
         let advice = advise(&[lossy, result("shared", "backoff", 0, 700)], &[]).unwrap();
         assert_eq!(advice.choices[0].name, "shared/backoff");
         assert!(advise(&[], &[]).is_none());
+    }
+
+    /// Goal: a promise that a route broke in one manner, of whatever kind, is held against all of its results; one of another engine or
+    /// way is not.
+    #[test]
+    fn a_broken_promise_counts_in_every_manner() {
+        let breaks: [fn(&mut CellResult); 4] = [
+            |result| result.lost = 1,
+            |result| result.mismatched = 1,
+            |result| result.duplicated = 1,
+            |result| result.reordered = 1,
+        ];
+        for breaks in breaks {
+            for manner in ["", "+busy", "+plain"] {
+                let broken = |engine: &str, wake: &str| {
+                    let mut result = result(engine, &format!("{wake}{manner}"), 7, 100);
+                    breaks(&mut result);
+                    result
+                };
+                let chosen = |broken: CellResult| {
+                    let results =
+                        [result("shared", "spin", 0, 100), result("shared", "backoff", 0, 700), broken];
+                    advise(&results, &[]).expect("one of them").choices.remove(0).name
+                };
+                assert_eq!(chosen(broken("shared", "spin")), "shared/backoff", "{manner}");
+                assert_eq!(chosen(broken("datagram", "spin")), "shared/spin", "{manner}");
+                assert_eq!(chosen(broken("shared", "futex")), "shared/spin", "{manner}");
+            }
+        }
+    }
+
+    /// Goal: the sentence above the choices is true of a survey that measured routes between processes under other conditions only.
+    #[test]
+    fn a_narrow_survey_is_not_called_empty() {
+        let advice = advise(&[busy("futex", 12_000)], &[]).expect("it answers a need");
+        assert_eq!(advice.choices.len(), 1);
+        assert!(advice.text.starts_with("Nothing is recommended between processes."), "{}", advice.text);
     }
 }
