@@ -48,6 +48,8 @@ pub enum Cause {
     FewPairs { subject: String, pairs: usize, pairs_min: usize },
     /// Fewer values than an interval needs.
     FewValues { subject: String, count: usize, count_min: usize },
+    /// Openings in which half of the messages of either side never came, so that their ratio is none.
+    NoRatio { subject: String, floor: String, openings: usize },
     /// Runs in which nothing was said after the warm-up; of runs in turn each has a partner.
     SilentRuns { subject: String, runs: Vec<String>, in_turn: bool },
     /// Runs in turn of one side beyond those that have a partner.
@@ -138,12 +140,11 @@ impl fmt::Display for Cause {
             Self::FewSamples { subject, count, quantile } => {
                 write!(f, "{subject}: as few as {count} messages, which support no {quantile}")
             }
-            Self::FewPairs { subject, pairs, pairs_min } => {
-                write!(f, "{subject}: {} of runs where {pairs_min} are needed", plural(*pairs as u64, "pair"))
-            }
+            Self::FewPairs { subject, pairs, pairs_min } => few_pairs(f, subject, *pairs, *pairs_min),
             Self::FewValues { subject, count, count_min } => {
                 write!(f, "{subject}: taken {count} times, where an interval and a verdict need {count_min}")
             }
+            Self::NoRatio { subject, floor, openings } => no_ratio(f, [subject, floor], *openings),
             Self::SilentRuns { subject, runs, in_turn } => silent_runs(f, subject, runs, *in_turn),
             Self::Unpaired { subject, side, runs } => unpaired(f, subject, side, *runs),
             Self::Lost { subject, count } => many(f, subject, *count, ["message was lost", "messages were lost"]),
@@ -162,9 +163,7 @@ impl fmt::Display for Cause {
             Self::TrialUnreadable { file, reason } => write!(f, "{file} cannot be read: {reason}"),
             Self::SummaryUnreadable { reason } => write!(f, "summary.json cannot be read: {reason}"),
             Self::CutShort { trials } => write!(f, "the run was cut short after {}", plural(*trials as u64, "trial")),
-            Self::PairsCutShort { pairs } => {
-                write!(f, "the comparison was cut short after {} of runs", plural(*pairs as u64, "pair"))
-            }
+            Self::PairsCutShort { pairs } => pairs_cut_short(f, *pairs),
             Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
             Self::FarEndGone { subject, reason } => write!(f, "{subject}: {reason}"),
             Self::Overdue { trials, left_out } => {
@@ -219,7 +218,7 @@ impl Cause {
             Self::DriftUnknown => {
                 "take runs of both in turn (punctual compare --interleave), or five of the same kind on this host"
             }
-            Self::Lost { .. } => {
+            Self::Lost { .. } | Self::NoRatio { .. } => {
                 "see its stalls, and whether a receive buffer was full: punctual explain RUN"
             }
             Self::Mismatched { .. } => "do not use this route: messages do not arrive as they were sent",
@@ -251,8 +250,9 @@ impl Cause {
             Self::FarEndGone { .. } => {
                 "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
             }
-            Self::CutShort { .. } => "stored trials are complete; run again for the rest",
-            Self::PairsCutShort { .. } => "compare again for the rest of the pairs: fewer find less",
+            Self::CutShort { .. } | Self::PairsCutShort { .. } => {
+                "stored trials are complete; run again for the rest"
+            }
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",
@@ -270,6 +270,22 @@ fn first_slow(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, ns: [u64; 2
         f,
         "{subject}: right after the warm-up {count} messages of all trials still take {first} µs, the rest {rest} µs"
     )
+}
+
+fn few_pairs(f: &mut fmt::Formatter<'_>, subject: &str, pairs: usize, pairs_min: usize) -> fmt::Result {
+    write!(f, "{subject}: {} of runs where {pairs_min} are needed", plural(pairs as u64, "pair"))
+}
+
+fn no_ratio(f: &mut fmt::Formatter<'_>, [subject, floor]: [&String; 2], openings: usize) -> fmt::Result {
+    let openings = plural(openings as u64, "opening");
+    write!(
+        f,
+        "{subject}: half of the messages never came in {openings} of it or of {floor}, so their ratio is unknown"
+    )
+}
+
+fn pairs_cut_short(f: &mut fmt::Formatter<'_>, pairs: usize) -> fmt::Result {
+    write!(f, "the comparison was cut short after {} of runs", plural(pairs as u64, "pair"))
 }
 
 fn silent_runs(f: &mut fmt::Formatter<'_>, subject: &str, runs: &[String], in_turn: bool) -> fmt::Result {

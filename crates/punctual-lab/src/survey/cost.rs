@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{BESIDE_FLOORS, Manner, SurveyCell, SurveyRoute};
+use crate::doubt::Cause;
 use crate::sample::{CellId, Kind, Phase};
 use crate::stats::{Distribution, Ratio};
 use crate::store::CellRead;
@@ -59,10 +60,10 @@ impl fmt::Display for LibraryCost {
     }
 }
 
-/// Steady medians of the openings of every cell that has a floor or is one, by trial.
+/// Steady medians of the openings of every cell that has a floor or is one, by trial; none where half of the messages never came.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
-    medians: HashMap<CellId, BTreeMap<u32, f64>>,
+    medians: HashMap<CellId, BTreeMap<u32, Option<f64>>>,
 }
 
 impl Openings {
@@ -75,23 +76,40 @@ impl Openings {
         for (trial, samples) in read.trials.iter().zip(read.samples) {
             let steady =
                 Distribution::of(std::slice::from_ref(samples), Phase::Steady, read.run.header.warmup);
-            if let Some(ns) = steady.median_ns().filter(|&ns| ns > 0) {
-                medians.insert(trial.trial, ns as f64);
+            // A trial without a steady message has measured nothing, and zero has no ratio.
+            if steady.count() > 0 && steady.median_ns() != Some(0) {
+                medians.insert(trial.trial, steady.median_ns().map(|ns| ns as f64));
             }
         }
     }
 
-    /// Every route that was measured beside its floor.
-    pub(super) fn costs(&self) -> Vec<LibraryCost> {
-        BESIDE_FLOORS.into_iter().filter_map(|pair| self.cost(pair)).collect()
+    /// Every route that was measured beside its floor, and why others have no ratio.
+    pub(super) fn costs(&self) -> (Vec<LibraryCost>, Vec<Cause>) {
+        let (mut costs, mut infinite) = (Vec::new(), Vec::new());
+        for pair in BESIDE_FLOORS {
+            match self.cost(pair) {
+                Ok(cost) => costs.extend(cost),
+                Err(cause) => infinite.push(cause),
+            }
+        }
+        (costs, infinite)
     }
 
-    fn cost(&self, pair: (SurveyRoute, SurveyRoute, u64)) -> Option<LibraryCost> {
+    /// An opening in which half of the messages never came is the worst one: without it the others would be too good.
+    fn cost(&self, pair: (SurveyRoute, SurveyRoute, u64)) -> Result<Option<LibraryCost>, Cause> {
         let [ours, floor] = cells(pair);
-        let (of_ours, of_floor) = (self.medians.get(&ours)?, self.medians.get(&floor)?);
+        let (Some(of_ours), Some(of_floor)) = (self.medians.get(&ours), self.medians.get(&floor)) else {
+            return Ok(None);
+        };
+        let pairs: Vec<_> =
+            of_ours.iter().filter_map(|(trial, ns)| Some((ns, of_floor.get(trial)?))).collect();
         let ratios: Vec<f64> =
-            of_ours.iter().filter_map(|(trial, ns)| Some(ns / of_floor.get(trial)?)).collect();
-        LibraryCost::of((&ours.name, &floor.name, pair.2), &ratios)
+            pairs.iter().filter_map(|(ours, floor)| Some((**ours)? / (**floor)?)).collect();
+        if ratios.len() < pairs.len() {
+            let openings = pairs.len() - ratios.len();
+            return Err(Cause::NoRatio { subject: ours.name, floor: floor.name, openings });
+        }
+        Ok(LibraryCost::of((&ours.name, &floor.name, pair.2), &ratios))
     }
 }
 
@@ -104,6 +122,8 @@ fn cells((ours, floor, gap_us): (SurveyRoute, SurveyRoute, u64)) -> [CellId; 2] 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{Outcome, Samples};
+    use crate::store::{Header, Store};
 
     /// Goal: the interval is over openings. Method: five openings that lie far apart, as they were seen.
     #[test]
@@ -118,5 +138,41 @@ mod tests {
         let one = LibraryCost::of(pair, &[1.1]).unwrap();
         assert!(one.interval.is_none() && one.to_string().contains("no interval"), "{one}");
         assert_eq!(LibraryCost::of(pair, &[]), None);
+    }
+
+    /// Goal: an opening of which half of the messages never came is not left out as if it had not been: there is no ratio then, and a
+    /// doubt says why. Method: of three openings of a route and its floor one loses most of its messages, on either side or none.
+    #[test]
+    fn an_infinite_opening_leaves_no_ratio() {
+        let pair = BESIDE_FLOORS[0];
+        let [ours, floor] = cells(pair);
+        for (lossy, expected) in [(None, true), (Some(&ours), false), (Some(&floor), false)] {
+            let folder = tempfile::tempdir().expect("room");
+            let mut store =
+                Store::import(Some(&folder.path().join("run")), &Header::new("survey")).expect("room");
+            for trial in 0..3 {
+                for (cell, ns) in [(&ours, 300), (&floor, 200)] {
+                    let mut samples = Samples::default();
+                    for index in 1..40 {
+                        let is_lost = lossy == Some(cell) && trial == 1 && index > 10;
+                        let outcome = if is_lost { Outcome::Lost } else { Outcome::Answered };
+                        samples.push(index, index * 1_000, index * 1_000, ns, outcome);
+                    }
+                    store.append(cell, trial, &samples).expect("room");
+                }
+            }
+            let mut openings = Openings::default();
+            let add = |read: CellRead<'_>| {
+                openings.add(read);
+                Ok(())
+            };
+            store.summary_with(add).expect("readable");
+            let (costs, doubts) = openings.costs();
+            assert_eq!((costs.len(), doubts.len()), if expected { (1, 0) } else { (0, 1) }, "{lossy:?}");
+            assert!(costs.iter().all(|cost| cost.openings == 3 && (cost.ratio - 1.5).abs() < 1e-9));
+            let said =
+                "shared/spin+plain: half of the messages never came in 1 opening of it or of floor/slot";
+            assert!(doubts.iter().all(|doubt| doubt.to_string().starts_with(said)), "{doubts:?}");
+        }
     }
 }

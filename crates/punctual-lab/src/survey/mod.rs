@@ -242,7 +242,8 @@ impl Experiment for SurveyPlan {
         if outcome.left_out > 0 {
             summary.doubt(Cause::Overdue { trials: outcome.made, left_out: outcome.left_out });
         }
-        let costs = openings.costs();
+        let (costs, infinite) = openings.costs();
+        infinite.into_iter().for_each(|cause| summary.doubt(cause));
         summary.recommendation = advise(&summary.results, &costs);
         summary.more.insert("library_cost".to_owned(), json!(costs));
         Ok(summary)
