@@ -235,11 +235,15 @@ fn note(columns: &mut Columns, outcome: &mut OnewayOutcome, start: Ticks, trip: 
     let ended = if trip.answered { Outcome::Answered } else { Outcome::Lost };
     columns.round_trip.push(index, at, at, clock.nanos(trip.lasted), ended);
     outcome.made += 1;
+    let Columns { there, there_bound, back, back_bound, .. } = columns;
     if !trip.answered {
+        // Nobody knows in which direction: without it, each would look as if nothing had been lost.
+        for times in [there, back] {
+            times.push(index, at, at, clock.nanos(trip.lasted), Outcome::Lost);
+        }
         return;
     }
     outcome.answered += 1;
-    let Columns { there, there_bound, back, back_bound, .. } = columns;
     let columns = [(there, there_bound), (back, back_bound)];
     for (place, (times, bounds)) in columns.into_iter().enumerate() {
         let Some(way) = trip.ways[place] else {
@@ -453,6 +457,30 @@ mod tests {
         // Another run's answers are none of this one.
         asked.foreign(asked.run ^ (1 << 40) | 1);
         assert_eq!(asked.duplicated, 2);
+    }
+
+    /// Goal: a trip that was lost is infinitely late in both directions, and has no bound; a way that is not known is in no figure.
+    #[test]
+    fn a_lost_trip_is_in_both_directions() {
+        let settings = OnewaySettings {
+            bus: BusPlan::Shared("oneway".to_owned()),
+            to: "far".to_owned(),
+            gap: Duration::ZERO,
+            count: 2,
+            duration: Duration::from_secs(1),
+            wake: Wake::Epoll,
+        };
+        let (mut columns, mut outcome) = (Columns::new(&settings), OnewayOutcome::default());
+        for answered in [true, false] {
+            let trip = Trip { sent: Ticks(1_000), lasted: Ticks(1_000), answered, ways: [None; 2] };
+            note(&mut columns, &mut outcome, Ticks(0), &trip);
+        }
+        assert_eq!((outcome.made, outcome.answered, outcome.unknown), (2, 1, 2));
+        let cells: Vec<(String, Vec<Outcome>)> =
+            columns.cells().into_iter().map(|(cell, samples)| (cell.wake, samples.outcome)).collect();
+        let lost = |wake: &str| (wake.to_owned(), vec![Outcome::Lost]);
+        let trips = ("round_trip".to_owned(), vec![Outcome::Answered, Outcome::Lost]);
+        assert_eq!(cells, [lost("there"), lost("back"), trips]);
     }
 
     /// Goal: a run that knows no way of one direction says so, unless a promise broke, which goes first.

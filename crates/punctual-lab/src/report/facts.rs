@@ -55,7 +55,7 @@ pub(super) fn head(
     }
     page.push_str("<div class=\"asked\">");
     how_fast(page, cells, headline);
-    late_messages(page, cells, late);
+    late_messages(page, cells, late, headline);
     page.push_str("</div>");
     if let Some(recommendation) = &summary.recommendation {
         picks(page, &recommendation.choices);
@@ -146,11 +146,14 @@ fn medium_words(engine: &str) -> Option<&'static str> {
 }
 
 /// Messages that were lost, or answered wrongly, are infinitely late; stalls have none of them.
-fn never_came(cells: &[PageCell]) -> Option<String> {
-    // A request's way is a part of its round trip: a message that is lost there is lost once.
+fn never_came(cells: &[PageCell], headline: Option<Headline>) -> Option<String> {
+    // A request's way is a part of its round trip, and so is the answer's: a message that is lost there is lost once.
     let is_part = |cell: &PageCell| {
         let whole = CellId { kind: Kind::RoundTrip, ..cell.result.cell.clone() };
-        cell.result.cell.kind == Kind::OneWay && cells.iter().any(|other| other.result.cell == whole)
+        let by_name = headline.map(|of| CellId::new(&whole.engine, of.wake));
+        let by_name = by_name.map(|CellId { name, wake, .. }| CellId { name, wake, ..whole.clone() });
+        let is_whole = |other: &CellId| *other == whole || by_name.as_ref() == Some(other);
+        cell.result.cell.kind == Kind::OneWay && cells.iter().any(|other| is_whole(&other.result.cell))
     };
     let wholes = cells.iter().filter(|cell| !is_part(cell)).map(|cell| &cell.result);
     let messages = wholes.fold(0_u64, |all, one| all.saturating_add(one.lost).saturating_add(one.mismatched));
@@ -159,9 +162,9 @@ fn never_came(cells: &[PageCell]) -> Option<String> {
     (messages > 0).then(|| format!("{} {were} {words}", count(messages)))
 }
 
-fn late_messages(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
+fn late_messages(page: &mut String, cells: &[PageCell], late: &[Late<'_>], headline: Option<Headline>) {
     page.push_str("<div><h2>What was late, and why?</h2>");
-    let never_came = never_came(cells);
+    let never_came = never_came(cells, headline);
     if late.is_empty() {
         let has_usual = cells.iter().any(|cell| cell.result.figures.max_answered.is_some());
         let none = match (&never_came, has_usual) {
@@ -281,7 +284,7 @@ mod tests {
     fn said(outcomes: &[(Outcome, u64)]) -> String {
         let (mut page, cells) = (String::new(), [cell(outcomes)]);
         how_fast(&mut page, &cells, None);
-        late_messages(&mut page, &cells, &[]);
+        late_messages(&mut page, &cells, &[], None);
         page
     }
 
@@ -308,11 +311,22 @@ mod tests {
             cell.result.cell.kind = kind;
             cell
         };
-        let lost_once = never_came(&[both(Kind::RoundTrip), both(Kind::OneWay)]);
+        let lost_once = never_came(&[both(Kind::RoundTrip), both(Kind::OneWay)], None);
         assert!(
             lost_once.is_some_and(|text| text.starts_with("2 messages")),
             "its way is a part of its trip"
         );
+        let named = |kind, wake: &str| {
+            let mut cell = both(kind);
+            let CellId { name, wake, .. } = CellId::new("shared", wake);
+            (cell.result.cell.name, cell.result.cell.wake) = (name, wake);
+            cell
+        };
+        let directions =
+            [named(Kind::OneWay, "there"), named(Kind::OneWay, "back"), named(Kind::RoundTrip, "round_trip")];
+        let headline = Headline { wake: "round_trip", words: "there and back" };
+        let lost_once = never_came(&directions, Some(headline)).expect("something was");
+        assert!(lost_once.starts_with("2 messages"), "both ways are parts of one trip: {lost_once}");
         let lost = said(&[(Outcome::Lost, 30)]);
         assert!(lost.contains("Nothing was answered") && lost.contains("No message came after"), "{lost}");
     }
