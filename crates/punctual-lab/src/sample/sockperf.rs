@@ -10,7 +10,7 @@ const HEADING: &str = "packet, txTime(sec), rxTime(sec), latency(usec)";
 /// used here. A packet without an answer has no line: the prologue counts them, and each counts as lost here.
 ///
 /// # Errors
-/// No heading, no sample, or a line that is none.
+/// No heading, no sample, a line that is none, or more losses than are taken.
 pub fn read_log(text: &str) -> Result<Samples, String> {
     let mut lines = text.lines().zip(1..).skip_while(|(line, _)| line.trim() != HEADING);
     if lines.next().is_none() {
@@ -43,7 +43,12 @@ pub fn read_log(text: &str) -> Result<Samples, String> {
     // The log counts what was lost, and where its numbers are its lines' it does not say when: that stands at the end.
     let end = samples.sent_ns[samples.len() - 1];
     let nowhere = counted(text, "dropped").saturating_sub(samples.count_of(Outcome::Lost));
-    for missing in (last + 1..).take(nowhere.min(MISSING_MAX) as usize) {
+    if nowhere > NOWHERE_MAX {
+        return Err(format!(
+            "the log counts {nowhere} dropped messages that it does not place: more than {NOWHERE_MAX}"
+        ));
+    }
+    for missing in (last + 1..).take(nowhere as usize) {
         samples.push(missing, end, end, 0, Outcome::Lost);
     }
     Ok(samples)
@@ -54,11 +59,15 @@ fn counted(text: &str, what: &str) -> u64 {
     let label = format!("# {what} messages = ");
     let after = text.find(&label).map(|at| &text[at + label.len()..]).unwrap_or_default();
     let digits = after.find(|char: char| !char.is_ascii_digit()).unwrap_or(after.len());
-    after[..digits].parse().unwrap_or(0)
+    // A number that is too long is larger than any.
+    if digits == 0 { 0 } else { after[..digits].parse().unwrap_or(u64::MAX) }
 }
 
 /// Numbers that may be missing in a row: more are not losses but another numbering.
 const MISSING_MAX: u64 = 1_000_000;
+
+/// Losses without a place that are taken: a gigabyte of samples. Fewer than were lost would make every quantile too good.
+const NOWHERE_MAX: u64 = 1 << 24;
 
 /// Packets between the last line's and this one's: sent, and never answered.
 fn add_lost(samples: &mut Samples, index: u64, sent_ns: u64) -> Result<(), String> {
@@ -149,6 +158,20 @@ mod tests {
         assert_eq!(counting_lines.index, [1, 2, 3, 4, 5]);
         assert_eq!(counting_lines.outcome[3..], [Outcome::Lost; 2]);
         assert_eq!(log_parameters(LOG), (Some(64), Some(600_000)));
+    }
+
+    /// Goal: no loss is left out in silence: all are taken, or the log is refused.
+    #[test]
+    fn losses_are_taken_or_refused() {
+        let of = |count: &str| {
+            read_log(&LOG.replace("dropped messages = 2", &format!("dropped messages = {count}")))
+        };
+        let many = MISSING_MAX + 3;
+        assert_eq!(of(&many.to_string()).expect("they fit").count_of(Outcome::Lost), many);
+        for count in ["99999999999", "99999999999999999999999"] {
+            let refused = of(count).expect_err("more than any log has");
+            assert!(refused.contains("dropped messages that it does not place"), "{refused}");
+        }
     }
 
     #[test]
