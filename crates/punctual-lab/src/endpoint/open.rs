@@ -61,6 +61,9 @@ pub struct EndpointPlan {
     pub kept: bool,
     /// `O_ASYNC` on the medium's descriptors, from before the first message on.
     pub interrupted: bool,
+    /// Requests of the warm-up, whose page faults are none of the trial's.
+    #[serde(default)]
+    pub warmup: u64,
     /// Windows that both ends keep of what their threads go through; 0: none.
     pub windows: usize,
     /// Number of the trial: names on a bus differ from one to the next, unless nodes are kept.

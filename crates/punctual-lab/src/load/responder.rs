@@ -20,7 +20,7 @@ pub struct ResponderFacts {
     pub refused: u64,
     /// CPU time, nanoseconds; 0 if the client did not say that the trial was over.
     pub cpu_ns: u64,
-    /// Page faults.
+    /// Page faults behind the warm-up.
     pub faults: u64,
     /// Times taken off the CPU.
     pub preempted: u64,
@@ -110,6 +110,7 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
     let mut watch = (plan.windows > 0).then(|| Watch::new(plan.windows));
     let mut buffer = vec![0; plan.size];
     let (mut last, mut is_stopped) = (clock.now(), false);
+    let mut warm = (plan.warmup == 0).then_some(before);
     while let Some(Received { size, stages }) = next(endpoint, &mut buffer, last, watch.as_mut()) {
         let delivered = stages.map_or_else(|| clock.now_after_loads(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
@@ -128,12 +129,17 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
         } else {
             facts.refused += 1;
         }
+        if warm.is_none() && facts.answered + facts.refused >= plan.warmup {
+            warm = Some(ThreadUsage::now());
+        }
         last = delivered;
     }
-    let usage = ThreadUsage::now().since(before);
+    let now = ThreadUsage::now();
+    let usage = now.since(before);
+    let steady = warm.map(|warm| now.since(warm)).unwrap_or_default();
     // A responder that polled through a silence of seconds used that CPU time for no request.
     facts.cpu_ns = if is_stopped { usage.cpu_ns } else { 0 };
-    facts.faults = usage.faults_minor + usage.faults_major;
+    facts.faults = steady.faults_minor + steady.faults_major;
     facts.preempted = usage.switches_involuntary;
     facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
     let windows = watch.map(|mut watch| {
@@ -141,4 +147,57 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
         watch.log.finish()
     });
     (facts, windows)
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_machine::memory::Mapping;
+
+    use super::*;
+    use crate::endpoint::Stack;
+    use punctual::Wake;
+
+    const RING_SIZE: usize = 1 << 20;
+
+    /// Asks so often, then stops; makes a ring for the answer of one number.
+    struct Asks {
+        left: u64,
+        answered: u64,
+        makes_ring_at: u64,
+    }
+
+    impl Endpoint for Asks {
+        fn send(&mut self, _message: &[u8], _due: Ticks) -> bool {
+            if self.answered == self.makes_ring_at {
+                drop(Mapping::anonymous(RING_SIZE).expect("room"));
+            }
+            self.answered += 1;
+            true
+        }
+
+        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
+            ping::prepare(buffer);
+            if self.left == 0 {
+                ping::write_stop(buffer);
+            }
+            self.left = self.left.saturating_sub(1);
+            Some(Received { size: buffer.len(), stages: None })
+        }
+    }
+
+    /// Goal: page faults of the warm-up are none of the trial's; those of a message that counts are.
+    #[test]
+    fn page_faults_are_counted_behind_the_warm_up() {
+        let plan =
+            EndpointPlan { warmup: 20, ..EndpointPlan::new(None, Stack::Bare, Wake::Spin, ping::SIZE_MIN) };
+        let faults = |makes_ring_at| {
+            let mut asks = Asks { left: 40, answered: 0, makes_ring_at };
+            let (facts, _) = respond(&mut asks, &plan);
+            assert_eq!(facts.answered, 40);
+            facts.faults
+        };
+        let pages = (RING_SIZE / 4096) as u64;
+        assert!(faults(0) < pages && faults(19) < pages);
+        assert!(faults(20) >= pages && faults(39) >= pages);
+    }
 }

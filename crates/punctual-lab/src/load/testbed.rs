@@ -8,7 +8,7 @@ use punctual_machine::cpu::pin_to;
 use punctual_machine::namespace::bring_up;
 use serde::{Deserialize, Serialize};
 
-use super::client::{self, ClientFacts, Trial};
+use super::client::{self, ClientFacts, Trial, Warmup};
 use super::clocks::Clocks;
 use super::ping::PingDetail;
 use super::recording::Recording;
@@ -18,7 +18,7 @@ use crate::doubt::{Cause, Disturbances, Doubt};
 use crate::endpoint::{Addresses, EndpointPlan, Ends};
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows};
 use crate::run::{INTERFACES, Prepare, Requests, ThreadOf, Worker, join_by_veth, leave};
-use crate::sample::Facts;
+use crate::sample::{Facts, Load};
 use punctual_machine::withheld::Quotas;
 
 /// Where both ends are.
@@ -114,7 +114,7 @@ impl MadeTrial {
         facts.warmup = Some(self.client.warmup);
         let disturbances = Disturbances {
             migrations: self.client.migrations + self.responder.migrations,
-            faults: self.client.usage.faults_minor + self.client.usage.faults_major,
+            faults: self.client.usage.faults_minor + self.client.usage.faults_major + self.responder.faults,
             throttled: self.throttled,
             rescued: self.rescued,
             // Kernel ticks of user space are hundredths of a second.
@@ -197,7 +197,7 @@ impl Testbed {
     /// Makes one trial.
     pub fn make(&mut self, plan: &EndpointPlan, trial: &Trial) -> Result<MadeTrial, String> {
         let mut recording = Recording::new(capacity(trial), 1);
-        let plan = self.begin(plan)?;
+        let plan = self.begin(&EndpointPlan { warmup: warmup(trial), ..*plan })?;
         let mut endpoint = match self.ends.open(&plan) {
             Ok(endpoint) => endpoint,
             Err(text) => {
@@ -252,9 +252,48 @@ impl Testbed {
 /// Roles of the threads at both ends.
 pub const ROLES: [&str; 2] = ["client", "responder"];
 
+/// Messages before those of which page faults count: under open load the burst, as at the client.
+fn warmup(trial: &Trial) -> u64 {
+    let Warmup { burst, .. } = trial.warmup;
+    let count = if trial.load == Load::Open { burst } else { trial.warmup.count() };
+    count as u64
+}
+
 /// Room for all messages of a trial, however fast the route: none takes less than 100 ns there and back.
 fn capacity(trial: &Trial) -> usize {
     let fastest = trial.gap.max(Duration::from_nanos(100));
     let messages = trial.duration.as_nanos() / fastest.as_nanos() + 16;
     trial.count_max.min(usize::try_from(messages).unwrap_or(usize::MAX)) + trial.warmup.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: page faults of either end are a doubt of the trial.
+    #[test]
+    fn page_faults_of_both_ends_are_doubted() {
+        let doubts = |client: u64, responder: u64| {
+            let mut made = MadeTrial {
+                recording: Recording::new(1, 1),
+                client: ClientFacts::default(),
+                responder: ResponderFacts { faults: responder, ..ResponderFacts::default() },
+                signals: 0,
+                kept: None,
+                gone: None,
+                rescued: 0,
+                steal_ticks: 0,
+                throttled: 0,
+                clocks: [Clocks::read(); 2],
+            };
+            made.client.usage.faults_minor = client;
+            let mut facts = Facts::default();
+            made.note(&mut facts, "shared/spin");
+            facts.doubts.into_iter().map(|doubt| doubt.what).collect::<Vec<_>>()
+        };
+        assert_eq!(doubts(0, 0), Vec::<String>::new());
+        for (client, responder) in [(3, 0), (0, 3), (1, 2)] {
+            assert_eq!(doubts(client, responder), ["shared/spin: 3 page faults while measuring"]);
+        }
+    }
 }
