@@ -15,7 +15,7 @@ pub use distribution::{BEYOND_MIN, Distribution, Figure, Quantile};
 pub use histogram::{Bin, bins};
 pub use interval::Interval;
 pub use random::Floats;
-pub use ratio::{MedianRatio, Ratio};
+pub use ratio::{MedianRatio, Never, Ratio, TrialMedian};
 pub(crate) use spread::{Squares, mean};
 pub use stages::{StageShare, UNEXPLAINED, stage_shares, stages_over_total};
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::student::two_sided;
-use super::{Squares, mean};
+use super::{Distribution, Squares, mean};
 
 /// The interval holds the truth 19 times of 20.
 const ALPHA: f64 = 0.05;
@@ -31,6 +31,45 @@ impl Ratio {
     }
 }
 
+/// The median of one trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TrialMedian {
+    /// Nanoseconds.
+    Ns(u64),
+    /// Half of the messages never came.
+    Infinite(Never),
+    /// There was no message. Files of earlier versions have it for an infinite one, too.
+    None,
+}
+
+/// An instant that does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Never {
+    /// The word for it.
+    Infinite,
+}
+
+impl TrialMedian {
+    /// Of what one trial measured.
+    pub fn of(trial: &Distribution) -> Self {
+        match (trial.count(), trial.median_ns()) {
+            (0, _) => Self::None,
+            (_, None) => Self::Infinite(Never::Infinite),
+            (_, Some(ns)) => Self::Ns(ns),
+        }
+    }
+
+    fn ns(self) -> Option<f64> {
+        match self {
+            Self::Ns(ns) => Some(ns as f64),
+            Self::Infinite(Never::Infinite) => Some(f64::INFINITY),
+            Self::None => None,
+        }
+    }
+}
+
 /// Ratios below which quartiles are ends, not quarters.
 const RATIOS_MIN: usize = 5;
 
@@ -46,14 +85,17 @@ pub struct MedianRatio {
 }
 
 impl MedianRatio {
-    /// Of durations in the order of the pairs, to three digits behind the point. `None` where no pair has both.
-    pub fn of(own: &[Option<u64>], other: &[Option<u64>]) -> Option<Self> {
-        let ratio =
-            |(own, other): (&Option<u64>, &Option<u64>)| Some((*own)? as f64 / (*other)?.max(1) as f64);
+    /// Of durations in the order of the pairs, to three digits behind the point. A pair of two infinite ones has no ratio. `None` where
+    /// no pair has one, and where the median is infinite.
+    pub fn of(own: &[TrialMedian], other: &[TrialMedian]) -> Option<Self> {
+        let ratio = |(own, other): (&TrialMedian, &TrialMedian)| {
+            let ratio = own.ns()? / other.ns()?.max(1.0);
+            (!ratio.is_nan()).then_some(ratio)
+        };
         let mut ratios: Vec<f64> = own.iter().zip(other).filter_map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
         let quartile = |share: usize| {
-            let ratio = ratios.get(ratios.len() * share / 4)?;
+            let ratio = ratios.get(ratios.len() * share / 4).filter(|ratio| ratio.is_finite())?;
             Some((ratio * 1000.0).round() / 1000.0)
         };
         let outer = quartile(1).zip(quartile(3)).filter(|_| ratios.len() >= RATIOS_MIN);
@@ -65,21 +107,50 @@ impl MedianRatio {
 mod tests {
     use super::*;
 
+    use TrialMedian::{Infinite, None as Missing, Ns};
+
+    const NEVER: TrialMedian = Infinite(Never::Infinite);
+
     /// A machine that is three times as slow in the second turn changes no ratio; a pair without a duration is none.
     #[test]
     fn durations_are_compared_turn_by_turn() {
-        let (own, bare) =
-            ([Some(110), Some(360), None, Some(90)], [Some(100), Some(300), Some(7), Some(100)]);
+        let (own, bare) = ([Ns(110), Ns(360), Missing, Ns(90)], [Ns(100), Ns(300), Ns(7), Ns(100)]);
         assert_eq!(MedianRatio::of(&own, &bare), Some(MedianRatio { median: 1.1, quartiles: None }));
         assert_eq!(MedianRatio::of(&own, &[]), None);
+    }
+
+    /// Goal: a trial that lost most of its messages is the worst one, not one that is missing.
+    #[test]
+    fn an_infinite_duration_is_the_largest() {
+        let of = |own: &[TrialMedian], other: &[TrialMedian]| {
+            MedianRatio::of(own, other).map(|ratio| ratio.median)
+        };
+        let ones = [Ns(100); 3];
+        assert_eq!(of(&[Ns(100), Ns(120), Missing], &ones), Some(1.2));
+        assert_eq!(of(&[Ns(100), Ns(120), NEVER], &ones), Some(1.2));
+        assert_eq!(of(&[Ns(120), NEVER, NEVER], &ones), None);
+        assert_eq!(of(&ones, &[Ns(100), NEVER, NEVER]), Some(0.0));
+        assert_eq!(of(&[NEVER, Ns(130)], &[NEVER, Ns(100)]), Some(1.3));
+        let far = [Ns(100), Ns(110), Ns(120), NEVER, NEVER];
+        let expected = MedianRatio { median: 1.2, quartiles: None };
+        assert_eq!(MedianRatio::of(&far, &[Ns(100); 5]), Some(expected));
+    }
+
+    /// Goal: a stored median comes back as it was, and those of earlier versions are read.
+    #[test]
+    fn a_median_is_stored() {
+        let medians = [Ns(7), NEVER, Missing];
+        let text = serde_json::to_string(&medians).expect("no map");
+        assert_eq!(text, r#"[7,"infinite",null]"#);
+        assert_eq!(serde_json::from_str::<Vec<TrialMedian>>(&text).expect("as it was written"), medians);
     }
 
     /// Goal: the ends of a few ratios are not told as what half of them lie in.
     #[test]
     fn few_ratios_have_no_quartiles() {
         let of = |own: &[u64]| {
-            let own: Vec<Option<u64>> = own.iter().copied().map(Some).collect();
-            MedianRatio::of(&own, &vec![Some(1_000); own.len()])
+            let own: Vec<TrialMedian> = own.iter().copied().map(Ns).collect();
+            MedianRatio::of(&own, &vec![Ns(1_000); own.len()])
         };
         assert_eq!(of(&[1_200, 900, 1_100]), Some(MedianRatio { median: 1.1, quartiles: None }));
         let of_five = Some(MedianRatio { median: 1.1, quartiles: Some([1.0, 1.2]) });

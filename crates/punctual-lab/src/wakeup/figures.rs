@@ -8,7 +8,7 @@ use super::plan::{GAPS_US, Measurement, WakeupCell};
 use super::{WARMUP, samples};
 use crate::load::wake::{Record, Route, Sent};
 use crate::sample::Phase;
-use crate::stats::{Distribution, upper_median};
+use crate::stats::{Distribution, TrialMedian, upper_median};
 use crate::summary::CellResult;
 
 /// Counters of one cell, over all its trials.
@@ -26,14 +26,13 @@ pub struct CallFigures {
     /// Loops of the steady state, sum and sum of squares of their durations, nanoseconds.
     loops: u64,
     loop_sums: [f64; 2],
-    /// Median of `w2r_any` and of `w2r_blocked` in each trial, nanoseconds; none without a message.
-    medians_ns: [Vec<Option<u64>>; 2],
+    /// Median of `w2r_any` and of `w2r_blocked` in each trial.
+    medians: [Vec<TrialMedian>; 2],
 }
 
-/// Durations of one trial, of the steady state, without what was lost.
-fn steady_ns(record: &Record, measurement: Measurement) -> Vec<u64> {
-    let samples = samples(record, measurement, Ticks(0));
-    Distribution::of(&[samples], Phase::Steady, WARMUP).finite_ns().to_vec()
+/// The steady state of one trial.
+fn steady(record: &Record, measurement: Measurement) -> Distribution {
+    Distribution::of(&[samples(record, measurement, Ticks(0))], Phase::Steady, WARMUP)
 }
 
 /// Measurements for which medians of single trials are kept.
@@ -45,12 +44,12 @@ impl CallFigures {
         self.messages += record.rows.len() as u64;
         let clock = punctual::Clock::get();
         self.wall_ns += clock.nanos(record.lasted);
-        for (medians, measurement) in self.medians_ns.iter_mut().zip(PAIRED) {
-            medians.push(upper_median(&mut steady_ns(record, measurement)));
+        for (medians, measurement) in self.medians.iter_mut().zip(PAIRED) {
+            medians.push(TrialMedian::of(&steady(record, measurement)));
         }
-        // As the figures that stand beside the deviation.
-        for ns in steady_ns(record, Measurement::Loop) {
-            let around = ns as f64;
+        // As the figures that stand beside the deviation: without what was lost.
+        for ns in steady(record, Measurement::Loop).finite_ns() {
+            let around = *ns as f64;
             self.loops += 1;
             self.loop_sums[0] += around;
             self.loop_sums[1] += around * around;
@@ -83,7 +82,7 @@ impl CallFigures {
         };
         let messages = self.messages.max(1) as f64;
         let share = |count: u64| (count as f64 / messages * 1000.0).round() / 1000.0;
-        for (medians, measurement) in self.medians_ns.iter().zip(PAIRED) {
+        for (medians, measurement) in self.medians.iter().zip(PAIRED) {
             add(measurement, json!({ "trial_p50_ns": medians }));
         }
         let any = json!({
@@ -191,5 +190,30 @@ mod tests {
         let deviation_ns = results[0].number("deviation_ns").expect("it has one");
         assert!((deviation_ns - 2_000.0).abs() < 50.0, "{deviation_ns}");
         assert_eq!(results[0].number("messages"), Some(105.0));
+    }
+
+    /// Goal: the median of a trial in which most wake-ups were lost is infinite, not that of the few that were not.
+    #[test]
+    fn a_median_falls_among_the_lost() {
+        let tick = |us: u64| Clock::get().ticks(std::time::Duration::from_micros(us));
+        let medians = |lost: usize| {
+            let mut rows: Vec<Row> = Vec::new();
+            for number in 0..WARMUP as usize + 100 {
+                let mut row = Row { sent: Sent::default(), seen: Seen::default() };
+                (row.sent.before, row.sent.after) = (tick(10), tick(11));
+                row.seen.wait.awake = tick(100);
+                if number >= WARMUP as usize && number < WARMUP as usize + lost {
+                    row.seen.wait.limit_at = Some(tick(600_000));
+                }
+                rows.push(row);
+            }
+            let record = Record { rows, stuck: false, lasted: Ticks(1), reader_cpu_ns: 0, calls_per_park: 1 };
+            let mut figures = CallFigures::default();
+            figures.add(&record);
+            figures.medians[0].clone()
+        };
+        assert!(matches!(medians(0)[..], [TrialMedian::Ns(_)]), "{:?}", medians(0));
+        assert!(matches!(medians(40)[..], [TrialMedian::Ns(_)]), "{:?}", medians(40));
+        assert!(matches!(medians(60)[..], [TrialMedian::Infinite(_)]), "{:?}", medians(60));
     }
 }
