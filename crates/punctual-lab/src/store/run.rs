@@ -1,5 +1,6 @@
 //! Reading a run back, also one that was cut short.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ impl Run {
                 Err(reason) => damaged.push((file.clone(), reason)),
             }
         }
-        let mut of_cells = Summary { clock: run.header.clock.clone(), ..Summary::default() };
+        let mut of_cells: HashMap<CellId, Summary> = HashMap::new();
         for cell in run.cells() {
             let (mut trials, mut samples) = (Vec::new(), Vec::new());
             for trial in run.trials_of(&cell) {
@@ -134,15 +135,19 @@ impl Run {
                 }
             }
             if !trials.is_empty() {
-                of_cells.add(&cell, &samples, run.header.warmup);
+                let mut of_cell = Summary { clock: run.header.clock.clone(), ..Summary::default() };
+                of_cell.add(&cell, &samples, run.header.warmup);
                 each(CellRead { run: &run, cell: &cell, trials: &trials, samples: &samples })?;
+                of_cells.insert(cell, of_cell);
             }
         }
         run.trials.retain(|trial| damaged.iter().all(|(path, _)| *path != trial.path));
         damaged.sort_by_key(|(path, _)| files.iter().position(|file| file == path));
         run.doubts.extend(damaged.into_iter().map(|(file, reason)| unreadable(&file, reason)));
         run.miss(&files);
-        let summary = run.conclusion(of_cells);
+        // A cell whose first trial is damaged is measured later, as far as the run knows.
+        let in_order = run.cells().into_iter().filter_map(|cell| of_cells.remove(&cell));
+        let summary = run.conclusion(in_order);
         Ok((run, summary))
     }
 
@@ -213,14 +218,17 @@ impl Run {
             let trials = self.load(&cell)?;
             of_cells.add(&cell, &trials, self.header.warmup);
         }
-        Ok(self.conclusion(of_cells))
+        Ok(self.conclusion(std::iter::once(of_cells)))
     }
 
     /// The results of all cells, and the doubts: of the run, then of the cells.
-    fn conclusion(&self, of_cells: Summary) -> Summary {
+    fn conclusion(&self, of_cells: impl Iterator<Item = Summary>) -> Summary {
         let mut summary = Summary::new(&self.header);
-        self.doubts.iter().cloned().chain(of_cells.doubts).for_each(|doubt| summary.doubt(doubt));
-        summary.results = of_cells.results;
+        self.doubts.iter().cloned().for_each(|doubt| summary.doubt(doubt));
+        for Summary { results, doubts, .. } in of_cells {
+            summary.results.extend(results);
+            doubts.into_iter().for_each(|doubt| summary.doubt(doubt));
+        }
         summary.doubt_small_samples();
         // Broken promises first.
         let lost = Cause::Lost { subject: String::new(), count: 0 }.advice();
