@@ -56,7 +56,7 @@ const STEPS: &[Step] = &[
 
 /// Steps that are left to the night where they would not end in time, and the minutes that they take on two slow processors.
 const IF_TIME_ALLOWS: &[(&str, u64)] = &[
-    ("loom", 5),
+    ("loom", 3),
     ("package", 3),
     ("kill", 3),
     ("soak", 1),
