@@ -107,9 +107,17 @@ fn measure(kind: Kind, gap: Duration, name: &str, cpus: (usize, usize)) -> Outco
     let target = Target::port("there", 1);
     let trips = round_trips(&mut client, target, gap);
     let _not_there = client.send(target, END);
-    // Its error comes first: that of the client follows from it.
-    told.recv_timeout(PATIENCE).map_err(|_| "the responder panicked, or does not end")??;
-    let mut trips = trips?;
+    let mut trips = match told.recv_timeout(PATIENCE) {
+        // Its error comes first: that of the client follows from it.
+        Ok(ended) => {
+            ended?;
+            trips?
+        }
+        Err(_) => {
+            trips?;
+            return Err("the responder panicked, or does not end".into());
+        }
+    };
     trips.sort_unstable();
     Ok(trips[trips.len() / 2] as f64)
 }
