@@ -339,33 +339,12 @@ mod loom_tests {
         });
     }
 
-    /// Goal: where all processors had a worker when a task came into a busy one's line, who goes to sleep then wakes another for it.
-    #[test]
-    fn a_worker_that_goes_to_sleep_wakes_another_for_a_waiting_task() {
-        loom::model(|| {
+    /// All processors have a worker when a task comes to a busy one; then a worker that does not serve it goes to sleep.
+    fn a_leaver_wakes_another(push: fn(&Workers)) {
+        loom::model(move || {
             let workers = Workers::new(2, &[1, ALL, ALL], 3);
             let theirs = Arc::clone(&workers);
-            let busy = thread::spawn(move || theirs.push_here(1, 5));
-            let theirs = Arc::clone(&workers);
-            let leaver = thread::spawn(move || {
-                theirs.awake.leave();
-                theirs.notify(theirs.awake.hand_on(0, &theirs.each));
-            });
-            while workers.steal(2).is_none() {
-                workers.park(2, || false);
-            }
-            busy.join().unwrap();
-            leaver.join().unwrap();
-        });
-    }
-
-    /// Goal: the same where the task came into the inbox of the busy one.
-    #[test]
-    fn a_worker_that_goes_to_sleep_wakes_another_for_a_task_in_an_inbox() {
-        loom::model(|| {
-            let workers = Workers::new(2, &[1, ALL, ALL], 3);
-            let theirs = Arc::clone(&workers);
-            let pusher = thread::spawn(move || theirs.push_there(1, 5));
+            let pusher = thread::spawn(move || push(&theirs));
             let theirs = Arc::clone(&workers);
             let leaver = thread::spawn(move || {
                 theirs.awake.leave();
@@ -377,6 +356,18 @@ mod loom_tests {
             pusher.join().unwrap();
             leaver.join().unwrap();
         });
+    }
+
+    /// Goal: where all processors had a worker when a task came into a busy one's line, who goes to sleep then wakes another for it.
+    #[test]
+    fn a_worker_that_goes_to_sleep_wakes_another_for_a_waiting_task() {
+        a_leaver_wakes_another(|workers| workers.push_here(1, 5));
+    }
+
+    /// Goal: the same where the task came into the inbox of the busy one.
+    #[test]
+    fn a_worker_that_goes_to_sleep_wakes_another_for_a_task_in_an_inbox() {
+        a_leaver_wakes_another(|workers| workers.push_there(1, 5));
     }
 
     /// Goal: where a worker blocks in a poll, another one comes for the tasks in its line.
