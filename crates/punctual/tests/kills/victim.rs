@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use punctual::memory::{SharedOptions, Sharing, WhenFull};
 use punctual::publication::{OfferError, StampChoice};
 use punctual::{
-    Bus, CommunicatorOptions, Node, Publication, PublicationOptions, Subscription, SubscriptionOptions,
-    Target, Wake,
+    Bus, CommunicatorOptions, Node, NodeOptions, Publication, PublicationOptions, Subscription,
+    SubscriptionOptions, Target, Wake,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -88,10 +88,14 @@ pub(crate) fn play(role: &str, bus: &str) {
     match role.split_once(' ').unwrap_or((role, "")) {
         ("visitor", _) => visit(&bus),
         ("writer", _) => write(&bus, is_alone),
-        ("publisher", "held") => publish(&bus, &small(WhenFull::HoldBack)),
-        // With stages: its messages are claimed and committed, and not appended.
+        ("publisher", "held") => publish(&Node::open(&bus, VICTIM).unwrap(), &small(WhenFull::HoldBack)),
+        // With a capture: its messages are claimed and committed, and not appended.
         ("publisher", _) => {
-            publish(&bus, &PublicationOptions { stamps: StampChoice::All, ..small(WhenFull::Overrun) });
+            let capture = std::env::temp_dir().join(format!("punctual-victim-{}", std::process::id()));
+            let node = NodeOptions::new(VICTIM).capture(&capture).open(&bus).unwrap();
+            // It is written on, and nothing of it stays.
+            std::fs::remove_file(capture).unwrap();
+            publish(&node, &PublicationOptions { stamps: StampChoice::All, ..small(WhenFull::Overrun) });
         }
         ("subscriber", _) => subscribe(&bus),
         ("short", _) => read_more_than_it_has_rows(&bus),
@@ -152,8 +156,7 @@ fn read(bus: &Bus, wake: Wake) {
 }
 
 /// Laps the ring of a publication several times, alone and in runs.
-fn publish(bus: &Bus, options: &PublicationOptions) {
-    let node = Node::open(bus, VICTIM).unwrap();
+fn publish(node: &Node, options: &PublicationOptions) {
     let mut publication = node.publication(Target::port(ALPHA, STREAMS), options).unwrap();
     assert!(publication.wait_for_readers(1, PATIENCE));
     let give_up = Instant::now() + PATIENCE;
