@@ -33,6 +33,7 @@ pub mod keyed_group;
 mod large;
 pub mod late;
 pub mod ledger;
+mod locks;
 pub mod memory;
 pub mod monitor;
 pub mod node;

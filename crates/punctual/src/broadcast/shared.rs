@@ -9,7 +9,7 @@
 //!    behind visitors until the user was among them, but for one that waits for the descriptor and only looks.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::counter::{Counter, Flag};
@@ -19,6 +19,7 @@ use punctual_proto::Nanos;
 use super::driver::Driver;
 use super::options::nanos;
 use crate::communicator::Sender;
+use crate::locks::{lock, try_lock, unpoisoned};
 use crate::wake::YieldThenSleep;
 
 /// Longest time that the caretaker waits without looking at the clock of the node's housekeeping.
@@ -58,10 +59,6 @@ impl DerefMut for Driving<'_> {
     }
 }
 
-fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
-    result.unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     pub(super) fn new(driver: Driver, event: EventFd, idle_max: Duration) -> Self {
         Self {
@@ -77,15 +74,11 @@ impl Shared {
     }
 
     fn try_lock(&self) -> Option<Driving<'_>> {
-        match self.driver.try_lock() {
-            Ok(driver) => Some(Driving(driver)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Driving(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.driver).map(Driving)
     }
 
     fn lock(&self) -> Driving<'_> {
-        Driving(unpoisoned(self.driver.lock()))
+        Driving(lock(&self.driver))
     }
 
     /// The right to drive, from its present holder. For the group itself, and while it lives.
@@ -123,7 +116,7 @@ impl Shared {
 
     /// Wakes the caretaker.
     pub(super) fn call(&self) {
-        let was_called = std::mem::replace(&mut *unpoisoned(self.called.lock()), true);
+        let was_called = std::mem::replace(&mut *lock(&self.called), true);
         // A user that looks again and again pays for a call of the kernel once.
         if !was_called {
             self.call.notify_one();
@@ -144,7 +137,7 @@ impl Shared {
         while !self.stop.is_raised() {
             // A user that waits for a delivery is likely to do so for longer.
             let rest = if self.drive_while_idle() { self.idle_max } else { 4 * self.idle_max };
-            let called = unpoisoned(self.called.lock());
+            let called = lock(&self.called);
             let rested = self.call.wait_timeout_while(called, rest, |called| !*called);
             *unpoisoned(rested).0 = false;
         }

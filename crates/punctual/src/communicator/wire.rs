@@ -231,7 +231,7 @@ impl WireEnd {
                 found = self.land_whole(deadline, &mut land);
             }
             let gathers = self.gatherer.is_gathering();
-            if !found && self.gatherer.is_gathering() {
+            if !found && gathers {
                 self.give_up_late();
             }
             if found || !gathers || self.is_late(deadline) {

@@ -1,7 +1,7 @@
 //! State that all communicators of a node on a kernel's medium share, and the choice of the one that drives its engine.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use punctual_machine::SystemError;
@@ -21,6 +21,7 @@ use super::sending::Sending;
 use super::waiting::CATCH_UP_EVERY;
 use super::{About, BindError, CommunicatorOptions};
 use crate::engine::{Bell, ring};
+use crate::locks::{lock, try_lock};
 use crate::pause::{Pauses, TimeLimit};
 use crate::wake::{Gate, Manners};
 
@@ -57,18 +58,6 @@ pub(crate) struct Core {
     // Sending before receiving: fields are dropped in this order, and goodbye is said first.
     pub(super) sending: Mutex<Sending>,
     pub(super) receiving: Mutex<Receiving>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 /// A thread that wants the receiving half for a moment, or has it. A driver makes way until it is done: it may need the processor on

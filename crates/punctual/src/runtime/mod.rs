@@ -47,7 +47,7 @@ mod worker;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, LockResult, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -75,10 +75,7 @@ use shared::Shared;
 use task::{Meta, Task, contain};
 use worker::Worker;
 
-/// The value, even if a holder of the lock panicked: the data under these locks is whole at every step.
-fn unpoisoned<T>(locked: LockResult<T>) -> T {
-    locked.unwrap_or_else(PoisonError::into_inner)
-}
+use crate::locks::lock;
 
 fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -180,7 +177,7 @@ impl Drop for Runtime {
         }
         shared.stop_workers();
         // Each thread is listed by one that is waited for before.
-        let substitutes = std::iter::from_fn(|| unpoisoned(shared.substitutes.lock()).threads.pop());
+        let substitutes = std::iter::from_fn(|| lock(&shared.substitutes).threads.pop());
         for thread in self.threads.drain(..).chain(substitutes) {
             let is_own = thread.thread().id() == thread::current().id();
             // A worker has no panics: tasks' are contained.
@@ -201,7 +198,7 @@ impl Handle {
         F::Output: Send + 'static,
     {
         let shared = &self.shared;
-        let number = unpoisoned(shared.registry.lock()).reserve()?;
+        let number = lock(&shared.registry).reserve()?;
         let registered = Registered { shared: Arc::clone(shared), number };
         let class = options.class.min((shared.classes() - 1) as u8);
         let meta = Meta::new(&options, class, shared.home_of_new(class));
@@ -216,7 +213,7 @@ impl Handle {
             WithInfo(move |task: Task, info: ScheduleInfo| its.schedule(task, info.woken_while_running));
         let (task, join) = Builder::new().metadata(meta).spawn(whole, schedule);
         // The runtime may have ended meanwhile. Then the task is dropped here, without the lock.
-        let kept = unpoisoned(shared.registry.lock()).keep(number, task.waker());
+        let kept = lock(&shared.registry).keep(number, task.waker());
         kept?;
         task.schedule();
         Ok(Join::new(join.fallible(), options.name))
@@ -225,7 +222,7 @@ impl Handle {
     /// Tasks that live.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        unpoisoned(self.shared.registry.lock()).len()
+        lock(&self.shared.registry).len()
     }
 
     /// Work that it has done since it started.

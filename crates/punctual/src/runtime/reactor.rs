@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use punctual_proto::Nanos;
 use super::page::{Page, Word};
 use super::task::wake_all;
 use super::timers::Timers;
-use super::unpoisoned;
 use super::watch::{Watch, Watched};
+use crate::locks::{lock, try_lock};
 
 /// The event's number in the set. The number of a source has its place and 1 in the lower half, and above it the number of sources at
 /// that place before. So a report of a source that is gone reaches nobody who has come after it.
@@ -158,7 +158,7 @@ impl Reactor {
         descriptor: BorrowedFd<'_>,
         reported: Arc<dyn Reported>,
     ) -> Result<(u64, bool), SystemError> {
-        let mut sources = unpoisoned(self.sources.lock());
+        let mut sources = lock(&self.sources);
         let number = sources.put(reported);
         // With the lock held: a report that the kernel makes at once must find it.
         if let Err(error) = self.set.add_numbered(descriptor, number) {
@@ -178,7 +178,7 @@ impl Reactor {
 
     pub(super) fn remove(&self, descriptor: BorrowedFd<'_>, number: u64) {
         self.set.remove(descriptor);
-        let mut sources = unpoisoned(self.sources.lock());
+        let mut sources = lock(&self.sources);
         let gone = sources.take(number);
         self.note_count(self.count.get() - 1);
         drop(sources);
@@ -217,11 +217,7 @@ impl Reactor {
     }
 
     pub(super) fn lead(&self) -> Option<MutexGuard<'_, Lead>> {
-        match self.lead.try_lock() {
-            Ok(lead) => Some(lead),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.lead)
     }
 
     pub(super) fn ring(&self) {
@@ -238,7 +234,7 @@ impl Reactor {
     pub(super) fn dispatch(&self, lead: &mut Lead, now: Nanos, wakes: &mut Wakes) {
         let Lead { reports } = lead;
         let mut events = 0;
-        let sources = unpoisoned(self.sources.lock());
+        let sources = lock(&self.sources);
         for readiness in reports.iter() {
             if readiness.number == EVENT {
                 self.event.drain();
@@ -297,7 +293,7 @@ impl Reactor {
     pub(super) fn forget(&self) -> Vec<Waker> {
         // First: wakers are taken with their locks held, so a thread that leaves one there afterwards sees this.
         self.is_over.raise();
-        let sources = unpoisoned(self.sources.lock()).all();
+        let sources = lock(&self.sources).all();
         let mut wakers = self.timers.forget();
         sources.iter().for_each(|source| source.forget(&mut wakers));
         wakers

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use super::page::{Page, Word};
 use super::shared::Shared;
-use super::unpoisoned;
+use crate::locks::lock;
 
 /// Why a task was not spawned. It was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut registry = unpoisoned(self.shared.registry.lock());
+        let mut registry = lock(&self.shared.registry);
         let waker = registry.wakers[self.number as usize].take();
         registry.free.push(self.number);
         registry.note_len();

@@ -1,6 +1,6 @@
 //! A worker as the others see it: where its tasks come in and wait, and how it is woken.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 
 use punctual_machine::inbox::Entry;
@@ -13,7 +13,7 @@ use super::options::{RuntimeOptions, StartError};
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::shared::Shared;
 use super::task::Task;
-use super::unpoisoned;
+use crate::locks::{lock, try_lock};
 
 /// A worker as the others see it.
 #[derive(Debug)]
@@ -45,17 +45,13 @@ impl Seat {
 
     /// The line. The time that this took is counted where somebody else had it.
     pub(super) fn lock(&self, shared: &Shared, page: &WorkerPage) -> MutexGuard<'_, Line> {
-        match self.line.try_lock() {
-            Ok(line) => line,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let began = shared.now();
-                let line = unpoisoned(self.line.lock());
-                page.count(OfWorker::LockWaits).add(1);
-                page.count(OfWorker::LockWaitNs).add(shared.now().since(began).0);
-                line
-            }
-        }
+        try_lock(&self.line).unwrap_or_else(|| {
+            let began = shared.now();
+            let line = lock(&self.line);
+            page.count(OfWorker::LockWaits).add(1);
+            page.count(OfWorker::LockWaitNs).add(shared.now().since(began).0);
+            line
+        })
     }
 
     /// Puts a task into the inbox. The bell is the caller's to ring.
@@ -104,7 +100,7 @@ impl Seat {
 
     /// Everything that is ready, for an end.
     pub(super) fn empty(&self) -> Vec<Task> {
-        let mut line = unpoisoned(self.line.lock());
+        let mut line = lock(&self.line);
         let mut tasks = line.empty();
         tasks.extend(self.intake.take_new().filter_map(|mut entry| self.take_out(&mut entry)));
         tasks
@@ -112,13 +108,13 @@ impl Seat {
 
     /// From now on the worker chooses so.
     pub(super) fn set_policy(&self, policy: Policy) {
-        unpoisoned(self.line.lock()).scheduler.set_policy(policy);
+        lock(&self.line).scheduler.set_policy(policy);
     }
 
     /// From now on the bell wakes this one.
     #[cfg(feature = "tokio")]
     pub(super) fn keep_sleeper(&self, sleeper: &Waker) {
-        let mut kept = unpoisoned(self.sleeper.lock());
+        let mut kept = lock(&self.sleeper);
         let is_kept = kept.as_ref().is_some_and(|known| known.will_wake(sleeper));
         let gone = if is_kept { None } else { kept.replace(sleeper.clone()) };
         drop(kept);
@@ -128,7 +124,7 @@ impl Seat {
     /// Wakes the worker where it is a task of another runtime.
     pub(super) fn wake_sleeper(&self) {
         // Without the lock: the waker's work is the other runtime's business.
-        let sleeper = unpoisoned(self.sleeper.lock()).take();
+        let sleeper = lock(&self.sleeper).take();
         sleeper.into_iter().for_each(Waker::wake);
     }
 }

@@ -22,7 +22,8 @@ use super::registry::Registry;
 use super::seat::Seat;
 use super::task::{Task, wake_all};
 use super::worker::Substitutes;
-use super::{context, nanos, unpoisoned};
+use super::{context, nanos};
+use crate::locks::lock;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -324,7 +325,7 @@ impl Shared {
     /// Drops every task, when no worker polls any more, and refuses those that come.
     pub(super) fn end_tasks(&self) {
         // Woken, each task that waits comes into some inbox, from where it is dropped. That may wake others.
-        let wakers = unpoisoned(self.registry.lock()).close();
+        let wakers = lock(&self.registry).close();
         wake_all(wakers.into_iter().chain(self.reactor.forget()));
         // One that another thread has just woken is not here yet: that thread drops it.
         self.has_ended.raise();
@@ -485,7 +486,7 @@ mod tests {
         let mut shared = Shared::new(&options, false).unwrap();
         shared.awake = Awake::new(1);
         let shared = Arc::new(shared);
-        unpoisoned(shared.substitutes.lock()).replaced = BLOCKING_MAX;
+        lock(&shared.substitutes).replaced = BLOCKING_MAX;
         let handle = Handle { shared: Arc::clone(&shared) };
         let [is_blocked, is_over] = [(); 2].map(|()| Arc::new(Flag::default()));
         let (theirs, blocks_now, over) = (handle.clone(), Arc::clone(&is_blocked), Arc::clone(&is_over));

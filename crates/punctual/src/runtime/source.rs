@@ -7,7 +7,7 @@ use punctual_machine::counter::Flag;
 use punctual_machine::epoll::Readiness;
 
 use super::reactor::Reported;
-use super::unpoisoned;
+use crate::locks::lock;
 
 /// A task's use of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct Source {
 
 impl Source {
     fn side(&self, side: Side) -> MutexGuard<'_, State> {
-        unpoisoned(self.sides[side as usize].lock())
+        lock(&self.sides[side as usize])
     }
 
     /// One that may wait at a side.

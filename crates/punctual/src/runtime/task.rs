@@ -14,8 +14,9 @@ use punctual_machine::inbox::Entry;
 use punctual_proto::Nanos;
 use punctual_proto::classes::Ready;
 
+use super::context;
 use super::options::{TaskOptions, UNNAMED};
-use super::{context, unpoisoned};
+use crate::locks::lock;
 
 /// A task that is ready to run.
 pub(super) type Task = Runnable<Meta>;
@@ -112,12 +113,12 @@ impl Meta {
 
     /// Its entry, for one way through an inbox.
     pub(super) fn take_entry(&self) -> Box<Entry<Task>> {
-        unpoisoned(self.entry.lock()).take().unwrap_or_else(Entry::new)
+        lock(&self.entry).take().unwrap_or_else(Entry::new)
     }
 
     /// The entry is back.
     pub(super) fn keep_entry(&self, entry: Box<Entry<Task>>) {
-        *unpoisoned(self.entry.lock()) = Some(entry);
+        *lock(&self.entry) = Some(entry);
     }
 }
 

@@ -12,7 +12,8 @@ use punctual_machine::counter::Counter;
 use punctual_proto::Nanos;
 
 use super::shared::Shared;
-use super::{Handle, nanos, unpoisoned};
+use super::{Handle, nanos};
+use crate::locks::lock;
 
 /// Timers that one look lets go off: the worker has other things to do.
 const DUE_MAX: usize = 256;
@@ -53,7 +54,7 @@ impl Timers {
 
     /// Returns its key, and true if it is now the first.
     fn add(&self, due: Nanos, waker: Waker) -> (Key, bool) {
-        let mut waiting = unpoisoned(self.waiting.lock());
+        let mut waiting = lock(&self.waiting);
         let is_first = due < self.next();
         waiting.number += 1;
         let key = (due, waiting.number);
@@ -64,7 +65,7 @@ impl Timers {
 
     /// True if it is still there, and now has this waker. The one before may be the last of its task, and is dropped without the lock.
     fn change(&self, key: Key, waker: &Waker) -> bool {
-        let mut waiting = unpoisoned(self.waiting.lock());
+        let mut waiting = lock(&self.waiting);
         let Some(known) = waiting.by_time.get_mut(&key) else { return false };
         let gone = (!known.will_wake(waker)).then(|| std::mem::replace(known, waker.clone()));
         drop(waiting);
@@ -73,7 +74,7 @@ impl Timers {
     }
 
     fn remove(&self, key: Key) {
-        let mut waiting = unpoisoned(self.waiting.lock());
+        let mut waiting = lock(&self.waiting);
         let gone = waiting.by_time.remove(&key);
         self.note_next(&waiting);
         drop(waiting);
@@ -85,7 +86,7 @@ impl Timers {
         if self.next() > now {
             return;
         }
-        let mut waiting = unpoisoned(self.waiting.lock());
+        let mut waiting = lock(&self.waiting);
         for _ in 0..DUE_MAX {
             let Some(first) = waiting.by_time.first_entry().filter(|first| first.key().0 <= now) else {
                 break;
@@ -96,7 +97,7 @@ impl Timers {
     }
 
     pub(super) fn forget(&self) -> Vec<Waker> {
-        std::mem::take(&mut unpoisoned(self.waiting.lock()).by_time).into_values().collect()
+        std::mem::take(&mut lock(&self.waiting).by_time).into_values().collect()
     }
 }
 

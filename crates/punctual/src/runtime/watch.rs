@@ -1,14 +1,14 @@
 //! Objects that wait and can be looked at without a system call, until a worker goes to sleep and arms them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use punctual_machine::counter::Counter;
 use punctual_machine::sync::spin_hint;
 
 use super::task::wake_all;
-use super::unpoisoned;
+use crate::locks::{lock, try_lock};
 
 /// So many are looked at; those beyond are armed as soon as they wait.
 const WATCHED_MAX: usize = 16;
@@ -38,15 +38,8 @@ impl Watch {
     /// One more. It is armed at once if there are many, or `is_led` says that nobody will look; then who is to be woken. So it is where
     /// another thread has the list for long: that one may be less urgent, and wait for its processor.
     pub(super) fn add(&self, watched: Arc<dyn Watched>, is_led: impl FnOnce() -> bool) -> Option<Waker> {
-        let tries = std::iter::repeat_with(|| {
-            let list = self.try_list();
-            if list.is_none() {
-                spin_hint();
-            }
-            list
-        });
         // With the lock held: a leader says so first and takes the lock then, so that it finds this one, or this one finds it.
-        let list = tries.take(TRIES).flatten().next().filter(|list| list.len() < WATCHED_MAX && !is_led());
+        let list = self.list_soon().filter(|list| list.len() < WATCHED_MAX && !is_led());
         let Some(mut list) = list else { return watched.arm() };
         list.push(watched);
         self.count.set(list.len() as u64);
@@ -58,12 +51,15 @@ impl Watch {
         self.count.get() > 0
     }
 
-    fn try_list(&self) -> Option<MutexGuard<'_, Vec<Arc<dyn Watched>>>> {
-        match self.list.try_lock() {
-            Ok(list) => Some(list),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// The list, unless another thread has it for longer than a look takes.
+    fn list_soon(&self) -> Option<MutexGuard<'_, Vec<Arc<dyn Watched>>>> {
+        for _ in 0..TRIES {
+            if let Some(list) = try_lock(&self.list) {
+                return Some(list);
+            }
+            spin_hint();
         }
+        None
     }
 
     /// Wakes each one for which something has come. Returns true if there were any.
@@ -72,7 +68,7 @@ impl Watch {
             return false;
         }
         // Another looks.
-        let Some(mut list) = self.try_list() else { return false };
+        let Some(mut list) = try_lock(&self.list) else { return false };
         let (mut wakers, mut woken) = (std::array::from_fn::<_, WATCHED_MAX, _>(|_| None), 0);
         list.retain(|watched| {
             let news = watched.look();
@@ -90,7 +86,7 @@ impl Watch {
 
     /// Arms all, before a sleep. Returns true if something was there already, and was woken for.
     pub(super) fn arm(&self) -> bool {
-        let list = std::mem::take(&mut *unpoisoned(self.list.lock()));
+        let list = std::mem::take(&mut *lock(&self.list));
         self.count.set(0);
         wake_all(list.iter().filter_map(|watched| watched.arm())) > 0
     }

@@ -16,8 +16,8 @@ use super::polling::Polling;
 use super::reactor::Lead;
 use super::shared::Shared;
 use super::task::without_panic;
-use super::unpoisoned;
 use crate::adaptive_spin::{AdaptiveSpin, Spun};
+use crate::locks::lock;
 
 /// Looks for work between two looks at the clock, while it spins.
 const LOOKS: u32 = 16;
@@ -41,7 +41,7 @@ pub(super) struct Substitutes {
 
 /// Another thread is that worker from now on, as urgent as this one. Returns true if there is one.
 pub(super) fn replace(shared: &Arc<Shared>, index: usize) -> bool {
-    let mut substitutes = unpoisoned(shared.substitutes.lock());
+    let mut substitutes = lock(&shared.substitutes);
     substitutes.threads.retain(|thread| !thread.is_finished());
     // The thread that ends the runtime raises this before it waits for those that are listed.
     if shared.stop.is_raised() || substitutes.replaced >= BLOCKING_MAX {
@@ -106,7 +106,7 @@ impl<'s> Worker<'s> {
         self.polling.end();
         // A worker that was replaced has left before.
         if self.polling.is_replaced {
-            unpoisoned(self.shared.substitutes.lock()).replaced -= 1;
+            lock(&self.shared.substitutes).replaced -= 1;
         } else {
             self.shared.awake.leave();
         }

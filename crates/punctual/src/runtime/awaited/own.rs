@@ -14,8 +14,9 @@ use super::super::reactor::Reported;
 use super::super::shared::Shared;
 use super::super::timers::Sleep;
 use super::super::watch::Watched;
-use super::super::{Handle, context, unpoisoned};
+use super::super::{Handle, context};
 use super::Awaitable;
+use crate::locks::lock;
 
 /// An object that waits while its task does.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ struct Rest<T>(Mutex<Resting<T>>);
 impl<T: Awaitable> Reported for Rest<T> {
     fn handle(&self, readiness: Readiness, wakers: &mut Vec<Waker>) {
         if readiness.is_readable || readiness.is_closed {
-            let mut resting = unpoisoned(self.0.lock());
+            let mut resting = lock(&self.0);
             let waker = resting.waker.take();
             resting.is_reported |= waker.is_none();
             wakers.extend(waker);
@@ -44,13 +45,13 @@ impl<T: Awaitable> Reported for Rest<T> {
     }
 
     fn forget(&self, wakers: &mut Vec<Waker>) {
-        wakers.extend(unpoisoned(self.0.lock()).waker.take());
+        wakers.extend(lock(&self.0).waker.take());
     }
 }
 
 impl<T: Awaitable> Watched for Rest<T> {
     fn look(&self) -> Option<Option<Waker>> {
-        let mut resting = unpoisoned(self.0.lock());
+        let mut resting = lock(&self.0);
         if resting.it.as_mut().is_some_and(|it| !it.is_ready()) {
             return None;
         }
@@ -59,7 +60,7 @@ impl<T: Awaitable> Watched for Rest<T> {
     }
 
     fn arm(&self) -> Option<Waker> {
-        let mut resting = unpoisoned(self.0.lock());
+        let mut resting = lock(&self.0);
         resting.is_watched = false;
         resting.arm()
     }
@@ -109,7 +110,7 @@ impl<T: Awaitable> Own<T> {
     /// Puts it where the looks of workers see it, or arms it.
     pub(super) fn lay_down(&self, it: Box<T>, waker: &Waker) {
         let can_be_watched = it.shows_all();
-        let mut resting = unpoisoned(self.rest.0.lock());
+        let mut resting = lock(&self.rest.0);
         resting.it = Some(it);
         // It may be the last of its task, which is dropped without the lock.
         let gone = resting.waker.replace(waker.clone());
@@ -126,7 +127,7 @@ impl<T: Awaitable> Own<T> {
     /// The resting object comes back.
     pub(super) fn take_back(&mut self) -> Option<Box<T>> {
         self.alarm = None;
-        let mut resting = unpoisoned(self.rest.0.lock());
+        let mut resting = lock(&self.rest.0);
         // An armed object disarms itself when it is next asked for something.
         resting.is_armed = false;
         let (it, gone) = (resting.it.take(), resting.waker.take());
