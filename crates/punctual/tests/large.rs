@@ -677,18 +677,23 @@ fn a_receiver_that_waits_gives_up_what_is_late() {
     });
 }
 
+/// A node that hears what is sent by this socket, on which one sender has joined.
+fn lied_to(socket: &UdpSocket) -> (Node, Liar<'_>, Address) {
+    let (to, source) = (free_ports().0, Address { node: NodeId::named("here"), port: 1.into() });
+    let there = options("there").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+    let mut liar = Liar { socket, to, sent: BTreeMap::new() };
+    liar.join(source);
+    (there, liar, source)
+}
+
 /// Goal: a component gives nothing up while another one, which drives the engine, looks at nothing: the rest lies in the socket. Method:
 /// that one's function is shown a message, and takes its time for it.
 #[test]
 fn a_busy_driver_costs_its_neighbour_no_large_message() {
     let _alive = watchdog(120);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let to = free_ports().0;
-    let there = options("there").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+    let (there, mut liar, source) = lied_to(&socket);
     let (mut driver, mut receiver) = (there.bind(1).unwrap(), there.bind(7).unwrap());
-    let mut liar = Liar { socket: &socket, to, sent: BTreeMap::new() };
-    let source = Address { node: NodeId::named("here"), port: 1.into() };
-    liar.join(source);
     liar.send_part(source, Target::port("there", 7), (1, 0));
     assert!(receiver.receive_timeout(Duration::from_millis(100)).is_err(), "it is a part");
     let (is_busy, may_go_on) = (Flag::default(), Flag::default());
@@ -724,12 +729,8 @@ fn a_busy_driver_costs_its_neighbour_no_large_message() {
 fn a_follower_gives_up_what_is_late() {
     let _alive = watchdog(120);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let to = free_ports().0;
-    let there = options("there").open(&Bus::peers(to, &[socket.local_addr().unwrap()])).unwrap();
+    let (there, mut liar, source) = lied_to(&socket);
     let (mut driver, mut receiver) = (there.bind(1).unwrap(), there.bind(7).unwrap());
-    let mut liar = Liar { socket: &socket, to, sent: BTreeMap::new() };
-    let source = Address { node: NodeId::named("here"), port: 1.into() };
-    liar.join(source);
     let drives =
         std::thread::spawn(move || driver.receive_timeout(4 * PATIENCE).map(|message| message.payload.len()));
     for (lost, timeout) in [(0, Duration::from_millis(1)), (1, Duration::from_secs(3))] {
