@@ -20,7 +20,8 @@ pub(super) struct Peer {
     pub(super) taken: u64,
     /// When that grew, or was no less than what the own user had taken.
     taken_at: Nanos,
-    /// For how long it had taken nothing when this view began: a new view frees nobody of that.
+    /// For how long it had taken nothing when this view began, less the time for which nothing has waited for it since: a new view
+    /// frees nobody of that.
     slow_before: Nanos,
     /// The newest view that it said it is in, or of which it said that it has begun.
     pub(super) view: u64,
@@ -70,14 +71,16 @@ impl Peer {
         is_new
     }
 
-    /// Its user has taken so much, and the own one `own`.
-    pub(super) fn note_taken(&mut self, taken: u64, own: u64, now: Nanos) {
-        if taken > self.taken || taken >= own {
-            self.taken_at = now;
-        }
-        // Where nobody has taken anything of this view, nothing shows that its user takes anything.
+    /// Its user has taken so much, and the own one `own`; `None` if the view is frozen there.
+    pub(super) fn note_taken(&mut self, taken: u64, own: Option<u64>, now: Nanos) {
         if taken > self.taken {
             self.slow_before = Nanos(0);
+        } else if own.is_some_and(|own| taken >= own) {
+            // Nothing waits for its user. That shows little where nobody takes anything, so it counts for as long as it lasts.
+            self.slow_before = Nanos(self.slow_before.0.saturating_sub(now.since(self.taken_at).0));
+        }
+        if taken > self.taken || own.is_none_or(|own| taken >= own) {
+            self.taken_at = now;
         }
         self.taken = self.taken.max(taken);
     }
@@ -97,6 +100,27 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: time for which a user took nothing in the views before counts until it takes something, less the time for which nothing
+    /// waited for it. In a frozen view it counts neither way.
+    #[test]
+    fn a_quiet_view_frees_a_slow_peer() {
+        let mut peer = Peer::default();
+        peer.begin(Nanos(80), Nanos(1_000));
+        for (taken, own, now, is_behind, slow) in [
+            (0, Some(0), 1_030, false, 50),
+            (0, None, 1_100, false, 50),
+            (0, Some(1), 1_110, true, 60),
+            (1, Some(2), 1_130, true, 0),
+            (1, Some(2), 1_150, true, 20),
+        ] {
+            peer.note_taken(taken, own, Nanos(now));
+            assert_eq!(peer.slow_for(is_behind, Nanos(now)), Nanos(slow), "{now}");
+        }
+        peer.begin(Nanos(80), Nanos(2_000));
+        peer.note_taken(0, Some(0), Nanos(9_000));
+        assert_eq!(peer.slow_for(false, Nanos(9_000)), Nanos(0));
+    }
 
     #[test]
     fn a_wrongly_suspected_peer_is_given_more_time() {

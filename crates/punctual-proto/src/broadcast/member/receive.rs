@@ -68,7 +68,7 @@ impl Member {
     fn note_head(&mut self, head: &Head) {
         let peer = &mut self.peers[head.place];
         // Of a view that is frozen there its user takes nothing, however much others take who have not heard of that.
-        let own = if head.epoch == 0 { self.progress.taken } else { 0 };
+        let own = (head.epoch == 0).then_some(self.progress.taken);
         peer.note_taken(head.taken, own, self.now);
         if self.counts(head) {
             let peer = &mut self.peers[head.place];
