@@ -32,7 +32,7 @@ use drops::DatagramDrops;
 use gate::Gate;
 use inlet::{Inlet, Look, Shown};
 use merging::Merging;
-use rejoining::Membership;
+use rejoining::Rejoining;
 use sockets::Sockets;
 
 use super::{Descriptors, Drops, Engine, Flow, Joined, NO_ADVICE, OpenError, SLEEP_MAX};
@@ -153,7 +153,7 @@ pub(crate) fn open(
         connected: connected.is_some(),
         target: None,
         echoed: echoed.clone(),
-        membership: group.as_ref().and_then(|all| Membership::new(&options.reach, &own_socket, all)),
+        rejoining: group.as_ref().and_then(|all| Rejoining::new(&options.reach, &own_socket, all)),
     };
     let nudge = if group.is_none() { OwnNudge::new(&own_socket, &options.reach, connected) } else { None };
     let own_address = nudge.as_ref().map(|nudge| nudge.own);
@@ -228,7 +228,7 @@ struct DatagramTransmit {
     target: Option<RawAddress>,
     /// Frames sent to a group, a run as one where its socket has it so: each comes back and is filtered out.
     echoed: Option<Arc<Counter>>,
-    membership: Option<Membership>,
+    rejoining: Option<Rejoining>,
 }
 
 impl DatagramTransmit {
@@ -289,8 +289,8 @@ impl MediumTransmit for DatagramTransmit {
             echoed.publish(self.batch.counted());
         }
         let Err(error) = sent else { return false };
-        if let Some(membership) = &self.membership {
-            membership.handle_error(&error);
+        if let Some(rejoining) = &self.rejoining {
+            rejoining.after(&error);
         }
         error.kind() == ErrorKind::WouldBlock
     }
