@@ -15,8 +15,7 @@ use punctual_proto::seal::TakenStream;
 use super::images::Images;
 use super::{StreamError, Streams};
 
-/// Rings that are remembered, counted for each port: as many as four communicators know. Beyond that, those of the port that was closed
-/// first are forgotten.
+/// Rings that are remembered, counted for each port: as many as four communicators know. Beyond that, those noted first are forgotten.
 const REMEMBERED_MAX: usize = 4 * SEAL_SENDERS_MAX;
 
 /// Sealed rings that were taken at ports that were closed, each up to a number, the last closed last.
@@ -29,14 +28,12 @@ impl TakenAtPorts {
     }
 
     fn note(&self, port: Port, taken: impl Iterator<Item = TakenStream>) {
+        let taken: Vec<TakenStream> = taken.collect();
         self.change(|remembered| {
-            for stream in taken {
-                remembered.retain(|(at, known)| (*at, known.stream_name()) != (port, stream.stream_name()));
-                if remembered.len() == REMEMBERED_MAX {
-                    remembered.pop_front();
-                }
-                remembered.push_back((port, stream));
-            }
+            let is_new = |known: &TakenStream| taken.iter().any(|it| it.stream_name() == known.stream_name());
+            remembered.retain(|(at, known)| *at != port || !is_new(known));
+            remembered.extend(taken.iter().map(|&stream| (port, stream)));
+            remembered.drain(..remembered.len().saturating_sub(REMEMBERED_MAX));
         });
     }
 
