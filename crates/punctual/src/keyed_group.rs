@@ -179,11 +179,11 @@ impl GroupMember {
     /// Leaves the group and forgets its keys.
     pub fn leave(&mut self) {
         let Some(mut member) = self.step_out() else { return };
-        // Its leader has never answered.
-        if !member.has_session() {
+        member.leave(monotonic_ns(), &mut entropy);
+        // Its leader has never answered, and is told nothing.
+        if member.poll_timeout().is_none() {
             return;
         }
-        member.leave(monotonic_ns(), &mut entropy);
         if self.leaving.len() == LEAVING_MAX {
             self.leaving.pop_front();
         }

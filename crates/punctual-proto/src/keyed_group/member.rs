@@ -102,7 +102,7 @@ impl Member {
     }
 
     /// True if its leader may have a session with it, and is to hear a goodbye.
-    pub fn has_session(&self) -> bool {
+    pub(super) fn has_session(&self) -> bool {
         self.is_offered() || self.former.is_some()
     }
 
