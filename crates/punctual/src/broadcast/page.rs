@@ -263,6 +263,9 @@ mod tests {
 
     const NAMES: [&str; 3] = ["anne", "bob", "carl"];
 
+    /// Longer than its own place in a page: the rest stands behind all places.
+    const BUS: &str = "udp:10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400";
+
     /// Of the founder, alone in its first view.
     fn page(group: &str) -> (Page, Member) {
         let roster = NAMES.map(NodeId::named).to_vec();
@@ -271,7 +274,7 @@ mod tests {
         let owner = PageOwner {
             node: NodeId::named(NAMES[0]),
             name: NAMES[0].to_owned(),
-            bus: "test".to_owned(),
+            bus: BUS.to_owned(),
             process: ProcessIdentity::of_self(),
             life: 7,
         };
@@ -317,10 +320,7 @@ mod tests {
         let all = super::super::read_all();
         let (owner, account) = all.iter().find(|(owner, _)| owner.group == group).unwrap();
         let node = NodeId::named(NAMES[0]);
-        assert_eq!(
-            (owner.node.node, owner.node.name.as_str(), owner.node.bus.as_str()),
-            (node, "anne", "test")
-        );
+        assert_eq!((owner.node.node, owner.node.name.as_str(), owner.node.bus.as_str()), (node, "anne", BUS));
         assert_eq!((account.view, account.members, account.sequencer), (1, 1, Some(node)));
         assert_eq!((account.broadcast, account.delivered, account.frame_size), (3, 4, 100));
         assert_eq!(account.state, GroupState::Stopped, "a view of one of three");
