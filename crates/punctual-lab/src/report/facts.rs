@@ -11,7 +11,7 @@ use super::html::code;
 use super::late::Late;
 use super::parts::WORDS;
 use crate::facts::in_words;
-use crate::sample::{CellId, Kind};
+use crate::sample::Kind;
 use crate::summary::{Choice, Figures, Host, Summary};
 use crate::units::{count, dash, micros};
 
@@ -55,7 +55,7 @@ pub(super) fn head(
     }
     page.push_str("<div class=\"asked\">");
     how_fast(page, cells, headline);
-    late_messages(page, cells, late, headline);
+    late_messages(page, cells, late);
     page.push_str("</div>");
     if let Some(recommendation) = &summary.recommendation {
         picks(page, &recommendation.choices);
@@ -146,15 +146,8 @@ fn medium_words(engine: &str) -> Option<&'static str> {
 }
 
 /// Messages that were lost, or answered wrongly, are infinitely late; stalls have none of them.
-fn never_came(cells: &[PageCell], headline: Option<Headline>) -> Option<String> {
-    // A request's way is a part of its round trip, and so is the answer's: a message that is lost there is lost once.
-    let is_part = |cell: &PageCell| {
-        let whole = CellId { kind: Kind::RoundTrip, ..cell.result.cell.clone() };
-        let by_name = headline.map(|of| CellId::new(&whole.engine, of.wake));
-        let by_name = by_name.map(|CellId { name, wake, .. }| CellId { name, wake, ..whole.clone() });
-        let is_whole = |other: &CellId| *other == whole || by_name.as_ref() == Some(other);
-        cell.result.cell.kind == Kind::OneWay && cells.iter().any(|other| is_whole(&other.result.cell))
-    };
+fn never_came(cells: &[PageCell]) -> Option<String> {
+    let is_part = |cell: &PageCell| cells.iter().any(|other| cell.result.cell.is_way_of(&other.result.cell));
     let wholes = cells.iter().filter(|cell| !is_part(cell)).map(|cell| &cell.result);
     let messages = wholes.fold(0_u64, |all, one| all.saturating_add(one.lost).saturating_add(one.mismatched));
     let were = if messages == 1 { "message was" } else { "messages were" };
@@ -162,9 +155,9 @@ fn never_came(cells: &[PageCell], headline: Option<Headline>) -> Option<String> 
     (messages > 0).then(|| format!("{} {were} {words}", count(messages)))
 }
 
-fn late_messages(page: &mut String, cells: &[PageCell], late: &[Late<'_>], headline: Option<Headline>) {
+fn late_messages(page: &mut String, cells: &[PageCell], late: &[Late<'_>]) {
     page.push_str("<div><h2>What was late, and why?</h2>");
-    let never_came = never_came(cells, headline);
+    let never_came = never_came(cells);
     if late.is_empty() {
         let has_usual = cells.iter().any(|cell| cell.result.figures.max_answered.is_some());
         let none = match (&never_came, has_usual) {
@@ -267,7 +260,7 @@ fn list(page: &mut String, facts: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Outcome, Samples};
+    use crate::sample::{CellId, Outcome, Samples};
     use crate::summary::CellResult;
 
     /// A cell whose steady messages ended so.
@@ -284,7 +277,7 @@ mod tests {
     fn said(outcomes: &[(Outcome, u64)]) -> String {
         let (mut page, cells) = (String::new(), [cell(outcomes)]);
         how_fast(&mut page, &cells, None);
-        late_messages(&mut page, &cells, &[], None);
+        late_messages(&mut page, &cells, &[]);
         page
     }
 
@@ -311,7 +304,7 @@ mod tests {
             cell.result.cell.kind = kind;
             cell
         };
-        let lost_once = never_came(&[both(Kind::RoundTrip), both(Kind::OneWay)], None);
+        let lost_once = never_came(&[both(Kind::RoundTrip), both(Kind::OneWay)]);
         assert!(
             lost_once.is_some_and(|text| text.starts_with("2 messages")),
             "its way is a part of its trip"
@@ -324,8 +317,7 @@ mod tests {
         };
         let directions =
             [named(Kind::OneWay, "there"), named(Kind::OneWay, "back"), named(Kind::RoundTrip, "round_trip")];
-        let headline = Headline { wake: "round_trip", words: "there and back" };
-        let lost_once = never_came(&directions, Some(headline)).expect("something was");
+        let lost_once = never_came(&directions).expect("something was");
         assert!(lost_once.starts_with("2 messages"), "both ways are parts of one trip: {lost_once}");
         let lost = said(&[(Outcome::Lost, 30)]);
         assert!(lost.contains("Nothing was answered") && lost.contains("No message came after"), "{lost}");

@@ -4,7 +4,7 @@ use super::code::code_of;
 use super::section::{Cell, Column, Item, Output, Section, Table, TableOf, Tone, numbers};
 use crate::compare::{Aspect, Basis, Comparison, Difference, Measure, Order, RunComparison};
 use crate::doubt::{ALIKE_MAX, Doubt, by_advice};
-use crate::sample::Kind;
+use crate::sample::{CellId, Kind};
 use crate::summary::{CellResult, Recommendation, Skipped, Summary};
 use crate::units::{count, dash, micros, micros_or_dash, plural, rate};
 
@@ -253,25 +253,28 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
         whole = whole.words(format!("In {cells} the clock hides 10 %: no number of pairs finds it."));
     }
     // A cell without a difference has no section, and what its samples lack is no less true for it.
-    let alike: Vec<&Comparison> =
-        runs.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.differs()).collect();
-    whole = of_alike(&alike).into_iter().fold(whole, Section::words);
+    whole = of_alike(runs).into_iter().fold(whole, Section::words);
     sections.push(whole);
-    let of_cells = alike.iter().flat_map(|one| &one.doubts);
+    let alike = runs.cells.iter().map(|cell| &cell.comparison).filter(|one| !one.differs());
+    let of_cells = alike.flat_map(|one| &one.doubts);
     sections.extend(doubts(&runs.doubts.iter().chain(of_cells).cloned().collect::<Vec<_>>()));
     sections
 }
 
 /// Losses in cells that do not differ, and cells of which nothing can be said.
-fn of_alike(cells: &[&Comparison]) -> Vec<String> {
+fn of_alike(runs: &RunComparison) -> Vec<String> {
     let mut lines = Vec::new();
-    let count_of =
-        |of: fn(&Comparison) -> u64| cells.iter().fold(0_u64, |all, one| all.saturating_add(of(one)));
+    let cells: Vec<_> = runs.cells.iter().filter(|cell| !cell.comparison.differs()).collect();
+    let is_part = |cell: &CellId| runs.cells.iter().any(|other| cell.is_way_of(&other.cell));
+    let wholes: Vec<_> = cells.iter().filter(|cell| !is_part(&cell.cell)).collect();
+    let count_of = |of: fn(&Comparison) -> u64| {
+        wholes.iter().fold(0_u64, |all, cell| all.saturating_add(of(&cell.comparison)))
+    };
     let (a, b) = (count_of(|one| one.lost_a), count_of(|one| one.lost_b));
     if (a, b) != (0, 0) {
         lines.push(format!("Cells that do not differ: A lost {}, B lost {}.", count(a), count(b)));
     }
-    let silent = cells.iter().filter(|one| matches!(one.basis, Basis::Pairs(..2))).count();
+    let silent = cells.iter().filter(|cell| matches!(cell.comparison.basis, Basis::Pairs(..2))).count();
     if silent > 0 {
         lines.push(format!(
             "Nothing can be said of {}: a verdict needs at least two pairs of runs.",

@@ -81,6 +81,12 @@ impl CellId {
         self.is_floor() || self.engine.starts_with("floor-")
     }
 
+    /// True if this is a way of that round trip: a message that is lost on the one is lost on the other, and lost once.
+    pub fn is_way_of(&self, whole: &Self) -> bool {
+        let Self { name, wake, .. } = self.clone();
+        whole.kind == Kind::RoundTrip && *self == Self { name, wake, kind: Kind::OneWay, ..whole.clone() }
+    }
+
     /// A closed-loop round trip without gap of 64 bytes; change what differs.
     pub fn new(engine: &str, wake: &str) -> Self {
         Self {
