@@ -174,8 +174,8 @@ fn figures(result: &CellResult) -> String {
 }
 
 /// In place of the headlines. A survey that was narrowed has perhaps measured neither, and a route that broke a promise is none.
-const NOTHING_HEADS: &str = "Nothing is recommended between processes. That takes a route without a gap, or asleep at a gap of 1 ms, \
-    with enough messages and no broken promise.";
+const NOTHING_HEADS: &str = "No route heads the choices below. None was measured without a gap, or asleep at a gap of 1 ms, with \
+    enough messages and no broken promise.";
 
 /// The survey's advice; `None` if nothing was measured that could answer any need.
 pub fn advise(results: &[CellResult], costs: &[LibraryCost]) -> Option<Recommendation> {
@@ -329,6 +329,6 @@ mod tests {
     fn a_narrow_survey_is_not_called_empty() {
         let advice = advise(&[busy("futex", 12_000)], &[]).expect("it answers a need");
         assert_eq!(advice.choices.len(), 1);
-        assert!(advice.text.starts_with("Nothing is recommended between processes."), "{}", advice.text);
+        assert!(advice.text.starts_with("No route heads the choices below."), "{}", advice.text);
     }
 }
