@@ -1,6 +1,5 @@
 //! Why a trial with members that write down their lives ends early, or such a life: only the group's own failure breaks a promise.
 
-use std::fmt;
 use std::io::ErrorKind;
 
 use punctual::broadcast::JoinError;
@@ -10,6 +9,7 @@ use punctual_machine::SystemError;
 use punctual_machine::memory::look_for_room;
 use serde::{Deserialize, Serialize};
 
+use crate::file::advice_to_write;
 use crate::run::memory_folder;
 
 /// Why a trial or a life ends early.
@@ -75,19 +75,19 @@ impl Halt {
 
 /// Returns true if the machine, or a limit of this process, has no more of something.
 fn is_want(error: &SystemError) -> bool {
-    use ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
+    use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull, WouldBlock};
     // A thread that cannot be started would have to wait for others to end.
-    error.is_exhaustion()
-        || matches!(error.kind(), FileTooLarge | OutOfMemory | QuotaExceeded | StorageFull | WouldBlock)
+    error.is_exhaustion() || matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull | WouldBlock)
 }
 
 /// Remedy for it.
-fn advice(error: &SystemError) -> impl fmt::Display {
+fn advice(error: &SystemError) -> String {
+    let usual = advice_to_write(&error.kind().into());
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            format!("; free some room in {}, or take fewer --members", memory_folder().display())
+            format!("{usual} in {}, or take fewer --members", memory_folder().display())
         }
-        ErrorKind::FileTooLarge => "; raise the limit (ulimit -f)".to_owned(),
+        ErrorKind::FileTooLarge => usual.to_owned(),
         ErrorKind::WouldBlock => "; raise the limit (ulimit -u), or take fewer --members".to_owned(),
         _ => "; raise the limit (ulimit -n, -v), or take fewer --members".to_owned(),
     }
@@ -95,6 +95,10 @@ fn advice(error: &SystemError) -> impl fmt::Display {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Error;
+
+    use rustix::io::Errno;
+
     use super::*;
 
     /// Goal: a machine that is full is told from a library that errs, with the thing and what to do.
@@ -103,8 +107,16 @@ mod tests {
         let error = |kind: ErrorKind| SystemError::new("reserve shared memory", "a ring", kind);
         let open = |kind| Halt::from(OpenError::System { error: error(kind), advice: "" });
         let join = |kind| Halt::from(JoinError::System(error(kind)));
-        for halt in [open(ErrorKind::StorageFull), join(ErrorKind::StorageFull)] {
-            assert!(matches!(&halt, Halt::Machine(text) if text.contains("a ring")), "{halt:?}");
+        // No room, no limit left, no thread: std says EAGAIN for the last.
+        for want in [ErrorKind::StorageFull, ErrorKind::FileTooLarge, ErrorKind::WouldBlock] {
+            for halt in [open(want), join(want)] {
+                assert!(matches!(&halt, Halt::Machine(text) if text.contains("a ring")), "{halt:?}");
+            }
+        }
+        for code in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let full = SystemError::new("open", "a bell", Error::from_raw_os_error(code.raw_os_error()));
+            let halt = Halt::from(JoinError::System(full));
+            assert!(matches!(&halt, Halt::Machine(text) if text.contains("raise the limit")), "{halt:?}");
         }
         let told = join(ErrorKind::StorageFull).of_member(3).text();
         assert!(told.starts_with("member 3: ") && told.contains("free some room"), "{told}");

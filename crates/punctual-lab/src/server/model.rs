@@ -97,7 +97,8 @@ impl ServerModel {
 
     /// True if this is the name of one that is a program of others.
     pub fn is_of_others(name: &str) -> bool {
-        [Self::Clockworker, Self::Glommio].iter().any(|model| model.name() == name)
+        let mut peers = Peer::value_variants().iter().map(|peer| peer.model());
+        peers.any(|model| model.is_apart() && model.name() == name)
     }
 
     /// As it is written on the command line.
