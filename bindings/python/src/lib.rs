@@ -15,7 +15,7 @@ mod publication;
 
 use pyo3::prelude::*;
 
-// Buffers are read and written under that lock (`buffer.rs`): an interpreter that can do without turns it on for this module. If it was
+// Buffers are read and written under that lock (`buffer.rs`): an interpreter that can do without a lock turns it on for this module. If it was
 // told not to, `__init__.py` refuses.
 #[pymodule(gil_used = true)]
 fn _punctual(module: &Bound<'_, PyModule>) -> PyResult<()> {

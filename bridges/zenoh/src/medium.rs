@@ -49,8 +49,8 @@ impl ZenohBus {
 
     /// Sets whether sending waits for up to five seconds where the way to the router is congested. Then Zenoh closes that way and opens
     /// it anew: the others see this node go and come back. Frames that were sent meanwhile are lost, and counted at their receivers,
-    /// though the send said that they were taken. Otherwise sending waits for a millisecond at most, with a frame that is larger than one of Zenoh's
-    /// batches (64 KiB) for 51. Then the frame is lost, and counted.
+    /// though the send said that they were taken. Otherwise sending waits for a millisecond at most; with a frame that is larger than
+    /// one of Zenoh's batches (64 KiB), for 51. Then the frame is lost, and counted.
     #[must_use]
     pub fn blocks(mut self, blocks: bool) -> Self {
         self.blocks = blocks;

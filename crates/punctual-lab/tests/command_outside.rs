@@ -218,8 +218,8 @@ fn a_recording_that_is_ended_says_so() {
     assert!(notes.contains("It was ended after") && !notes.contains("The trace holds"), "{notes}");
 }
 
-/// Goal: a quota that ran out is named by the counter of the group of that process. In one of some runs that counter shows less than
-/// half of it for certain, and the time is unexplained; the next one tells.
+/// Goal: a quota that ran out is named by the counter of the group of that process. That counter sometimes shows less than half of it
+/// for certain. The time is unexplained then, and another recording is made.
 #[test]
 fn a_quota_is_named() {
     let _turn = alone();

@@ -13,7 +13,7 @@ use punctual_machine::counter::{Counter, Flag};
 
 const PAGE_SIZE: usize = 64 << 10;
 
-/// Time in which the state is given. A larger one takes seconds for each gibibyte.
+/// Longest wait for the state. One gibibyte takes seconds.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Pages, of which a command changes one. A snapshot shares what does not change.

@@ -134,7 +134,7 @@ pub struct Ledger {
     pub large_lost: u64,
     /// Fragments that were not taken: of a message larger than this node asked for, or what no sender writes.
     pub fragments_refused: u64,
-    /// Copies of another communicator of this node whose seal forbade to believe them ([`crate::seal::Keys::also_local`]).
+    /// Copies from this node's own communicators that were not believed, by their seals ([`crate::seal::Keys::also_local`]).
     pub copies_refused: u64,
 }
 

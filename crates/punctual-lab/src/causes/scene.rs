@@ -172,7 +172,7 @@ impl Stage {
             return Err(format!("the run ended with {status}: {}", said(&out)));
         }
         if fs::metadata(errors_of(&out)).is_ok_and(|file| file.len() == 0) {
-            let _kept_as_well = fs::remove_file(errors_of(&out));
+            let _stays_if_it_cannot_be_removed = fs::remove_file(errors_of(&out));
         }
         let run = Run::open(&out).map_err(|error| error.to_string())?;
         Ok(Played { run, made })

@@ -40,7 +40,7 @@ pub enum TrialMedian {
     /// Half of the messages never came.
     Infinite(Never),
     /// There was no message. Files of earlier versions have it for an infinite one, too.
-    None,
+    Missing,
 }
 
 /// An instant that does not come.
@@ -55,7 +55,7 @@ impl TrialMedian {
     /// Of what one trial measured.
     pub fn of(trial: &Distribution) -> Self {
         match (trial.count(), trial.median_ns()) {
-            (0, _) => Self::None,
+            (0, _) => Self::Missing,
             (_, None) => Self::Infinite(Never::Infinite),
             (_, Some(ns)) => Self::Ns(ns),
         }
@@ -65,7 +65,7 @@ impl TrialMedian {
         match self {
             Self::Ns(ns) => Some(ns as f64),
             Self::Infinite(Never::Infinite) => Some(f64::INFINITY),
-            Self::None => None,
+            Self::Missing => None,
         }
     }
 }
@@ -107,7 +107,7 @@ impl MedianRatio {
 mod tests {
     use super::*;
 
-    use TrialMedian::{Infinite, None as Missing, Ns};
+    use TrialMedian::{Infinite, Missing, Ns};
 
     const NEVER: TrialMedian = Infinite(Never::Infinite);
 

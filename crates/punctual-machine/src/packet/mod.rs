@@ -136,7 +136,7 @@ impl PacketSocket {
         (self.sender, self.receiver, self.drops)
     }
 
-    /// The interface's own address.
+    /// The interface's own address when it was opened.
     pub fn mac(&self) -> [u8; 6] {
         self.interface.mac
     }

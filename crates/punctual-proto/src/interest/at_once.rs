@@ -9,7 +9,7 @@ use crate::time::Nanos;
 /// The limits are rates of a second.
 const SPAN: Nanos = Nanos::from_millis(1_000);
 
-/// Values sent at once in the second that runs, in all and by node. A second begins with the first of them behind the one before.
+/// Values sent at once in the second that runs, in all and by node. A second begins with the first such value after the one before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AtOnce {
     ends: Nanos,

@@ -21,9 +21,9 @@ pub struct PublicationLimits {
     pub periods_of_node_max: usize,
     /// Shortest period, µs. Below it, waking up costs more than the period lasts.
     pub period_min_us: u32,
-    /// Responses per second, all periods together; and as many again at most that newcomers are sent at once.
+    /// Responses per second, all periods together. Newcomers are sent as many again at once, at most.
     pub rate_max: u64,
-    /// Responses per second for all periods of one node, as if it were alone; and as many again at most that it is sent at once.
+    /// Responses per second for all periods of one node, as if it were alone. It is sent as many again at once, at most.
     pub rate_of_node_max: u64,
     /// Longest that an interest holds without being repeated, ms, even if it asks for more.
     pub lifetime_max_ms: u32,

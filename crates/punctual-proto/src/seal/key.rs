@@ -366,16 +366,17 @@ impl KeyRing {
         self.home
     }
 
-    /// Forgets a key. An empty ring has no home: the next key is a first one again.
+    /// Forgets a key.
     pub fn remove(&mut self, id: KeyId) {
         self.retain(|held| held.key.id != id);
     }
 
-    /// Forgets all keys of a group. An empty ring has no home: the next key is a first one again.
+    /// Forgets all keys of a group.
     pub fn remove_group(&mut self, group: u32) {
         self.retain(|held| held.key.id.group != group);
     }
 
+    /// An empty ring has no home: the next key is a first one again.
     fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
         self.keys.retain(stays);
         self.home = self.home.filter(|_| !self.keys.is_empty());

@@ -15,7 +15,7 @@ pub enum StampChoice {
     Never,
     /// When each was sent: its receiver knows how long it took. A look at the clock when it is sent, and one when it is delivered.
     Ends,
-    /// All stages of each. Two looks at the clock when it is received, and one when it is sent; two if it is sealed or waits for room.
+    /// All stages of each. Two looks at the clock when it is received. One when it is sent whole and in one step, else two.
     All,
 }
 
