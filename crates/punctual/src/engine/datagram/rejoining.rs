@@ -8,7 +8,7 @@ use punctual_machine::socket::{MulticastInterface, UdpSocket};
 
 use super::Reach;
 
-/// How a node's sockets come back into their multicast group.
+/// Sockets of a node that comes back into its multicast group.
 #[derive(Debug)]
 pub(super) struct Rejoining {
     own: Arc<UdpSocket>,
