@@ -493,6 +493,7 @@ mod tests {
     use super::*;
     use crate::own_file::reserve_in;
     use crate::sync::{AtomicU64, Ordering};
+    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn two_mappings_of_one_file_share_it() {
@@ -603,6 +604,37 @@ mod tests {
         // SAFETY: reaps the child from above; the status is live.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
+    }
+
+    /// Goal: a SIGBUS that somebody sends does what it did before a file was mapped: it ends the process, or is ignored where it was.
+    #[test]
+    fn a_signal_that_is_sent_is_none_of_an_access() {
+        const ROLE: &str = "PUNCTUAL_TEST_SENT_SIGNAL";
+        let name = "memory::tests::a_signal_that_is_sent_is_none_of_an_access";
+        if let Ok(before) = std::env::var(ROLE) {
+            let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+            let path = folder.path().join("sent");
+            std::fs::write(&path, [0; PAGE_SIZE]).unwrap();
+            let before = if before == "ignored" { libc::SIG_IGN } else { libc::SIG_DFL };
+            // SAFETY: nobody else sets this process's signals.
+            unsafe { libc::signal(libc::SIGBUS, before) };
+            let theirs = Mapping::open(&path, Access::Read).unwrap();
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+            drop(folder);
+            // SAFETY: a process may send itself a signal.
+            unsafe { libc::raise(libc::SIGBUS) };
+            if before == libc::SIG_DFL {
+                return;
+            }
+            assert_eq!(theirs.object::<AtomicU64>(0).unwrap().load(Ordering::Relaxed), 0);
+            return;
+        }
+        let ended = |role: &str| {
+            let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+            test.args([name, "--exact"]).env(ROLE, role).stdout(std::process::Stdio::null()).status().unwrap()
+        };
+        assert_eq!(ended("default").signal(), Some(libc::SIGBUS));
+        assert!(ended("ignored").success());
     }
 
     /// Goal: that holds for a thread that has closed all signals before it maps, as a program's workers do.

@@ -8,7 +8,7 @@
 //!
 //! Rules, cited by the SAFETY comments:
 //! 1. A range stands in the table only while it is mapped: it is entered after `mmap` and taken out before `munmap`.
-//! 2. The handler only loads atomics, calls `mmap` and `sigaction`: nothing that is not safe in a signal handler.
+//! 2. The handler only loads atomics, calls `mmap`, `sigaction` and `raise`: nothing that is not safe in a signal handler.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -125,15 +125,26 @@ fn install() -> Result<(), SystemError> {
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes a live structure, and for SIGBUS `si_addr` is valid.
+    // SAFETY: with SA_SIGINFO the kernel passes a live structure, in which a code is valid.
+    let code = unsafe { (*info).si_code };
+    if !is_of_access(code) {
+        return hand_on(signal, info, context, false);
+    }
+    // SAFETY: as above; of an access, `si_addr` is valid.
     let address = unsafe { (*info).si_addr() } as u64;
     // The range of the mapping that was touched stays as long as it is touched. Others come and go meanwhile.
     let mut ranges = TABLE.ranges().filter_map(GuardedRange::read);
     let found = ranges.find(|&(start, size)| address.wrapping_sub(start) < size);
     match found {
         Some((start, size)) if replace(start, size) => {}
-        _ => hand_on(signal, info, context),
+        _ => hand_on(signal, info, context, true),
     }
+}
+
+/// True if the thread touched memory, and does so once more. Somebody may have sent the signal (`kill`, `sigqueue`), or the kernel tells
+/// of memory that failed elsewhere (`BUS_MCEERR_AO`, sigaction(2)).
+fn is_of_access(code: libc::c_int) -> bool {
+    code > 0 && code != libc::BUS_MCEERR_AO
 }
 
 /// Puts zeroes where the file was.
@@ -147,11 +158,24 @@ fn replace(start: u64, size: u64) -> bool {
 }
 
 /// Does what would have happened without us.
-fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
+fn hand_on(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut core::ffi::c_void,
+    is_of_access: bool,
+) {
     let Some(before) = BEFORE.get() else { return };
+    if before.sa_sigaction == libc::SIG_IGN && !is_of_access {
+        return;
+    }
     if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
-        // SAFETY: the default action is in force when this returns, and the access happens once more.
+        // SAFETY: the default action is in force when this returns, and the access happens once more. The kernel ignores no signal of
+        // an access either.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
+        if !is_of_access {
+            // SAFETY: ends the process, as the signal would have.
+            unsafe { libc::raise(signal) };
+        }
     } else if before.sa_flags & libc::SA_SIGINFO != 0 {
         // SAFETY: the address was given to the kernel as a handler of this type, by the code that set SA_SIGINFO with it.
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut core::ffi::c_void) =
