@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use punctual::memory::{SharedOptions, WhenFull};
 use punctual::{Bus, Communicator, CommunicatorOptions, Node, NodeId, SendError, Target, Wake, ledger};
 use punctual_machine::process::{random, user};
 use punctual_machine::signal;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A bus as it is told to another process: `shared NAME RING_SIZE held|free`, `udp LOCAL PEER`, `ethernet INTERFACE`.
 fn bus_of(text: &str) -> Bus {
@@ -45,6 +47,7 @@ fn role() {
             assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
         }
         ("alone", _) => talk_to_oneself(&bus),
+        ("full", _) => meet_without_descriptors(&bus),
         ("sleeper", wake) => sleep_through_signals(&bus, wake.parse().unwrap()),
         _ => panic!("{role}: no role"),
     }
@@ -95,6 +98,45 @@ fn a_limit_of_file_sizes_is_an_error() {
     let bus = format!("shared {} 65536 free", unique("limited"));
     let ended = limited.env("PUNCTUAL_TEST_ROLE", "confined").env("PUNCTUAL_TEST_BUS", bus).output().unwrap();
     assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+}
+
+/// Has no descriptor left for a time, and then hears who came meanwhile.
+fn meet_without_descriptors(bus: &Bus) {
+    let node = Node::open(bus, "full").unwrap();
+    let mut communicator = node.bind(1).unwrap();
+    // With the first message it makes its ring.
+    communicator.send_timeout(Target::port("first", 1), b"there", PATIENCE).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    // A new descriptor has the lowest number that is free.
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..before }).unwrap();
+    assert!(std::fs::File::open("/dev/null").is_err());
+    communicator.send_timeout(Target::port("first", 1), b"full", PATIENCE).unwrap();
+    // Meanwhile it looks around several times.
+    assert!(communicator.receive_timeout(Duration::from_millis(500)).is_err());
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, b"late");
+}
+
+/// Goal: a node that could not see who joined, as its process had no descriptor left, sees them once it has some.
+#[test]
+fn who_comes_while_descriptors_lack_is_seen_later() {
+    let _alive = watchdog(90);
+    let text = format!("shared {} 65536 free", unique("full"));
+    let bus = bus_of(&text);
+    let first = Node::open(&bus, "first").unwrap();
+    let mut communicator = first.bind(1).unwrap();
+    let mut full = Role::start("full", &text);
+    for expected in [&b"there"[..], b"full"] {
+        assert_eq!(communicator.receive_timeout(PATIENCE).unwrap().payload, expected);
+    }
+    let late = Node::open(&bus, "late").unwrap();
+    let mut sender = late.bind(1).unwrap();
+    while full.ended().is_none() {
+        sender.send_timeout(Target::port("full", 1), b"late", PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    full.end();
 }
 
 /// Sends every message back until one says `end`.

@@ -329,7 +329,7 @@ impl Venue for Folder {
             Life::Ended => true,
             // The node that found it dead removed its files; a node that removed ours too wiped the folder, which says nothing of
             // anybody.
-            Life::Absent => self.life_of(self.identity.0, self.identity.1) != Life::Absent,
+            Life::Absent => self.life_of(self.identity.0, self.identity.1) == Life::Held,
             Life::Held | Life::Unknown => false,
         }
     }

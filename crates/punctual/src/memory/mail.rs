@@ -3,6 +3,7 @@
 //! Both are worked off a few at a time: a thread that has messages to move never reads a whole folder, nor a whole box.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use punctual_machine::event_fd::EventFd;
 use punctual_machine::fd_exchange::{NOTE_SIZE, PostBox};
 use punctual_proto::NodeId;
 use punctual_proto::limits::NODES_MAX;
-use rustix::fs::Dir;
+use rustix::fs::{RawDir, SeekFrom, seek};
 
 use super::paths::Paths;
 use super::segment::{Owner, SUBSCRIPTION_BELLS};
@@ -23,8 +24,8 @@ const EVENTS_MAX: usize = 4 * NODES_MAX;
 const SUBJECTS_MAX: usize = 2 * NODES_MAX;
 /// Files that are remembered to be no rings.
 const REFUSED_MAX: usize = 1 << 14;
-/// Names that are listed at a time. A system call gives a few hundred; a name that is none of ours costs a comparison.
-const NAMES_MAX: usize = 128;
+/// Bytes of names that are listed at a time, some 120 names. A name that is none of ours costs a comparison.
+const NAMES_SIZE: usize = 8192;
 
 /// Of whom a note or the folder tells.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +36,10 @@ struct Subject {
     may_be_dead: bool,
 }
 
-/// A listing that is under way.
+/// A listing that is under way. The folder's descriptor keeps its place: a listing that opened one of its own would find none where a
+/// process has as many as it may have.
 #[derive(Debug)]
 struct Listing {
-    names: Dir,
     lives: Vec<u64>,
     posts: Vec<(NodeId, u64)>,
     /// Nodes whose descriptors were here when it began, but for those whose names were listed.
@@ -150,29 +151,40 @@ impl Mail {
         }
         if self.listing.is_none() && std::mem::replace(&mut self.listing_wanted, false) {
             // A folder that cannot be read tells of nobody.
-            self.listing = Dir::read_from(folder).ok().map(|names| Listing {
-                names,
+            self.listing = seek(folder, SeekFrom::Start(0)).ok().map(|_| Listing {
                 lives: Vec::new(),
                 posts: Vec::new(),
                 senders: self.events.keys().map(|&(node, life, _)| (node, life)).collect(),
             });
         }
         let Some(mut listing) = self.listing.take() else { return };
-        for _ in 0..NAMES_MAX {
-            let Some(Ok(entry)) = listing.names.read() else {
+        let mut buffer = [MaybeUninit::uninit(); NAMES_SIZE];
+        let mut names = RawDir::new(folder, &mut buffer);
+        loop {
+            let Some(Ok(entry)) = names.next() else {
                 self.end_listing(listing, own_life);
                 return;
             };
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            listing.posts.extend(Paths::parse_post(name));
-            let Some((node, life)) = Paths::parse(name) else { continue };
-            listing.lives.push(life);
-            listing.senders.remove(&(node, life));
-            if life != own_life && !self.refused.contains(&(node, life)) {
-                self.subjects.push_back(Subject { node, life, may_be_dead: false });
+            if let Ok(name) = entry.file_name().to_str() {
+                self.note_name(name, &mut listing, own_life);
+            }
+            // What is left in the buffer would be lost.
+            if names.is_buffer_empty() {
+                break;
             }
         }
         self.listing = Some(listing);
+    }
+
+    /// A name in the folder.
+    fn note_name(&mut self, name: &str, listing: &mut Listing, own_life: u64) {
+        listing.posts.extend(Paths::parse_post(name));
+        let Some((node, life)) = Paths::parse(name) else { return };
+        listing.lives.push(life);
+        listing.senders.remove(&(node, life));
+        if life != own_life && !self.refused.contains(&(node, life)) {
+            self.subjects.push_back(Subject { node, life, may_be_dead: false });
+        }
     }
 
     /// All names are listed. A node that sent a descriptor before that began and has no ring has left: nothing else tells of one that
@@ -247,6 +259,8 @@ mod tests {
     #[test]
     fn steps_are_bounded_and_see_all() {
         const RINGS: u64 = 1_000;
+        // The least that a name takes, of a ring and of junk.
+        const NAMES_MAX: usize = NAMES_SIZE / 24;
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         for number in 1..=RINGS {
             fs::write(folder.path().join(format!("{:016x}.{number:016x}.ring", 1)), b"").unwrap();
