@@ -444,11 +444,17 @@ impl Publication {
         }
     }
 
+    /// False in a child that was forked since: the ring is its parent's.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.streams.about.maker.is_this_process()
+    }
+
     /// Wakes readers that sleep, behind a fence.
     #[inline(always)]
     fn ring_followers(&self) {
         for Follower { peer, bells, bell, event, .. } in &self.followers {
-            let Some(bells) = bells else { continue };
+            // A node without descriptors could not map them when it found the reader.
+            let Some(bells) = bells.as_ref().or_else(|| peer.segment.bells()) else { continue };
             let notification = bells[*bell].ring_fenced();
             self.streams.roster.notify(notification, &peer.segment, *bell, event);
         }
@@ -479,7 +485,7 @@ impl Publication {
 
 impl Drop for Publication {
     fn drop(&mut self) {
-        if !self.streams.about.maker.is_this_process() {
+        if !self.is_of_this_process() {
             return;
         }
         // Of a run that was forgotten something may be left.

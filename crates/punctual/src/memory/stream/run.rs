@@ -33,6 +33,9 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.publication.hand_over();
+        // In a forked child: the ring is its parent's, which may have written on.
+        if self.publication.is_of_this_process() {
+            self.publication.hand_over();
+        }
     }
 }
