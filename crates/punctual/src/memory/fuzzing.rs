@@ -11,7 +11,7 @@ use punctual_machine::ring::RingWriter;
 use punctual_proto::{NodeId, Port, Target};
 
 use super::segment::{BELL_SIZE, Owner, SEGMENT_SIZE, Segment, State};
-use super::stream::ring_file::{RingFile, RingIdentity, target_word};
+use super::stream::ring_file::{ENTERS, RingFile, RingIdentity, target_word};
 use super::venue::{Found, Scope, Sight, Venue};
 use super::{Entered, SharedOptions, WhenFull, join, new_life, system};
 use crate::engine::OpenError;
@@ -50,7 +50,7 @@ impl Stranger {
             target,
             capacity: CAPACITY,
             began: u64::MAX >> 1,
-            entered: u64::MAX >> 1,
+            entered: ENTERS,
             sealed: false,
         };
         let file = RingFile::fill(&ring, about);

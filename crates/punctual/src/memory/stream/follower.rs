@@ -1,7 +1,9 @@
 //! Readers of a publication.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use punctual_machine::clock::Clock;
 use punctual_machine::counter::Counter;
 
 use super::super::roster::{KnownEvent, Peer};
@@ -9,6 +11,9 @@ use super::super::rows::{Row, row};
 use super::super::segment::Bells;
 use super::ring_file::RingIdentity;
 use super::{BEGINS, Streams, port_of_subscription};
+
+/// The counters of two processors never differ by more.
+const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// A subscription that a ring is for.
 #[derive(Debug)]
@@ -58,7 +63,19 @@ pub(super) fn find_followers(streams: &Streams, about: &RingIdentity, followers:
 /// takes the time: the later one was shown the other.
 pub(super) fn began_before(entry: &[Counter], about: &RingIdentity) -> bool {
     let began = entry[1].get_published();
-    began < about.entered || began == BEGINS
+    began == BEGINS || came_first(began, about.entered)
+}
+
+/// True if the one instant was before the other, both by the host's counter.
+pub(super) fn came_first(one: u64, other: u64) -> bool {
+    let clock = Clock::get();
+    came_first_by(one, other, clock.now().plus(clock.ticks(SKEW_MAX)).0)
+}
+
+/// The same, where no instant of this life of the counter is later than `latest`. A counter that a suspend begins anew leaves later ones
+/// behind: those came first.
+fn came_first_by(one: u64, other: u64, latest: u64) -> bool {
+    (one <= latest, one) < (other <= latest, other)
 }
 
 fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Follower>) {
@@ -101,6 +118,16 @@ mod tests {
     use punctual_proto::{NodeId, Port, Target};
 
     use super::*;
+
+    /// Goal: instants of before a suspend that began the counter anew come before those of after it, and otherwise the smaller one does.
+    #[test]
+    fn a_former_life_of_the_counter_came_first() {
+        let latest = 1_000;
+        let cases = [(5, 6, true), (6, 5, false), (5, 5, false), (9_000, 5, true), (5, 9_000, false)];
+        for (one, other, is_first) in cases.into_iter().chain([(9_000, 9_001, true), (9_001, 9_000, false)]) {
+            assert_eq!(came_first_by(one, other, latest), is_first, "{one}, {other}");
+        }
+    }
 
     /// Goal: a subscription is taken for the earlier one until its time is there; then the times decide.
     #[test]

@@ -9,12 +9,13 @@ use punctual_proto::{Address, Header, Kind};
 use super::super::roster::Peer;
 use super::super::rows::row;
 use super::super::segment::READERS_BELL;
+use super::follower::came_first;
 use super::frames::{Unreadable, read, read_direct};
 use super::message::{Fate, MessageHandler, StreamHead, StreamMessage};
 use super::payload::Payload;
 use super::places::OwnRow;
 use super::prefix::Prefix;
-use super::ring_file::{RingFile, RingIdentity};
+use super::ring_file::{ENTERS, RingFile, RingIdentity};
 use super::sealing::Belief;
 use super::{StreamError, Streams};
 use crate::engine::tap::{Capture, Direction};
@@ -86,12 +87,14 @@ impl Image {
         (bell, began): (usize, u64),
         belief: &mut Belief,
     ) -> Result<Self, StreamError> {
-        let is_known = began < file.about.entered;
+        let is_known = file.about.entered == ENTERS || came_first(began, file.about.entered);
         let memory = file.ring.clone();
         let mut reader = if is_known { RingReader::from_start(memory) } else { RingReader::from_now(memory) };
         if let Some(opening) = &mut belief.opening {
             opening.make_room(frame_size_max(file.about.capacity));
         }
+        // A writer that is not told of its reader rings it only after it has looked around again.
+        peer.segment.open_bells().map_err(StreamError::System)?;
         let row = streams.take_row(file.about.id, &peer, bell, reader.position())?;
         peer.segment.bell(READERS_BELL).announce_visit(true);
         if !is_known {
