@@ -28,6 +28,45 @@ impl MulticastInterface {
             .map(Self::Index)
             .map_err(|e| SystemError::new("find interface", name, e))
     }
+
+    /// Index of the interface now. `None` if nobody has the address, or it cannot be looked up.
+    pub fn index(self) -> Option<u32> {
+        match self {
+            Self::Index(index) => Some(index),
+            Self::Address(address) => index_of(address),
+        }
+    }
+}
+
+/// Index of the interface that has an address, of any namespace's in which the calling thread is.
+fn index_of(address: Ipv4Addr) -> Option<u32> {
+    let mut list = core::ptr::null_mut();
+    // SAFETY: `getifaddrs` stores the head of a list, which is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } == -1 {
+        return None;
+    }
+    let mut next: *const libc::ifaddrs = list;
+    let mut found = None;
+    // SAFETY: each element is live until the list is freed, and its `ifa_next` is the next one or null.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        let theirs: *const libc::sockaddr = entry.ifa_addr;
+        // SAFETY: an address is null or live, and one of this family is a `sockaddr_in`, which need not be aligned as one.
+        let is_it = unsafe {
+            !theirs.is_null()
+                && i32::from((*theirs).sa_family) == libc::AF_INET
+                && theirs.cast::<libc::sockaddr_in>().read_unaligned().sin_addr.s_addr
+                    == u32::from(address).to_be()
+        };
+        if is_it {
+            // SAFETY: the name ends with a zero, and is live as its element is.
+            found = Some(unsafe { libc::if_nametoindex(entry.ifa_name) }).filter(|&index| index != 0);
+            break;
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list from above, of which nothing is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
 }
 
 impl UdpSocket {
@@ -42,6 +81,20 @@ impl UdpSocket {
             IpAddr::V6(group) => self.join_v6(group, interface),
         };
         joined.map_err(|e| SystemError::new("join multicast group", format!("{group} on {interface:?}"), e))
+    }
+
+    /// Leaves a group on the interface that had this index, also if that interface is gone. A socket keeps its membership there, and has
+    /// room for few (`net.ipv4.igmp_max_memberships`, 20).
+    pub fn leave_multicast(&self, group: IpAddr, index: u32) -> Result<(), SystemError> {
+        let left = match group {
+            IpAddr::V4(group) => {
+                sockopt::set_ip_drop_membership_with_ifindex(&self.fd, &group, &Ipv4Addr::UNSPECIFIED, index)
+            }
+            IpAddr::V6(group) => sockopt::set_ipv6_drop_membership(&self.fd, &group, index),
+        };
+        left.map_err(|e| {
+            SystemError::new("leave multicast group", format!("{group} on interface {index}"), e)
+        })
     }
 
     /// Sends to multicast groups by this interface, also to other sockets of this host.

@@ -289,7 +289,7 @@ impl MediumTransmit for DatagramTransmit {
             echoed.publish(self.batch.counted());
         }
         let Err(error) = sent else { return false };
-        if let Some(rejoining) = &self.rejoining {
+        if let Some(rejoining) = &mut self.rejoining {
             rejoining.after(&error);
         }
         error.kind() == ErrorKind::WouldBlock
