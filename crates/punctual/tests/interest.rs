@@ -3,7 +3,7 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -472,6 +472,34 @@ fn without_a_key_everything_stops_all_the_same() {
     publisher.stop();
     observer.stop();
     assert!(node.ledger().is_balanced(), "{}", node.ledger());
+}
+
+/// Goal: a sink may drop what runs it. The thread ends then, and the port is free.
+#[test]
+fn a_sink_drops_what_runs_it() {
+    let _alive = watchdog(60);
+    let node = Node::open(&Bus::loopback(&unique("own-end")), "one").unwrap();
+    let publisher = publish_instants(&node, 1);
+    let held: Arc<Mutex<Option<Running<Subscriber<_>>>>> = Arc::default();
+    let (own, (told, dropped)) = (Arc::clone(&held), mpsc::channel());
+    let subscriber = Subscriber::new(node.bind(2).unwrap(), SPEED, PERIOD).unwrap();
+    let mut hold = held.lock().unwrap();
+    *hold = Some(
+        subscriber
+            .spawn(move |_| {
+                drop(own.lock().unwrap().take());
+                let _after_the_first = told.send(());
+            })
+            .unwrap(),
+    );
+    drop(hold);
+    dropped.recv_timeout(PATIENCE).expect("the sink went on");
+    let began = Instant::now();
+    while node.bind(2).is_err() {
+        assert!(began.elapsed() < PATIENCE, "the thread goes on");
+        std::thread::yield_now();
+    }
+    publisher.stop();
 }
 
 /// Goal: a source that is slower than its period holds up neither who serves for a time nor the other publications.

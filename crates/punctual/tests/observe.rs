@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use common::{Dice, Medium, PATIENCE, on_every_medium, open_both, watchdog, ways};
-use punctual::{BindError, Bus, Communicator, CommunicatorOptions, Node, Target, Wake};
+use common::{Dice, Medium, PATIENCE, on_every_medium, open_both, unique, watchdog, ways};
+use punctual::{BindError, Bus, Communicator, CommunicatorOptions, Node, Observer, Target, Wake};
 use punctual_machine::counter::Counter;
 
 /// Messages that may be on their way: fewer than the smallest buffer of a medium holds.
@@ -124,6 +124,27 @@ fn an_observer_stops_and_may_start_again() {
         assert_eq!(receiver.receive_timeout(PATIENCE).unwrap().payload, b"directly", "{wake}");
         drop(receiver.on_message(|_| ()).unwrap());
     });
+}
+
+/// Goal: a callback may drop its own observer. Its thread ends then, and the port is free.
+#[test]
+fn a_callback_drops_its_observer() {
+    let _alive = watchdog(60);
+    let node = Node::open(&Bus::loopback(&unique("own-end")), "one").unwrap();
+    let held: Arc<Mutex<Option<Observer>>> = Arc::default();
+    let (own, (told, dropped)) = (Arc::clone(&held), mpsc::channel());
+    let observer = node.bind(1).unwrap().on_message(move |_| {
+        drop(own.lock().unwrap().take());
+        told.send(()).unwrap();
+    });
+    *held.lock().unwrap() = Some(observer.unwrap());
+    node.bind(2).unwrap().send_timeout(Target::port("one", 1), b"the first", PATIENCE).unwrap();
+    dropped.recv_timeout(PATIENCE).expect("the callback went on");
+    let began = Instant::now();
+    while node.bind(1).is_err() {
+        assert!(began.elapsed() < PATIENCE, "the thread goes on");
+        std::thread::yield_now();
+    }
 }
 
 /// Goal: two observers of one node share its medium: whichever drives the engine hands the other its messages, and takes the

@@ -115,9 +115,10 @@ impl Observer {
     /// Stops, and gives the communicator back. Messages that have come by now are handed over before.
     ///
     /// # Panics
-    /// If the callback did: its panic goes on here.
+    /// If the callback did: its panic goes on here. Or if the callback itself calls it, whose thread has the communicator. The callback
+    /// may drop the observer: its thread ends then by itself.
     pub fn stop(mut self) -> Communicator {
-        let ended = self.end().expect("it ends here or when it is dropped");
+        let ended = self.end().expect("a callback drops its observer in place of stopping it");
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
@@ -126,14 +127,14 @@ impl Observer {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Tells the thread to stop and waits for its end, unless that was done.
+    /// Tells the thread to stop and waits for its end, unless that was done. `None` on that thread itself, which cannot wait for its end.
     fn end(&mut self) -> Option<std::thread::Result<Communicator>> {
         let thread = self.thread.take()?;
         self.stop.is_wanted.raise();
         self.sender.clone().nudge();
         self.stop.is_told.raise();
         thread.thread().unpark();
-        Some(thread.join())
+        (thread.thread().id() != std::thread::current().id()).then(|| thread.join())
     }
 }
 

@@ -33,11 +33,11 @@ impl<P: Send + 'static> Running<P> {
     /// Stops, and gives back what ran, with its counts. It can run again.
     ///
     /// # Panics
-    /// If the callback did: its panic goes on here.
+    /// If the callback did: its panic goes on here. Or if the callback itself calls it, which runs on that thread. The callback may drop
+    /// this: its thread ends then by itself.
     pub fn stop(mut self) -> P {
-        self.tell_to_stop();
-        let thread = self.thread.take().expect("taken here only");
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let ended = self.end().expect("a callback drops what runs it in place of stopping it");
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -47,9 +47,12 @@ impl<P> Running<P> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn tell_to_stop(&self) {
+    /// Tells the thread to stop and waits for its end, unless that was done. `None` on that thread itself, which cannot wait for its end.
+    fn end(&mut self) -> Option<std::thread::Result<P>> {
+        let thread = self.thread.take()?;
         self.stops.add(1);
         self.sender.clone().nudge();
+        (thread.thread().id() != std::thread::current().id()).then(|| thread.join())
     }
 }
 
@@ -60,9 +63,6 @@ impl<P> Drop for Running<P> {
             std::mem::forget(self.thread.take());
             return;
         }
-        if let Some(thread) = self.thread.take() {
-            self.tell_to_stop();
-            let _panicked_or_done = thread.join();
-        }
+        let _panicked_or_done = self.end();
     }
 }

@@ -127,11 +127,9 @@ pub enum StartError {
     Classes(ClassesError),
     /// The kernel refused: a thread, its urgency, a descriptor.
     System(SystemError),
-    /// The calling thread is in no runtime of tokio.
-    #[cfg(feature = "tokio")]
+    /// The calling thread is in no runtime of tokio. Only with the feature `tokio`.
     NoTokio,
-    /// Workers or a lane want an urgency of their own, and are no threads.
-    #[cfg(feature = "tokio")]
+    /// Workers or a lane want an urgency of their own, and are no threads. Only with the feature `tokio`.
     UrgencyOnTokio,
 }
 
@@ -143,11 +141,9 @@ impl fmt::Display for StartError {
             }
             Self::Classes(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
-            #[cfg(feature = "tokio")]
             Self::NoTokio => {
                 f.write_str("no tokio runtime here: call it from a task, or after `Runtime::enter`")
             }
-            #[cfg(feature = "tokio")]
             Self::UrgencyOnTokio => f.write_str(
                 "workers and lanes on tokio are tasks and have no urgency of their own: use `Urgency::Inherited`",
             ),
