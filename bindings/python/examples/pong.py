@@ -9,4 +9,7 @@ name = sys.argv[1] if len(sys.argv) > 1 else "demo"
 with punctual.Node(punctual.Bus.shared(name), "pong") as node, node.bind(7400) as pong:
     for _ in itertools.count() if len(sys.argv) < 3 else range(int(sys.argv[2])):
         message = pong.receive()
-        pong.send(message.source, message.payload)
+        try:
+            pong.send(message.source, message.payload)
+        except punctual.Error as error:
+            print(f"no answer: {error}")  # whoever asked is gone

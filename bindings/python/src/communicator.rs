@@ -246,6 +246,7 @@ impl Communicator {
     }
 
     /// From now on the descriptor becomes readable when a message comes. False, and nothing is armed, if there may already be one.
+    /// Receive and arm again every few seconds: in memory a sender that is killed just as it wakes wakes nobody.
     fn arm(&self) -> PyResult<bool> {
         self.0.with(|endpoint| Ok(endpoint.arm()))
     }

@@ -13,13 +13,13 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// A value that may be closed, of this process alone.
 #[derive(Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct Held<T: Send> {
     value: Mutex<Option<T>>,
     forks: u32,
     what: &'static str,
 }
 
-impl<T> Held<T> {
+impl<T: Send> Held<T> {
     pub(crate) fn new(value: T, what: &'static str) -> Self {
         // From the first of a process on forks are seen.
         let _seen = Thread::current();
@@ -51,18 +51,27 @@ impl<T> Held<T> {
     /// Closes it; once it is, that does nothing.
     pub(crate) fn close(&self) -> PyResult<()> {
         let closed = self.lock()?.take();
-        drop(closed);
+        drop_detached(closed);
         Ok(())
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T: Send> Drop for Held<T> {
     fn drop(&mut self) {
-        if self.forks != forks() {
+        let value = self.value.get_mut().ok().and_then(Option::take);
+        if self.forks == forks() {
+            drop_detached(value);
+        } else {
             // A parent's, whose rings and descriptors are not ours to close.
-            std::mem::forget(self.value.get_mut().ok().and_then(Option::take));
+            std::mem::forget(value);
         }
     }
+}
+
+/// Drops it without the interpreter's lock. What is closed may wait for its readers, and threads of this interpreter may be among them.
+fn drop_detached<T: Send>(value: Option<T>) {
+    // Without an interpreter nobody waits for its lock: the closure is dropped then, and the value with it.
+    let _ = Python::try_attach(|py| py.detach(move || drop(value)));
 }
 
 /// A timeout in seconds; `None` waits for as long as it takes.

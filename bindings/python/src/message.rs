@@ -172,7 +172,7 @@ impl Message {
         Target(self.known.target)
     }
 
-    /// Its number in its stream.
+    /// Its number in its stream. Of a communicator's messages the lower 32 bits: 0 comes again after 4294967295.
     #[getter]
     fn sequence(&self) -> u64 {
         self.known.sequence

@@ -309,6 +309,33 @@ def test_streams_are_read_from_rings():
             publication.offer(b"closed")
 
 
+def test_who_closes_releases_the_interpreter():
+    """Method: what a node sent last is read by a thread that runs only while this one lets it."""
+    bus = punctual.Bus.shared(unique("closes"))
+    here, there = punctual.Node(bus, "here"), punctual.Node(bus, "there")
+    subscription = there.subscription(8)
+    publication = here.publication(punctual.Target("there", 8))
+    found, closes = [], threading.Event()
+
+    def read():
+        closes.wait()
+        found.append(subscription.receive(PATIENCE).payload)
+
+    reads = threading.Thread(target=read, daemon=True)
+    reads.start()
+    publication.offer(b"the last")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        closes.set()
+        publication.close()
+        here.close()
+    finally:
+        sys.setswitchinterval(interval)
+    reads.join(PATIENCE)
+    assert found == [b"the last"]
+
+
 def test_buses_of_the_kernel_have_no_streams():
     with punctual.Node(punctual.Bus.peers("127.0.0.1:0", []), "alone") as node:
         with pytest.raises(punctual.Error, match="memory"):
