@@ -124,7 +124,9 @@ typedef struct punctual_address {
 typedef struct punctual_message {
     punctual_address source; /* its sender: the target of an answer */
     punctual_address target; /* its target */
-    uint64_t sequence; /* its number in its stream: from its node to this one or to everybody; in memory from its sender */
+    /* its number in its stream: from its node to this one or to everybody; in memory from its sender. Of a communicator's messages the
+       lower 32 bits: 0 comes again after 4294967295 */
+    uint64_t sequence;
     uint64_t lost_before; /* messages of the same stream that were lost just before it */
     uint64_t latency_ns; /* from the instant at which it was due or sent until it was delivered; 0 = not known */
     uint64_t kernel_ns; /* when the kernel received it, CLOCK_REALTIME; 0 = not known */
@@ -275,7 +277,7 @@ punctual_error punctual_node_peers(punctual_node node, punctual_peer *peers, siz
 /* Frames sent so far to one node, or to PUNCTUAL_EVERY_NODE: what the receivers' accounts must sum to. */
 punctual_error punctual_node_sent_to(punctual_node node, uint64_t target, uint64_t *count);
 
-/* Does what has to be done from time to time. Needed only if no communicator of the node ever waits. */
+/* Does what has to be done from time to time. Needed only if no communicator of the node waits or is armed for seconds. */
 punctual_error punctual_node_housekeep(punctual_node node);
 
 /* Closes the handle. What was opened with the node goes on; with the last of that it leaves the bus. A
@@ -336,7 +338,8 @@ punctual_error punctual_communicator_receive(punctual_communicator communicator,
 punctual_error punctual_communicator_descriptor(punctual_communicator communicator, int *descriptor);
 
 /* From now on the descriptor becomes readable when a message comes. `armed` is 0, and nothing is armed, if there may already be one.
- * Receive with a timeout of 0 until PUNCTUAL_EMPTY, arm, wait; any receive disarms. */
+ * Receive with a timeout of 0 until PUNCTUAL_EMPTY, arm, wait; any receive disarms. Wait for some seconds at most: in memory a sender
+ * that is killed just as it wakes wakes nobody, and arming does what punctual_node_housekeep does. */
 punctual_error punctual_communicator_arm(punctual_communicator communicator, int *armed);
 
 /* Gives it up: it belongs to whichever thread uses it next. */
