@@ -17,7 +17,7 @@ pub struct Delivery {
     pub source: Address,
     /// The target: this port, all ports, everybody.
     pub target: Target,
-    /// Its place in its stream, as in [`Message`].
+    /// Its place in its stream, of which it has the lower 32 bits, as in [`Message`].
     pub sequence: u32,
     /// Messages of the same stream that were found lost by this one's arrival.
     pub lost_before: u64,

@@ -3,6 +3,8 @@
 //! An engine never blocks, never allocates once open, never retries, and knows nothing of ports, waiting policies
 //! or other engines. It comes in two halves, so that a thread that waits for frames does not hold up one that sends.
 //! Faults and capture are layers around an engine ([`faulty`], [`tap`]), never flags inside one.
+//!
+//! Programs that measure an engine alone use its halves. These are hidden from the documentation, and promised to nobody.
 
 use std::any::Any;
 use std::fmt;
@@ -32,6 +34,7 @@ pub(crate) use open::{NO_ADVICE, check_name};
 
 /// Both halves of an open engine.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct Engine {
     /// The sending half.
     pub transmit: Box<dyn Transmit>,
@@ -95,6 +98,7 @@ pub(crate) const FAREWELL_MAX: Duration = Duration::from_millis(200);
 /// The sending half of an engine.
 ///
 /// `claim`, write, `commit`, `flush`. A frame that was committed was taken: it is delivered, or it stands in a counter.
+#[doc(hidden)]
 pub trait Transmit: Any + Send + fmt::Debug {
     /// Largest payload that one frame of this medium carries, bytes.
     fn payload_size_max(&self) -> usize;
@@ -133,6 +137,7 @@ pub trait Transmit: Any + Send + fmt::Debug {
 
 /// Progress of a node's streams: the number after the last frame sent. A frame carries the lower half of its number only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct Progress {
     /// To this node alone; unknown where the announcement was for everybody.
     pub unicast: Option<u64>,
@@ -147,6 +152,7 @@ pub struct Progress {
 
 /// An event of an engine.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub enum Event<'a> {
     /// A frame arrived.
     Frame(&'a Arrival<'a>),
@@ -196,6 +202,7 @@ pub enum Event<'a> {
 
 /// Why frames of an engine go missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Trouble {
     /// Bytes arrived that are no frame.
     BadFrame(FrameError),
@@ -212,6 +219,7 @@ pub enum Trouble {
 
 /// A frame that arrived, in place.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct Arrival<'a> {
     /// Its header.
     pub header: &'a Header,
@@ -229,6 +237,7 @@ pub struct Arrival<'a> {
 pub type Descriptors<'a> = [Option<BorrowedFd<'a>>; 2];
 
 /// Wake-up of a sleeping receiver, from any thread.
+#[doc(hidden)]
 pub trait Bell: Send + Sync + fmt::Debug {
     /// The handshake.
     fn doorbell(&self) -> &Doorbell;
@@ -243,6 +252,7 @@ pub trait Bell: Send + Sync + fmt::Debug {
 }
 
 /// Rings a bell of this process.
+#[doc(hidden)]
 pub fn ring(bell: &dyn Bell) {
     match bell.doorbell().ring() {
         None => {}
@@ -253,6 +263,7 @@ pub fn ring(bell: &dyn Bell) {
 
 /// A bell in memory of this process.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct PrivateBell {
     doorbell: Doorbell,
     event: EventFd,
@@ -279,6 +290,7 @@ impl Bell for PrivateBell {
 }
 
 /// Count of the frames for which the kernel had no room. A call of the kernel: asked when something is missing.
+#[doc(hidden)]
 pub trait Drops: Send + fmt::Debug {
     /// Number of drops since this was last asked: frames, or runs that the kernel had as one; 0 where it does not say.
     fn take(&mut self) -> u64;
@@ -291,6 +303,7 @@ pub trait Drops: Send + fmt::Debug {
 
 /// Decision to go on or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Flow {
     /// With the next event.
     Continue,
@@ -305,6 +318,7 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 pub(crate) const ROOM_UNKNOWN: usize = 256 << 10;
 
 /// The receiving half of an engine.
+#[doc(hidden)]
 pub trait Receive: Any + Send + fmt::Debug {
     /// Shows at most `limit` events to `visit`, oldest first per source, until it says stop. Returns how many.
     fn poll(&mut self, limit: usize, visit: &mut dyn FnMut(Event<'_>) -> Flow) -> usize;

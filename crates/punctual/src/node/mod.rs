@@ -142,7 +142,7 @@ fn own_descriptors(receive: &dyn Receive, name: &str) -> Result<[Option<OwnedFd>
     Ok(owned)
 }
 
-/// One process's presence on a bus. Cheap to clone; the last clone or communicator that goes leaves the bus.
+/// One process's presence on a bus. Cheap to clone; it leaves the bus with the last of its clones and of all that was made with it.
 #[derive(Clone)]
 pub struct Node(Presence);
 

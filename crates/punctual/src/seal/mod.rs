@@ -178,7 +178,7 @@ impl Keys {
     }
 
     /// For how long a key is accepted after its successor began to seal; 10 s by default. Messages that are longer under way are lost
-    /// at a renewal; a node that has only the old key can speak for that long.
+    /// at a renewal; a node that has only the old key can speak for that long. Holds for all clones, which have these keys, too.
     #[must_use]
     pub fn overlap(self, overlap: Duration) -> Self {
         let overlap_ns = u64::try_from(overlap.as_nanos()).unwrap_or(u64::MAX);

@@ -2,6 +2,8 @@
 //!
 //! A loop polls; when a poll found nothing it calls [`Waiter::wait`], which passes some time or sleeps, and the loop
 //! polls again. Every sleep is the doorbell's handshake ([`Doorbell::sleep`]): arm, look once more, sleep, disarm.
+//!
+//! Programs that measure the ways of waiting use waiters themselves. These are hidden from the documentation, and promised to nobody.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -113,6 +115,7 @@ impl FromStr for Wake {
 
 /// Objects that a waiter can sleep on.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct Bed<'a> {
     /// Rung by senders.
     pub bell: &'a Doorbell,
@@ -126,6 +129,7 @@ pub struct Bed<'a> {
 
 /// Outcome of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct Waited {
     /// The thread slept, or tried to.
     pub slept: bool,
@@ -146,6 +150,7 @@ impl Waited {
 }
 
 /// Condition that a waiter waits for, as its component sees it.
+#[doc(hidden)]
 pub trait Condition {
     /// True if there may be something to wake for. Asked again once the bell is armed.
     fn is_ready(&mut self) -> bool;
@@ -175,6 +180,7 @@ pub trait Condition {
 }
 
 /// One waiter's way of waiting, with its state.
+#[doc(hidden)]
 pub trait Waiter: Send + fmt::Debug {
     /// Passes some time: at most the condition's timeout, and less if there may be something.
     fn wait(&mut self, bed: &mut Bed<'_>, condition: &mut dyn Condition) -> Waited;
@@ -202,6 +208,7 @@ pub trait Waiter: Send + fmt::Debug {
 
 /// Properties of a medium for threads that wait for it.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub struct Manners {
     /// Senders ring the doorbell.
     pub rings_doorbell: bool,
@@ -238,6 +245,7 @@ fn sleep_cost(on_futex: SleepCost, medium: Manners) -> SleepCost {
 ///
 /// # Errors
 /// The way of waiting, if it cannot wait for such a medium.
+#[doc(hidden)]
 pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
     let Manners { rings_doorbell, looks_suffice } = medium;
     if !wake.can_wait_for(rings_doorbell) {
@@ -267,6 +275,7 @@ pub fn waiter(wake: Wake, medium: Manners) -> Result<Box<dyn Waiter>, Wake> {
 ///
 /// # Errors
 /// If the process has no more descriptors.
+#[doc(hidden)]
 pub fn epoll_set(event: &EventFd, descriptors: [Option<BorrowedFd<'_>>; 2]) -> Result<EpollSet, SystemError> {
     let set = EpollSet::new()?;
     set.add(event.as_fd())?;
