@@ -147,6 +147,7 @@ impl Fix {
         if without.experiment == Remade::Survey {
             self.check_survey(without)?;
         }
+        self.check_urgency(without)?;
         let mut with = without.clone();
         match self {
             Self::Pin => with.is_pinned = true,
@@ -182,6 +183,15 @@ impl Fix {
             return Err("it makes one cell of several: verify a run of one --wake and one --sched".to_owned());
         }
         Ok(with)
+    }
+
+    /// Checks that the fix takes no thread out of a real-time class, in which it is more urgent than in any other.
+    fn check_urgency(&self, without: &Again) -> Result<(), String> {
+        let real_time = without.urgencies.iter().find(|urgency| urgency.is_real_time());
+        match real_time.filter(|_| matches!(self, Self::Class | Self::Nice | Self::Slice)) {
+            Some(urgency) => Err(format!("the run was made so already, or more urgently: --sched {urgency}")),
+            None => Ok(()),
+        }
     }
 
     /// Checks that a survey can be made with the fix.
@@ -299,6 +309,15 @@ mod tests {
         let command = urgent.command();
         let has = |words: &str| command.contains(words);
         assert!(has("--sched fifo:50 ") && has("--urgent responder"), "{command}");
+        for urgency in [Urgency::Fifo(PRIORITY), Urgency::RoundRobin(90)] {
+            let urgent = Again { urgencies: vec![urgency], ..without.clone() };
+            for fix in [Fix::Class, Fix::Nice, Fix::Slice] {
+                assert!(
+                    fix.applied(&urgent).is_err_and(|error| error.contains("already")),
+                    "{fix:?}: {urgency}"
+                );
+            }
+        }
         let two = Again { ways: vec!["spin".to_owned(), "blocking".to_owned()], ..Again::default() };
         assert!(Fix::Wake("epoll".to_owned()).applied(&two).is_err());
         assert!(Fix::Nice.applied(&two).is_ok());
