@@ -1,6 +1,7 @@
 //! Why a command ends otherwise than well.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 use punctual_machine::SystemError;
@@ -19,10 +20,15 @@ pub enum Failure {
     Machine(String),
 }
 
+/// Writes a line to standard error. Where that cannot be written (it is closed, or its disk is full), the command goes on.
+pub fn say(text: impl fmt::Display) {
+    let _unheard = writeln!(std::io::stderr(), "{text}");
+}
+
 impl Failure {
     /// Says it on standard error; the exit code tells scripts.
     pub fn report(&self) -> ExitCode {
-        eprintln!("punctual: {self}");
+        say(format_args!("punctual: {self}"));
         ExitCode::from(match self {
             Self::Promise(_) => 1,
             Self::Usage(_) => 2,

@@ -4,6 +4,8 @@
 //!
 //! An error that is a `String` is in words for people: it says what is missing, and what to do.
 #![forbid(unsafe_code)]
+// They panic where nobody can read the output: commands print by `command::print`, and speak by `error::say`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod broadcast;
 pub mod causes;

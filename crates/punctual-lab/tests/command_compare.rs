@@ -36,6 +36,8 @@ fn only_what_differs_differs() {
         let same = place.punctual(&format!("compare {name} {name}")).with(0).out;
         assert!(same.contains(&format!("0 of {cells} cells differ")), "{same}");
     }
+    let mistyped = place.punctual("compare made/a made/b --history nowhere").with(2).err;
+    assert!(mistyped.contains("--history nowhere"), "{mistyped}");
     for (pair, verdict) in [("made/a made/b", "slower"), ("made/b made/a", "faster")] {
         let said = place.punctual(&format!("compare {pair}")).with(0).out;
         let medians: Vec<&str> = said.lines().filter(|line| line.trim().starts_with("p50 ")).collect();

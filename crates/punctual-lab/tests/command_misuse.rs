@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Place, interleaved};
+use common::{Place, interleaved, punctual};
 
 /// Exit 2, one line on standard error with these words, nothing on standard output.
 #[track_caller]
@@ -57,6 +57,16 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "sim", &["punctual sim needs", "wakeup", "broadcast"]);
     refused(&place, "import", &["sockperf", "see punctual import --help"]);
     assert!(!place.path("runs").exists(), "something was measured");
+}
+
+/// Goal: a command whose words nobody can read ends as it would otherwise.
+#[test]
+fn an_unwritable_error_output_changes_no_exit_code() {
+    for line in ["frobnicate", "report nowhere", "compare nowhere nowhere"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let ended = punctual(line).stderr(full).status().expect("it starts");
+        assert_eq!(ended.code(), Some(2), "{line}");
+    }
 }
 
 #[test]

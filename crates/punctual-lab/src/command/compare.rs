@@ -59,7 +59,7 @@ fn compare_found(arguments: &CompareArguments) -> Result<(), Failure> {
     let (runs_a, runs_b) = (open(&a)?, open(&b)?);
     check_common(&runs_a, &runs_b)?;
     let order = order_of(&runs_a, &runs_b);
-    let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b) } else { Vec::new() };
+    let history = if order == Order::Separate { history(arguments, &runs_a, &runs_b)? } else { Vec::new() };
     let comparison = compare_runs(&runs_a, &runs_b, &history, order)?;
     show(&comparison, [&a, &b], arguments)
 }
@@ -160,8 +160,12 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
 }
 
 /// Other runs of the same thing, in the folders that were named, or where the runs lie.
-fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Vec<Run> {
+fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Result<Vec<Run>, Failure> {
     let mut folders = arguments.history.clone();
+    for folder in &folders {
+        std::fs::read_dir(folder)
+            .map_err(|error| Failure::Usage(format!("--history {}: {error}", folder.display())))?;
+    }
     if folders.is_empty() {
         folders.extend(
             a.iter().chain(b).filter_map(|run| run.path.canonicalize().ok()?.parent().map(Path::to_owned)),
@@ -169,7 +173,7 @@ fn history(arguments: &CompareArguments, a: &[Run], b: &[Run]) -> Vec<Run> {
         folders.sort();
         folders.dedup();
     }
-    history_of(&a.iter().chain(b).collect::<Vec<_>>(), &folders)
+    Ok(history_of(&a.iter().chain(b).collect::<Vec<_>>(), &folders))
 }
 
 /// Comparisons of each form; a cell of each is one comparison. As many as 26 runs have pairs.

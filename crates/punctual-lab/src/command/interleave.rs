@@ -15,7 +15,7 @@ use punctual_machine::signal::{
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
 use crate::doubt::Cause;
-use crate::error::Failure;
+use crate::error::{Failure, say};
 use crate::run::make_inner;
 use crate::store::vacant_folder;
 
@@ -87,7 +87,7 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
         if pair == 1 && !interrupted() {
             check(&made).inspect_err(|_| {
                 bar.finish_and_clear();
-                eprintln!("runs in {}", folder.display());
+                say(format_args!("runs in {}", folder.display()));
             })?;
         }
         if pair == count && pairs.is_none() && !interrupted() {
@@ -98,7 +98,7 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
     if made[0].is_empty() {
         return Err(Failure::Machine("interrupted before the first pair of runs was made".to_owned()));
     }
-    eprintln!("runs in {}", folder.display());
+    say(format_args!("runs in {}", folder.display()));
     let pairs = made[0].len();
     Ok(Played { made, cut_short: (pairs < count).then_some(Cause::PairsCutShort { pairs }) })
 }
@@ -113,7 +113,7 @@ pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<Path
         let _empty = std::fs::remove_dir(&place);
     })?;
     bar.finish_and_clear();
-    eprintln!("run in {}", place.display());
+    say(format_args!("run in {}", place.display()));
     Ok(place)
 }
 

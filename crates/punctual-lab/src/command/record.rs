@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
-use crate::error::Failure;
+use crate::error::{Failure, say};
 use crate::recording::recorder::{
     Account, NAP_MAX, Plan, RecordError, record as record_bus, why_not_created,
 };
@@ -137,7 +137,7 @@ fn failed(out: &Path, error: RecordError) -> Failure {
 
 /// On standard error, where progress goes: from now on everything is recorded.
 fn announce(arguments: &RecordArguments) {
-    eprintln!("recording {} into {}; Ctrl-C ends it", arguments.bus, arguments.out.display());
+    say(format_args!("recording {} into {}; Ctrl-C ends it", arguments.bus, arguments.out.display()));
 }
 
 fn tell(arguments: &RecordArguments, format: Format, account: &Account) -> Result<(), Failure> {

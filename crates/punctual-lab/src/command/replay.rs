@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::record::{SealingArguments, missing};
 use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
-use crate::error::Failure;
+use crate::error::{Failure, say};
 use crate::recording::player::{Nodes, Play, Played, Speed, UNREACHABLE, play};
 use crate::recording::reading::{Contents, RecordingError};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
@@ -53,7 +53,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<(), Failure> {
         BusPlan::Peers { .. } | BusPlan::Ethernet { .. } => Nodes::One,
     };
     if arguments.speed != Speed::Max {
-        warnings(&contents, arguments.speed).iter().for_each(|warning| eprintln!("{warning}"));
+        warnings(&contents, arguments.speed).iter().for_each(say);
     }
     let played = play(
         &Play {

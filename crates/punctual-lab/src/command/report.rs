@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{print, write_page};
-use crate::error::Failure;
+use crate::error::{Failure, say};
 use crate::experiment;
 use crate::report::text::Screen;
 use crate::store::Run;
@@ -37,7 +37,7 @@ pub fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         (failure, _) => failure,
     })?;
     for doubt in &run.doubts {
-        eprintln!("punctual: {}", doubt.what);
+        say(format_args!("punctual: {}", doubt.what));
     }
     print(&format!("{}\n", page.display()))
 }

@@ -12,7 +12,7 @@ use punctual_proto::user_interrupt::{Ending, Expected, VARIANTS, Variant, trace}
 use serde_json::{Value, json};
 
 use super::print;
-use crate::error::Failure;
+use crate::error::{Failure, say};
 use crate::report::section::{Cell, Column, ColumnKind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
 use crate::units::{dash, grouped};
@@ -181,7 +181,7 @@ impl Drop for Running<'_> {
 fn run_seeds(model: &dyn sim::Model, seeds: &Range<u64>) -> Result<String, Box<Failed>> {
     let mut all = Record::counts();
     for seed in seeds.clone() {
-        let _running = Running { model, seed, tell: |text| eprintln!("{text}") };
+        let _running = Running { model, seed, tell: |text| say(text) };
         let record = sim::check(model, seed)?;
         (all.messages, all.checks) = (all.messages + record.messages, all.checks + record.checks);
     }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use punctual_machine::signal::PostponedEnd;
 
+use crate::error::say;
+
 /// A control group of our own, of each hierarchy that has what is asked of it. Its members end before it is dropped, for it is removed
 /// then, also if this process is interrupted twice meanwhile.
 #[derive(Debug)]
@@ -242,7 +244,7 @@ impl Drop for LiftedQuotas {
         // A group has no more than those above it: the outermost is put back first.
         for (path, text) in self.before.iter().rev() {
             if let Err(error) = std::fs::write(path, text) {
-                eprintln!("punctual: cannot put back {text} in {}: {error}", path.display());
+                say(format_args!("punctual: cannot put back {text} in {}: {error}", path.display()));
             }
         }
     }
