@@ -84,6 +84,8 @@ pub enum Cause {
     CutShort { trials: usize },
     /// A comparison was cut short by Ctrl-C.
     PairsCutShort { pairs: usize },
+    /// Runs of a comparison that ended with 1: they broke a promise, or a part of them crashed.
+    PromisesBroken { runs: Vec<String> },
     /// Something was in the way of the rest of the run.
     Ended { reason: String },
     /// The process at the far end died amid a trial.
@@ -112,6 +114,10 @@ pub enum Cause {
 fn many(f: &mut fmt::Formatter<'_>, subject: &str, count: u64, said: [&str; 2]) -> fmt::Result {
     write!(f, "{subject}: {count} {}", said[usize::from(count != 1)])
 }
+
+/// Of a comparison whose runs were not taken in turn.
+const SEPARATE: &str =
+    "both sides were taken at different times, so a drift of the machine looks like a difference";
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,14 +170,13 @@ impl fmt::Display for Cause {
             Self::SummaryUnreadable { reason } => write!(f, "summary.json cannot be read: {reason}"),
             Self::CutShort { trials } => write!(f, "the run was cut short after {}", plural(*trials as u64, "trial")),
             Self::PairsCutShort { pairs } => pairs_cut_short(f, *pairs),
+            Self::PromisesBroken { runs } => write!(f, "a promise did not hold in {}", runs.join(", ")),
             Self::Ended { reason } => write!(f, "the run ended early: {reason}"),
             Self::FarEndGone { subject, reason } => write!(f, "{subject}: {reason}"),
             Self::Overdue { trials, left_out } => {
                 write!(f, "{left_out} of {} trials were left out: those before took twice their time", trials + left_out)
             }
-            Self::NotInterleaved => f.write_str(
-                "both sides were taken at different times, so a drift of the machine looks like a difference",
-            ),
+            Self::NotInterleaved => f.write_str(SEPARATE),
             Self::DriftUnknown => f.write_str(
                 "how far runs of the same thing lie apart is unknown here: three times as far as trials is assumed, and 10 % at least",
             ),
@@ -243,9 +248,7 @@ impl Cause {
             Self::SummaryUnreadable { .. } => {
                 "the figures are made anew from the samples; facts that only the summary had are missing: measure again for them"
             }
-            Self::Overdue { .. } => {
-                "stop the other programs and run again, or give it more time (--duration)"
-            }
+            Self::Overdue { .. } => "stop the other programs and run again, or raise --duration",
             Self::Ended { .. } => "stored trials are complete; see whether the far end still runs, run again",
             Self::FarEndGone { .. } => {
                 "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
@@ -253,6 +256,7 @@ impl Cause {
             Self::CutShort { .. } | Self::PairsCutShort { .. } => {
                 "stored trials are complete; run again for the rest"
             }
+            Self::PromisesBroken { .. } => "see the line that it wrote: a crash is in no figure",
             Self::NotInterleaved => "take runs of both in turn: punctual compare --interleave",
             Self::OnBothSides { .. } => "name each run on one side only",
             Self::NotMeasured { .. } => "take all runs with the same rights, on a machine that can do it",

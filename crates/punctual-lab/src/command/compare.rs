@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::{MadeRuns, Played, Turns, play};
+use super::interleave::{MadeRuns, Turns, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
-use crate::doubt::Doubt;
 use crate::error::Failure;
 use crate::file::resolved;
 use crate::report::parts;
@@ -72,7 +71,7 @@ fn compare_in_turn(arguments: &CompareArguments) -> Result<(), Failure> {
         check_common(a, b)?;
         Ok::<_, Failure>(compare_runs(a, b, &[], Order::Interleaved)?)
     };
-    let Played { made, cut_short } = play(&Turns {
+    let played = play(&Turns {
         commands: [&arguments.a, &arguments.b],
         pairs: arguments.pairs,
         out: arguments.out.as_deref(),
@@ -84,9 +83,11 @@ fn compare_in_turn(arguments: &CompareArguments) -> Result<(), Failure> {
         },
         held: &|_| Ok(None),
     })?;
-    let mut comparison = compared(&made)?;
-    comparison.doubts.extend(cut_short.map(Doubt::from));
-    show(&comparison, [&made[0], &made[1]], arguments)
+    let [a, b] = &played.made;
+    let mut comparison = compared(&played.made)?;
+    comparison.doubts.extend(played.doubts());
+    show(&comparison, [a, b], arguments)?;
+    played.end()
 }
 
 /// Runs in turn that were opened so far, each once: to open a run decodes all of its samples. They stay in the order in which they were

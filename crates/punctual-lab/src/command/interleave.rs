@@ -14,7 +14,7 @@ use punctual_machine::signal::{
 
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
-use crate::doubt::Cause;
+use crate::doubt::{Cause, Doubt};
 use crate::error::{Failure, say};
 use crate::run::make_inner;
 use crate::store::vacant_folder;
@@ -26,7 +26,52 @@ pub(super) type MadeRuns = [Vec<PathBuf>; 2];
 pub(super) struct Played {
     pub(super) made: MadeRuns,
     /// The comparison that they are for says so, if a Ctrl-C ended it before all were made.
-    pub(super) cut_short: Option<Cause>,
+    cut_short: Option<Cause>,
+    broken: Broken,
+}
+
+impl Played {
+    /// The doubts about the comparison that the ends of the runs raise.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = Doubt> {
+        self.cut_short.clone().into_iter().chain(self.broken.doubt()).map(Doubt::from)
+    }
+
+    /// The end of the command, once all is shown.
+    ///
+    /// # Errors
+    /// A run broke a promise.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        self.broken.end()
+    }
+}
+
+/// Runs that ended with 1, by name. A panic stands in none of their figures: the exit code alone tells of it.
+#[derive(Default)]
+pub(super) struct Broken(Vec<String>);
+
+impl Broken {
+    fn note(&mut self, place: &Path, end: RunEnd) {
+        if end == RunEnd::Broken {
+            self.0.push(place.display().to_string());
+        }
+    }
+
+    fn doubt(&self) -> Option<Cause> {
+        (!self.0.is_empty()).then(|| Cause::PromisesBroken { runs: self.0.clone() })
+    }
+
+    /// The end of the command, once all is shown.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        self.doubt().map_or(Ok(()), |broken| Err(Failure::Promise(broken.to_string())))
+    }
+}
+
+/// The end of a command that made its run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RunEnd {
+    Well,
+    /// A promise did not hold, or a thread or process of it crashed.
+    Broken,
 }
 
 /// Runs to be made in turn.
@@ -64,6 +109,7 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
     let Turns { commands, pairs, wanted, check, held, .. } = *turns;
     let bar = progress(false);
     let mut made = [Vec::new(), Vec::new()];
+    let mut broken = Broken::default();
     let (mut pair, mut count) = (0, pairs.unwrap_or(PAIRS_MIN));
     while pair < count && !interrupted() {
         bar.set_length(2 * count as u64);
@@ -75,9 +121,10 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
                 break;
             }
             let held = held(side)?;
-            run(commands[side], &places[side], &bar).inspect_err(|_| {
+            let end = run(commands[side], &places[side], &bar).inspect_err(|_| {
                 let _empty = std::fs::remove_dir(&places[side]);
             })?;
+            broken.note(&places[side], end);
             drop(held);
         }
         if !interrupted() {
@@ -100,21 +147,24 @@ fn play_into(turns: &Turns<'_>, folder: &Path) -> Result<Played, Failure> {
     }
     say(format_args!("runs in {}", folder.display()));
     let pairs = made[0].len();
-    Ok(Played { made, cut_short: (pairs < count).then_some(Cause::PairsCutShort { pairs }) })
+    let cut_short = (pairs < count).then_some(Cause::PairsCutShort { pairs });
+    Ok(Played { made, cut_short, broken })
 }
 
-/// Runs one command, which takes its own turns; returns where its run is.
-pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
+/// Runs one command, which takes its own turns; returns where its run is, and whether it broke a promise.
+pub(super) fn once(command: &str, out: Option<&Path>, name: &str) -> Result<(PathBuf, Broken), Failure> {
     catch_interrupts()?;
     let (bar, place) = (progress(false), vacant_folder(out, name)?);
     bar.set_length(1);
-    run(command, &place, &bar).inspect_err(|_| {
+    let end = run(command, &place, &bar).inspect_err(|_| {
         // A folder that holds something stays.
         let _empty = std::fs::remove_dir(&place);
     })?;
     bar.finish_and_clear();
     say(format_args!("run in {}", place.display()));
-    Ok(place)
+    let mut broken = Broken::default();
+    broken.note(&place, end);
+    Ok((place, broken))
 }
 
 fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
@@ -129,7 +179,7 @@ fn folder(out: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Runs one command, with the place of its run added. The word `punctual` is this program.
-fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
+fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<RunEnd, Failure> {
     bar.set_message(place.display().to_string());
     let own = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -151,15 +201,15 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<(), Failure> {
     bar.inc(1);
     match status.code() {
         // A run in which nobody answered is one, too.
-        Some(3) if place.join("summary.json").is_file() => Ok(()),
-        // A promise that did not hold is in the run, and in its figures.
-        Some(0 | 1) if place.join("run.json").is_file() => Ok(()),
+        Some(3) if place.join("summary.json").is_file() => Ok(RunEnd::Well),
+        Some(0) if place.join("run.json").is_file() => Ok(RunEnd::Well),
+        Some(1) if place.join("run.json").is_file() => Ok(RunEnd::Broken),
         Some(0 | 1) => Err(Failure::Usage(format!(
             "`{command}` made no run in {}: it must be one that takes --out",
             place.display()
         ))),
         Some(2 | 127) => Err(Failure::Usage(format!("`{command}` is no command that measures"))),
-        _ if interrupted() => Ok(()),
+        _ if interrupted() => Ok(RunEnd::Well),
         _ => Err(Failure::Machine(format!("`{command}` failed: {status}"))),
     }
 }
@@ -222,6 +272,36 @@ mod tests {
             // It is refused, or there is no such program here.
             let _failed = once(command, Some(&place.path().join(number.to_string())), "test");
             assert!(!made.exists(), "{command}");
+        }
+    }
+
+    /// Goal: a run that ended with 1 is named by a doubt, and by the end of the command, although it has figures like any other.
+    #[test]
+    fn a_run_that_broke_a_promise_is_named() {
+        let place = tempfile::tempdir().expect("room");
+        let making = |code: u8| format!("mkdir -p \"$1\"; : > \"$1/run.json\"; exit {code};");
+        let [well, broken] = [0, 1].map(making);
+        let commands = [well.as_str(), broken.as_str()];
+        let out = place.path().join("runs");
+        let played = play(&Turns {
+            commands,
+            pairs: Some(1),
+            out: Some(&out),
+            name: "test",
+            wanted: &|_| Ok(1),
+            check: &|_| Ok(()),
+            held: &|_| Ok(None),
+        })
+        .expect("a shell");
+        assert_eq!(played.made.each_ref().map(Vec::len), [1, 1]);
+        let doubts: Vec<String> = played.doubts().map(|doubt| doubt.what).collect();
+        let is_named = |words: &str| words.contains("b/001") && !words.contains("a/001");
+        assert!(matches!(&doubts[..], [only] if is_named(only)), "{doubts:?}");
+        assert!(matches!(played.end(), Err(Failure::Promise(words)) if is_named(&words)));
+        for (number, command) in commands.iter().enumerate() {
+            let made = once(command, Some(&place.path().join(number.to_string())), "test");
+            let (_, broken) = made.expect("a shell");
+            assert_eq!(broken.end().is_err(), number == 1, "{command}");
         }
     }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::interleave::{MadeRuns, Played, Turns, once, play};
+use super::interleave::{MadeRuns, Turns, once, play};
 use super::{print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
-use crate::doubt::Doubt;
 use crate::error::Failure;
 use crate::peel::analysis::GROWN_MIN;
 use crate::peel::overview;
@@ -78,7 +77,7 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
     // The change of the host is tried now, and taken back.
     drop(fix.hold().map_err(Failure::Machine)?);
     try_json(arguments.json.as_deref())?;
-    let Played { made, cut_short } = play(&Turns {
+    let played = play(&Turns {
         commands: [&again.command(), &with.command()],
         pairs: Some(pairs),
         out: arguments.out.as_deref(),
@@ -87,11 +86,12 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
         check: &|made| compared(made, fix).map(drop),
         held: &|side| if side == 1 { fix.hold().map_err(Failure::Machine) } else { Ok(None) },
     })?;
-    let (mut comparison, [a, b]) = compared(&made, fix)?;
-    comparison.doubts.extend(cut_short.map(Doubt::from));
+    let (mut comparison, [a, b]) = compared(&played.made, fix)?;
+    comparison.doubts.extend(played.doubts());
     let mut notes = Vec::new();
     let outliers = outliers(&a, &b, &mut notes)?;
-    show(&comparison, (&outliers, &notes), &made, arguments)
+    show(&comparison, (&outliers, &notes), &played.made, arguments)?;
+    played.end()
 }
 
 /// The comparison of these runs, and the runs.
@@ -109,7 +109,7 @@ fn compared(made: &MadeRuns, fix: &Fix) -> Result<(RunComparison, [Vec<Run>; 2])
 /// Tries a fix against the mistakes of starts. They alternate inside of one run.
 fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> {
     try_json(arguments.json.as_deref())?;
-    let path = once(command, arguments.out.as_deref(), "verify")?;
+    let (path, broken) = once(command, arguments.out.as_deref(), "verify")?;
     let made = Run::open(&path)?;
     let all = made.summary.as_ref().and_then(overview::overall).unwrap_or_default();
     let section = overview::fixes(&all);
@@ -124,10 +124,10 @@ fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> 
     let value = json!({
         "schema": SCHEMA, "fix": arguments.fix.words(), "run": path, "fixes": all.fixes,
     });
-    if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
-        return Ok(());
+    if !write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
+        print(&text::page(&[section], Screen::stdout()))?;
     }
-    print(&text::page(&[section], Screen::stdout()))
+    broken.end()
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
