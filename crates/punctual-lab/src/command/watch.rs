@@ -42,10 +42,11 @@ pub fn watch(arguments: &WatchArguments) -> Result<(), Failure> {
     say(&watcher.finish())?;
     let account = watcher.account();
     print(&format!(
-        "{} late messages of {} logs are in {} traces; {} came too fast, {} could not be kept\n",
+        "{} late messages of {} logs are in {} traces; {} are there only in part, {} came too fast, {} could not be kept\n",
         count(account.covered),
         count(account.logs),
         count(account.traces),
+        count(account.partly),
         count(account.missed),
         count(account.failed),
     ))

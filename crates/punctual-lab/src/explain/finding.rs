@@ -388,7 +388,7 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
         (Recording::On { .. }, Some((dump, _))) if dump.trace.lost() > 0 => {
             Some(format!("the recorder lost {} events", dump.trace.lost()))
         }
-        (Recording::On { .. }, Some(_)) => None,
+        (Recording::On { .. }, Some((dump, _))) => dump.trace.begins_late(late.interval),
         (Recording::On { .. }, None) => {
             Some("no dump covers it: it was below the recorder's threshold, or one of too many".to_owned())
         }

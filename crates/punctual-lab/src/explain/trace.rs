@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::micros;
+
 /// The number of every CPU's idle task.
 pub const IDLE: u32 = 0;
 
@@ -259,6 +261,18 @@ impl Trace {
             from = from.max(end);
         }
         known
+    }
+
+    /// True if everything is known of all of an interval.
+    pub fn knows(&self, (from, to): (u64, u64)) -> bool {
+        self.known().iter().any(|&(begin, end)| begin <= from && to <= end)
+    }
+
+    /// Its lack at the beginning of an interval, in words: a busy CPU overwrites its ring.
+    pub fn begins_late(&self, (from, to): (u64, u64)) -> Option<String> {
+        let begin = self.cpus.iter().map(|cpu| cpu.since_ns).max().unwrap_or(u64::MAX).min(to);
+        let late = begin.checked_sub(from).filter(|&late_ns| late_ns > 0)?;
+        Some(format!("a trace of the whole stage: this one begins {} µs after it", micros(late as f64)))
     }
 
     /// Part of the trace in an interval, with the threads that occur in it.

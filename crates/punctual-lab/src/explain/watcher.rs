@@ -51,6 +51,8 @@ pub struct WatchAccount {
     pub logs: u64,
     /// Late messages whose time is in a trace.
     pub covered: u64,
+    /// Late messages of whose time a trace lacks a part: a ring was full, or a dump stopped it.
+    pub partly: u64,
     /// Traces that were written.
     pub traces: u64,
     /// Late messages that came faster than was looked.
@@ -83,6 +85,11 @@ impl Watched {
         let to = self.late.iter().map(|span| span.to_ns).max()?;
         Some((from.max(to.saturating_sub(SPAN_NS_MAX)), to))
     }
+}
+
+/// The part of a message's time that a trace is to have.
+fn demanded(late: &LateSpan) -> (u64, u64) {
+    (late.from_ns.max(late.to_ns.saturating_sub(SPAN_NS_MAX)), late.to_ns)
 }
 
 /// Text from a program goes to a terminal: nothing in it may move the cursor.
@@ -207,10 +214,16 @@ impl WatchAccount {
                 Ok((path, size)) => {
                     watched.failed_at = None;
                     self.traces += 1;
-                    self.covered += late.len() as u64;
+                    let partly = late.iter().filter(|late| !trace.knows(demanded(late))).count() as u64;
+                    self.partly += partly;
+                    self.covered += late.len() as u64 - partly;
+                    let in_part = match partly {
+                        0 => String::new(),
+                        _ => format!(", {} of them only in part", count(partly)),
+                    };
                     let longest = late.iter().map(|late| late.to_ns - late.from_ns).max().unwrap_or(0);
                     said.push(format!(
-                        "{}: {} late, the longest {} µs: {} KiB in {}",
+                        "{}: {} late, the longest {} µs{in_part}: {} KiB in {}",
                         watched.program,
                         count(late.len() as u64),
                         micros(longest as f64),
@@ -291,6 +304,7 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::trace::CpuEvents;
     use punctual::LateLog;
 
     /// Goal: events that the recorder could not copy are in no trace. Late messages of that time are counted as failed, and nothing is
@@ -309,8 +323,32 @@ mod tests {
         assert_eq!(account, WatchAccount { failed: 2, ..WatchAccount::default() }, "{said:?}");
         assert!(logs[0].late.is_empty() && !beside(&path).exists() && said == ["no memory for a dump"]);
         logs[0].late = late;
-        account.settle(&mut logs, Ok(Trace::default()), None, &mut said);
+        account.settle(&mut logs, Ok(known(0)), None, &mut said);
         assert_eq!((account.covered, account.traces, account.failed), (2, 1, 2), "{said:?}");
+    }
+
+    /// A trace of one CPU from an instant on.
+    fn known(since_ns: u64) -> Trace {
+        let cpu = CpuEvents { since_ns, until_ns: 20_000_000_000, ..CpuEvents::default() };
+        Trace { cpus: vec![cpu], ..Trace::default() }
+    }
+
+    /// Goal: a late message that began before a busy CPU's ring did counts as covered in part, and that is said. Of a message beyond the
+    /// most of a trace its end is demanded.
+    #[test]
+    fn a_trace_that_does_not_reach_back_covers_a_part() {
+        let place = tempfile::tempdir().expect("room");
+        let path = place.path().join("late.jsonl");
+        let _log = LateLog::create(&path, Duration::from_secs(1)).expect("a log");
+        let is_ours = |log: &WatchedLog| log.path.as_deref() == Some(&path);
+        let watched = Watched::of(watched_logs(|_| false).into_iter().find(is_ours).expect("its page"));
+        let span = |from_ns, to_ns| LateSpan { from_ns, to_ns, thread: 3 };
+        let late = vec![span(5_000, 9_000), span(4_999, 9_000), span(0, 5_000 + SPAN_NS_MAX)];
+        let mut logs = [Watched { late, ..watched }];
+        let (mut account, mut said) = (WatchAccount::default(), Vec::new());
+        account.settle(&mut logs, Ok(known(5_000)), None, &mut said);
+        assert_eq!((account.covered, account.partly, account.failed), (2, 1, 0), "{said:?}");
+        assert!(said[0].contains("1 of them only in part"), "{said:?}");
     }
 
     /// Goal: a folder that is full takes no more, says so and what to do, and keeps what it has.

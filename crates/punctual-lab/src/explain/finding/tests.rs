@@ -84,6 +84,16 @@ fn lost_events_lower_the_verdict() {
     assert!(found[0].would_help.as_ref().is_some_and(|text| text.contains("lost 12 events")), "{found:?}");
 }
 
+/// Goal: a trace that begins amid the stage says so: a busy CPU had overwritten what was before.
+#[test]
+fn a_trace_that_does_not_reach_back_is_said() {
+    let mut dump = dump();
+    dump.trace.cpus[0].since_ns = 12 * MS + 5_000;
+    let kept = TrialEvidence { dumps: vec![dump], ..evidence() };
+    let one = explain(&samples(4 * MS + 10_000), Load::Closed, Some(&kept)).remove(0);
+    assert!(one.would_help.as_ref().is_some_and(|text| text.contains("begins 2,000 µs after")), "{one:#?}");
+}
+
 /// Goal: of time that the trace does not tell the thread's windows do, also where a counter claims a little more than there is; but not
 /// where most of that time is told otherwise.
 #[test]

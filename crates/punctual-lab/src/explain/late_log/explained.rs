@@ -126,6 +126,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     explained.role = Some(record.receiver.clone()).filter(|_| is_receivers);
     explained.would_help = match traced {
         Some((trace, _)) if trace.lost() > 0 => Some(format!("the recorder lost {} events", trace.lost())),
+        Some((trace, _)) => trace.begins_late(interval),
         None if explained.cause() == Cause::UNEXPLAINED => {
             Some("the kernel's trace: punctual watch, as root, while the program runs".to_owned())
         }

@@ -91,6 +91,19 @@ fn a_stop_that_nobody_could_notice_is_no_sleep() {
     assert_eq!(found[0].cause(), Cause::UNEXPLAINED, "{found:#?}");
 }
 
+/// Goal: a trace that begins amid the late stage says so, and one that reaches back says nothing.
+#[test]
+fn a_trace_that_does_not_reach_back_is_said() {
+    let log = read(&log_of(&[record(0, "elsewhere", &json!({}))]));
+    let helps = |since_ns| {
+        let cpu = CpuEvents { since_ns, until_ns: 60 * MS, ..CpuEvents::default() };
+        let trace = Trace { cpus: vec![cpu], ..Trace::default() };
+        explain(&log, &[TraceFile { trace, ..TraceFile::default() }]).remove(0).would_help
+    };
+    assert_eq!(helps(10 * MS), None);
+    assert!(helps(40 * MS).is_some_and(|text| text.contains("begins 30,000 µs after")));
+}
+
 /// Goal: a thread that slept in its own code while a tracer was attached is not said to have blocked. Where nobody counts how long a
 /// group was frozen, that is said.
 #[test]
