@@ -474,7 +474,7 @@ impl Glance<'_> {
     }
 
     /// The stage is one in which its program does not wait for a message.
-    fn is_in_own_code(&self) -> bool {
+    pub fn is_in_own_code(&self) -> bool {
         self.excess.stage == RESPONDER || self.excess.stage.ends_with("elsewhere")
     }
 

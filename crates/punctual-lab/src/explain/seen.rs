@@ -346,6 +346,28 @@ mod tests {
         assert_eq!((seen.faults_minor, seen.faults_us), (380_000, 95_000));
     }
 
+    /// Goal: a handler that slept by itself was not robbed of its CPU, whoever else was: nothing names that time. A handler that was ready,
+    /// never slept, or slept for its message was.
+    #[test]
+    fn a_sleeping_handler_is_not_robbed() {
+        let stolen = Evidence { stolen_us: 3900, switches_voluntary: 1, cpu_us: 100, ..Evidence::default() };
+        for (stage, evidence, expected) in [
+            ("reply.elsewhere", stolen, "unexplained"),
+            ("reply.elsewhere", Evidence { switches_voluntary: 0, ..stolen }, "steal"),
+            ("reply.elsewhere", Evidence { wait_us: 3800, ..stolen }, "steal"),
+            ("reply.woken", stolen, "steal"),
+        ] {
+            let windows = [window(0, Evidence { wall_us: 5000, ..evidence })];
+            let seen = over(&windows, (500_000, 4_500_000), FAULT_NS);
+            let excess = Excess {
+                runs_handlers: true,
+                has_control: false,
+                ..excess(3_900_000, stage, Urgency::Other)
+            };
+            assert_eq!(cause_of(seen.as_ref(), &excess).0.name(), expected, "{stage} {evidence:?}");
+        }
+    }
+
     /// Goal: a quota is not the neighbour, whether the kernel counts a throttled thread as ready or as away.
     #[test]
     fn a_quota_is_no_neighbour() {
