@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use punctual_machine::SystemError;
 
+use crate::report::printable;
 use crate::run::RunError;
 use crate::store::StoreError;
 
@@ -28,7 +29,8 @@ pub fn say(text: impl fmt::Display) {
 impl Failure {
     /// Says it on standard error; the exit code tells scripts.
     pub fn report(&self) -> ExitCode {
-        say(format_args!("punctual: {self}"));
+        // Reasons cite files, which anybody may have written.
+        say(format_args!("punctual: {}", self.to_string().chars().map(printable).collect::<String>()));
         ExitCode::from(match self {
             Self::Promise(_) => 1,
             Self::Usage(_) => 2,

@@ -14,6 +14,7 @@ use punctual_machine::clock::monotonic_ns;
 use super::recorder::{BEFORE_NS, trace_here};
 use super::trace::Trace;
 use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
+use crate::report;
 use crate::units::{count, micros};
 
 /// Time between two looks for new logs: each look opens every page of the host.
@@ -92,9 +93,9 @@ fn demanded(late: &LateSpan) -> (u64, u64) {
     (late.from_ns.max(late.to_ns.saturating_sub(SPAN_NS_MAX)), late.to_ns)
 }
 
-/// Text from a program goes to a terminal: nothing in it may move the cursor.
+/// Text from a program goes to a terminal: nothing in it may move the cursor, nor begin a line.
 fn printable(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
+    text.replace('\n', " ").chars().map(report::printable).collect()
 }
 
 impl Watcher {
@@ -228,7 +229,7 @@ impl WatchAccount {
                         count(late.len() as u64),
                         micros(longest as f64),
                         size >> 10,
-                        path.display(),
+                        printable(&path.to_string_lossy()),
                     ));
                 }
                 Err(reason) => {

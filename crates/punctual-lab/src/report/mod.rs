@@ -145,9 +145,14 @@ pub fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            c if c.is_control() && c != '\n' => safe.push('\u{fffd}'),
-            c => safe.push(c),
+            c => safe.push(printable(c)),
         }
     }
     safe
+}
+
+/// A character as a page or a terminal may show it. Names and texts come from other programs too, and nothing in them may command a
+/// terminal.
+pub(crate) fn printable(c: char) -> char {
+    if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }
 }

@@ -7,6 +7,7 @@ use comfy_table::{
 };
 use console::{Style, Term, measure_text_width};
 
+use super::printable;
 use super::section::{Block, Cell, Column, ColumnKind, Item, Output, Section, Table, Tone};
 
 /// Columns of what is no terminal.
@@ -96,7 +97,7 @@ fn block(block: &Block, screen: Screen) -> String {
         }
         Block::Table(rows) => table(rows, screen),
         Block::Items(items) => items.iter().map(|one| item(one, screen)).collect(),
-        Block::Verbatim(lines) => format!("{lines}\n"),
+        Block::Verbatim(lines) => format!("{}\n", shown(lines)),
         Block::Drawing(_) | Block::Folded(..) => String::new(),
     }
 }
@@ -116,10 +117,15 @@ fn item(item: &Item, screen: Screen) -> String {
     }
     if let Some(code) = &item.code {
         for line in code.lines() {
-            text += &format!("      {}\n", screen.faint(line));
+            text += &format!("      {}\n", screen.faint(&shown(line)));
         }
     }
     text
+}
+
+/// A text without what a terminal takes for a command.
+fn shown(text: &str) -> String {
+    text.chars().map(printable).collect()
 }
 
 /// Units that stand behind a number on the same line.
@@ -131,8 +137,8 @@ fn with_units(words: &str) -> Vec<String> {
     for word in words.split_whitespace() {
         let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
         match together.last_mut().filter(|last| last.ends_with(|end: char| end.is_ascii_digit())) {
-            Some(number) if UNITS.contains(&bare) => *number += &format!(" {word}"),
-            _ => together.push(word.to_owned()),
+            Some(number) if UNITS.contains(&bare) => *number += &format!(" {}", shown(word)),
+            _ => together.push(shown(word)),
         }
     }
     together
@@ -162,6 +168,7 @@ pub fn wrapped(words: &str, first: &str, others: &str, screen: Screen) -> String
 /// As one grid if it fits; else as several, each with the key, and with the rows' numbers where that does not tell them apart. Where
 /// the key leaves no room for another column, the numbers stand in its place.
 fn table(table: &Table, screen: Screen) -> String {
+    let table = &shown_table(table);
     let all = widths(table);
     let pieces = parts(table, &all, screen.width);
     if pieces.iter().any(|columns| takes(table, &all, columns) > screen.width) {
@@ -171,6 +178,17 @@ fn table(table: &Table, screen: Screen) -> String {
         return grids(&numbered(table), screen);
     }
     grids(table, screen)
+}
+
+fn shown_table(table: &Table) -> Table {
+    let mut shown_table = table.clone();
+    for cell in shown_table.rows.iter_mut().flatten() {
+        cell.text = shown(&cell.text);
+    }
+    for column in &mut shown_table.columns {
+        (column.head, column.over) = (shown(&column.head), shown(&column.over));
+    }
+    shown_table
 }
 
 fn keys_differ(table: &Table) -> bool {
@@ -435,6 +453,27 @@ mod tests {
         let section = Section::new("Results").table(table).note("A note.");
         let of = |colour| page(std::slice::from_ref(&section), Screen { width: 80, colour });
         assert!(of(true).contains("\x1b[") && !of(false).contains('\x1b'));
+    }
+
+    /// Goal: a name or text of another program commands no terminal, wherever it stands; our own colours do.
+    #[test]
+    fn nothing_from_outside_commands_the_terminal() {
+        let evil = "x\x1b]0;y\x07\u{9b}2J\x08";
+        let mut table = Table::new(vec![Column::name(evil), Column::prose(evil).over(evil)]);
+        table.row([evil.into(), Cell::broken(3)]);
+        let item = Item {
+            lines: vec![evil.to_owned()],
+            then: Some(format!("3 {evil}")),
+            code: Some(evil.to_owned()),
+            ..Item::default()
+        };
+        let mut section = Section::new(evil).table(table).note(evil).words(evil).items(vec![item]);
+        section.about = evil.to_owned();
+        let section = section.with(Block::Verbatim(format!("{evil}\n{evil}")));
+        let text = page(std::slice::from_ref(&section), Screen { width: 80, colour: false });
+        let is_off = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(is_off) && text.matches("x\u{fffd}]0;y").count() == 13, "{text:?}");
+        assert!(page(&[section], Screen { width: 80, colour: true }).contains("\x1b["));
     }
 
     #[test]
