@@ -1,5 +1,6 @@
 //! `punctual explain --pid A,B`, and of a trace on file: the causes of delay in threads that know nothing of Punctual.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -188,6 +189,7 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     const NOTE: &str = "Sums over all that time, from /proc: what a thread waited for, who ran instead, and how long at once, only the \
                         kernel's trace tells (--tier 1, as root).";
     let before = counted(&arguments.pid);
+    check_counted(&threads_of(&arguments.pid), &before)?;
     let begin = std::time::Instant::now();
     let lasts = arguments.lasts();
     // Of a thread that ends before the end, the last counts that were seen.
@@ -226,6 +228,19 @@ fn counters(arguments: &OutsideArguments, shown: Shown) -> Result<(), Failure> {
     print(&text::page(&[Section::new("Threads").note(NOTE).table(table)], Screen::stdout()))
 }
 
+/// Checks that the kernel counts at all: a table of nothing would look like threads that did nothing.
+fn check_counted(
+    threads: &BTreeMap<u32, u32>,
+    counted: &BTreeMap<u32, (u32, Counted)>,
+) -> Result<(), Failure> {
+    match threads.first_key_value().filter(|_| counted.is_empty()) {
+        None => Ok(()),
+        Some((thread, process)) => Err(Failure::Machine(format!(
+            "/proc/{process}/task/{thread}/schedstat cannot be read: take a kernel with CONFIG_SCHED_INFO, or --tier 1 as root"
+        ))),
+    }
+}
+
 /// The kernel's counts of a thread meanwhile.
 #[derive(Debug, Serialize)]
 struct CountedThread {
@@ -240,6 +255,16 @@ struct CountedThread {
 mod tests {
     use super::*;
     use crate::explain::trace::{CpuEvents, Event};
+
+    /// Goal: where the kernel counts nothing of threads that are there, the missing file is named. Threads that have gone are no reason.
+    #[test]
+    fn a_kernel_that_does_not_count_is_said() {
+        let (threads, none) = (BTreeMap::from([(8, 7)]), BTreeMap::new());
+        let said = check_counted(&threads, &none);
+        assert!(matches!(&said, Err(Failure::Machine(words)) if words.contains("/proc/7/task/8/schedstat")));
+        let counts = BTreeMap::from([(8, (7, Counted::default()))]);
+        assert!(check_counted(&threads, &counts).is_ok() && check_counted(&BTreeMap::new(), &none).is_ok());
+    }
 
     /// Goal: a trace on file without system calls says so, for then more is perhaps idle.
     #[test]
