@@ -79,6 +79,7 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
     if !recorded.has_calls {
         notes.push(NO_CALLS.to_owned());
     }
+    notes.extend(unseen_note(recorded.unseen));
     let cover = trace.known().iter().map(|known| known.1 - known.0).sum::<u64>();
     let asked = arguments.lasts();
     if Duration::from_nanos(cover) + Duration::from_millis(200) < asked {
@@ -126,6 +127,16 @@ pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -
         return Err(off(format!("--pid {}: it has no thread of them", pids(&arguments.pid))));
     }
     answer(trace, &threads, arguments, &|_, _| None, call_notes(trace), &file.program, shown)
+}
+
+/// A note on threads that were begun and that no look found.
+fn unseen_note(unseen: u64) -> Option<String> {
+    (unseen > 0).then(|| {
+        format!(
+            "Begun by these threads and not shown: {}. Each was a thread that ended before a look found it, or a process of its own.",
+            count(unseen)
+        )
+    })
 }
 
 /// Notes on facts that are not known of a trace on file.

@@ -1,6 +1,6 @@
 //! Records what processes do for a while, that know nothing of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use punctual_machine::withheld::{Freezer, Quotas};
 
 use crate::explain::recorder::trace_here;
 use crate::explain::seen::Seen;
-use crate::explain::trace::Trace;
+use crate::explain::trace::{Trace, What};
 
 /// Time between two looks for new threads and at the counters of control groups.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
@@ -32,6 +32,8 @@ pub struct Recorded {
     pub withheld: BTreeMap<u32, Withheld>,
     /// True if system calls were recorded.
     pub has_calls: bool,
+    /// Threads that theirs began, and that no look found. The trace does not tell a thread from a process that began.
+    pub unseen: u64,
 }
 
 /// Counters of a process's control groups, read again and again.
@@ -119,10 +121,23 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
         std::thread::sleep(LOOKS_EVERY.min(duration.saturating_sub(begin.elapsed())));
     }
     withheld.values_mut().for_each(Withheld::look);
+    all.extend(threads_of(processes));
     let dump = recorder.dump(0).map_err(|error| error.to_string())?;
     let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
     trace.processes = all;
-    Ok(Recorded { trace, withheld, has_calls: recorder.has_calls() })
+    let unseen = unseen(&trace, |born| fs::exists(format!("/proc/{born}")).unwrap_or(false));
+    Ok(Recorded { trace, withheld, has_calls: recorder.has_calls(), unseen })
+}
+
+/// Threads that threads of the processes began and that belong to none of them as far as anybody saw. Those that are there still are
+/// processes of their own.
+fn unseen(trace: &Trace, is_there: impl Fn(u32) -> bool) -> u64 {
+    let births = trace.cpus.iter().flat_map(|cpu| &cpu.events).filter_map(|event| match event.1 {
+        What::Birth { born, parent } if trace.processes.contains_key(&parent) => Some(born),
+        _ => None,
+    });
+    let is_unseen = |born: &u32| !trace.processes.contains_key(born) && !is_there(*born);
+    births.filter(is_unseen).collect::<BTreeSet<u32>>().len() as u64
 }
 
 /// The threads of processes, with the process of each.
@@ -159,9 +174,22 @@ pub fn counted(processes: &[u32]) -> BTreeMap<u32, (u32, Counted)> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::explain::trace::{CpuEvents, Event};
 
     pub(in crate::explain::outside) fn withheld(looks: &[(u64, u64, u64)]) -> Withheld {
         Withheld { quotas: Quotas::default(), freezer: Freezer::default(), looks: looks.to_vec() }
+    }
+
+    /// Goal: a thread that ended before a look found it is counted, once. One that was found, a process that goes on, and threads that
+    /// others began are not.
+    #[test]
+    fn threads_that_no_look_found_are_counted() {
+        let births = [(10, 7), (10, 7), (11, 7), (12, 7), (13, 99)];
+        let events = births.map(|(born, parent)| Event(1, What::Birth { born, parent })).to_vec();
+        let cpu = CpuEvents { events, ..CpuEvents::default() };
+        let processes = BTreeMap::from([(7, 7), (11, 7)]);
+        let trace = Trace { processes, cpus: vec![cpu], ..Trace::default() };
+        assert_eq!(unseen(&trace, |born| born == 12), 1);
     }
 
     /// Goal: of an interval at most what was counted between the looks around it is said, and never more than its length.
