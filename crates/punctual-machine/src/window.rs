@@ -46,8 +46,10 @@ pub struct Evidence {
     pub idle_us: u32,
     /// Lateness of the control thread on the same CPU in it.
     pub control_late_us: u32,
-    /// Time that quotas took, over all CPUs of the group.
+    /// Time that the quota took that took most, over all CPUs of its group.
     pub throttled_us: u32,
+    /// Time that quotas of other groups took, below it or above it: perhaps the same time.
+    pub throttled_also_us: u32,
     /// Time that its control group was frozen, at most.
     pub frozen_us: u32,
     /// Time that the hypervisor took of the thread's CPU, at least.
@@ -188,6 +190,7 @@ impl SchedSampler {
         let cpu = crate::cpu::current();
         let passed = usage.since(self.usage);
         let wall_ns = clock.nanos(now.since(self.since));
+        let withheld = throttled.since(&self.throttled);
         self.number = self.number.wrapping_add(1);
         let evidence = Evidence {
             number: self.number,
@@ -196,7 +199,8 @@ impl SchedSampler {
             wait_us: micros(wait_ns.saturating_sub(self.wait_ns)),
             idle_us: micros(std::mem::take(&mut self.idle_ns)),
             control_late_us,
-            throttled_us: micros(throttled.ns.saturating_sub(self.throttled.ns)),
+            throttled_us: micros(withheld.least_ns),
+            throttled_also_us: micros(withheld.most_ns - withheld.least_ns),
             frozen_us: self.read_frozen(wall_ns),
             stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
             continued_age_us: self.read_continuation(),

@@ -17,13 +17,36 @@ pub struct Quotas {
     unlimited: Vec<PathBuf>,
 }
 
+/// Quotas whose times are told apart: few of nested groups have one. Those beyond share the last place.
+const TOLD_APART: usize = 8;
+
 /// Throttling by quotas so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
     /// Periods in which a quota ran out.
     pub times: u64,
-    /// Time until the next period, over all CPUs of the group, nanoseconds.
-    pub ns: u64,
+    /// Time until the next period, over all CPUs of the group, of each quota.
+    by_quota_ns: [u64; TOLD_APART],
+}
+
+/// Time that quotas took, in bounds, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThrottledTime {
+    /// That of the quota that took most: those of nested groups may have run out together.
+    pub least_ns: u64,
+    /// That of all.
+    pub most_ns: u64,
+}
+
+impl Throttled {
+    /// Time since an earlier look at the same quotas.
+    pub fn since(&self, before: &Self) -> ThrottledTime {
+        let pairs = self.by_quota_ns.iter().zip(before.by_quota_ns);
+        pairs.fold(ThrottledTime::default(), |time, (now, before)| {
+            let ns = now.saturating_sub(before);
+            ThrottledTime { least_ns: time.least_ns.max(ns), most_ns: time.most_ns.saturating_add(ns) }
+        })
+    }
 }
 
 impl Quotas {
@@ -65,26 +88,26 @@ impl Quotas {
 
     /// Throttling by all of them until now.
     pub fn now(&self) -> Throttled {
-        let mut sum = Throttled::default();
-        for file in &self.stats {
+        let mut all = Throttled::default();
+        for (place, file) in self.stats.iter().enumerate() {
             let mut text = [0; 1024];
             let size = file.read_at(&mut text, 0).unwrap_or(0);
-            let one = parse_throttled(std::str::from_utf8(&text[..size]).unwrap_or_default());
-            sum.times += one.times;
-            sum.ns += one.ns;
+            let (times, ns) = parse_throttled(std::str::from_utf8(&text[..size]).unwrap_or_default());
+            all.times += times;
+            all.by_quota_ns[place.min(TOLD_APART - 1)] += ns;
         }
-        sum
+        all
     }
 }
 
-/// Version 2 counts microseconds, version 1 nanoseconds under another name.
-fn parse_throttled(text: &str) -> Throttled {
+/// Times, and nanoseconds. Version 2 counts microseconds, version 1 nanoseconds under another name.
+fn parse_throttled(text: &str) -> (u64, u64) {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.trim().parse::<u64>().ok())
     };
     let ns = value("throttled_usec").map(|us| us.saturating_mul(1000)).or_else(|| value("throttled_time"));
-    Throttled { times: value("nr_throttled").unwrap_or(0), ns: ns.unwrap_or(0) }
+    (value("nr_throttled").unwrap_or(0), ns.unwrap_or(0))
 }
 
 /// Time for which a thread's control group was frozen, of version 2, with all above it. Linux tells it from 6.18 on.
@@ -282,9 +305,23 @@ mod tests {
         let second = "usage_usec 5\nnr_periods 9\nnr_throttled 7\nthrottled_usec 3209000\nnr_bursts 0\n";
         let first = "nr_periods 9\nnr_throttled 7\nthrottled_time 3209000000\n";
         for text in [second, first] {
-            assert_eq!(parse_throttled(text), Throttled { times: 7, ns: 3_209_000_000 });
+            assert_eq!(parse_throttled(text), (7, 3_209_000_000));
         }
-        assert_eq!(parse_throttled("usage_usec 5\n"), Throttled::default());
+        assert_eq!(parse_throttled("usage_usec 5\n"), (0, 0));
+    }
+
+    fn throttled(times: u64, each_ns: &[u64]) -> Throttled {
+        let mut all = Throttled { times, ..Throttled::default() };
+        all.by_quota_ns[..each_ns.len()].copy_from_slice(each_ns);
+        all
+    }
+
+    /// Goal: quotas of nested groups that ran out together took that time once at least, and their sum at most.
+    #[test]
+    fn nested_quotas_are_not_counted_twice() {
+        let (before, after) = (throttled(2, &[70_000, 5_000]), throttled(4, &[100_000, 45_000]));
+        assert_eq!(after.since(&before), ThrottledTime { least_ns: 40_000, most_ns: 70_000 });
+        assert_eq!(before.since(&after), ThrottledTime::default());
     }
 
     #[test]
@@ -321,11 +358,11 @@ mod tests {
         assert!(quotas.is_empty() && !quotas.look_anew());
         write(&path, "cpu.max", "50000 100000\n");
         assert!(quotas.look_anew() && !quotas.look_anew() && !quotas.is_empty());
-        assert_eq!(quotas.now(), Throttled { times: 3, ns: 70_000 });
+        assert_eq!(quotas.now(), throttled(3, &[70_000]));
         write(&mount, "cpu.max", "50000 100000\n");
         write(&mount, "cpu.stat", "nr_throttled 2\nthrottled_usec 5\n");
         assert!(quotas.look_anew());
-        assert_eq!(quotas.now(), Throttled { times: 5, ns: 75_000 });
+        assert_eq!(quotas.now(), throttled(5, &[70_000, 5_000]));
         std::fs::remove_dir_all(&mount).expect("it is ours");
     }
 

@@ -137,7 +137,9 @@ impl Seen {
         grow(&mut self.wait_us_most, evidence.wait_us.min(off_us).max(wait_us));
         // A quota may run out, and the hypervisor may take the CPU, while a thread sleeps on purpose.
         grow(&mut self.throttled_us, least(evidence.throttled_us, outside_us).min(off_us));
-        grow(&mut self.throttled_us_most, evidence.throttled_us.min(overlap_us));
+        // Nested quotas may have run out together, or one after the other.
+        let throttled_us_most = evidence.throttled_us.saturating_add(evidence.throttled_also_us);
+        grow(&mut self.throttled_us_most, throttled_us_most.min(overlap_us));
         grow(&mut self.frozen_us, least(evidence.frozen_us, outside_us).min(off_us));
         grow(&mut self.frozen_us_most, evidence.frozen_us.min(overlap_us));
         grow(&mut self.stolen_us, least(evidence.stolen_us, outside_us).min(off_us));
@@ -398,6 +400,20 @@ mod tests {
         let seen = over(&[window(0, preempted)], (10_000_000, 50_000_000), FAULT_NS);
         let slept = cause_of(seen.as_ref(), &excess(39_900_000, "elsewhere", Urgency::Other));
         assert_eq!(slept.0, Cause::UNEXPLAINED);
+    }
+
+    /// Goal: of nested quotas the least is that of one, and the most that of all.
+    #[test]
+    fn nested_quotas_bound_the_time_that_they_took() {
+        let evidence = Evidence {
+            wall_us: 10_000,
+            throttled_us: 3_000,
+            throttled_also_us: 2_500,
+            wait_us: 3_000,
+            ..Evidence::default()
+        };
+        let seen = over(&[window(0, evidence)], (0, 10_000_000), FAULT_NS).expect("a window");
+        assert_eq!((seen.throttled_us, seen.throttled_us_most), (3_000, 5_500));
     }
 
     /// Goal: a thread that neither ran nor was ready is not said to have been woken late, stopped or robbed without evidence of it.

@@ -9,7 +9,7 @@ use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::trace_point::TraceRecorder;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::SchedStat;
-use punctual_machine::withheld::{Freezer, Quotas};
+use punctual_machine::withheld::{Freezer, Quotas, Throttled, ThrottledTime};
 
 use crate::explain::recorder::trace_here;
 use crate::explain::seen::Seen;
@@ -41,49 +41,74 @@ pub struct Recorded {
 pub struct Withheld {
     quotas: Quotas,
     freezer: Freezer,
-    /// Instants of `CLOCK_MONOTONIC`, with what a quota and a freezer had taken until then, nanoseconds.
-    looks: Vec<(u64, u64, u64)>,
+    /// What the quotas said last.
+    throttled: Throttled,
+    looks: Vec<Look>,
+}
+
+/// What quotas and a freezer had taken until an instant, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Look {
+    /// Instant of `CLOCK_MONOTONIC`.
+    at_ns: u64,
+    /// By quotas. Those of nested groups may run out together.
+    throttled: ThrottledTime,
+    frozen_ns: u64,
+}
+
+impl Look {
+    fn taken(&self) -> (ThrottledTime, u64) {
+        (self.throttled, self.frozen_ns)
+    }
 }
 
 impl Withheld {
     fn of(process: u32) -> Self {
         let (quotas, freezer) = (Quotas::of_process(process), Freezer::of_process(process));
-        let mut withheld = Self { quotas, freezer, looks: Vec::new() };
+        let mut withheld = Self { throttled: quotas.now(), quotas, freezer, looks: Vec::new() };
         withheld.look();
         withheld
     }
 
     fn look(&mut self) {
-        let (throttled, frozen) = (self.quotas.now().ns, self.freezer.frozen_ns().unwrap_or(0));
-        let is_as_before = |last: &&mut (u64, u64, u64)| (last.1, last.2) == (throttled, frozen);
-        let now_ns = monotonic_ns();
+        let throttled = self.quotas.now();
+        let since = throttled.since(&std::mem::replace(&mut self.throttled, throttled));
+        let before = self.looks.last().copied().unwrap_or_default().throttled;
+        let look = Look {
+            at_ns: monotonic_ns(),
+            throttled: ThrottledTime {
+                least_ns: before.least_ns + since.least_ns,
+                most_ns: before.most_ns + since.most_ns,
+            },
+            frozen_ns: self.freezer.frozen_ns().unwrap_or(0),
+        };
         // Of a time in which nothing was withheld its ends say all.
         let count = self.looks.len();
-        let was_as_before =
-            count >= 2 && (self.looks[count - 2].1, self.looks[count - 2].2) == (throttled, frozen);
-        match self.looks.last_mut().filter(is_as_before).filter(|_| was_as_before) {
-            Some(last) => last.0 = now_ns,
-            None => self.looks.push((now_ns, throttled, frozen)),
+        let was_as_before = count >= 2 && self.looks[count - 2].taken() == look.taken();
+        match self.looks.last_mut().filter(|last| was_as_before && last.taken() == look.taken()) {
+            Some(last) => last.at_ns = look.at_ns,
+            None => self.looks.push(look),
         }
     }
 
     /// Counters of an interval, in bounds, because they are read seldom: what was counted between the looks around it, and what of that
     /// finds no room between them beside the interval.
     pub fn over(&self, (from, to): (u64, u64)) -> Option<Seen> {
-        let first = self.looks.partition_point(|look| look.0 <= from).saturating_sub(1);
-        let last = self.looks.partition_point(|look| look.0 < to).min(self.looks.len().checked_sub(1)?);
+        let first = self.looks.partition_point(|look| look.at_ns <= from).saturating_sub(1);
+        let last = self.looks.partition_point(|look| look.at_ns < to).min(self.looks.len().checked_sub(1)?);
         let (before, after) = (self.looks.get(first)?, self.looks.get(last)?);
         let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
         let wall_us = us(to - from);
-        let apart_us = us(after.0.saturating_sub(before.0));
+        let apart_us = us(after.at_ns.saturating_sub(before.at_ns));
         let taken = |before: u64, after: u64| {
             // A quota may have run out before the first look, and is counted when it is there again, on all processors: so what is taken
             // for the least may be too much.
             let most_us = us(after.saturating_sub(before)).min(apart_us.max(wall_us));
             (most_us.saturating_sub(apart_us.saturating_sub(wall_us)), most_us.min(wall_us))
         };
-        let (throttled_us, throttled_us_most) = taken(before.1, after.1);
-        let (frozen_us, frozen_us_most) = taken(before.2, after.2);
+        let (throttled_us, _) = taken(before.throttled.least_ns, after.throttled.least_ns);
+        let (_, throttled_us_most) = taken(before.throttled.most_ns, after.throttled.most_ns);
+        let (frozen_us, frozen_us_most) = taken(before.frozen_ns, after.frozen_ns);
         // The trace tells when it was ready: that its group was throttled meanwhile says nothing of a thread that slept.
         Some(Seen {
             wall_us,
@@ -177,7 +202,17 @@ pub(super) mod tests {
     use crate::explain::trace::{CpuEvents, Event};
 
     pub(in crate::explain::outside) fn withheld(looks: &[(u64, u64, u64)]) -> Withheld {
-        Withheld { quotas: Quotas::default(), freezer: Freezer::default(), looks: looks.to_vec() }
+        let look = |&(at_ns, throttled_ns, frozen_ns): &(u64, u64, u64)| Look {
+            at_ns,
+            throttled: ThrottledTime { least_ns: throttled_ns, most_ns: throttled_ns },
+            frozen_ns,
+        };
+        Withheld {
+            quotas: Quotas::default(),
+            freezer: Freezer::default(),
+            throttled: Throttled::default(),
+            looks: looks.iter().map(look).collect(),
+        }
     }
 
     /// Goal: a thread that ended before a look found it is counted, once. One that was found, a process that goes on, and threads that

@@ -8,7 +8,7 @@
 //! | 0 | 4 | magic `PRSP` |
 //! | 4 | 1 | version, 5 |
 //! | 5 | 1 | kind: 0 request, 1 reply, 2 end of a trial |
-//! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there |
+//! | 6 | 2 | flags: 1 `stack_ns` is known, 2 `previous` is known, 4 evidence is there; from 8 on three bits: other quotas took so many times the time of its quota, rounded up |
 //! | 8 | 4 | run: a random number of the trial |
 //! | 12 | 4 | flow |
 //! | 16 | 8 | sequence number of the trial, over all flows |
@@ -48,6 +48,10 @@ const SWITCHES_MAX: u8 = 15;
 const FLAG_STACK: u16 = 1;
 const FLAG_PREVIOUS: u16 = 2;
 const FLAG_EVIDENCE: u16 = 4;
+
+/// Time of other quotas, in times of the first: three bits of the flags, as there is room for nothing longer.
+const QUOTAS_SHIFT: u32 = 3;
+const QUOTAS_MAX: u32 = 7;
 
 /// Purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +173,8 @@ pub fn write_header(bytes: &mut [u8], header: &PacketHeader) {
     let flag = |known: bool, flag: u16| if known { flag } else { 0 };
     let flags = flag(record.stack_ns.is_some(), FLAG_STACK)
         | flag(record.previous.is_some(), FLAG_PREVIOUS)
-        | flag(record.evidence.is_some(), FLAG_EVIDENCE);
+        | flag(record.evidence.is_some(), FLAG_EVIDENCE)
+        | record.evidence.map_or(0, |past| other_quotas(&past.evidence));
     put16(bytes, 6, flags);
     put32(bytes, 8, trip.run);
     put32(bytes, 12, trip.flow);
@@ -187,6 +192,12 @@ pub fn write_header(bytes: &mut [u8], header: &PacketHeader) {
     put32(bytes, 108, record.listened_ns);
     let check = crc32_iscsi(&bytes[..CHECK_AT]);
     put32(bytes, CHECK_AT, check);
+}
+
+/// Rounded up: the sum of all is a bound from above.
+fn other_quotas(evidence: &Evidence) -> u16 {
+    let times = evidence.throttled_also_us.div_ceil(evidence.throttled_us.max(1)).min(QUOTAS_MAX);
+    (times as u16) << QUOTAS_SHIFT
 }
 
 fn write_evidence(bytes: &mut [u8], Past { evidence, age_us }: &Past) {
@@ -256,6 +267,8 @@ fn read_evidence(head: &[u8]) -> Option<Past> {
         switches_voluntary: u16::from(*head.get(87)? & SWITCHES_MAX),
         idle_us: get32(head, 88)?,
         throttled_us: get32(head, 92)?,
+        throttled_also_us: get32(head, 92)?
+            .saturating_mul(u32::from(get16(head, 6)? >> QUOTAS_SHIFT) & QUOTAS_MAX),
         frozen_us: get32(head, 112)?,
         stolen_us: get32(head, 96)?,
         continued_age_us: get32(head, 100).filter(|&age_us| age_us != NEVER_US),
@@ -300,6 +313,7 @@ mod tests {
             evidence: Evidence {
                 idle_us: long[6],
                 throttled_us: long[7],
+                throttled_also_us: long[7].saturating_mul(u32::from(short[1] >> 13)),
                 frozen_us: long[10],
                 stolen_us: long[8],
                 continued_age_us: Some(long[9]).filter(|&age_us| age_us != NEVER_US),
