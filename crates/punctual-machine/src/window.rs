@@ -9,7 +9,7 @@ use crate::cpu::ThreadUsage;
 use crate::namespace::thread_id;
 use crate::scheduling::SchedStat;
 use crate::signal::continuations;
-use crate::withheld::{Freezer, Quotas, Steal, Throttled, certain_steal_ns};
+use crate::withheld::{Steal, Throttled, ThrottledTime, Withholders, certain_steal_ns};
 
 /// A window ends after so long, if nothing slow ended it before. Events in the rest of a window may have happened in the trip, or
 /// beside it: the shorter the window, the more is certain.
@@ -95,11 +95,12 @@ pub struct SchedSampler {
     quotas_looked: Ticks,
     /// Longest time that reading the counters takes, if nothing comes between.
     reading: Ticks,
-    quotas: Quotas,
+    groups: Withholders,
     throttled: Throttled,
-    /// Times that quotas had run out when it began.
+    /// Times that the quotas of its groups had run out when it began, or was moved to them.
     throttled_before: u64,
-    freezer: Freezer,
+    /// Times that those of the groups before ran out.
+    throttled_elsewhere: u64,
     frozen_ns: u64,
     steal: Steal,
     /// When the hypervisor's share was last read, of which CPU, and what it was.
@@ -120,7 +121,8 @@ impl SchedSampler {
     /// Begins to watch the calling thread.
     pub fn of_this_thread() -> Self {
         let clock = Clock::get();
-        let quotas = Quotas::of_this_thread();
+        let groups = Withholders::of_this_thread();
+        let throttled = groups.quotas.now();
         let mut sampler = Self {
             thread: thread_id(),
             schedstat: SchedStat::of_this_thread(),
@@ -133,10 +135,10 @@ impl SchedSampler {
             idle_ns: 0,
             quotas_looked: clock.now(),
             reading: Ticks(u64::MAX),
-            throttled: quotas.now(),
-            throttled_before: quotas.now().times,
-            quotas,
-            freezer: Freezer::of_this_thread(),
+            throttled,
+            throttled_before: throttled.times,
+            throttled_elsewhere: 0,
+            groups,
             frozen_ns: 0,
             steal: Steal::default(),
             stolen: None,
@@ -150,7 +152,7 @@ impl SchedSampler {
         });
         let fastest = reading.min().unwrap_or_default();
         sampler.reading = fastest.plus(fastest).plus(clock.ticks(READING_SLACK));
-        sampler.frozen_ns = sampler.freezer.frozen_ns().unwrap_or(0);
+        sampler.frozen_ns = sampler.groups.freezer.frozen_ns().unwrap_or(0);
         sampler.read_stolen(sampler.since, 0);
         sampler.since = clock.now();
         sampler
@@ -180,7 +182,8 @@ impl SchedSampler {
 
     /// Number of times that a quota ran out since it began to watch.
     pub fn throttled_times(&self) -> u64 {
-        self.quotas.now().times.saturating_sub(self.throttled_before)
+        let here = self.groups.quotas.now().times.saturating_sub(self.throttled_before);
+        self.throttled_elsewhere + here
     }
 
     /// Ends the window, and begins the next. After something slow more is asked for.
@@ -190,7 +193,7 @@ impl SchedSampler {
         let cpu = crate::cpu::current();
         let passed = usage.since(self.usage);
         let wall_ns = clock.nanos(now.since(self.since));
-        let withheld = throttled.since(&self.throttled);
+        let (withheld, frozen_us) = self.read_withheld(&throttled, wall_ns, was_slow);
         self.number = self.number.wrapping_add(1);
         let evidence = Evidence {
             number: self.number,
@@ -201,7 +204,7 @@ impl SchedSampler {
             control_late_us,
             throttled_us: micros(withheld.least_ns),
             throttled_also_us: micros(withheld.most_ns - withheld.least_ns),
-            frozen_us: self.read_frozen(wall_ns),
+            frozen_us,
             stolen_us: if self.wants_stolen(now, was_slow) { self.read_stolen(now, wall_ns) } else { 0 },
             continued_age_us: self.read_continuation(),
             faults_minor: u32::try_from(passed.faults_minor).unwrap_or(u32::MAX),
@@ -211,19 +214,43 @@ impl SchedSampler {
             migrations: u16::from(cpu != self.cpu),
         };
         (self.since, self.usage, self.wait_ns, self.cpu) = (now, usage, wait_ns, cpu);
-        self.throttled = throttled;
         if self.wants_quotas(now, was_slow) {
             self.look_for_quotas(now);
         }
         evidence
     }
 
+    /// Time that the control groups withheld in this window. If it was moved to others meanwhile, no counter tells of all of it: none is
+    /// certain. That is looked at where it matters: where something was withheld, or slow.
+    fn read_withheld(&mut self, throttled: &Throttled, wall_ns: u64, was_slow: bool) -> (ThrottledTime, u32) {
+        let withheld = throttled.since(&self.throttled);
+        let frozen_us = self.read_frozen(wall_ns);
+        let is_asked = was_slow || withheld.most_ns > 0 || frozen_us > 0;
+        let had_quota = !self.groups.quotas.is_empty();
+        if !(is_asked && self.groups.follow()) {
+            self.throttled = *throttled;
+            return (withheld, frozen_us);
+        }
+        self.begin_anew(throttled.times);
+        let may_be_throttled = had_quota || !self.groups.quotas.is_empty();
+        let most_ns = if may_be_throttled { wall_ns } else { 0 };
+        (ThrottledTime { least_ns: 0, most_ns }, 0)
+    }
+
+    /// Counts from now by the groups that it was moved to.
+    fn begin_anew(&mut self, times_before: u64) {
+        self.throttled_elsewhere += times_before.saturating_sub(self.throttled_before);
+        self.throttled = self.groups.quotas.now();
+        self.throttled_before = self.throttled.times;
+        self.frozen_ns = self.groups.freezer.frozen_ns().unwrap_or(0);
+    }
+
     /// Time that a quota took before this look found it is in no window.
     fn look_for_quotas(&mut self, now: Ticks) {
-        let before = self.quotas.now();
+        let before = self.groups.quotas.now();
         self.quotas_looked = now;
-        if self.quotas.look_anew() {
-            self.throttled = self.quotas.now();
+        if self.groups.quotas.look_anew() {
+            self.throttled = self.groups.quotas.now();
             self.throttled_before += self.throttled.times.saturating_sub(before.times);
         }
     }
@@ -236,7 +263,8 @@ impl SchedSampler {
         loop {
             let now = clock.now();
             let (usage, wait_ns) = (ThreadUsage::now(), self.read_wait_ns());
-            let throttled = if self.quotas.is_empty() { self.throttled } else { self.quotas.now() };
+            let throttled =
+                if self.groups.quotas.is_empty() { self.throttled } else { self.groups.quotas.now() };
             left -= 1;
             if left == 0 || clock.now().since(now) <= self.reading {
                 return Counters { now, usage, wait_ns, throttled };
@@ -267,7 +295,7 @@ impl SchedSampler {
         if u128::from(wall_ns) < FROZEN_MIN.as_nanos() {
             return 0;
         }
-        let Some(now_ns) = self.freezer.frozen_ns() else { return 0 };
+        let Some(now_ns) = self.groups.freezer.frozen_ns() else { return 0 };
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.frozen_ns, now_ns));
         micros(passed_ns.min(wall_ns))
     }
@@ -355,6 +383,26 @@ mod tests {
         };
         let right = waits.iter().filter(|(wait_us, wall_us)| wait_us * 2 > *wall_us).count();
         assert!(waits.len() >= 10 && right * 2 > waits.len(), "{waits:?}");
+    }
+
+    /// Goal: a window in which the thread was moved to other groups claims nothing of their counters. The next one counts from there, and
+    /// what was counted before stays.
+    #[test]
+    fn a_move_to_other_groups_is_no_time_that_they_took() {
+        let mut sampler = SchedSampler::of_this_thread();
+        let mut before = sampler.throttled;
+        before.times = 9;
+        (sampler.throttled_before, sampler.frozen_ns) = (4, 0);
+        sampler.groups.forget();
+        let withheld = sampler.read_withheld(&before, 50_000_000, true);
+        assert_eq!((withheld.0.least_ns, withheld.1), (0, 0));
+        assert!(sampler.throttled_times() >= 5, "it had run out five times there");
+        assert!(!sampler.groups.follow(), "it is there");
+        // Where nothing was slow and nothing withheld, nobody looks.
+        sampler.groups.forget();
+        let throttled = sampler.throttled;
+        sampler.read_withheld(&throttled, 1_000, false);
+        assert!(sampler.groups.follow());
     }
 
     /// Goal: limits are looked for after something slow, seldom, and time that a quota took before it was found is in no window.

@@ -55,11 +55,6 @@ impl Quotas {
         Self::of(&own_groups())
     }
 
-    /// Those of another process now.
-    pub fn of_process(process: u32) -> Self {
-        Self::of(&groups_of(&process.to_string()))
-    }
-
     fn of(groups: &[Group]) -> Self {
         let unlimited = groups.iter().flat_map(Group::levels).map(Path::to_owned).collect();
         let mut quotas = Self { stats: Vec::new(), unlimited };
@@ -122,11 +117,6 @@ impl Freezer {
         Self::of(&own_groups())
     }
 
-    /// The freezer of another process now.
-    pub fn of_process(process: u32) -> Self {
-        Self::of(&groups_of(&process.to_string()))
-    }
-
     fn of(groups: &[Group]) -> Self {
         let own = groups.iter().find(|group| group.is_second);
         Self { stat: own.and_then(|group| File::open(group.path.join("cgroup.stat.local")).ok()) }
@@ -143,6 +133,69 @@ impl Freezer {
 fn parse_frozen(text: &str) -> Option<u64> {
     let us: u64 = text.lines().find_map(|line| line.strip_prefix("frozen_usec "))?.trim().parse().ok()?;
     Some(us.saturating_mul(1000))
+}
+
+/// Longest part of `/proc/PID/cgroup` that is compared: a line for each hierarchy, of which version 1 has a dozen.
+const NAMES_SIZE_MAX: usize = 4096;
+
+/// All that withholds CPU time from a thread or a process by its control groups, also from the groups that it is moved to.
+#[derive(Debug)]
+pub struct Withholders {
+    /// Its name in `/proc`.
+    process: String,
+    /// The file with the names of its groups, and what they were. It stays closed: a look at it is rare, a descriptor may be, too.
+    names: PathBuf,
+    known: Vec<u8>,
+    /// Their quotas.
+    pub quotas: Quotas,
+    /// Their freezer.
+    pub freezer: Freezer,
+}
+
+impl Withholders {
+    /// Those of the calling thread, which alone may follow them.
+    pub fn of_this_thread() -> Self {
+        Self::of("thread-self".to_owned())
+    }
+
+    /// Those of another process.
+    pub fn of_process(process: u32) -> Self {
+        Self::of(process.to_string())
+    }
+
+    fn of(process: String) -> Self {
+        let names = format!("/proc/{process}/cgroup").into();
+        let mut withholders = Self {
+            process,
+            names,
+            known: Vec::new(),
+            quotas: Quotas::default(),
+            freezer: Freezer::default(),
+        };
+        withholders.follow();
+        withholders
+    }
+
+    /// Looks whether it was moved, and follows it; true if it was. The counters are others then, and tell nothing of the time before.
+    pub fn follow(&mut self) -> bool {
+        let mut now = [0; NAMES_SIZE_MAX];
+        let names = File::open(&self.names);
+        let size = names.and_then(|names| names.read_at(&mut now, 0)).unwrap_or(0);
+        // A process that has ended has none.
+        if size == 0 || self.known == now[..size] {
+            return false;
+        }
+        self.known = now[..size].to_vec();
+        let groups = groups_of(&self.process);
+        (self.quotas, self.freezer) = (Quotas::of(&groups), Freezer::of(&groups));
+        true
+    }
+
+    /// As if it had been moved.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
 }
 
 /// A control group that distributes CPU time: where its hierarchy is mounted, and its directory there.
@@ -341,6 +394,25 @@ mod tests {
         // One tick may be of the time before the first reading.
         assert_eq!(certain_steal_ns(TICK_NS, 2 * TICK_NS), 0);
         assert_eq!(certain_steal_ns(TICK_NS, 6 * TICK_NS), 4 * TICK_NS);
+    }
+
+    /// Goal: a thread that is moved to other groups is followed, once, and one that is not moved, or has ended, is not. Method: a file as
+    /// the kernel's says where it is.
+    #[test]
+    fn a_thread_that_is_moved_is_followed() {
+        let path = std::env::temp_dir().join(format!("punctual-cgroup-{}", std::process::id()));
+        let say = |names: &str| std::fs::write(&path, names).expect("room for a small file");
+        say("0::/old\n");
+        let names = path.clone();
+        let mut own = Withholders { names, known: b"0::/old\n".to_vec(), ..Withholders::of_this_thread() };
+        assert!(!own.follow());
+        say("0::/new\n");
+        assert!(own.follow() && !own.follow());
+        say("");
+        assert!(!own.follow());
+        std::fs::remove_file(&path).expect("it is ours");
+        let mut of_this_process = Withholders::of_process(std::process::id());
+        assert!(!of_this_process.follow() && !of_this_process.known.is_empty());
     }
 
     /// Goal: a quota that is set later is found, at any level, and only the time that it takes from then on counts.

@@ -9,7 +9,7 @@ use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::trace_point::TraceRecorder;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::SchedStat;
-use punctual_machine::withheld::{Freezer, Quotas, Throttled, ThrottledTime};
+use punctual_machine::withheld::{Throttled, ThrottledTime, Withholders};
 
 use crate::explain::recorder::trace_here;
 use crate::explain::seen::Seen;
@@ -39,10 +39,9 @@ pub struct Recorded {
 /// Counters of a process's control groups, read again and again.
 #[derive(Debug)]
 pub struct Withheld {
-    quotas: Quotas,
-    freezer: Freezer,
-    /// What the quotas said last.
-    throttled: Throttled,
+    groups: Withholders,
+    /// What quotas and freezer said last.
+    last: (Throttled, u64),
     looks: Vec<Look>,
 }
 
@@ -56,7 +55,28 @@ struct Look {
     frozen_ns: u64,
 }
 
+/// What quotas and freezer of these groups say.
+fn said(groups: &Withholders) -> (Throttled, u64) {
+    (groups.quotas.now(), groups.freezer.frozen_ns().unwrap_or(0))
+}
+
 impl Look {
+    /// With what they took between two readings.
+    fn with(self, last: (Throttled, u64), said: (Throttled, u64)) -> Self {
+        let since = said.0.since(&last.0);
+        let throttled = ThrottledTime {
+            least_ns: self.throttled.least_ns + since.least_ns,
+            most_ns: self.throttled.most_ns + since.most_ns,
+        };
+        Self { throttled, frozen_ns: self.frozen_ns + said.1.saturating_sub(last.1), ..self }
+    }
+
+    /// What one group had taken and another has is no difference: until now a quota of either may have taken all.
+    fn moved(mut self, now_ns: u64) -> Self {
+        self.throttled.most_ns += now_ns.saturating_sub(self.at_ns);
+        self
+    }
+
     fn taken(&self) -> (ThrottledTime, u64) {
         (self.throttled, self.frozen_ns)
     }
@@ -64,24 +84,19 @@ impl Look {
 
 impl Withheld {
     fn of(process: u32) -> Self {
-        let (quotas, freezer) = (Quotas::of_process(process), Freezer::of_process(process));
-        let mut withheld = Self { throttled: quotas.now(), quotas, freezer, looks: Vec::new() };
+        let groups = Withholders::of_process(process);
+        let mut withheld = Self { last: said(&groups), groups, looks: Vec::new() };
         withheld.look();
         withheld
     }
 
     fn look(&mut self) {
-        let throttled = self.quotas.now();
-        let since = throttled.since(&std::mem::replace(&mut self.throttled, throttled));
-        let before = self.looks.last().copied().unwrap_or_default().throttled;
-        let look = Look {
-            at_ns: monotonic_ns(),
-            throttled: ThrottledTime {
-                least_ns: before.least_ns + since.least_ns,
-                most_ns: before.most_ns + since.most_ns,
-            },
-            frozen_ns: self.freezer.frozen_ns().unwrap_or(0),
-        };
+        let is_moved = self.groups.follow();
+        let (now_ns, said) = (monotonic_ns(), said(&self.groups));
+        let last = std::mem::replace(&mut self.last, said);
+        let before = self.looks.last().copied().unwrap_or(Look { at_ns: now_ns, ..Look::default() });
+        let look = if is_moved { before.moved(now_ns) } else { before.with(last, said) };
+        let look = Look { at_ns: now_ns, ..look };
         // Of a time in which nothing was withheld its ends say all.
         let count = self.looks.len();
         let was_as_before = count >= 2 && self.looks[count - 2].taken() == look.taken();
@@ -207,12 +222,8 @@ pub(super) mod tests {
             throttled: ThrottledTime { least_ns: throttled_ns, most_ns: throttled_ns },
             frozen_ns,
         };
-        Withheld {
-            quotas: Quotas::default(),
-            freezer: Freezer::default(),
-            throttled: Throttled::default(),
-            looks: looks.iter().map(look).collect(),
-        }
+        let groups = Withholders::of_process(std::process::id());
+        Withheld { last: said(&groups), groups, looks: looks.iter().map(look).collect() }
     }
 
     /// Goal: a thread that ended before a look found it is counted, once. One that was found, a process that goes on, and threads that
@@ -237,6 +248,17 @@ pub(super) mod tests {
         assert_eq!(over(2_100_000, 2_900_000), Some((0, 50)));
         assert_eq!(over(500_000, 9_000_000), Some((900, 50)));
         assert_eq!(withheld(&[]).over((1, 2)), None);
+    }
+
+    /// Goal: a process that was moved between two looks was throttled for all of that time at most, and for none of it for certain,
+    /// whatever the counters of its groups say.
+    #[test]
+    fn a_move_to_other_groups_is_no_increase() {
+        let mut counters = withheld(&[(1_000_000, 5_000_000, 7_000_000)]);
+        let moved = Look { at_ns: 3_000_000, ..counters.looks[0].moved(3_000_000) };
+        counters.looks.push(moved);
+        let seen = counters.over((1_000_000, 3_000_000)).expect("looks");
+        assert_eq!((seen.throttled_us, seen.throttled_us_most, seen.frozen_us_most), (0, 2_000, 0));
     }
 
     /// Goal: one increase is no two intervals': the leasts of both together are no more than it.
