@@ -326,6 +326,9 @@ struct Sample<'a> {
     raw: &'a [u8],
 }
 
+/// perf enables and disables its events CPU by CPU, within this. A CPU that has none for longer at an end of the recording was idle.
+const ENABLING_NS: u64 = 100_000_000;
+
 /// Contents of the file for one CPU.
 #[derive(Default)]
 struct PerfCpu {
@@ -357,14 +360,19 @@ impl PerfCpu {
         self.gap_from.get_or_insert(self.last_ns);
     }
 
+    /// `since_ns` and `until_ns` are of all CPUs.
     fn finish(mut self, cpu: u32, since_ns: u64, until_ns: u64) -> CpuTrace {
         self.events.sort_by_key(|event| event.at_ns);
+        let (first_ns, last_ns) = (since_ns, until_ns);
+        let of = |event: Option<&TracedEvent>, none_ns| event.map_or(none_ns, |event| event.at_ns);
+        let since_ns = of(self.events.first(), last_ns).min(first_ns.saturating_add(ENABLING_NS));
+        let until_ns = of(self.events.last(), first_ns).max(last_ns.saturating_sub(ENABLING_NS));
         if self.lost_in_all > self.lost {
             // No record followed them that could say so.
             self.lose(self.lost_in_all - self.lost);
         }
         if let Some(from_ns) = self.gap_from {
-            self.gaps.push((from_ns, until_ns.max(from_ns)));
+            self.gaps.push((from_ns, last_ns.max(from_ns)));
         }
         let Self { events, gaps, lost, .. } = self;
         CpuTrace { cpu, since_ns, until_ns, lost, gaps, is_damaged: false, events }
@@ -460,6 +468,25 @@ mod tests {
         let table = data_at + data_size;
         bytes.extend(&RECORDED[table..table + 16 * 8]);
         bytes
+    }
+
+    /// Goal: of a CPU whose events perf enabled later nothing is known before. One that was idle for long is known nevertheless, but for the
+    /// time that enabling takes.
+    #[test]
+    fn a_cpu_is_known_from_its_first_event() {
+        let known = |events: &[u64]| {
+            let event = |&at_ns: &u64| {
+                let event = TraceEvent::SoftInterruptExit { vector: 1 };
+                TracedEvent { at_ns, event }
+            };
+            let cpu = PerfCpu { events: events.iter().map(event).collect(), ..PerfCpu::default() };
+            let made = cpu.finish(0, 1_000_000_000, 9_000_000_000);
+            (made.since_ns / 1_000_000, made.until_ns / 1_000_000)
+        };
+        assert_eq!(known(&[1_000_000_000, 5_000_000_000, 9_000_000_000]), (1_000, 9_000));
+        assert_eq!(known(&[1_040_000_000, 8_970_000_000]), (1_040, 8_970));
+        assert_eq!(known(&[5_000_000_000]), (1_100, 8_900));
+        assert_eq!(known(&[]), (1_100, 8_900));
     }
 
     /// Goal: an event without data is no reason to refuse the others, wherever it stands; its samples are passed over.
