@@ -177,7 +177,7 @@ impl Kept {
         let (recording, dumps) = match self.recorder {
             None => (Recording::Off, Vec::new()),
             Some(Err(reason)) => (Recording::Missing { reason }, Vec::new()),
-            Some(Ok(recorder)) => recorder.finish(|ns| run_ns(self.clocks, start, ns)),
+            Some(Ok(recorder)) => recorder.finish(self.clocks, start),
         };
         TrialEvidence {
             threads,
@@ -255,6 +255,46 @@ fn around(windows: Vec<Window>, late: &[(u64, u64)], start: Ticks) -> Vec<Window
     windows.into_iter().zip(is_kept).filter_map(|(window, kept)| kept.then_some(window)).collect()
 }
 
+/// Between two pairs that are used: closer ones would tell their own errors for a difference of rates.
+const PAIRS_APART_NS: u64 = 100_000_000;
+
+/// Both clocks at several instants. The kernel's is slewed, so no straight line holds for long.
+#[derive(Debug)]
+pub struct ClockLine {
+    /// In the order of time, two at least.
+    pairs: Vec<ClockPair>,
+    start: Ticks,
+}
+
+impl ClockLine {
+    /// By readings at the ends, and others as far as they are apart; for a run that began at `start`.
+    pub fn new(
+        [first, last]: [ClockPair; 2],
+        others: impl IntoIterator<Item = ClockPair>,
+        start: Ticks,
+    ) -> Self {
+        let mut others: Vec<ClockPair> = others.into_iter().collect();
+        others.sort_by_key(|pair| pair.monotonic_ns);
+        let mut pairs = vec![first];
+        for pair in others {
+            let before_ns = pairs.last().map_or(0, |before| before.monotonic_ns);
+            let is_apart = pair.monotonic_ns.saturating_sub(before_ns) >= PAIRS_APART_NS;
+            if is_apart && last.monotonic_ns.saturating_sub(pair.monotonic_ns) >= PAIRS_APART_NS {
+                pairs.push(pair);
+            }
+        }
+        pairs.push(last);
+        Self { pairs, start }
+    }
+
+    /// An instant of `CLOCK_MONOTONIC` as one of the run, by the readings around it.
+    pub fn run_ns(&self, monotonic_ns: u64) -> u64 {
+        let behind = self.pairs.partition_point(|pair| pair.monotonic_ns <= monotonic_ns);
+        let behind = behind.clamp(1, self.pairs.len() - 1);
+        run_ns([self.pairs[behind - 1], self.pairs[behind]], self.start, monotonic_ns)
+    }
+}
+
 /// An instant of `CLOCK_MONOTONIC` as one of the run, by both clocks at two instants: their rates differ by millionths.
 pub fn run_ns([first, last]: [ClockPair; 2], start: Ticks, monotonic_ns: u64) -> u64 {
     let clock = Clock::get();
@@ -285,6 +325,30 @@ mod tests {
             assert!(found.abs_diff(expected) < 10, "{monotonic_ns}: {found}");
         }
         assert_eq!(run_ns(pairs, start, 0), 0, "before the run");
+    }
+
+    /// Goal: where the kernel's clock is slewed amid a run, instants around a reading are told by it. Readings that are close to another
+    /// are left out, as are their errors.
+    #[test]
+    fn a_slewed_clock_is_followed() {
+        let clock = Clock::get();
+        let ticks = |us: u64| clock.ticks(std::time::Duration::from_micros(us));
+        let start = Ticks(1_000_000);
+        let pair = |us: u64, monotonic_us: u64| ClockPair {
+            monotonic_ns: monotonic_us * 1_000,
+            ticks: start.plus(ticks(us)),
+        };
+        // In the second half it gains 500 µs a second.
+        let ends = [pair(0, 0), pair(2_000_000, 2_000_500)];
+        let (amid, close) = (pair(1_000_000, 1_000_000), pair(1_000_100, 1_000_200));
+        let line = ClockLine::new(ends, [close, amid], start);
+        for (monotonic_us, expected_us) in
+            [(500_000, 500_000), (1_000_000, 1_000_000), (1_500_250, 1_500_000)]
+        {
+            let found = line.run_ns(monotonic_us * 1_000);
+            assert!(found.abs_diff(expected_us * 1_000) < 2_000, "{monotonic_us}: {found}");
+        }
+        assert!(ClockLine::new(ends, [], start).run_ns(1_000_000_000).abs_diff(1_000_000_000) > 200_000);
     }
 
     #[test]

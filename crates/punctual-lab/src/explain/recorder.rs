@@ -7,10 +7,11 @@ use punctual_lab_machine::host;
 use punctual_lab_machine::trace_point::{
     CpuTrace, Task, TaskState, TraceDump, TraceEvent, TraceRecorder, WakingFrom, call_name,
 };
-use punctual_machine::clock::monotonic_ns;
+use punctual_machine::clock::{Ticks, monotonic_ns};
 use punctual_machine::process::ProcessIdentity;
 
 use super::evidence::{EvidenceDump, Recording};
+use super::kept::{ClockLine, ClockPair};
 use super::trace::{CpuEvents, DeviceKind, Event, IDLE, Leaving, TaskInfo, Trace, UNKNOWN_CALL, What};
 
 /// Time before a late message that is dumped too: the last event of a thread tells its state then. A thread that was stopped while it
@@ -26,12 +27,21 @@ const DUMPED_MAX: usize = 64 << 20;
 /// A dump is taken in this much free time at least.
 const DUMP_NS_MIN: u64 = 300_000;
 
+/// A dump, and what it was taken for.
+#[derive(Debug)]
+struct Dumped {
+    /// Instants of `CLOCK_MONOTONIC` between which the message was under way.
+    span: (u64, u64),
+    dump: TraceDump,
+    /// Both clocks when it was taken: its instants are turned into those of the run by them.
+    clocks: ClockPair,
+}
+
 /// Records from when it is started.
 #[derive(Debug)]
 pub struct LateRecorder {
     recorder: TraceRecorder,
-    /// Instants of `CLOCK_MONOTONIC` between which each message was under way.
-    dumps: Vec<((u64, u64), TraceDump)>,
+    dumps: Vec<Dumped>,
     pending: Option<(u64, u64)>,
     /// Time of the longest dump.
     dump_ns: u64,
@@ -67,28 +77,31 @@ impl LateRecorder {
 
     fn dump(&mut self, span: (u64, u64)) {
         let begin = monotonic_ns();
-        let used: usize = self.dumps.iter().map(|(_, dump)| dump.size()).sum();
+        let used: usize = self.dumps.iter().map(|one| one.dump.size()).sum();
         if used >= DUMPED_MAX || self.dumps.len() >= DUMPS_MAX {
             let lasts = |span: (u64, u64)| span.1 - span.0;
-            let shortest = (0..self.dumps.len()).min_by_key(|&place| lasts(self.dumps[place].0));
+            let shortest = (0..self.dumps.len()).min_by_key(|&place| lasts(self.dumps[place].span));
             self.skipped += 1;
-            match shortest.filter(|&place| lasts(self.dumps[place].0) < lasts(span)) {
+            match shortest.filter(|&place| lasts(self.dumps[place].span) < lasts(span)) {
                 Some(place) => drop(self.dumps.swap_remove(place)),
                 None => return,
             }
         }
         match self.recorder.dump(span.0.saturating_sub(BEFORE_NS)) {
-            Ok(dump) => self.dumps.push((span, dump)),
+            Ok(dump) => self.dumps.push(Dumped { span, dump, clocks: ClockPair::now() }),
             Err(_) => self.skipped += 1,
         }
         self.dump_ns = self.dump_ns.max(monotonic_ns().saturating_sub(begin));
     }
 
-    /// Dumps what is still noted after the trial, and returns all dumps, at instants of the run.
-    pub fn finish(mut self, to_run: impl Fn(u64) -> u64) -> (Recording, Vec<EvidenceDump>) {
+    /// Dumps what is still noted after the trial, and returns all dumps, at instants of the run, which began at `start`. `clocks` are
+    /// those at the ends of the trial.
+    pub fn finish(mut self, clocks: [ClockPair; 2], start: Ticks) -> (Recording, Vec<EvidenceDump>) {
         self.dump_within(None);
-        self.dumps.sort_by_key(|(span, _)| *span);
-        let dumps = self.dumps.iter().map(|(span, dump)| EvidenceDump {
+        let line = ClockLine::new(clocks, self.dumps.iter().map(|one| one.clocks), start);
+        let to_run = |at_ns| line.run_ns(at_ns);
+        self.dumps.sort_by_key(|one| one.span);
+        let dumps = self.dumps.iter().map(|Dumped { span, dump, .. }| EvidenceDump {
             span: (to_run(span.0), to_run(span.1)),
             trace: trace_here(&self.recorder.read(dump), &to_run),
         });

@@ -5,7 +5,7 @@ use punctual_machine::clock::monotonic_ns;
 use punctual_machine::counter::Flag;
 
 use super::evidence::{EvidenceDump, Recording, TrialEvidence, most_of};
-use super::kept::{ClockPair, Kept, joined, late_spans, run_ns};
+use super::kept::{ClockPair, Kept, joined, late_spans};
 use super::quiet::QuietTime;
 use super::recorder::LateRecorder;
 use super::stage::StageOwner;
@@ -54,7 +54,7 @@ impl RunRecorder {
             None => RunTrace::default(),
             Some(Err(reason)) => RunTrace { recording: Recording::Missing { reason }, dumps: Vec::new() },
             Some(Ok((recorder, clocks))) => {
-                let (recording, dumps) = recorder.finish(|ns| run_ns(clocks, began, ns));
+                let (recording, dumps) = recorder.finish(clocks, began);
                 RunTrace { recording, dumps }
             }
         }

@@ -9,7 +9,7 @@ use super::journal::{JournalEnd, Passed, STAGE_ROLES, ServerThread, WORKER_ROLE}
 use super::model::ServerModel;
 use super::setup::Setup;
 use crate::explain::evidence::{EvidenceDump, EvidenceThread, Recording, TrialEvidence};
-use crate::explain::kept::{ClockPair, Kept, ThreadWindows, late_spans, run_ns, with_idle};
+use crate::explain::kept::{ClockPair, Kept, ThreadWindows, late_spans, with_idle};
 use crate::explain::recorder::LateRecorder;
 use crate::explain::stage::{Side, StageOwner};
 use crate::sample::{ABSENT_NS, Load, RESPONDER, Samples, StageColumn};
@@ -177,7 +177,7 @@ impl TrialMade<'_> {
         match recorder {
             None => (Recording::Off, Vec::new()),
             Some(Err(reason)) => (Recording::Missing { reason }, Vec::new()),
-            Some(Ok(recorder)) => recorder.finish(|ns| run_ns(clocks, self.start, ns)),
+            Some(Ok(recorder)) => recorder.finish(clocks, self.start),
         }
     }
 }
