@@ -1,6 +1,6 @@
 //! The recorder of a trial: keeps the kernel's rings, and copies them when a message was late, between two messages.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use punctual_lab_machine::host;
@@ -141,7 +141,31 @@ pub(super) fn trace_here(cpus: &[CpuTrace], to_run: &impl Fn(u64) -> u64) -> Tra
     let known = host::device_interrupts().into_iter();
     let occurring = known.filter(|(number, _)| trace.interrupts.contains_key(number));
     trace.kinds = occurring.map(|(number, kind)| (number, kind.into())).collect();
+    trace.freezable = freezable(trace.tasks.keys());
     trace
+}
+
+/// Those of these threads that are in a control group which the freezer of version 1 may hold. A host without that freezer has none.
+fn freezable<'a>(threads: impl Iterator<Item = &'a u32>) -> BTreeSet<u32> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    if freezer_of(&read("/proc/self/cgroup")).is_none() {
+        return BTreeSet::new();
+    }
+    threads.copied().filter(|thread| is_in_freezer(&read(&format!("/proc/{thread}/cgroup")))).collect()
+}
+
+/// True if a thread with these groups is in one that may be frozen: the root may not.
+fn is_in_freezer(groups: &str) -> bool {
+    freezer_of(groups).is_some_and(|group| group != "/")
+}
+
+/// The group of a thread in the hierarchy of that freezer, where there is one.
+fn freezer_of(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        controllers.split(',').any(|one| one == "freezer").then_some(group)
+    })
 }
 
 impl From<host::DeviceKind> for DeviceKind {
@@ -286,6 +310,18 @@ mod tests {
         let trace = trace_of(&cpus, &|ns| ns, &|_| Some(false));
         let of = |thread: u32| (trace.tasks[&thread].name.as_str(), trace.tasks[&thread].priority);
         assert_eq!((of(7), of(8)), (("holder", 120), ("lane", 49)));
+    }
+
+    /// Goal: a thread in a group of the freezer of version 1 is told from one in its root, and from groups of version 2.
+    #[test]
+    fn a_first_freezer_is_found() {
+        let inside = "9:name=systemd:/\n5:net_cls,freezer:/box/in\n0::/\n";
+        assert!(is_in_freezer(inside));
+        let root = "5:freezer:/\n0::/box\n";
+        assert!(freezer_of(root).is_some() && !is_in_freezer(root));
+        for without in ["", "0::/box/freezer\n", "4:cpu:/freezer\n"] {
+            assert_eq!(freezer_of(without), None, "{without}");
+        }
     }
 
     /// Goal: a trace of this host keeps the kinds of the devices whose interrupts are in it, and of no others.

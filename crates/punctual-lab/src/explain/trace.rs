@@ -1,7 +1,7 @@
 //! A part of the kernel's trace: the threads that ran on each CPU, the wake-ups with their wakers, and the interrupts. Instants are
 //! those of the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub struct Trace {
     /// System calls by their numbers, where calls were recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<u32, String>,
+    /// Threads in a control group of version 1 that may be frozen, where the host has those.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub freezable: BTreeSet<u32>,
     /// Threads of processes, where those are known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub processes: BTreeMap<u32, u32>,
@@ -302,6 +305,7 @@ impl Trace {
             interrupts: self.interrupts.clone(),
             kinds: self.kinds.clone(),
             calls: self.calls.clone(),
+            freezable: self.freezable.clone(),
             cpus,
             ..Self::default()
         }

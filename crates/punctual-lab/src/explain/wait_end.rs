@@ -62,6 +62,8 @@ pub(super) fn wait_end(trace: &Trace, account: &Account, part: Part) -> WaitEnd 
         || mostly(&|span| last_told(trace, account.thread, part, span).is_by_device(trace, span.0));
     match task.and_then(|task: &TaskInfo| task.is_kernel) {
         Some(false) if is_of_child() => WaitEnd::Child,
+        // In a freezer of version 1 a thread sleeps the same way, until the one that thaws it wakes it.
+        Some(false) if trace.freezable.contains(&account.thread) => WaitEnd::Unknown,
         Some(false) => WaitEnd::Lock,
         _ if OF_STORAGE.iter().any(|begin| name.starts_with(begin)) => WaitEnd::Storage,
         _ if (is_interrupt || is_worker(trace, name)) && is_after_device() => WaitEnd::Storage,
@@ -242,11 +244,19 @@ mod tests {
             [(WAKER, task), (PROGRAM, TaskInfo { is_kernel: Some(false), ..TaskInfo::default() })].into();
         let other =
             CpuEvents { cpu: 1, until_ns: 1000 * US, events: elsewhere.to_vec(), ..CpuEvents::default() };
-        let trace = Trace { cpus: vec![cpu, other], tasks, interrupts, kinds, ..Trace::default() };
+        let mut trace = Trace { cpus: vec![cpu, other], tasks, interrupts, kinds, ..Trace::default() };
         let late = account(&trace, LATE, (50 * US, 950 * US));
         let part = late.sums()[0].0;
         assert!(matches!(part, Part::Blocked { is_uninterruptible: Some(true), .. }), "{late:?}");
-        wait_end(&trace, &late, part)
+        let end = wait_end(&trace, &late, part);
+        trace.freezable.insert(LATE);
+        let in_freezer = if end == WaitEnd::Lock { WaitEnd::Unknown } else { end };
+        assert_eq!(
+            wait_end(&trace, &late, part),
+            in_freezer,
+            "a thaw looks like a lock, and like nothing else"
+        );
+        end
     }
 
     /// Goal: a wait is storage's or a lock's where the trace says so. A grace period, a move, a child, a time and what is not known are
