@@ -324,6 +324,7 @@ fn short(count: u64) -> u16 {
 mod tests {
     use super::*;
     use crate::counter::Flag;
+    use crate::withheld::tests::throttled;
 
     #[test]
     fn a_window_holds_what_the_thread_did() {
@@ -390,8 +391,7 @@ mod tests {
     #[test]
     fn a_move_to_other_groups_is_no_time_that_they_took() {
         let mut sampler = SchedSampler::of_this_thread();
-        let mut before = sampler.throttled;
-        before.times = 9;
+        let before = throttled(9, &[u64::MAX]);
         (sampler.throttled_before, sampler.frozen_ns) = (4, 0);
         sampler.groups.forget();
         let withheld = sampler.read_withheld(&before, 50_000_000, true);
@@ -400,8 +400,8 @@ mod tests {
         assert!(!sampler.groups.follow(), "it is there");
         // Where nothing was slow and nothing withheld, nobody looks.
         sampler.groups.forget();
-        let throttled = sampler.throttled;
-        sampler.read_withheld(&throttled, 1_000, false);
+        let as_before = sampler.throttled;
+        sampler.read_withheld(&as_before, 1_000, false);
         assert!(sampler.groups.follow());
     }
 

@@ -332,7 +332,7 @@ pub fn certain_steal_ns(before_ns: u64, after_ns: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const FIRST: &str = "9:name=systemd:/\n5:cpuacct:/\n2:cpu,cpuset:/box/in\n0::/other\n";
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(parse_throttled("usage_usec 5\n"), (0, 0));
     }
 
-    fn throttled(times: u64, each_ns: &[u64]) -> Throttled {
+    pub(crate) fn throttled(times: u64, each_ns: &[u64]) -> Throttled {
         let mut all = Throttled { times, ..Throttled::default() };
         all.by_quota_ns[..each_ns.len()].copy_from_slice(each_ns);
         all
