@@ -40,12 +40,12 @@ pub struct Recorded {
 #[derive(Debug)]
 pub struct Withheld {
     groups: Withholders,
-    /// What quotas and freezer said last.
+    /// The last reading of quotas and freezer.
     last: (Throttled, u64),
     looks: Vec<Look>,
 }
 
-/// What quotas and a freezer had taken until an instant, nanoseconds.
+/// Time that quotas and a freezer had taken until an instant, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Look {
     /// Instant of `CLOCK_MONOTONIC`.
@@ -55,7 +55,7 @@ struct Look {
     frozen_ns: u64,
 }
 
-/// What quotas and freezer of these groups say.
+/// A reading of the quotas and the freezer of these groups.
 fn said(groups: &Withholders) -> (Throttled, u64) {
     (groups.quotas.now(), groups.freezer.frozen_ns().unwrap_or(0))
 }
@@ -71,7 +71,7 @@ impl Look {
         Self { throttled, frozen_ns: self.frozen_ns + said.1.saturating_sub(last.1), ..self }
     }
 
-    /// What one group had taken and another has is no difference: until now a quota of either may have taken all.
+    /// After a move to other groups: their counters tell nothing of the time until now, and a quota of either may have taken all of it.
     fn moved(mut self, now_ns: u64) -> Self {
         self.throttled.most_ns += now_ns.saturating_sub(self.at_ns);
         self
@@ -250,8 +250,8 @@ pub(super) mod tests {
         assert_eq!(withheld(&[]).over((1, 2)), None);
     }
 
-    /// Goal: a process that was moved between two looks was throttled for all of that time at most, and for none of it for certain,
-    /// whatever the counters of its groups say.
+    /// Goal: a process that was moved between two looks was throttled for all of that time at most. None of it is certain, by whichever
+    /// counters.
     #[test]
     fn a_move_to_other_groups_is_no_increase() {
         let mut counters = withheld(&[(1_000_000, 5_000_000, 7_000_000)]);
