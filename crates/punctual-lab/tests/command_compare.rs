@@ -82,6 +82,20 @@ fn two_commands_are_played_in_turn() {
     assert!(table.contains("two runs alone"), "{table}");
 }
 
+/// Goal: a run that ended with 1, as after a panic that no figure shows, is compared and named, and so ends the comparison.
+#[test]
+fn a_run_that_broke_its_promise_is_said() {
+    let place = Place::alone();
+    let sound =
+        "punctual survey --quick --only shared/spin --gap 0 --load closed --duration 200ms --count 500";
+    let broken = format!("{sound} --quiet --out \"$1\"; exit 1; true");
+    let compared = place.start(interleaved(sound, &broken, "--pairs 5 --out turns --json -")).end().with(1);
+    let said: serde_json::Value = serde_json::from_str(&compared.out).expect("JSON");
+    let doubts = said["comparison"]["doubts"].to_string();
+    assert!(doubts.contains("turns/b/005") && !doubts.contains("turns/a"), "{doubts}");
+    assert!(compared.err.contains("a promise did not hold in turns/b/001"), "{}", compared.err);
+}
+
 /// Goal: a comparison with nothing in common is told after one pair, and no other is made.
 #[test]
 fn a_comparison_with_nothing_in_common_is_made_once() {
