@@ -68,7 +68,7 @@ impl<T: Send> Drop for Held<T> {
     }
 }
 
-/// Drops it without the interpreter's lock. What is closed may wait for its readers, and threads of this interpreter may be among them.
+/// Drops it without the interpreter's lock. Its end may wait for readers, and threads of this interpreter may be among them.
 fn drop_detached<T: Send>(value: Option<T>) {
     // Without an interpreter nobody waits for its lock: the closure is dropped then, and the value with it.
     let _ = Python::try_attach(|py| py.detach(move || drop(value)));

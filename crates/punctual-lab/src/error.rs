@@ -1,14 +1,13 @@
 //! Why a command ends otherwise than well.
 
 use std::fmt;
-use std::io::Write;
 use std::process::ExitCode;
 
 use punctual_machine::SystemError;
 
-use crate::report::printable;
 use crate::run::RunError;
 use crate::store::StoreError;
+use crate::terminal::{printable, say};
 
 /// Why the command ended, as the contract's exit codes say it.
 #[derive(Debug)]
@@ -21,16 +20,11 @@ pub enum Failure {
     Machine(String),
 }
 
-/// Writes a line to standard error. Where that cannot be written (it is closed, or its disk is full), the command goes on.
-pub fn say(text: impl fmt::Display) {
-    let _unheard = writeln!(std::io::stderr(), "{text}");
-}
-
 impl Failure {
     /// Says it on standard error; the exit code tells scripts.
     pub fn report(&self) -> ExitCode {
         // Reasons cite files, which anybody may have written.
-        say(format_args!("punctual: {}", self.to_string().chars().map(printable).collect::<String>()));
+        say(format_args!("punctual: {}", printable(&self.to_string())));
         ExitCode::from(match self {
             Self::Promise(_) => 1,
             Self::Usage(_) => 2,

@@ -4,7 +4,7 @@
 //!
 //! An error that is a `String` is in words for people: it says what is missing, and what to do.
 #![forbid(unsafe_code)]
-// They panic where nobody can read the output: commands print by `command::print`, and speak by `error::say`.
+// They panic where nobody can read the output: commands print by `command::print`, and speak by `terminal::say`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod broadcast;
@@ -39,6 +39,7 @@ pub mod store;
 pub mod summary;
 mod surroundings;
 pub mod survey;
+pub mod terminal;
 pub mod units;
 pub mod vehicles;
 pub mod verify;

@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bus = Bus::shared("demo");
     let mut ping = Node::open(&bus, "ping")?.bind(1)?;
     loop {
-        while ping.try_receive().is_ok() {} // an answer that came too late
+        while ping.try_receive().is_ok() {} // late answers
         let asked = Instant::now();
         if let Err(error) = ping.send(Target::port("pong", 7400), b"hello") {
             println!("{error}"); // after a second

@@ -120,7 +120,7 @@ fn meet_without_descriptors(bus: &Bus) {
 
 /// Goal: a node that could not see who joined, as its process had no descriptor left, sees them once it has some.
 #[test]
-fn who_comes_while_descriptors_lack_is_seen_later() {
+fn a_newcomer_is_seen_once_there_are_descriptors() {
     let _alive = watchdog(90);
     let text = format!("shared {} 65536 free", unique("full"));
     let bus = bus_of(&text);

@@ -15,9 +15,10 @@ use punctual_machine::signal::{
 use super::progress::progress;
 use crate::compare::PAIRS_MIN;
 use crate::doubt::{Cause, Doubt};
-use crate::error::{Failure, say};
+use crate::error::Failure;
 use crate::run::make_inner;
 use crate::store::vacant_folder;
+use crate::terminal::say;
 
 /// The runs of both sides.
 pub(super) type MadeRuns = [Vec<PathBuf>; 2];

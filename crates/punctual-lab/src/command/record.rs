@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 
 use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
-use crate::error::{Failure, say};
+use crate::error::Failure;
 use crate::recording::recorder::{
     Account, NAP_MAX, Plan, RecordError, record as record_bus, why_not_created,
 };
 use crate::recording::written::Output;
 use crate::recording::{Format, WHOLE_SIZE_MAX};
 use crate::scheduling::Urgency;
+use crate::terminal::say;
 use crate::units::{count, duration, plural};
 
 /// Options of the recorder.

@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 use super::record::{SealingArguments, missing};
 use super::{print, refuse_json_over, try_json, write_json};
 use crate::endpoint::{BusPlan, any_bus};
-use crate::error::{Failure, say};
+use crate::error::Failure;
 use crate::recording::player::{Nodes, Play, Played, Speed, UNREACHABLE, play};
 use crate::recording::reading::{Contents, RecordingError};
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::report::text::{self, Screen};
+use crate::terminal::say;
 use crate::units::{count, micros_or_dash};
 
 /// Options of the player.

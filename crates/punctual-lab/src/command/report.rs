@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{print, write_page};
-use crate::error::{Failure, say};
+use crate::error::Failure;
 use crate::experiment;
 use crate::report::text::Screen;
 use crate::store::Run;
+use crate::terminal::say;
 
 /// Options of the report.
 #[derive(Debug, Args)]

@@ -12,9 +12,10 @@ use punctual_proto::user_interrupt::{Ending, Expected, VARIANTS, Variant, trace}
 use serde_json::{Value, json};
 
 use super::print;
-use crate::error::{Failure, say};
+use crate::error::Failure;
 use crate::report::section::{Cell, Column, ColumnKind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
+use crate::terminal::say;
 use crate::units::{dash, grouped};
 
 /// Choice of the model.

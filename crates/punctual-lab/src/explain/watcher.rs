@@ -14,7 +14,7 @@ use punctual_machine::clock::monotonic_ns;
 use super::recorder::{BEFORE_NS, trace_here};
 use super::trace::Trace;
 use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
-use crate::report;
+use crate::terminal;
 use crate::units::{count, micros};
 
 /// Time between two looks for new logs: each look opens every page of the host.
@@ -95,7 +95,7 @@ fn demanded(late: &LateSpan) -> (u64, u64) {
 
 /// Text from a program goes to a terminal: nothing in it may move the cursor, nor begin a line.
 fn printable(text: &str) -> String {
-    text.replace('\n', " ").chars().map(report::printable).collect()
+    terminal::printable(&text.replace('\n', " "))
 }
 
 impl Watcher {

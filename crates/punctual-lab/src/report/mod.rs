@@ -22,6 +22,7 @@ use std::fmt::Write as _;
 use crate::sample::{CellId, Kind, Load};
 use crate::store::{Run, StoreError};
 use crate::summary::Summary;
+use crate::terminal::printable_character;
 use cells::PageCell;
 pub use facts::Headline;
 use section::Section;
@@ -145,14 +146,8 @@ pub fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            c => safe.push(printable(c)),
+            c => safe.push(printable_character(c)),
         }
     }
     safe
-}
-
-/// A character as a page or a terminal may show it. Names and texts come from other programs too, and nothing in them may command a
-/// terminal.
-pub(crate) fn printable(c: char) -> char {
-    if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }
 }

@@ -7,8 +7,8 @@ use comfy_table::{
 };
 use console::{Style, Term, measure_text_width};
 
-use super::printable;
 use super::section::{Block, Cell, Column, ColumnKind, Item, Output, Section, Table, Tone};
+use crate::terminal::printable;
 
 /// Columns of what is no terminal.
 pub const WIDTH: usize = 80;
@@ -97,7 +97,7 @@ fn block(block: &Block, screen: Screen) -> String {
         }
         Block::Table(rows) => table(rows, screen),
         Block::Items(items) => items.iter().map(|one| item(one, screen)).collect(),
-        Block::Verbatim(lines) => format!("{}\n", shown(lines)),
+        Block::Verbatim(lines) => format!("{}\n", printable(lines)),
         Block::Drawing(_) | Block::Folded(..) => String::new(),
     }
 }
@@ -117,15 +117,10 @@ fn item(item: &Item, screen: Screen) -> String {
     }
     if let Some(code) = &item.code {
         for line in code.lines() {
-            text += &format!("      {}\n", screen.faint(&shown(line)));
+            text += &format!("      {}\n", screen.faint(&printable(line)));
         }
     }
     text
-}
-
-/// A text without what a terminal takes for a command.
-fn shown(text: &str) -> String {
-    text.chars().map(printable).collect()
 }
 
 /// Units that stand behind a number on the same line.
@@ -137,8 +132,8 @@ fn with_units(words: &str) -> Vec<String> {
     for word in words.split_whitespace() {
         let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
         match together.last_mut().filter(|last| last.ends_with(|end: char| end.is_ascii_digit())) {
-            Some(number) if UNITS.contains(&bare) => *number += &format!(" {}", shown(word)),
-            _ => together.push(shown(word)),
+            Some(number) if UNITS.contains(&bare) => *number += &format!(" {}", printable(word)),
+            _ => together.push(printable(word)),
         }
     }
     together
@@ -183,10 +178,10 @@ fn table(table: &Table, screen: Screen) -> String {
 fn shown_table(table: &Table) -> Table {
     let mut shown_table = table.clone();
     for cell in shown_table.rows.iter_mut().flatten() {
-        cell.text = shown(&cell.text);
+        cell.text = printable(&cell.text);
     }
     for column in &mut shown_table.columns {
-        (column.head, column.over) = (shown(&column.head), shown(&column.over));
+        (column.head, column.over) = (printable(&column.head), printable(&column.over));
     }
     shown_table
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_machine::signal::PostponedEnd;
 
-use crate::error::say;
+use crate::terminal::say;
 
 /// A control group of our own, of each hierarchy that has what is asked of it. Its members end before it is dropped, for it is removed
 /// then, also if this process is interrupted twice meanwhile.

@@ -168,7 +168,7 @@ impl Mail {
             if let Ok(name) = entry.file_name().to_str() {
                 self.note_name(name, &mut listing, own_life);
             }
-            // What is left in the buffer would be lost.
+            // Names that are left in the buffer would be lost.
             if names.is_buffer_empty() {
                 break;
             }
