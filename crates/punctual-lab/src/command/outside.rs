@@ -13,7 +13,7 @@ use super::{print, try_json};
 use crate::error::Failure;
 use crate::explain::of_run::json_of;
 use crate::explain::outside::live::{Counted, counted, record, threads_of};
-use crate::explain::outside::text::sections;
+use crate::explain::outside::text::{Notes, sections};
 use crate::explain::outside::{Answer, Question, explain};
 use crate::explain::seen::Seen;
 use crate::explain::trace::{IDLE, Trace, What};
@@ -75,21 +75,13 @@ pub(super) fn live(arguments: &OutsideArguments, tier: u8, shown: Shown) -> Resu
         Failure::Machine(format!("{reason}; --tier 0 sums up what the kernel counts without a trace"))
     })?;
     let trace = &recorded.trace;
-    let mut notes = Vec::new();
+    let mut others = Vec::new();
     if !recorded.has_calls {
-        notes.push(NO_CALLS.to_owned());
+        others.push(NO_CALLS.to_owned());
     }
-    notes.extend(unseen_note(recorded.unseen));
-    let cover = trace.known().iter().map(|known| known.1 - known.0).sum::<u64>();
-    let asked = arguments.lasts();
-    if Duration::from_nanos(cover) + Duration::from_millis(200) < asked {
-        let known = Duration::from_nanos(cover).as_secs_f64();
-        notes.push(if interrupted() {
-            format!("It was ended after {known:.3} s.")
-        } else {
-            format!("The trace holds {known:.3} s: the processes ended, or more happened than it can hold.")
-        });
-    }
+    others.extend(unseen_note(recorded.unseen));
+    let short = short_note(&trace.known(), recorded.began_ns, arguments.lasts(), interrupted());
+    let notes = Notes { short, others };
     // The recording is evaluated also where it cannot be kept.
     let kept = arguments.out.as_ref().map_or(Ok(()), |path| {
         let span = trace.known().last().map_or((0, 0), |last| (trace.known()[0].0, last.1));
@@ -126,7 +118,28 @@ pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -
     if threads.is_empty() {
         return Err(off(format!("--pid {}: it has no thread of them", pids(&arguments.pid))));
     }
-    answer(trace, &threads, arguments, &|_, _| None, call_notes(trace), &file.program, shown)
+    let notes = Notes { short: None, others: call_notes(trace) };
+    answer(trace, &threads, arguments, &|_, _| None, notes, &file.program, shown)
+}
+
+/// Shorter lacks than this are those of beginning and ending.
+const SHORT_NS: u64 = 200_000_000;
+
+/// Why less is known than was asked for: a ring overwrites its oldest events, and a recording may end early.
+fn short_note(known: &[(u64, u64)], began_ns: u64, asked: Duration, is_ended: bool) -> Option<String> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let since_ns = known.first().map_or(0, |first| first.0).saturating_sub(began_ns);
+    let cover_ns = known.iter().map(|(from, to)| to - from).sum::<u64>();
+    if since_ns > SHORT_NS {
+        let gone = seconds(since_ns);
+        return Some(format!("The first {gone:.3} s were overwritten: more happened than the recorder's rings hold."));
+    }
+    let is_short = Duration::from_nanos(cover_ns + SHORT_NS) < asked;
+    is_short.then(|| match (is_ended, cover_ns) {
+        (true, _) => format!("It was ended after {:.3} s.", seconds(cover_ns)),
+        (false, 0) => "No time is known of all CPUs: more happened than the recorder's rings hold.".to_owned(),
+        (false, _) => "The processes ended, or events of the rest were lost.".to_owned(),
+    })
 }
 
 /// A note on threads that were begun and that no look found.
@@ -155,25 +168,25 @@ fn answer(
     threads: &[u32],
     arguments: &OutsideArguments,
     withheld: &dyn Fn(u32, (u64, u64)) -> Option<Seen>,
-    mut notes: Vec<String>,
+    mut notes: Notes,
     program: &str,
     shown: Shown,
 ) -> Result<(), Failure> {
     let threshold_ns = u64::try_from(arguments.threshold.unwrap_or(THRESHOLD).as_nanos()).unwrap_or(u64::MAX);
     let answer = explain(trace, &Question { threads, threshold_ns, withheld });
     if answer.lost > 0 {
-        notes.push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
+        notes.others.push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
     }
     if answer.left_out > 0 {
-        notes.push(format!("{} shorter ones were left out: raise --threshold.", count(answer.left_out)));
+        notes.others.push(format!("{} shorter ones were left out: raise --threshold.", count(answer.left_out)));
     }
     if shown.json {
-        return print(&format!("{:#}\n", value(&answer, program, 1, &notes)));
+        return print(&format!("{:#}\n", value(&answer, program, 1, &notes.all())));
     }
     print(&text::page(&sections(&answer, &notes, shown.shown_max), Screen::stdout()))
 }
 
-fn value(answer: &Answer, program: &str, tier: u8, notes: &[String]) -> Value {
+fn value(answer: &Answer, program: &str, tier: u8, notes: &[&String]) -> Value {
     let finding = |late: &crate::explain::outside::Lateness| {
         let of_thread = json!({
             "thread": late.thread, "process": late.process, "may_be_idle": late.may_be_idle, "call": late.call,
@@ -275,6 +288,19 @@ mod tests {
         assert!(matches!(&said, Err(Failure::Machine(words)) if words.contains("/proc/7/task/8/schedstat")));
         let counts = BTreeMap::from([(8, (7, Counted::default()))]);
         assert!(check_counted(&threads, &counts).is_ok() && check_counted(&BTreeMap::new(), &none).is_ok());
+    }
+
+    /// Goal: the head of the page says why less is known than was asked for, and nothing where all is.
+    #[test]
+    fn less_time_than_asked_has_a_reason() {
+        let second = 1_000_000_000;
+        let said = |known: &[(u64, u64)], is_ended| short_note(known, second, Duration::from_secs(2), is_ended);
+        assert_eq!(said(&[(second, 3 * second)], false), None);
+        let overwritten = said(&[(2 * second, 3 * second)], false).expect("half is gone");
+        assert!(overwritten.contains("The first 1.000 s were overwritten"), "{overwritten}");
+        let ended = said(&[(second, 2 * second)], true).expect("half was not recorded");
+        assert!(ended.contains("ended after 1.000 s"), "{ended}");
+        assert!(said(&[(second, 2 * second)], false).is_some_and(|words| words.contains("processes ended")));
     }
 
     /// Goal: a trace on file without system calls says so, for then more is perhaps idle.

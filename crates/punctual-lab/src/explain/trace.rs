@@ -32,6 +32,9 @@ pub struct Trace {
     /// Threads of processes, where those are known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub processes: BTreeMap<u32, u32>,
+    /// Letters of `/proc` for the states of threads when the recording ended, where somebody looked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub letters: BTreeMap<u32, char>,
     /// Every CPU.
     pub cpus: Vec<CpuEvents>,
 }

@@ -34,6 +34,8 @@ pub struct Recorded {
     pub has_calls: bool,
     /// Threads that theirs began, and that no look found. The trace does not tell a thread from a process that began.
     pub unseen: u64,
+    /// When it began, of `CLOCK_MONOTONIC`.
+    pub began_ns: u64,
 }
 
 /// Counters of a process's control groups, read again and again.
@@ -147,7 +149,7 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
     let first: Vec<u32> = threads_of(processes).into_keys().collect();
     let mut recorder =
         TraceRecorder::start_with_calls(ring_size, &first).map_err(|error| error.to_string())?;
-    let begin = Instant::now();
+    let (begin, began_ns) = (Instant::now(), monotonic_ns());
     let mut withheld: BTreeMap<u32, Withheld> =
         processes.iter().map(|&process| (process, Withheld::of(process))).collect();
     let mut all = BTreeMap::new();
@@ -162,11 +164,12 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
     }
     withheld.values_mut().for_each(Withheld::look);
     all.extend(threads_of(processes));
+    let letters = all.iter().filter_map(|(&thread, &process)| Some((thread, letter(process, thread)?))).collect();
     let dump = recorder.dump(0).map_err(|error| error.to_string())?;
     let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
-    trace.processes = all;
+    (trace.processes, trace.letters) = (all, letters);
     let unseen = unseen(&trace, |born| fs::exists(format!("/proc/{born}")).unwrap_or(false));
-    Ok(Recorded { trace, withheld, has_calls: recorder.has_calls(), unseen })
+    Ok(Recorded { trace, withheld, has_calls: recorder.has_calls(), unseen, began_ns })
 }
 
 /// Threads that threads of the processes began and that belong to none of them as far as anybody saw. Those that are there still are
@@ -187,6 +190,12 @@ pub fn threads_of(processes: &[u32]) -> BTreeMap<u32, u32> {
         tasks.filter_map(move |task| Some((task.file_name().to_str()?.parse().ok()?, process)))
     };
     processes.iter().flat_map(of_one).collect()
+}
+
+/// State of a thread now, by the letter that `/proc` has for it.
+fn letter(process: u32, thread: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Facts about a thread, known without the trace: its name, and the times that it ran and was ready, nanoseconds.
@@ -236,6 +245,14 @@ pub(super) mod tests {
         let processes = BTreeMap::from([(7, 7), (11, 7)]);
         let trace = Trace { processes, cpus: vec![cpu], ..Trace::default() };
         assert_eq!(unseen(&trace, |born| born == 12), 1);
+    }
+
+    /// Goal: the state of a thread is read from its file, and one that has gone has none.
+    #[test]
+    fn a_thread_has_a_letter() {
+        let process = std::process::id();
+        assert!(letter(process, process).is_some_and(|letter| letter.is_ascii_alphabetic()));
+        assert_eq!(letter(process, u32::MAX), None);
     }
 
     /// Goal: of an interval at most what was counted between the looks around it is said, and never more than its length.

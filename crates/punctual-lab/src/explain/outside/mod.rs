@@ -82,6 +82,9 @@ pub struct ThreadTime {
     pub late: u64,
     /// Time of these latenesses, by cause, the largest first.
     pub causes: Vec<CauseTime>,
+    /// What it did all the time, by `/proc`, where the trace has no event of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_the_time: Option<String>,
 }
 
 /// Time that one cause took in a thread's latenesses.
@@ -130,6 +133,7 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
     let calls = Calls::of(trace);
     let mut candidates = Vec::new();
     for &thread in question.threads {
+        let mut is_silent = true;
         let mut time = ThreadTime {
             thread,
             name: trace.tasks.get(&thread).map_or_else(String::new, |task| task.name.clone()),
@@ -140,11 +144,15 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
             let states = states(trace, thread, stretch);
             // It did nothing at all: it slept, or was not there.
             if states.len() > 1 {
+                is_silent = false;
                 time.add(&states, &calls, stretch.0);
                 candidates.extend(candidates_of(thread, &states, &calls, stretch.0, question.threshold_ns));
             }
         }
-        if time.ran_ns + time.kept_ns + time.waited_ns + time.idle_ns + time.perhaps_idle_ns > 0 {
+        if let Some(&letter) = trace.letters.get(&thread).filter(|_| is_silent) {
+            (time.unknown_ns, time.all_the_time) = (answer.known_ns, Some(state_words(letter)));
+            answer.threads.push(time);
+        } else if time.ran_ns + time.kept_ns + time.waited_ns + time.idle_ns + time.perhaps_idle_ns > 0 {
             answer.threads.push(time);
         }
     }
@@ -155,6 +163,19 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
     answer.late = candidates.iter().map(|one| explain_one(trace, one, question, began_ns)).collect();
     answer.sum();
     answer
+}
+
+/// The state that a letter of `/proc` stands for.
+fn state_words(letter: char) -> String {
+    match letter {
+        'R' => "running or ready".to_owned(),
+        'S' => "asleep".to_owned(),
+        'D' => "asleep where no signal wakes".to_owned(),
+        'T' => "stopped".to_owned(),
+        't' => "held by a tracer".to_owned(),
+        'Z' | 'X' => "ended".to_owned(),
+        other => format!("in state {other}"),
+    }
 }
 
 impl ThreadTime {

@@ -207,6 +207,25 @@ fn a_wait_without_a_beginning_or_an_end_is_not_late() {
     assert_eq!(answer(&trace(vec![never])).threads, []);
 }
 
+/// Goal: a thread that slept or was stopped for the whole recording is listed with its state, and nothing says that it did not wait.
+#[test]
+fn threads_without_an_event_are_listed() {
+    let never = vec![switch(400 * MS, HOG, Leaving::Ready, 13)];
+    let page = |letters: &[(u32, char)]| {
+        let found = answer(&Trace { letters: letters.iter().copied().collect(), ..trace(vec![never.clone()]) });
+        let screen = crate::report::text::Screen::default();
+        (crate::report::text::page(&text::sections(&found, &text::Notes::default(), 10), screen), found)
+    };
+    let (stopped, found) = page(&[(OURS, 'T')]);
+    assert_eq!(found.threads[0].all_the_time.as_deref(), Some("stopped"));
+    assert_eq!((found.threads[0].unknown_ns, found.threads[0].waited_ns), (1000 * MS, 0));
+    assert!(stopped.contains("ours (7)") && stopped.contains("may have waited"), "{stopped}");
+    let (gone, found) = page(&[]);
+    assert!(found.threads.is_empty() && gone.contains("No thread was kept"), "{gone}");
+    let busy = Trace { letters: [(OURS, 'S')].into(), ..waits(Some(1), Leaving::Asleep, false, 4) };
+    assert_eq!(answer(&busy).threads[0].all_the_time, None);
+}
+
 /// Goal: sums are those of what is listed, idle waits left out, and lost events are said and claimed nothing of.
 #[test]
 fn sums_are_of_what_is_listed() {
@@ -221,7 +240,7 @@ fn sums_are_of_what_is_listed() {
     assert_eq!((lossy.known_ns, lossy.lost), (998 * MS, 5));
     assert!(said(&lossy).iter().all(|late| late.2 != "run_queue"), "{lossy:?}");
     let page = crate::report::text::page(
-        &text::sections(&whole, &["a note".to_owned()], 10),
+        &text::sections(&whole, &text::Notes { short: None, others: vec!["a note".to_owned()] }, 10),
         crate::report::text::Screen::default(),
     );
     for words in ["ours (7)", "run_queue 4.0", "in futex", "a note", "Waits for other threads"] {

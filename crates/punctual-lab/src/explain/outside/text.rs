@@ -8,14 +8,33 @@ use crate::units::{count, micros};
 /// Threads that are shown, those with most lateness first, if not all are asked for.
 const THREADS_SHOWN_MAX: usize = 20;
 
+/// Notes on what is not known.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Why less is known than was asked for.
+    pub short: Option<String>,
+    /// Others.
+    pub others: Vec<String>,
+}
+
+impl Notes {
+    /// All of them.
+    pub fn all(&self) -> Vec<&String> {
+        self.short.iter().chain(&self.others).collect()
+    }
+}
+
 /// Sums of each thread, what was late, and waits that may be idle; `shown_max` of each list.
-pub fn sections(answer: &Answer, notes: &[String], shown_max: usize) -> Vec<Section> {
-    let mut sections = vec![threads(answer, shown_max)];
+pub fn sections(answer: &Answer, notes: &Notes, shown_max: usize) -> Vec<Section> {
+    let (silent, others): (Vec<&ThreadTime>, Vec<&ThreadTime>) =
+        answer.threads.iter().partition(|time| time.all_the_time.is_some());
+    let mut sections = vec![threads(answer, &others, notes, shown_max)];
+    sections.extend(without_event(&silent, shown_max));
     let (idle, late): (Vec<&Lateness>, Vec<&Lateness>) =
         answer.late.iter().partition(|late| late.may_be_idle);
     let section = Section::new("What was late");
     sections.push(if late.is_empty() {
-        section.note("No thread was kept from running, or waited for what it needed, for so long.")
+        section.note(nothing_late(!silent.is_empty()))
     } else {
         list(section, &late, shown_max)
     });
@@ -25,8 +44,41 @@ pub fn sections(answer: &Answer, notes: &[String], shown_max: usize) -> Vec<Sect
         );
         sections.push(list(section, &idle, shown_max));
     }
-    sections.extend(not_known(notes));
+    sections.extend(not_known(&notes.others));
     sections
+}
+
+fn nothing_late(has_silent: bool) -> &'static str {
+    if has_silent {
+        "No thread with events was kept from running, or waited for what it needed, for so long. Those without may have waited."
+    } else {
+        "No thread was kept from running, or waited for what it needed, for so long."
+    }
+}
+
+/// Threads that did nothing that a trace has: one that hangs or is stopped is among them.
+fn without_event(silent: &[&ThreadTime], shown_max: usize) -> Option<Section> {
+    let mut table = Table::new(vec![Column::name("thread"), Column::name("all the time")]);
+    for time in silent.iter().take(shown_max.max(THREADS_SHOWN_MAX)) {
+        let state = time.all_the_time.as_deref().unwrap_or_default();
+        table.row([Cell::from(name(time)), state.into()]);
+    }
+    let section = Section::new("Threads without an event")
+        .note("The trace does not tell for what they waited, or who stopped them.")
+        .table(table);
+    (!silent.is_empty()).then(|| with_rest(section, silent.len(), shown_max))
+}
+
+fn with_rest(section: Section, threads: usize, shown_max: usize) -> Section {
+    match threads.saturating_sub(shown_max.max(THREADS_SHOWN_MAX)) {
+        0 => section,
+        1 => section.note("… and 1 thread more (--all)."),
+        more => section.note(format!("… and {} threads more (--all).", count(more as u64))),
+    }
+}
+
+fn name(time: &ThreadTime) -> String {
+    format!("{} ({})", time.name, time.thread)
 }
 
 fn list(section: Section, late: &[&Lateness], shown_max: usize) -> Section {
@@ -50,16 +102,16 @@ fn item(late: &Lateness) -> Item {
     item
 }
 
-fn threads(answer: &Answer, shown_max: usize) -> Section {
+fn threads(answer: &Answer, threads: &[&ThreadTime], notes: &Notes, shown_max: usize) -> Section {
     let heads = ["ran, ms", "kept, ms", "waited, ms", "perhaps idle, ms", "idle, ms", "late"];
     let mut columns = vec![Column::name("thread")];
     columns.extend(heads.map(Column::number));
     columns.push(Column::prose("by cause, ms"));
     let mut table = Table::new(columns);
     let ms = |ns: u64| Cell::from(format!("{:.1}", ns as f64 / 1e6));
-    for time in answer.threads.iter().take(shown_max.max(THREADS_SHOWN_MAX)) {
+    for time in threads.iter().take(shown_max.max(THREADS_SHOWN_MAX)) {
         table.row([
-            Cell::from(format!("{} ({})", time.name, time.thread)),
+            Cell::from(name(time)),
             ms(time.ran_ns),
             ms(time.kept_ns),
             ms(time.waited_ns),
@@ -70,12 +122,9 @@ fn threads(answer: &Answer, shown_max: usize) -> Section {
         ]);
     }
     let seconds = answer.known_ns as f64 / 1e9;
-    let section =
-        Section::new("Threads").note(format!("Of {seconds:.3} s everything is known.")).table(table);
-    match answer.threads.len().checked_sub(shown_max.max(THREADS_SHOWN_MAX)) {
-        None | Some(0) => section,
-        Some(more) => section.note(format!("… and {} threads more (--all).", count(more as u64))),
-    }
+    let section = Section::new("Threads").note(format!("Of {seconds:.3} s everything is known."));
+    let section = notes.short.iter().fold(section, |section, why| section.note(why.as_str()));
+    with_rest(if threads.is_empty() { section } else { section.table(table) }, threads.len(), shown_max)
 }
 
 fn causes(time: &ThreadTime) -> String {
