@@ -8,7 +8,7 @@ use super::judge::{JudgedPair, JudgedRun, Tier};
 use super::plan::Row;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::summary::Skipped;
-use crate::units::{count, percent};
+use crate::units::{count, dash, percent, plural};
 
 /// Verdicts on the injections of one kind.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -92,6 +92,8 @@ pub struct Matrix {
     pub failed: Vec<String>,
     /// Runs whose promise did not hold, and which: injections make messages late, and lose none.
     pub broken: Vec<String>,
+    /// Ctrl-C ended it before all were made.
+    pub is_cut_short: bool,
 }
 
 fn share(part: u64, whole: u64) -> String {
@@ -155,6 +157,10 @@ impl Matrix {
     pub fn sections(&self) -> Vec<Section> {
         let tiers: &[Tier] = if self.has_trace() { &[Tier::Trace, Tier::Windows] } else { &[Tier::Windows] };
         let mut sections: Vec<Section> = tiers.iter().map(|&tier| self.section(tier)).collect();
+        if self.is_cut_short {
+            let note = format!("It was cut short after {}.", plural(self.made(), "injection"));
+            sections.insert(0, Section::new("Cut short").note(note));
+        }
         if self.pairs.made > 0 {
             sections.push(self.pairs_section());
         }
@@ -193,7 +199,13 @@ impl Matrix {
         let mut columns = vec![Column::name("injected"), Column::number("late"), Column::number("right")];
         columns.extend(names.iter().map(|&name| Column::number(name)));
         let mut table = Table::new(columns).keyed(1);
-        for row in self.rows.iter().filter(|row| row.made > 0) {
+        for row in &self.rows {
+            if row.made == 0 {
+                let mut cells = vec![Cell::from(row.injected.clone()), "not made".into(), dash().into()];
+                cells.resize_with(names.len() + 3, || Cell::from(""));
+                table.row(cells);
+                continue;
+            }
             let late = format!("{} of {}", count(row.made - row.no_stall), count(row.made));
             let mut cells: Vec<Cell> =
                 vec![row.injected.clone().into(), late.into(), count(row.right[place]).into()];
@@ -225,7 +237,7 @@ impl Matrix {
         let section = Section::new("Where nothing was injected");
         let mut section = match self.clean.stalls {
             0 => section.words("No message was late there."),
-            stalls => section.words(format!("{} stalls.", count(stalls))),
+            stalls => section.words(format!("{}.", plural(stalls, "stall"))),
         };
         if self.clean.stalls > 0 {
             if self.has_trace() {

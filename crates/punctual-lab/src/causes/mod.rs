@@ -81,7 +81,8 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     matrix.skipped = skipped;
     let mut rng = Rng::at(&[settings.seed]);
     let pairs = if settings.trace { settings.pairs } else { 0 };
-    bar.set_length((rows.len() * settings.injections + pairs) as u64);
+    let asked = (rows.len() * settings.injections + pairs) as u64;
+    bar.set_length(asked);
     let stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
     let mut making = Making { stage, matrix, bar, runs: 0, failures: 0 };
     // Injections that need another run than most have runs of their own.
@@ -94,6 +95,7 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     }
     making.all(&plan::draw_pairs(&mut rng, &rows, pairs))?;
     let mut matrix = making.matrix;
+    matrix.is_cut_short = interrupted() && matrix.made() < asked;
     if let Some(reason) = matrix.without_trace.clone().filter(|_| settings.trace && settings.pairs > 0) {
         matrix.skipped.push(Skipped { what: "two at once".to_owned(), reason });
     }
