@@ -13,7 +13,7 @@ use crate::explain::late_log::{self, Log};
 use crate::explain::loss;
 use crate::explain::of_run::{TrialExplained, evidence, explain_run, is_part, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
-use crate::explain::text::{PlaceExplained, messages, sections};
+use crate::explain::text::{Found, PlaceExplained, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file::read;
 use crate::report::section::Section;
@@ -254,7 +254,7 @@ fn traces(file: &Path, arguments: &ExplainArguments, log: Option<&Log>) -> (Vec<
 }
 
 fn one_message(run: &Run, number: u64, tier: u8, shown_max: usize) -> Result<(), Failure> {
-    let (mut all, mut notes) = (Vec::new(), Vec::new());
+    let (mut found, mut notes) = (Found::default(), Vec::new());
     for trial in &run.trials {
         let samples = trial.load()?;
         if !samples.index.contains(&number) {

@@ -13,7 +13,7 @@ use super::trace::Trace;
 use crate::sample::{ABSENT_NS, Load, Samples};
 use crate::scheduling::Urgency;
 use crate::stall::{self, Stall};
-use crate::units::count;
+use crate::units::{count, plural};
 use punctual_machine::fault_cost::FAULT_NS_MIN;
 
 /// One stall, explained.
@@ -369,31 +369,33 @@ pub fn explain(samples: &Samples, load: Load, evidence: Option<&TrialEvidence>) 
 /// Evidence that was not there to look at.
 fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) -> Option<String> {
     let Some(late) = late else {
-        return Some("its messages carry no stamps, so no stage is known".to_owned());
+        return Some("not certain: its messages carry no stamps, so no stage is known".to_owned());
     };
     let Some(evidence) = evidence else {
-        return Some("the run holds no evidence: an older version made it, or its file is gone".to_owned());
+        return Some("not certain: the run holds no evidence: an older version made it, or its file is gone".to_owned());
     };
     if late.thread.is_some_and(|thread| thread.thread.is_none()) {
-        return Some("the thread is on another host, of which there is no trace of the kernel".to_owned());
+        return Some("not certain: the thread is on another host, of which there is no trace of the kernel".to_owned());
     }
     let ended = late.thread.filter(|thread| {
         thread.windows_left_out > 0 && over(&thread.windows, late.interval, FAULT_NS_MIN).is_none()
     });
     if let Some(thread) = ended.filter(|_| late.traced.is_none()) {
         let left_out = count(thread.windows_left_out);
-        return Some(format!("a shorter run: {left_out} windows of its thread were not kept"));
+        return Some(format!("more certain with a shorter run: {left_out} windows of its thread were not kept"));
     }
     match (&evidence.recording, &late.traced) {
         (Recording::On { .. }, Some((dump, _))) if dump.trace.lost() > 0 => {
-            Some(format!("the recorder lost {} events", dump.trace.lost()))
+            Some(format!("not certain: the recorder lost {}", plural(dump.trace.lost(), "event")))
         }
-        (Recording::On { .. }, Some((dump, _))) => dump.trace.begins_late(late.interval),
+        (Recording::On { .. }, Some((dump, _))) => {
+            dump.trace.begins_late(late.interval).map(|lack| format!("more certain with {lack}"))
+        }
         (Recording::On { .. }, None) => {
-            Some("no dump covers it: it was below the recorder's threshold, or one of too many".to_owned())
+            Some("not certain: no dump covers it: it was below the recorder's threshold, or one of too many".to_owned())
         }
-        (Recording::Off, _) => Some("a trace of the kernel: run it with --trace, as root".to_owned()),
-        (Recording::Missing { reason }, _) => Some(format!("a trace of the kernel: {reason}")),
+        (Recording::Off, _) => Some("more certain with a trace of the kernel: run it with --trace, as root".to_owned()),
+        (Recording::Missing { reason }, _) => Some(format!("more certain with a trace of the kernel: {reason}")),
     }
 }
 

@@ -7,7 +7,7 @@ use super::naming::part_words;
 use super::trace::Trace;
 use crate::report::section::{Cell, Column, Item, Section, Table};
 use crate::sample::{ABSENT_NS, CellId, Load, Samples};
-use crate::units::{count, micros};
+use crate::units::{count, micros, plural};
 
 /// The stalls of one trial, or of one receiver.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,15 +32,21 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     }
     let messages: u64 = all.iter().map(|(_, one)| one.stall.messages + one.elsewhere).sum();
     let items = all.iter().take(shown_max).map(|&(place, one)| item(place, one)).collect();
-    let number = count(all.len() as u64);
     let mut list = section
-        .note(format!("{} late messages are {number} stalls; the longest first.", count(messages)))
+        .note(stalls_words(messages, all.len() as u64))
         .items(items);
     if all.len() > shown_max {
         let more = count((all.len() - shown_max) as u64);
         list = list.note(format!("… and {more} shorter ones (--all)."));
     }
     vec![causes(&all), list]
+}
+
+/// So many late messages, as so many stalls.
+pub fn stalls_words(messages: u64, stalls: u64) -> String {
+    let be = if messages == 1 { "is" } else { "are" };
+    let order = if stalls == 1 { "" } else { "; the longest first" };
+    format!("{} {be} {}{order}.", plural(messages, "late message"), plural(stalls, "stall"))
 }
 
 /// The unknown facts, if there are any.
@@ -83,7 +89,7 @@ fn causes(all: &[(&str, &Explained)]) -> Section {
     let section = Section::new("Why").table(table);
     match behind {
         0 => section,
-        _ => section.note(format!("{} stalls only waited behind an earlier one.", count(behind))),
+        _ => section.note(format!("{} only waited behind an earlier one.", plural(behind, "stall"))),
     }
 }
 
@@ -116,10 +122,9 @@ fn item(place: &str, one: &Explained) -> Item {
     }
     item.lines.push(cause_words(one));
     let fix = fix_of(one);
-    let helps = one.would_help.as_ref().map(|what| format!("more certain with: {what}"));
-    item.then = match (fix, helps) {
+    item.then = match (fix, &one.would_help) {
         (Some(fix), Some(helps)) => Some(format!("{fix}; {helps}")),
-        (fix, helps) => fix.or(helps),
+        (fix, helps) => fix.or(helps.clone()),
     };
     item
 }
@@ -158,28 +163,46 @@ pub(super) fn cause_words(one: &Explained) -> String {
     words.join("; ")
 }
 
-/// The messages of this number in full, the longest first: of several senders each numbers for itself. Of more than `shown_max` the
-/// rest is counted.
-pub fn messages(
-    place: (&CellId, u32),
-    samples: &Samples,
-    number: u64,
-    evidence: Option<&TrialEvidence>,
-    shown_max: usize,
-) -> Vec<Section> {
-    let mut rows: Vec<usize> = (0..samples.len()).filter(|&row| samples.index[row] == number).collect();
-    rows.sort_by_key(|&row| std::cmp::Reverse(samples.total_ns[row]));
-    let left_out = rows.len().saturating_sub(shown_max);
-    rows.truncate(shown_max);
-    let mut all: Vec<Section> =
-        rows.into_iter().flat_map(|row| message(place, samples, row, evidence)).collect();
-    if left_out > 0 {
-        let note =
-            format!("{} more of other senders have this number: --all shows them.", count(left_out as u64));
-        let last = all.pop().map(|last| last.note(note));
-        all.extend(last);
+/// The messages of one number in all trials, the longest first: of several senders each numbers for itself.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that are shown: the time of each, and its sections.
+    shown: Vec<(u64, Vec<Section>)>,
+    /// Shorter ones.
+    left_out: u64,
+}
+
+impl Found {
+    /// Those of a trial too. The longest `shown_max` of all stay, and the rest is counted.
+    pub fn add(
+        &mut self,
+        place: (&CellId, u32),
+        samples: &Samples,
+        number: u64,
+        evidence: Option<&TrialEvidence>,
+        shown_max: usize,
+    ) {
+        let mut rows: Vec<usize> = (0..samples.len()).filter(|&row| samples.index[row] == number).collect();
+        rows.sort_by_key(|&row| std::cmp::Reverse(samples.total_ns[row]));
+        self.left_out += rows.len().saturating_sub(shown_max) as u64;
+        rows.truncate(shown_max);
+        let one = |row| (samples.total_ns[row], message(place, samples, row, evidence));
+        self.shown.extend(rows.into_iter().map(one));
+        self.shown.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+        self.left_out += self.shown.len().saturating_sub(shown_max) as u64;
+        self.shown.truncate(shown_max);
     }
-    all
+
+    /// All that are shown, and how many are not.
+    pub fn sections(self) -> Vec<Section> {
+        let mut all: Vec<Section> = self.shown.into_iter().flat_map(|(_, sections)| sections).collect();
+        if self.left_out > 0 {
+            let note = format!("{} more of this number: --all shows them.", count(self.left_out));
+            let last = all.pop().map(|last| last.note(note));
+            all.extend(last);
+        }
+        all
+    }
 }
 
 /// One message in full.
@@ -191,17 +214,20 @@ fn message(
 ) -> Vec<Section> {
     let sender = samples.sender.get(row).map(|sender| format!(", sender {}", count(*sender)));
     let title = format!(
-        "Message {} of {}, trial {trial}{}",
+        "Message {} of {cell}, trial {trial}{}",
         count(samples.index[row]),
-        cell.name,
         sender.unwrap_or_default()
     );
     let total = micros(samples.total_ns[row] as f64);
     let at = samples.start_ns(row, cell.load) as f64 / 1e9;
-    let stages = Section::new(title)
-        .note(format!("It began {at:.6} s after the start of the run and took {total} µs."))
-        .table(stages(samples, row, evidence));
-    let mut sections = vec![stages];
+    let section = Section::new(title)
+        .note(format!("It began {at:.6} s after the start of the run and took {total} µs."));
+    let table = stages(samples, row, evidence);
+    let mut sections = vec![if table.rows.is_empty() {
+        section.note("It carries no stamps: its stages are not known.")
+    } else {
+        section.table(table)
+    }];
     if let Some(late) = late_stage(samples, row, cell.load, evidence) {
         sections.push(slowest(samples, row, cell.load, &late));
     }
@@ -267,6 +293,30 @@ mod tests {
     use crate::explain::finding::tests::samples;
     use crate::report::text::{Screen, page};
 
+    /// Goal: of several trials the longest message comes first, the limit is that of all, and cells of one name are told apart. A
+    /// message without stamps says so.
+    #[test]
+    fn messages_of_all_trials_are_in_one_order() {
+        let (mut short, mut long) = (samples(4_000_000), samples(4_000_000));
+        for (samples, ns) in [(&mut short, 1_000_000), (&mut long, 9_000_000)] {
+            samples.total_ns[10] = ns;
+            samples.stages.clear();
+        }
+        let closed = CellId::new("a.b", "c");
+        let open = CellId { load: Load::Open, ..closed.clone() };
+        let said = |shown_max| {
+            let mut found = Found::default();
+            found.add((&closed, 0), &short, 10, None, shown_max);
+            found.add((&open, 0), &long, 10, None, shown_max);
+            page(&found.sections(), Screen { width: 200, ..Screen::default() })
+        };
+        let both = said(2);
+        let [first, second] = ["open load", "closed load"].map(|words| both.find(words));
+        assert!(first.is_some() && first < second, "{both}");
+        assert!(both.contains("carries no stamps"), "{both}");
+        assert!(!said(1).contains("closed load") && said(1).contains("1 more of this number"), "{}", said(1));
+    }
+
     /// Goal: of several senders that number alike every message of the number is shown, the longest first, with its sender.
     #[test]
     fn each_sender_has_a_message_of_the_number() {
@@ -276,12 +326,14 @@ mod tests {
         samples.sender[0] = 5;
         let said = |shown_max| {
             let cell = CellId::new("a.b", "c");
-            page(&messages((&cell, 0), &samples, 10, None, shown_max), Screen::default())
+            let mut found = Found::default();
+            found.add((&cell, 0), &samples, 10, None, shown_max);
+            page(&found.sections(), Screen::default())
         };
         let both = said(2);
         let [late, other] = [", sender 3", ", sender 5"].map(|words| both.find(words));
         assert!(late.is_some() && late < other, "{both}");
         let one = said(1);
-        assert!(!one.contains("sender 5") && one.contains("1 more of other senders"), "{one}");
+        assert!(!one.contains("sender 5") && one.contains("1 more of this number"), "{one}");
     }
 }

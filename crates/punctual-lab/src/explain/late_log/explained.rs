@@ -14,6 +14,7 @@ use crate::explain::trace::Trace;
 use crate::explain::trace_file::TraceFile;
 use crate::scheduling::Urgency;
 use crate::stall::Stall;
+use crate::units::plural;
 
 /// Messages delivered no further apart belong to one stall.
 const GAP_NS: u64 = 1_000_000;
@@ -89,7 +90,7 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     if !has_thread {
         explained.role = Some(record.source.clone());
         explained.would_help =
-            Some("the log is of the receiver's thread: the sender's is not in it".to_owned());
+            Some("not certain: the log is of the receiver's thread: the sender's is not in it".to_owned());
         return explained;
     }
     let excess = Excess {
@@ -125,13 +126,18 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     }
     explained.role = Some(record.receiver.clone()).filter(|_| is_receivers);
     explained.would_help = match traced {
-        Some((trace, _)) if trace.lost() > 0 => Some(format!("the recorder lost {} events", trace.lost())),
-        Some((trace, _)) => trace.begins_late(interval),
+        Some((trace, _)) if trace.lost() > 0 => {
+            Some(format!("not certain: the recorder lost {}", plural(trace.lost(), "event")))
+        },
+        Some((trace, _)) => trace.begins_late(interval).map(|lack| format!("more certain with {lack}")),
         None if explained.cause() == Cause::UNEXPLAINED => {
-            Some("the kernel's trace: punctual watch, as root, while the program runs".to_owned())
+            Some("more certain with the kernel's trace: punctual watch, as root, while the program runs".to_owned())
         }
         None if explained.cause() == Cause::named("handler_blocked") && head.counts_frozen != Some(true) => {
-            Some("the kernel's trace: whether its control group was frozen is not counted here".to_owned())
+            {
+            let frozen = "more certain with the kernel's trace: whether its control group was frozen is not counted here";
+            Some(frozen.to_owned())
+        }
         }
         _ => None,
     };
