@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{print, try_json, write_json, write_page};
 use crate::distinct::distinct;
+use crate::doubt::Cause;
 use crate::error::Failure;
 use crate::explain::recorder::LateRecorder;
 use crate::report::parts;
@@ -92,6 +93,9 @@ fn with_place(failure: Failure, path: &Path) -> Failure {
 
 /// Finishes the store, writes the page, and the summary where that is asked for; prints what came out, and where it is.
 pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
+    if summary.results.is_empty() && store.is_empty() {
+        return nothing(&store, summary, common);
+    }
     let run = store.finish_run(summary)?;
     let page = run.path.join("report.html");
     write_page(&page, &crate::experiment::page(&run)?)?;
@@ -107,9 +111,28 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
     if !summary.results.is_empty() {
         return Ok(());
     }
-    // Possibly nothing was printed above (--quiet): the line stands for itself.
+    Err(nothing_measured(summary))
+}
+
+/// Of a run without a sample: shows what was left out, and leaves no folder.
+fn nothing(store: &Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
+    store.discard_if_empty();
+    let mut summary = summary.clone();
+    // There are no stored trials to be complete: the last line says that it was interrupted.
+    let cut_short = Cause::CutShort { trials: 0 }.advice();
+    summary.doubts.retain(|doubt| doubt.do_ != cut_short);
+    let summary = &summary;
+    let to_stdout = write_json(common.json.as_deref(), &summary.to_json())?;
+    if !(common.quiet || to_stdout) {
+        print(&text::page(&crate::experiment::sections(summary), Screen::stdout()))?;
+    }
+    Err(nothing_measured(summary))
+}
+
+/// Possibly nothing was printed (`--quiet`): the line stands for itself.
+fn nothing_measured(summary: &Summary) -> Failure {
     let why = why_nothing(&summary.skipped, interrupted());
-    Err(Failure::Machine(format!("nothing could be measured here: {why}")))
+    Failure::Machine(format!("nothing could be measured here: {why}"))
 }
 
 /// The list of missing measurements stands before it: of several the reasons suffice, each once.
@@ -188,6 +211,19 @@ mod tests {
         };
         assert!(words(folder.path()).contains(&*folder.path().to_string_lossy()));
         assert_eq!(words(&folder.path().join("gone")), "no room");
+    }
+
+    /// Goal: a run that measured nothing leaves no folder, and says that nothing was measured.
+    #[test]
+    fn nothing_measured_leaves_no_folder() {
+        let folder = tempfile::tempdir().expect("room");
+        let out = folder.path().join("run");
+        let header = Header::new("survey");
+        let store = Store::import(Some(&out), &header).expect("room");
+        let common = Common { quiet: true, ..Common::default() };
+        let concluded = conclude(store, &Summary::new(&header), &common);
+        assert!(matches!(&concluded, Err(Failure::Machine(words)) if words.contains("nothing could be")));
+        assert!(!out.exists());
     }
 
     /// Goal: what was listed as not measured is not listed again: of several the reasons are said, each once.

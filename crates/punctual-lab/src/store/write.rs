@@ -163,6 +163,11 @@ impl Store {
         Ok(self.read.get_or_init(|| run))
     }
 
+    /// True if no trial was stored.
+    pub fn is_empty(&self) -> bool {
+        self.files == 0
+    }
+
     /// Takes the run back if nothing was measured: a folder without samples is in the way of a user who looks for a run.
     pub fn discard_if_empty(&self) {
         if self.files == 0 {
