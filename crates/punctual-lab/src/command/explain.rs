@@ -19,6 +19,7 @@ use crate::file::read;
 use crate::report::section::Section;
 use crate::report::text::{self, Screen};
 use crate::store::Run;
+use crate::verify::advice::Advice;
 
 /// Options of the explanation.
 #[derive(Debug, Args)]
@@ -84,9 +85,10 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     }
     let mut notes: Vec<String> = run.doubts.iter().map(|doubt| doubt.what.clone()).collect();
     let trials = explain_run(&run, arguments.tier, &mut notes)?;
+    let advice = Advice::of(&run);
     let of_trial = |one: &TrialExplained| {
         let place = json!({ "name": one.cell.name, "trial": one.trial, "place": one.told.place });
-        one.told.found.iter().map(|found| json_of(found, &place)).collect::<Vec<Value>>()
+        one.told.found.iter().map(|found| json_of(found, &place, &advice)).collect::<Vec<Value>>()
     };
     let findings: Vec<Value> = trials.iter().flat_map(of_trial).collect();
     if arguments.json {
@@ -102,7 +104,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         });
         return print(&format!("{whole:#}\n"));
     }
-    let lost = loss::section(&trials);
+    let lost = loss::section(&trials, &advice);
     let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
     let mut all = sections(&places, shown_max);
     let list = all.pop().map(|list| list.note(RULE));
@@ -226,7 +228,7 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
                 .and_then(|log| log.records.get(one.stall.first_index as usize))
                 .map(|late| &late.receiver)
         };
-        let findings = found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) })));
+        let findings = found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) }), &Advice::WITHOUT_RUN));
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),
@@ -261,8 +263,9 @@ fn one_message(run: &Run, number: u64, tier: u8, shown_max: usize) -> Result<(),
             continue;
         }
         let evidence = evidence(trial, tier, &mut notes)?;
-        all.extend(messages((&trial.cell, trial.trial), &samples, number, evidence.as_ref(), shown_max));
+        found.add((&trial.cell, trial.trial), &samples, number, evidence.as_ref(), shown_max);
     }
+    let mut all = found.sections();
     if all.is_empty() {
         let text = format!("--message {number}: no trial of {} has it", run.path.display());
         return Err(Failure::Usage(text));

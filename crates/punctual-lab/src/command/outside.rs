@@ -21,6 +21,7 @@ use crate::explain::trace_file::TraceFile;
 use crate::report::section::{Cell, Column, Section, Table};
 use crate::report::text::{self, Screen};
 use crate::units::{count, duration};
+use crate::verify::advice::Advice;
 
 /// Options of an explanation from outside.
 #[derive(Debug, Args)]
@@ -191,7 +192,7 @@ fn value(answer: &Answer, program: &str, tier: u8, notes: &[&String]) -> Value {
         let of_thread = json!({
             "thread": late.thread, "process": late.process, "may_be_idle": late.may_be_idle, "call": late.call,
         });
-        json_of(&late.explained, &of_thread)
+        json_of(&late.explained, &of_thread, &Advice::WITHOUT_RUN)
     };
     json!({
         "schema": "punctual.explain.v1",

@@ -8,6 +8,7 @@ use super::of_run::TrialExplained;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Outcome, Samples};
 use crate::units::count;
+use crate::verify::advice::Advice;
 
 /// Losses of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,7 +60,7 @@ impl Loss {
 }
 
 /// Losses, trial by trial; `None` if there were none.
-pub fn section(trials: &[TrialExplained]) -> Option<Section> {
+pub fn section(trials: &[TrialExplained], advice: &Advice) -> Option<Section> {
     let mut columns = vec![Column::name("where")];
     columns.extend(numbers(["sent", "lost"]));
     columns.extend(["no room at", "in part at"].map(Column::prose));
@@ -80,9 +81,12 @@ pub fn section(trials: &[TrialExplained]) -> Option<Section> {
     }
     let causes = Loss::default().causes().map(|(cause, _)| cause);
     let met = ["No room", "In part"].into_iter().zip(causes).zip(met).filter(|(_, met)| *met);
-    let advice =
-        met.map(|((name, cause), _)| format!("{name}: try {}; then {}.", cause.fix(), cause.verify()));
-    Some(advice.fold(Section::new("What was lost").table(table), Section::note))
+    let notes =
+        met.map(|((name, cause), _)| match advice.verify(cause) {
+            Some(verify) => format!("{name}: try {}; then {verify}.", cause.fix()),
+            None => format!("{name}: try {}.", cause.fix()),
+        });
+    Some(notes.fold(Section::new("What was lost").table(table), Section::note))
 }
 
 #[cfg(test)]

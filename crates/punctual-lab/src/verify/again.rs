@@ -133,16 +133,27 @@ impl Again {
     /// # Errors
     /// It is another experiment's, or of something that is not made again.
     pub fn of(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
-        let mut again = match run.header.experiment.as_str() {
+        let mut again = Self::planned(run, lasts, trace)?;
+        if again.experiment == Remade::Response {
+            again.count = count_of(run, lasts)?;
+        }
+        again.more.extend(["--seed".to_owned(), run.header.seed.to_string()]);
+        Ok(Self { tracer: tracer_of(run), ..again })
+    }
+
+    /// The same by the plan alone, without a look at the samples.
+    ///
+    /// # Errors
+    /// As [`Again::of`].
+    pub fn planned(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
+        match run.header.experiment.as_str() {
             "response" => Self::of_response(run, lasts, trace),
             "vehicles" => Self::of_vehicles(run, lasts, trace),
             "survey" => Self::of_survey(run, lasts, trace),
             other => Err(format!(
                 "a run of {other}: surveys, and runs of response, vehicles and peel can be verified"
             )),
-        }?;
-        again.more.extend(["--seed".to_owned(), run.header.seed.to_string()]);
-        Ok(Self { tracer: tracer_of(run), ..again })
+        }
     }
 
     fn of_vehicles(run: &Run, lasts: Duration, trace: bool) -> Result<Self, String> {
@@ -237,7 +248,6 @@ impl Again {
         again.load = serde_json::from_value(load).map_err(|_| Planned::lacks("load"))?;
         again.gap = Duration::from_nanos(plan.number("gap_ns")? as u64);
         again.more = more_of_response(plan)?;
-        again.count = count_of(run, lasts)?;
         Ok(again)
     }
 

@@ -9,7 +9,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "busy",
     words: "computed all the while",
     fix: "make the handler shorter, or give it more threads",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_own_work().then(String::new),
     in_windows: |glance| glance.work_us(),
     traits: Traits { is_work: true, is_of_class: false },

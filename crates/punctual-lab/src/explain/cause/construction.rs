@@ -8,7 +8,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "construction",
     words: "a node was opened: memory was mapped and touched, sockets were made",
     fix: "open nodes and bind communicators before the first message is due",
-    verify: "punctual verify RUN --fix prime, of a run of peel",
+    fixes: &["prime"],
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
     in_start: &[StartStep::Node, StartStep::NodeOnPath],

@@ -8,7 +8,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "faults_major",
     words: "memory was touched that was not there: it was read from the disk",
     fix: "lock the memory (mlockall), read files before they are needed, or turn swap off",
-    verify: "punctual verify RUN --fix prefault",
+    fixes: &["prefault"],
     in_trace: |clue| (clue.awaited() == Some(Awaited::Page)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),
     injections: &[Injection {

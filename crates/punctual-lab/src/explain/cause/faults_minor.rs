@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "faults_minor",
     words: "memory was touched for the first time",
     fix: "touch and lock the memory before (mlockall, MAP_POPULATE)",
-    verify: "punctual verify RUN --fix prefault",
+    fixes: &["prefault"],
     in_trace: |clue| clue.is_faulting().then(String::new),
     in_windows: |glance| glance.faults_us(),
     injections: &[Injection { name: "first-touch", how: How::Inside(touch), needs: Needs::Nothing }],

@@ -8,7 +8,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "first_use",
     words: "keys were read and made ready for the first time",
     fix: "read keys, and use a library once, before the first message is due",
-    verify: "punctual verify RUN --fix prime, of a run of peel",
+    fixes: &["prime"],
     // A trace says what the thread did there: it ran, or waited.
     in_trace: |_| None,
     in_start: &[StartStep::Keys, StartStep::KeysOnPath],

@@ -8,7 +8,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "holder_preempted",
     words: "waited for another thread, which was ready to run but had no CPU",
     fix: "a mutex with priority inheritance, or the same urgency for all threads that hold the lock",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::PreemptedThread)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),
     injections: &[Injection {

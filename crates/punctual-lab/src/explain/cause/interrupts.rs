@@ -10,7 +10,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "interrupts",
     words: "its CPU was in interrupts",
     fix: "move the interrupts to another CPU (/proc/irq/*/smp_affinity_list, rps_cpus), or the thread",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace,
     // Its time counts as that of others who had the CPU.
     without_trace: Some("run_queue"),

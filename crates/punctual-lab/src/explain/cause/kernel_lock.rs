@@ -8,7 +8,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "kernel_lock",
     words: "waited for a lock of the kernel, such as that of a file or of the memory map",
     fix: "do not share the file or the memory map: other threads that write the same file, map or unmap memory",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::KernelLock)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),
     injections: &[Injection {

@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "migration",
     words: "taken off its CPU to run on another",
     fix: "pin it once, at its start (taskset; --client-cpu and --responder-cpu of run response), and look for who changes its affinity or its cpuset",
-    verify: "punctual verify RUN --fix pin",
+    fixes: &["pin"],
     in_trace: |clue| match clue.kind {
         Kind::Part(Part::Moving { by: Some(by) }) => Some(format!("asked for by {}", clue.trace.name(by))),
         Kind::Part(Part::Moving { by: None }) => Some(String::new()),

@@ -81,7 +81,9 @@ pub struct Definition {
     pub words: &'static str,
     /// A remedy to try.
     pub fix: &'static str,
-    /// A way to see whether that helped.
+    /// Fixes of `punctual verify` that may help, where a run's experiment takes them.
+    pub fixes: &'static [&'static str],
+    /// Another way to see whether that helped.
     pub verify: &'static str,
     /// Tier 1: if it took this time, who it was, as far as that is known.
     pub in_trace: fn(&Clue<'_>) -> Option<String>,
@@ -102,7 +104,8 @@ const BLANK: Definition = Definition {
     name: "",
     words: "",
     fix: "",
-    verify: "",
+    fixes: &[],
+    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |_| None,
     in_windows: |_| 0,
     without_trace: None,
@@ -152,7 +155,12 @@ impl Cause {
         self.0.map_or(trace, |known| known.fix)
     }
 
-    /// A way to see whether that helped.
+    /// Fixes of `punctual verify` that may help.
+    pub fn fixes(self) -> &'static [&'static str] {
+        self.0.map_or(&[], |known| known.fixes)
+    }
+
+    /// A way to see whether that helped, where none of these is to be had.
     pub fn verify(self) -> &'static str {
         self.0.map_or("", |known| known.verify)
     }

@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "real_time_limit",
     words: "ready to run, but at the kernel's limit for real-time threads",
     fix: "do not spin in a real-time class on a shared CPU; isolate the CPU, or --sched nice:-20",
-    verify: "punctual verify RUN --fix nice",
+    verify: "run it again with --sched nice:-20, and punctual compare RUN RUN",
     in_trace: |clue| clue.is_at_limit().then(|| clue.neighbour_name()),
     without_trace: Some("run_queue"),
     traits: Traits { is_work: false, is_of_class: true },

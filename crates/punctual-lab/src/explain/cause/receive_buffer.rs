@@ -6,7 +6,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "receive_buffer",
     words: "lost: its receive buffer was full",
     fix: "a larger receive buffer (SO_RCVBUF, net.core.rmem_max), or a receiver that reads sooner",
-    verify: "punctual verify RUN --fix buffers",
+    fixes: &["buffers"],
     // A message that never came has no interval.
     in_trace: |_| None,
     ..BLANK

@@ -9,7 +9,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "run_queue",
     words: "ready to run, but the CPU was another's",
     fix: "give the thread a CPU of its own (taskset, isolcpus; --client-cpu and --responder-cpu of run response), or --sched fifo:50 where there is that option",
-    verify: "punctual verify RUN --fix class",
+    fixes: &["class"],
     in_trace: |clue| Some(clue.trace.name(clue.ordinary_neighbour()?)),
     in_windows: |glance| glance.ready_us(),
     in_start: &[StartStep::Queued],

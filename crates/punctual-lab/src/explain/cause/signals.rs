@@ -10,7 +10,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "signals",
     words: "interrupted by signals again and again",
     fix: "wait in a blocking call or in epoll, and ask for SIGIO (O_ASYNC) only while nothing else listens; slow a timer or a profiler that signals",
-    verify: "punctual verify RUN --fix sigio-off, of a run of peel or of vehicles",
+    fixes: &["sigio-off"],
     in_trace: |clue| match clue.kind {
         Kind::Part(Part::Signalled(number)) => Some(format!("signal {number}")),
         _ => None,

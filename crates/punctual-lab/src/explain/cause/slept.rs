@@ -10,7 +10,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "slept",
     words: "slept until a time, or until a device was ready",
     fix: "let another thread sleep and wait: no sleep, timeout or retry on the path of a message",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Interrupt)).then(String::new),
     without_trace: Some("handler_blocked"),
     injections: &[Injection {

@@ -9,7 +9,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "stopped",
     words: "stopped, until a signal continued it",
     fix: "find who stops it: SIGSTOP, job control of a shell",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| {
         let is_absent = clue.absence_without_quota() == Some(Absence::Stopped);
         (is_absent || clue.awaited() == Some(Awaited::Continuation)).then(String::new)

@@ -12,7 +12,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "storage",
     words: "waited for storage: to write, to sync or to read a file",
     fix: "write and sync files in another thread (logs, journals), or keep them in memory (/dev/shm)",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Device)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),
     injections: &[Injection { name: "sync", how: How::Inside(sync), needs: Needs::Disk }],

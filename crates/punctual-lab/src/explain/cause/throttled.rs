@@ -7,7 +7,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "throttled",
     words: "throttled: the CPU quota of its control group had run out",
     fix: "raise the quota of the control group (cpu.max, cpu.cfs_quota_us), or sleep where it spins",
-    verify: "punctual verify RUN --fix quota",
+    fixes: &["quota"],
     in_trace: |clue| clue.is_throttled().then(String::new),
     // The counter is of all CPUs: the hypervisor may have had this one meanwhile, and a frozen thread wants none. A thread held by it
     // was ready, or was taken off its CPU and never left it by itself; a thread that slept while it held others was not held.

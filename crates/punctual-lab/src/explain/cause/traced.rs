@@ -8,7 +8,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "traced",
     words: "held by a debugger, or by a program that traces its system calls",
     fix: "end what traces it (TracerPid in /proc/PID/status): strace, gdb, a profiler that stops threads",
-    verify: "punctual verify RUN --fix untrace",
+    fixes: &["untrace"],
     in_trace: |clue| clue.tracers(),
     in_windows: |glance| glance.traced_us(),
     without_trace: Some(UNEXPLAINED),

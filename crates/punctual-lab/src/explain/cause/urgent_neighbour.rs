@@ -8,7 +8,7 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "urgent_neighbour",
     words: "ready to run, but a real-time thread had the CPU",
     fix: "move that thread to another CPU (taskset), or lower its class (chrt)",
-    verify: "punctual verify RUN --fix pin",
+    fixes: &["pin"],
     in_trace: |clue| Some(clue.trace.name(clue.urgent_neighbour()?)),
     without_trace: Some("run_queue"),
     injections: &[Injection {

@@ -8,7 +8,6 @@ pub(super) static DEFINITION: Definition = Definition {
     name: "waited",
     words: "waited until another thread woke it",
     fix: "see what its waker did before; hold locks for shorter, or give them priority inheritance",
-    verify: "run it again, and punctual compare RUN RUN",
     in_trace: |clue| (clue.awaited() == Some(Awaited::Thread)).then(|| clue.wakers()),
     without_trace: Some("handler_blocked"),
     injections: &[Injection { name: "lock", how: How::Inside(Scratch::lock), needs: Needs::Nothing }],
