@@ -244,7 +244,7 @@ impl Cause {
             Self::StagesOverlap { .. } => {
                 "believe no stage of such a message; if they are more than one in a thousand, no stage of the cell: report it"
             }
-            Self::TrialUnreadable { .. } => "the other trials are complete; measure this cell again",
+            Self::TrialUnreadable { .. } => "trials that can be read are complete; measure this cell again",
             Self::SummaryUnreadable { .. } => {
                 "the figures are made anew from the samples; facts that only the summary had are missing: measure again for them"
             }

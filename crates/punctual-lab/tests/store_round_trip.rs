@@ -149,7 +149,7 @@ fn a_damaged_summary_is_a_doubt() {
     let whole = Run::open(&out).expect("a run").conclude().expect("sound").to_json();
     let half = &whole[..whole.len() / 2];
     let stripped = whole.replace("\"results\"", "\"outcomes\"");
-    let damaged: [&[u8]; 4] = [b"", half.as_bytes(), stripped.as_bytes(), b"\xff\xfe"];
+    let damaged: [&[u8]; 5] = [b"", b"null", half.as_bytes(), stripped.as_bytes(), b"\xff\xfe"];
     for bytes in damaged {
         fs::write(out.join("summary.json"), bytes).expect("room");
         let run = Run::open(&out).expect("the samples are sound");

@@ -2,6 +2,8 @@
 
 use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -23,9 +25,9 @@ use crate::units::percent;
 #[derive(Debug, Args)]
 pub struct CompareArguments {
     /// Runs to compare with: one, several between commas, or a folder of runs
-    pub a: String,
+    pub a: OsString,
     /// Runs to compare: the same
-    pub b: String,
+    pub b: OsString,
     /// Make the runs first: A and B are commands that measure, run in turn
     #[arg(long)]
     pub interleave: bool,
@@ -72,7 +74,7 @@ fn compare_in_turn(arguments: &CompareArguments) -> Result<(), Failure> {
         Ok::<_, Failure>(compare_runs(a, b, &[], Order::Interleaved)?)
     };
     let played = play(&Turns {
-        commands: [&arguments.a, &arguments.b],
+        commands: [command(&arguments.a)?, command(&arguments.b)?],
         pairs: arguments.pairs,
         out: arguments.out.as_deref(),
         name: "compare",
@@ -88,6 +90,12 @@ fn compare_in_turn(arguments: &CompareArguments) -> Result<(), Failure> {
     comparison.doubts.extend(played.doubts());
     show(&comparison, [a, b], arguments)?;
     played.end()
+}
+
+/// A command is read by the shell, as text.
+fn command(side: &OsStr) -> Result<&str, Failure> {
+    let text = || format!("{}: a command is UTF-8", side.display());
+    side.to_str().ok_or_else(|| Failure::Usage(text()))
 }
 
 /// Runs in turn that were opened so far, each once: to open a run decodes all of its samples. They stay in the order in which they were
@@ -113,7 +121,18 @@ fn check_common(a: &[Run], b: &[Run]) -> Result<(), Failure> {
     if a.iter().flat_map(Run::cells).any(|cell| is_everywhere(&cell)) {
         return Ok(());
     }
-    Err(Failure::Usage("the runs have measured nothing in common".to_owned()))
+    Err(Failure::Usage(nothing_common(a.iter().chain(b))))
+}
+
+/// Why no cell is in all runs: a run whose samples are gone measured something that nobody knows any more.
+fn nothing_common<'a>(mut runs: impl Iterator<Item = &'a Run>) -> String {
+    match runs.find(|run| run.trials.is_empty() && !run.doubts.is_empty()) {
+        Some(run) => {
+            let reasons: Vec<&str> = run.doubts.iter().map(|doubt| doubt.what.as_str()).collect();
+            format!("{}: no samples can be read: {}", run.path.display(), reasons.join("; "))
+        }
+        None => "the runs have measured nothing in common".to_owned(),
+    }
 }
 
 fn show(
@@ -121,7 +140,9 @@ fn show(
     runs: [&[PathBuf]; 2],
     arguments: &CompareArguments,
 ) -> Result<(), Failure> {
-    let value = json!({ "schema": SCHEMA, "a": runs[0], "b": runs[1], "comparison": comparison });
+    // A path may be of any bytes, and JSON is not.
+    let [a, b] = runs.map(|side| side.iter().map(|path| path.display().to_string()).collect::<Vec<String>>());
+    let value = json!({ "schema": SCHEMA, "a": a, "b": b, "comparison": comparison });
     if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
         return Ok(());
     }
@@ -129,9 +150,11 @@ fn show(
 }
 
 /// The user's entry for one side: runs, or folders of runs, separated by commas. Each run counts once, however often it is named.
-fn named(side: &str) -> Result<Vec<PathBuf>, Failure> {
+fn named(side: &OsStr) -> Result<Vec<PathBuf>, Failure> {
     // A comma may be part of a name.
-    let parts: Vec<&str> = if Path::new(side).exists() { vec![side] } else { side.split(',').collect() };
+    let is_one = Path::new(side).exists();
+    let bytes = side.as_bytes().split(|&byte| byte == b',' && !is_one);
+    let parts: Vec<&OsStr> = bytes.map(OsStr::from_bytes).collect();
     let mut runs = Vec::new();
     for part in parts {
         runs.extend(runs_in(Path::new(part)).unwrap_or_else(|| vec![PathBuf::from(part)]));
@@ -182,7 +205,7 @@ const DRAWS: u64 = 325;
 
 /// Compares identical runs with each other, and with copies of themselves that are slower by a known part.
 pub fn calibrate(runs: &str) -> Result<(), Failure> {
-    let runs = open(&named(runs)?)?;
+    let runs = open(&named(OsStr::new(runs))?)?;
     let calibration = Calibration::of(&runs)?;
     let count = calibration.runs();
     if count < 4 {
@@ -228,6 +251,7 @@ pub fn calibrate(runs: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doubt::Cause;
     use crate::sample::{Outcome, Samples};
     use crate::store::{Header, Store};
 
@@ -244,7 +268,31 @@ mod tests {
         std::os::unix::fs::symlink(runs.join("two"), &link).expect("room");
         let (runs_text, link_text) = (runs.display(), link.display());
         let side = format!("{link_text},{runs_text},{runs_text}/two/../one,{runs_text}/two");
-        assert_eq!(named(&side).expect("it is there"), [link, runs.join("one")]);
+        assert_eq!(named(OsStr::new(&side)).expect("it is there"), [link, runs.join("one")]);
+    }
+
+    /// Goal: a run is named by any bytes that a file system takes; a command is text.
+    #[test]
+    fn names_of_any_bytes_are_taken() {
+        let folder = tempfile::tempdir().expect("room");
+        let run = folder.path().join(OsStr::from_bytes(b"run-\xff"));
+        std::fs::create_dir_all(&run).expect("room");
+        assert_eq!(named(run.as_os_str()).expect("it is there"), [run.clone()]);
+        assert!(command(run.as_os_str()).is_err_and(|error| error.to_string().contains("UTF-8")));
+        assert_eq!(command(OsStr::new("punctual survey")).expect("text"), "punctual survey");
+    }
+
+    /// Goal: a run whose samples are gone is named, and is not said to have measured nothing in common.
+    #[test]
+    fn samples_that_are_gone_are_named() {
+        let folder = tempfile::tempdir().expect("room");
+        let path = folder.path().join("run");
+        Store::import(Some(&path), &Header::new("survey")).expect("room");
+        let mut run = Run::open(&path).expect("a run");
+        assert!(nothing_common([&run].into_iter()).contains("nothing in common"));
+        let file = "7 of 7 files of samples".to_owned();
+        run.doubts.push(Cause::TrialUnreadable { file, reason: "not there any more".to_owned() }.into());
+        assert!(nothing_common([&run].into_iter()).contains("no samples can be read: 7 of 7"));
     }
 
     /// Goal: runs in turn stay with their partners though somebody set the wall clock back, and each is decoded once. Method: the files

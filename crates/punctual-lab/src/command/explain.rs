@@ -13,7 +13,7 @@ use crate::explain::late_log::{self, Log};
 use crate::explain::loss;
 use crate::explain::of_run::{TrialExplained, evidence, explain_run, is_part, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
-use crate::explain::text::{Found, PlaceExplained, sections};
+use crate::explain::text::{Found, PlaceExplained, nothing_read, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file::read;
 use crate::report::section::Section;
@@ -106,9 +106,9 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     }
     let lost = loss::section(&trials, &advice);
     let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
-    let mut all = sections(&places, shown_max);
-    let list = all.pop().map(|list| list.note(RULE));
-    all.extend(list);
+    let mut all = if run.trials.is_empty() { Vec::new() } else { sections(&places, shown_max) };
+    let list = all.pop().map_or_else(nothing_read, |list| list.note(RULE));
+    all.push(list);
     all.extend(lost);
     if !notes.is_empty() {
         // First: unknown facts must not look like nothing.

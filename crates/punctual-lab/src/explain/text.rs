@@ -21,6 +21,11 @@ pub struct PlaceExplained {
 /// Parts and causes below this share are not shown.
 const SHARE_MIN: f64 = 0.02;
 
+/// Of a run of which no trial can be read.
+pub fn nothing_read() -> Section {
+    Section::new("What was late").note("There are no samples that can be read: what was late is not known.")
+}
+
 /// All stalls, worst first; `shown_max` of them one by one.
 pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     let mut all: Vec<(&str, &Explained)> =
@@ -292,6 +297,13 @@ mod tests {
     use super::*;
     use crate::explain::finding::tests::samples;
     use crate::report::text::{Screen, page};
+
+    /// Goal: one message and one stall are one in words.
+    #[test]
+    fn one_stall_is_one() {
+        assert_eq!(stalls_words(1, 1), "1 late message is 1 stall.");
+        assert_eq!(stalls_words(1_000, 2), "1,000 late messages are 2 stalls; the longest first.");
+    }
 
     /// Goal: of several trials the longest message comes first, the limit is that of all, and cells of one name are told apart. A
     /// message without stamps says so.

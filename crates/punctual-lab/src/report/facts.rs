@@ -95,7 +95,8 @@ fn how_fast(page: &mut String, cells: &[PageCell], headline: Option<Headline>) {
     let shown = fastest(cells, headline);
     if shown.is_empty() {
         let usual: Vec<&PageCell> = cells.iter().filter(|cell| is_usual(cell, headline)).collect();
-        let _ = write!(page, "<p>{}</p></div>", why_no_median(&usual));
+        let why = if cells.is_empty() { NO_SAMPLES } else { why_no_median(&usual) };
+        let _ = write!(page, "<p>{why}</p></div>");
         return;
     }
     page.push_str("<ul class=\"facts\">");
@@ -120,6 +121,8 @@ fn how_fast(page: &mut String, cells: &[PageCell], headline: Option<Headline>) {
         of.gap()
     );
 }
+
+const NO_SAMPLES: &str = "There are no samples that can be read, so there is no figure.";
 
 /// Why none of these cells has a median.
 fn why_no_median(cells: &[&PageCell]) -> &'static str {

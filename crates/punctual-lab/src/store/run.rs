@@ -277,6 +277,10 @@ fn parse_json<T: DeserializeOwned>(path: &Path, text: &str, schema: &str) -> Res
     let damaged =
         |error: serde_json::Error| StoreError::Damaged { path: path.to_owned(), reason: error.to_string() };
     let value: serde_json::Value = serde_json::from_str(text).map_err(damaged)?;
+    if !value.is_object() {
+        let (path, reason) = (path.to_owned(), "it holds no object".to_owned());
+        return Err(StoreError::Damaged { path, reason });
+    }
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != schema {
         return Err(StoreError::UnknownVersion { path: path.to_owned(), found: found.to_owned() });
