@@ -228,7 +228,8 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
                 .and_then(|log| log.records.get(one.stall.first_index as usize))
                 .map(|late| &late.receiver)
         };
-        let findings = found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) }), &Advice::WITHOUT_RUN));
+        let findings =
+            found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) }), &Advice::WITHOUT_RUN));
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),

@@ -133,12 +133,16 @@ fn short_note(known: &[(u64, u64)], began_ns: u64, asked: Duration, is_ended: bo
     let cover_ns = known.iter().map(|(from, to)| to - from).sum::<u64>();
     if since_ns > SHORT_NS {
         let gone = seconds(since_ns);
-        return Some(format!("The first {gone:.3} s were overwritten: more happened than the recorder's rings hold."));
+        return Some(format!(
+            "The first {gone:.3} s were overwritten: more happened than the recorder's rings hold."
+        ));
     }
     let is_short = Duration::from_nanos(cover_ns + SHORT_NS) < asked;
     is_short.then(|| match (is_ended, cover_ns) {
         (true, _) => format!("It was ended after {:.3} s.", seconds(cover_ns)),
-        (false, 0) => "No time is known of all CPUs: more happened than the recorder's rings hold.".to_owned(),
+        (false, 0) => {
+            "No time is known of all CPUs: more happened than the recorder's rings hold.".to_owned()
+        }
         (false, _) => "The processes ended, or events of the rest were lost.".to_owned(),
     })
 }
@@ -176,10 +180,14 @@ fn answer(
     let threshold_ns = u64::try_from(arguments.threshold.unwrap_or(THRESHOLD).as_nanos()).unwrap_or(u64::MAX);
     let answer = explain(trace, &Question { threads, threshold_ns, withheld });
     if answer.lost > 0 {
-        notes.others.push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
+        notes
+            .others
+            .push(format!("The recorder lost {} events: nothing is said of that time.", count(answer.lost)));
     }
     if answer.left_out > 0 {
-        notes.others.push(format!("{} shorter ones were left out: raise --threshold.", count(answer.left_out)));
+        notes
+            .others
+            .push(format!("{} shorter ones were left out: raise --threshold.", count(answer.left_out)));
     }
     if shown.json {
         return print(&format!("{:#}\n", value(&answer, program, 1, &notes.all())));
@@ -295,7 +303,8 @@ mod tests {
     #[test]
     fn less_time_than_asked_has_a_reason() {
         let second = 1_000_000_000;
-        let said = |known: &[(u64, u64)], is_ended| short_note(known, second, Duration::from_secs(2), is_ended);
+        let said =
+            |known: &[(u64, u64)], is_ended| short_note(known, second, Duration::from_secs(2), is_ended);
         assert_eq!(said(&[(second, 3 * second)], false), None);
         let overwritten = said(&[(2 * second, 3 * second)], false).expect("half is gone");
         assert!(overwritten.contains("The first 1.000 s were overwritten"), "{overwritten}");

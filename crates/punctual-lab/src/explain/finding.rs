@@ -372,17 +372,24 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
         return Some("not certain: its messages carry no stamps, so no stage is known".to_owned());
     };
     let Some(evidence) = evidence else {
-        return Some("not certain: the run holds no evidence: an older version made it, or its file is gone".to_owned());
+        return Some(
+            "not certain: the run holds no evidence: an older version made it, or its file is gone"
+                .to_owned(),
+        );
     };
     if late.thread.is_some_and(|thread| thread.thread.is_none()) {
-        return Some("not certain: the thread is on another host, of which there is no trace of the kernel".to_owned());
+        return Some(
+            "not certain: the thread is on another host, of which there is no trace of the kernel".to_owned(),
+        );
     }
     let ended = late.thread.filter(|thread| {
         thread.windows_left_out > 0 && over(&thread.windows, late.interval, FAULT_NS_MIN).is_none()
     });
     if let Some(thread) = ended.filter(|_| late.traced.is_none()) {
         let left_out = count(thread.windows_left_out);
-        return Some(format!("more certain with a shorter run: {left_out} windows of its thread were not kept"));
+        return Some(format!(
+            "more certain with a shorter run: {left_out} windows of its thread were not kept"
+        ));
     }
     match (&evidence.recording, &late.traced) {
         (Recording::On { .. }, Some((dump, _))) if dump.trace.lost() > 0 => {
@@ -391,11 +398,16 @@ fn would_help(late: Option<&LateStage<'_>>, evidence: Option<&TrialEvidence>) ->
         (Recording::On { .. }, Some((dump, _))) => {
             dump.trace.begins_late(late.interval).map(|lack| format!("more certain with {lack}"))
         }
-        (Recording::On { .. }, None) => {
-            Some("not certain: no dump covers it: it was below the recorder's threshold, or one of too many".to_owned())
+        (Recording::On { .. }, None) => Some(
+            "not certain: no dump covers it: it was below the recorder's threshold, or one of too many"
+                .to_owned(),
+        ),
+        (Recording::Off, _) => {
+            Some("more certain with a trace of the kernel: run it with --trace, as root".to_owned())
         }
-        (Recording::Off, _) => Some("more certain with a trace of the kernel: run it with --trace, as root".to_owned()),
-        (Recording::Missing { reason }, _) => Some(format!("more certain with a trace of the kernel: {reason}")),
+        (Recording::Missing { reason }, _) => {
+            Some(format!("more certain with a trace of the kernel: {reason}"))
+        }
     }
 }
 

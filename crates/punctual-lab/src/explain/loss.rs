@@ -81,11 +81,10 @@ pub fn section(trials: &[TrialExplained], advice: &Advice) -> Option<Section> {
     }
     let causes = Loss::default().causes().map(|(cause, _)| cause);
     let met = ["No room", "In part"].into_iter().zip(causes).zip(met).filter(|(_, met)| *met);
-    let notes =
-        met.map(|((name, cause), _)| match advice.verify(cause) {
-            Some(verify) => format!("{name}: try {}; then {verify}.", cause.fix()),
-            None => format!("{name}: try {}.", cause.fix()),
-        });
+    let notes = met.map(|((name, cause), _)| match advice.verify(cause) {
+        Some(verify) => format!("{name}: try {}; then {verify}.", cause.fix()),
+        None => format!("{name}: try {}.", cause.fix()),
+    });
     Some(notes.fold(Section::new("What was lost").table(table), Section::note))
 }
 

@@ -240,8 +240,10 @@ fn add_findings(summary: &mut Summary, trials: &[TrialExplained], advice: &Advic
             of_cell.flat_map(|one| one.told.found.iter().map(|found| (one.trial, found))).collect();
         found.sort_by_key(|(trial, found)| (std::cmp::Reverse(found.stall.longest_ns), *trial));
         found.truncate(FINDINGS_MAX);
-        let findings: Vec<Value> =
-            found.into_iter().map(|(trial, found)| json_of(found, &json!({ "trial": trial }), advice)).collect();
+        let findings: Vec<Value> = found
+            .into_iter()
+            .map(|(trial, found)| json_of(found, &json!({ "trial": trial }), advice))
+            .collect();
         if !findings.is_empty() {
             result.more.insert("findings".to_owned(), json!(findings));
         }

@@ -37,9 +37,7 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
     }
     let messages: u64 = all.iter().map(|(_, one)| one.stall.messages + one.elsewhere).sum();
     let items = all.iter().take(shown_max).map(|&(place, one)| item(place, one)).collect();
-    let mut list = section
-        .note(stalls_words(messages, all.len() as u64))
-        .items(items);
+    let mut list = section.note(stalls_words(messages, all.len() as u64)).items(items);
     if all.len() > shown_max {
         let more = count((all.len() - shown_max) as u64);
         list = list.note(format!("… and {more} shorter ones (--all)."));

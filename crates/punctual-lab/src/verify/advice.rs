@@ -57,7 +57,9 @@ mod tests {
         let said = |advice: &Advice, name: &str| advice.verify(Cause::named(name)).unwrap_or_default();
         assert_eq!(said(&of(Some(Again::default())), "run_queue"), "punctual verify RUN --fix class");
         assert_eq!(said(&of(Some(unpinned)), "migration"), "punctual verify RUN --fix pin");
-        for (again, name) in [(Some(survey.clone()), "run_queue"), (Some(Again::default()), "migration"), (None, "throttled")] {
+        for (again, name) in
+            [(Some(survey.clone()), "run_queue"), (Some(Again::default()), "migration"), (None, "throttled")]
+        {
             let said = said(&of(again), name);
             assert!(said.contains("compare") && !said.contains("--fix"), "{name}: {said}");
         }

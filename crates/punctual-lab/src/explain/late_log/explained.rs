@@ -128,16 +128,15 @@ fn one(head: &LogHead, record: &LateRecord, stall: Stall, traces: &[TraceFile]) 
     explained.would_help = match traced {
         Some((trace, _)) if trace.lost() > 0 => {
             Some(format!("not certain: the recorder lost {}", plural(trace.lost(), "event")))
-        },
-        Some((trace, _)) => trace.begins_late(interval).map(|lack| format!("more certain with {lack}")),
-        None if explained.cause() == Cause::UNEXPLAINED => {
-            Some("more certain with the kernel's trace: punctual watch, as root, while the program runs".to_owned())
         }
+        Some((trace, _)) => trace.begins_late(interval).map(|lack| format!("more certain with {lack}")),
+        None if explained.cause() == Cause::UNEXPLAINED => Some(
+            "more certain with the kernel's trace: punctual watch, as root, while the program runs"
+                .to_owned(),
+        ),
         None if explained.cause() == Cause::named("handler_blocked") && head.counts_frozen != Some(true) => {
-            {
             let frozen = "more certain with the kernel's trace: whether its control group was frozen is not counted here";
             Some(frozen.to_owned())
-        }
         }
         _ => None,
     };

@@ -164,7 +164,8 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
     }
     withheld.values_mut().for_each(Withheld::look);
     all.extend(threads_of(processes));
-    let letters = all.iter().filter_map(|(&thread, &process)| Some((thread, letter(process, thread)?))).collect();
+    let letters =
+        all.iter().filter_map(|(&thread, &process)| Some((thread, letter(process, thread)?))).collect();
     let dump = recorder.dump(0).map_err(|error| error.to_string())?;
     let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
     (trace.processes, trace.letters) = (all, letters);

@@ -212,7 +212,8 @@ fn a_wait_without_a_beginning_or_an_end_is_not_late() {
 fn threads_without_an_event_are_listed() {
     let never = vec![switch(400 * MS, HOG, Leaving::Ready, 13)];
     let page = |letters: &[(u32, char)]| {
-        let found = answer(&Trace { letters: letters.iter().copied().collect(), ..trace(vec![never.clone()]) });
+        let found =
+            answer(&Trace { letters: letters.iter().copied().collect(), ..trace(vec![never.clone()]) });
         let screen = crate::report::text::Screen::default();
         (crate::report::text::page(&text::sections(&found, &text::Notes::default(), 10), screen), found)
     };
