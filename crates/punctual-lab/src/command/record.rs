@@ -16,7 +16,7 @@ use crate::recording::recorder::{
     Account, NAP_MAX, Plan, RecordError, record as record_bus, why_not_created,
 };
 use crate::recording::written::Output;
-use crate::recording::{Format, WHOLE_SIZE_MAX};
+use crate::recording::{Format, WHOLE_SIZE_MAX, why_not_open};
 use crate::scheduling::Urgency;
 use crate::terminal::say;
 use crate::units::{count, duration, plural};
@@ -116,7 +116,10 @@ pub fn record(arguments: &RecordArguments) -> Result<(), Failure> {
     };
     let node = NodeOptions::new(&arguments.name).message_size_max(WHOLE_SIZE_MAX).open(&sealed);
     let recorded = node
-        .map_err(|error| RecordError::NotBegun(error.to_string()))
+        .map_err(|error| {
+            let advice = "take another name (--name)";
+            RecordError::NotBegun(why_not_open(&error, &arguments.name, advice))
+        })
         .and_then(|node| record_bus(&node, &plan, output, || announce(arguments), interrupted));
     let account = recorded.map_err(|error| failed(out, error))?;
     tell(arguments, format, &account)

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use punctual::OpenError;
 use punctual_proto::limits::{NODES_MAX, PAYLOAD_SIZE_MAX};
 use punctual_proto::seal::SEAL_SIZE;
 use punctual_proto::{Address, Stamps, Target};
@@ -177,3 +178,30 @@ impl Totals {
 
 /// Beginning of the text in a file that names the recorded bus.
 const RECORDING_OF: &str = "punctual record of ";
+
+/// Why a node did not open, by its name: that of a node that is there already says nothing to a reader as a number.
+pub fn why_not_open(error: &OpenError, name: &str, advice: &str) -> String {
+    let place = match error {
+        OpenError::NodeTaken { pid: 0, .. } => "in another container".to_owned(),
+        OpenError::NodeTaken { pid, .. } => format!("process {pid}"),
+        other => return other.to_string(),
+    };
+    format!("node {name} is already on the bus ({place}): {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_proto::NodeId;
+
+    use super::*;
+
+    /// Goal: a node that is there already is told by its name, with what can be done.
+    #[test]
+    fn a_node_that_is_there_is_named() {
+        let taken = |pid| OpenError::NodeTaken { node: NodeId::named("vehicle-0"), pid };
+        let said = |pid| why_not_open(&taken(pid), "vehicle-0", "end it");
+        assert_eq!(said(7), "node vehicle-0 is already on the bus (process 7): end it");
+        assert_eq!(said(0), "node vehicle-0 is already on the bus (in another container): end it");
+        assert_eq!(why_not_open(&OpenError::Invalid("a name".to_owned()), "x", "end it"), "a name");
+    }
+}

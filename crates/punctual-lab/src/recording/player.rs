@@ -20,6 +20,7 @@ use punctual_proto::{Address, NodeId, Target};
 use super::Entry as RecordedEntry;
 use super::queue::Batch;
 use super::reading::{Contents, Recording, RecordingError, Route};
+use super::why_not_open;
 
 /// Batches that were read ahead: some MiB, unless messages are larger.
 const BATCHES_MAX: usize = 4;
@@ -205,18 +206,21 @@ impl Stage {
         let told = &play.contents.told;
         let open = |options: NodeOptions| {
             let options = options.message_size_max(play.contents.size_max.min(MESSAGE_SIZE_MAX));
-            options.open(play.bus).map_err(|error| error.to_string())
+            options.open(play.bus)
         };
+        let advice = "end it, or replay onto another bus (--bus)";
         match play.nodes {
             Nodes::One => {
-                let node = open(NodeOptions::new("replay"))?;
+                let node = open(NodeOptions::new("replay"));
+                let node = node.map_err(|error| why_not_open(&error, "replay", advice))?;
                 stage.alone = Some(node.id());
                 stage.nodes.insert(node.id(), node);
             }
             Nodes::Each => {
                 for id in play.contents.nodes() {
                     let name = told.names.get(&id).cloned().unwrap_or_else(|| format!("replay-{id}"));
-                    stage.nodes.insert(id, open(NodeOptions::new(&name).id(id))?);
+                    let node = open(NodeOptions::new(&name).id(id));
+                    stage.nodes.insert(id, node.map_err(|error| why_not_open(&error, &name, advice))?);
                 }
             }
         }
