@@ -373,7 +373,7 @@ impl Experiment for ResponseSettings {
         let began_ns = punctual_machine::clock::monotonic_ns();
         let start = Clock::get().now();
         let mut session = ResponseSession { settings: self, testbed, store, start, accounts, trials: 0 };
-        let mut skipped: Vec<Skipped> = session.not_a_segment().into_iter().collect();
+        let mut skipped: Vec<Skipped> = Vec::new();
         let mut kinds: Vec<Option<usize>> = (0..self.choices.len()).map(Some).collect();
         kinds.extend(self.asked.against.as_ref().map(|_| None));
         let share = self.share();
@@ -390,6 +390,8 @@ impl Experiment for ResponseSettings {
         })?;
         let place = session.place();
         let faults = session.testbed.as_mut().and_then(ResponseTestbed::end_faults);
+        // Last: it keeps no trial from being made.
+        skipped.extend(session.not_a_segment());
         Ok(ResponseOutcome { accounts: session.accounts, skipped, made, place, began_ns, faults })
     }
 

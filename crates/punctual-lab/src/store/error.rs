@@ -75,16 +75,13 @@ impl fmt::Display for StoreError {
         let path = self.path().display();
         match self {
             Self::Full { .. } => {
-                write!(
-                    f,
-                    "no room for {path}: free some, or choose another disk with --out; the stored trials stay readable"
-                )
+                write!(f, "no room for {path}: free some, or choose another disk with --out")
             }
             Self::TooLarge { .. } => {
                 write!(
                     f,
                     "{path} is larger than this process may write: raise the limit of file sizes (ulimit -f), take fewer messages with \
-                     --count, or a file system without such a limit with --out; the stored trials stay readable"
+                     --count, or a file system without such a limit with --out"
                 )
             }
             Self::Forbidden { .. } => {

@@ -70,7 +70,10 @@ fn send_travelled(requests: &mut Requests, travelled: Result<WorkloadResult, Str
 fn open(assignment: &Assignment) -> Result<(Box<dyn Workload>, Opening), String> {
     // Threads that are started from now on are as urgent.
     let asked = &assignment.settings.asked;
-    asked.sched.apply().map_err(|error| format!("--sched {}: {error}", asked.sched))?;
+    asked
+        .sched
+        .apply()
+        .map_err(|error| format!("--sched {}: {}", asked.sched, asked.sched.advise(&error)))?;
     let schedstat = SchedStat::of_this_thread();
     let mut looks = [Look::now(&schedstat); 4];
     let is_mutual = asked.mode.is_mutual();

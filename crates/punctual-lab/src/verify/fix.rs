@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::str::FromStr;
 
 use super::again::{Again, Remade};
@@ -260,7 +260,16 @@ const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 fn keep_awake() -> Result<File, String> {
     let opened = OpenOptions::new().write(true).open(DMA_LATENCY);
     let held = opened.and_then(|mut file| file.write_all(&0_i32.to_ne_bytes()).map(|()| file));
-    held.map_err(|error| format!("cannot hold {DMA_LATENCY} at 0: {error}"))
+    held.map_err(|error| not_held(&error))
+}
+
+fn not_held(error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::PermissionDenied => ": run as root",
+        ErrorKind::NotFound => ": this kernel has no such file; keep processors awake with --fix wake=spin",
+        _ => "",
+    };
+    format!("cannot hold {DMA_LATENCY} at 0: {error}{advice}")
 }
 
 #[cfg(test)]
@@ -349,6 +358,13 @@ mod tests {
         for fix in [Fix::Pin, Fix::Class, Fix::Nice, Fix::Slice, Fix::Prefault, Fix::Buffers, Fix::Prime] {
             assert!(fix.applied(&one).is_err_and(|error| error.contains("survey")), "{fix:?}");
         }
+    }
+
+    /// Goal: a user without the right is told whose it is.
+    #[test]
+    fn a_file_that_is_not_held_has_a_remedy() {
+        assert!(not_held(&ErrorKind::PermissionDenied.into()).ends_with("run as root"));
+        assert!(not_held(&ErrorKind::NotFound.into()).contains("wake=spin"));
     }
 
     /// Goal: lazy binding is changed only where it is there; where it is not, that is said with the reason.

@@ -160,6 +160,7 @@ fn advised(error: &SystemError) -> String {
         ErrorKind::PermissionDenied => {
             "; ports below 1024 need CAP_NET_BIND_SERVICE: take a higher one, or run as root"
         }
+        ErrorKind::NetworkUnreachable => "; no interface that is up leads there: see `ip addr`, `ip route`",
         _ => "",
     };
     format!("{error}{advice}")
