@@ -44,7 +44,7 @@ fn layers(all: &Overall) -> Option<Section> {
         return None;
     }
     let has_intervals = costs.iter().any(|cost| cost.adds.low_ns.is_some());
-    let whole = "measured apart; the part is that of the layers whose interval excludes zero";
+    let whole = whole_words(&all.peeled);
     // The whole path is the last row.
     let table = TableOf::new(costs.iter().map(Some).chain([None]))
         .name("through", |cost| cost.map_or(Layer::Whole, |cost| cost.layer).name())
@@ -72,6 +72,16 @@ fn layers(all: &Overall) -> Option<Section> {
             interval(&interrupted.adds)
         ))
     }))
+}
+
+/// The part of the whole that its layers tell of. Layers that add up to more than the whole leave as much of it open as those that add
+/// up to less.
+fn whole_words(peeled: &Peeled) -> &'static str {
+    if peeled.found_ns > peeled.whole_ns {
+        "measured apart; the layers whose interval excludes zero add up to more, and the part is less by the excess"
+    } else {
+        "measured apart; the part is that of the layers whose interval excludes zero"
+    }
 }
 
 fn staircase(all: &Overall) -> Block {
@@ -224,6 +234,14 @@ fn found(all: &Overall) -> Option<Section> {
 mod tests {
     use super::*;
     use crate::peel::start_fix::StartFix;
+
+    /// Goal: the row of the whole says so where its layers add up to more than it.
+    #[test]
+    fn layers_beyond_the_whole_are_said() {
+        let of = |found_ns| whole_words(&Peeled { whole_ns: 1_000.0, found_ns, ..Peeled::default() });
+        assert!(of(1_022.0).contains("add up to more"));
+        assert!(!of(978.0).contains("more"));
+    }
 
     /// Goal: where too few starts were made to tell what a fix makes worse, that is said; where enough were, nothing is.
     #[test]
