@@ -81,6 +81,14 @@ impl Aspect {
         }
     }
 
+    /// As a table has it: a mean of maxima may lie below a quantile of all messages.
+    pub fn in_table(self) -> &'static str {
+        match self {
+            Self::Max => "max (mean of trials)",
+            other => other.as_str(),
+        }
+    }
+
     fn quantile(self) -> Option<Quantile> {
         match self {
             Self::P50 => Some(Quantile::P50),
@@ -369,7 +377,7 @@ pub fn compare_runs(
     for cell in a[0].cells().into_iter().filter(everywhere) {
         let options = Options { order, resolution_ns, ..Options::new(cell.load, warmup) };
         let load = |runs: &[Run]| runs.iter().map(|run| run.load(&cell)).collect::<Result<Vec<_>, _>>();
-        let comparison = compare(&cell.name, &load(a)?, &load(b)?, &load(history)?, &options);
+        let comparison = compare(&cell.to_string(), &load(a)?, &load(b)?, &load(history)?, &options);
         // A cell without a difference is not shown, and these are no difference.
         doubts.extend(doubts_of_arrivals(&cell, &comparison));
         cells.push(CellComparison { cell, comparison });

@@ -215,7 +215,14 @@ fn measure_row(measure: &Measure) -> [Cell; 6] {
     };
     let interval = format!("{:.2} to {high}", measure.low);
     let [a, b] = [measure.a, measure.b].map(shown);
-    [measure.aspect.as_str().into(), a.into(), b.into(), ratio_text(measure).into(), interval.into(), verdict]
+    [
+        measure.aspect.in_table().into(),
+        a.into(),
+        b.into(),
+        ratio_text(measure).into(),
+        interval.into(),
+        verdict,
+    ]
 }
 
 /// B / A. The ratio of a finite value to an infinite one is zero, and two infinities have no ratio; nor has any value a ratio to zero
@@ -239,7 +246,9 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
     let taken = match runs.order {
         Order::Interleaved => format!("{a} pairs of runs in turn"),
         Order::Separate if others == 0 => format!("{a} against {b} runs"),
-        Order::Separate => format!("{a} against {b} runs, beside {others} others of this host"),
+        Order::Separate => {
+            format!("{a} against {b} runs, beside {} of this host", plural(others as u64, "other"))
+        }
     };
     let chance = "of cells that are equal, at most one in 20 would by chance";
     let mut whole = Section::new(format!("{differ} of {all} cells differ, by {taken}; {chance}."));
