@@ -76,10 +76,11 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     let rules = AnswerRules::of(arguments.protocol, arguments.way);
     let facts = respond(&mut *port, rules, Mishaps::default(), &control, arguments.size + 1, &interrupted);
     let said = format!(
-        "{} packets, {} answered, {} without wish for a reply, {} not understood, {} unsent; {:.3} s of CPU\n",
+        "{} packets, {} answered, {} without wish for a reply, {} at an end, {} not understood, {} unsent; {:.3} s of CPU\n",
         facts.arrived,
         facts.answered,
         facts.silent,
+        facts.ends,
         facts.refused,
         facts.unsent,
         facts.cpu_ns as f64 / 1e9

@@ -63,6 +63,9 @@ pub struct EchoFacts {
     /// Requests to which no reply was wanted.
     #[serde(default)]
     pub silent: u64,
+    /// Packets that told it to end.
+    #[serde(default)]
+    pub ends: u64,
     /// Replies that found no room.
     pub unsent: u64,
     /// CPU time, nanoseconds.
@@ -203,7 +206,10 @@ impl Responder<'_> {
             return false;
         };
         match kind {
-            PacketKind::End => return self.rules.ends_when_told,
+            PacketKind::End => {
+                self.facts.ends += 1;
+                return self.rules.ends_when_told;
+            }
             PacketKind::Reply => {
                 // An echo of an echo would go on for ever.
                 self.facts.refused += 1;
