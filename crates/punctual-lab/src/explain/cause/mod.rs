@@ -151,7 +151,7 @@ impl Cause {
 
     /// A remedy to try.
     pub fn fix(self) -> &'static str {
-        let trace = "look with tracepoints: --trace, as root, and punctual explain RUN";
+        let trace = "see punctual explain RUN; where the run has no trace of the kernel, make one with --trace, as root";
         self.0.map_or(trace, |known| known.fix)
     }
 
