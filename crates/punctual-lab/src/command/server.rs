@@ -218,6 +218,10 @@ fn settings(arguments: &ServerArguments) -> Result<ServerSettings, Failure> {
     let percents = if arguments.rho.is_empty() { vec![RHO] } else { arguments.rho.clone() };
     let open = Wanted::Open { percents, is_random: arguments.poisson };
     let models = models(arguments)?;
+    if arguments.lanes.iter().any(|&lanes| lanes > 0) && !models.iter().any(|model| model.has_classes()) {
+        let text = "--lanes: of models with classes alone, such as --model classes";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     let usual = if arguments.quick { DURATION_QUICK } else { DURATION };
     Ok(ServerSettings {
         models,

@@ -11,6 +11,10 @@ use crate::survey::{SurveyOptions, SurveyPlan};
 
 /// Measures, stores, recommends, reports.
 pub fn survey(options: &SurveyOptions) -> Result<(), Failure> {
+    if options.only.as_deref() == Some("") {
+        let text = "--only '': a part of a route's name is needed, such as shared/";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     count_continuations()?;
     let plan = SurveyPlan::survey(options);
     if plan.cells.is_empty() {

@@ -76,10 +76,10 @@ pub struct ResponseArguments {
     #[arg(long)]
     pub(super) quick: bool,
     /// Processor of the client [default: the first that this process may use]
-    #[arg(long, value_name = "N", value_parser = processor)]
+    #[arg(long, value_name = "N", value_parser = processor, conflicts_with = "unpinned")]
     pub(super) client_cpu: Option<usize>,
     /// Processor of the responder [default: the last]
-    #[arg(long, value_name = "N", value_parser = processor)]
+    #[arg(long, value_name = "N", value_parser = processor, conflicts_with = "unpinned")]
     pub(super) responder_cpu: Option<usize>,
     /// Bind no thread to a processor
     #[arg(long)]
@@ -397,6 +397,14 @@ mod tests {
     fn settings(words: &str) -> ResponseSettings {
         let line = Line::parse_from(std::iter::once("response").chain(words.split_whitespace()));
         ResponseSettings::of(&line.options).expect("they go together")
+    }
+
+    /// Goal: a processor is not named and passed over.
+    #[test]
+    fn a_processor_goes_with_no_unpinned_run() {
+        for option in ["--client-cpu", "--responder-cpu"] {
+            assert!(Line::try_parse_from(["response", "--unpinned", option, "0"]).is_err(), "{option}");
+        }
     }
 
     /// Goal: a trip that sockperf loses beside ours is a doubt, and no promise of ours.
