@@ -80,7 +80,7 @@ pub struct SoakResult {
     /// Mechanism by which both ends waited.
     pub mechanism: String,
     /// True if both were delayed at every step of the handshake; false if between messages only.
-    pub delayed: bool,
+    pub delayed_in_handshake: bool,
     /// Fate of the messages, answers included.
     #[serde(flatten)]
     pub tally: SoakTally,
@@ -176,7 +176,7 @@ pub fn soak(options: SoakOptions, cpus: &[usize], bar: &ProgressBar) -> Result<S
     let tally = SoakTally::and(done(&mut begins)?, done(&mut answers)?);
     Ok(SoakResult {
         mechanism: options.wake.to_string(),
-        delayed: punctual_machine::label::is_labelled(),
+        delayed_in_handshake: punctual_machine::label::is_labelled(),
         tally,
         seconds: (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
     })
