@@ -8,7 +8,7 @@ pub fn code_of(route: &str) -> Option<String> {
     let bus = match engine {
         "loopback" => r#"Bus::loopback("robot")"#,
         "shared" => r#"Bus::shared("robot")"#,
-        "datagram" => "Bus::multicast(\n    \"239.255.0.1:7400\".parse()?, \"192.168.0.1\".parse()?)",
+        "datagram" => "Bus::multicast(\n    \"239.255.0.1:7400\".parse()?, \"127.0.0.1\".parse()?)",
         "packet" => r#"Bus::ethernet("eth0")"#,
         _ => return None,
     };
@@ -46,7 +46,7 @@ let mut radar = Node::open(&bus, "radar")?.bind_with(1, &waits)?;
     #[rustfmt::skip]
     fn udp() -> Result<Communicator, Box<dyn Error>> {
 let bus = Bus::multicast(
-    "239.255.0.1:7400".parse()?, "192.168.0.1".parse()?);
+    "239.255.0.1:7400".parse()?, "127.0.0.1".parse()?);
 let waits = CommunicatorOptions::waiting(Wake::EventFd);
 let mut radar = Node::open(&bus, "radar")?.bind_with(1, &waits)?;
         radar.try_receive().err();
