@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::report::section::{Cell, Column, ColumnKind, Section, Table, Tone};
 use crate::report::text::{self, Screen, wrapped};
 use crate::terminal::say;
-use crate::units::{dash, grouped};
+use crate::units::{dash, grouped, plural};
 
 /// Choice of the model.
 #[derive(Debug, Args)]
@@ -187,11 +187,8 @@ fn run_seeds(model: &dyn sim::Model, seeds: &Range<u64>) -> Result<String, Box<F
         (all.messages, all.checks) = (all.messages + record.messages, all.checks + record.checks);
     }
     let (messages, checks) = (grouped(all.messages as i64), grouped(all.checks as i64));
-    let (name, count) = (model.name(), grouped((seeds.end - seeds.start) as i64));
-    Ok(format!(
-        "{name}: {count} seeds, {messages} messages, {checks} checks: all hold\n  {}\n",
-        model.about()
-    ))
+    let (name, seeds) = (model.name(), plural(seeds.end - seeds.start, "seed"));
+    Ok(format!("{name}: {seeds}, {messages} messages, {checks} checks: all hold\n  {}\n", model.about()))
 }
 
 fn read_plan(file: &Path) -> Result<Plan, Failure> {

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::cells::PageCell;
 use super::section::{Cell, Column, Section, Table, Tone};
+use crate::explain::text::stalls_words;
 use crate::stall::Stall;
 use crate::units::{count, dash, micros};
 
@@ -133,10 +134,9 @@ pub(super) fn section(all: &[Late<'_>]) -> Section {
     }
     let section = section
         .note(format!(
-            "Messages released at the same instant waited for the same thing. {} late messages are {} stalls, the longest first. Those \
-             of the warm-up are among them; the tables count the steady state alone.",
-            count(messages),
-            count(all.len() as u64)
+            "Messages released at the same instant waited for the same thing. {} Those of the \
+             warm-up are among them; the tables count the steady state alone.",
+            stalls_words(messages, all.len() as u64)
         ))
         .table(table);
     match all.len().saturating_sub(STALLS_MAX) {

@@ -312,9 +312,9 @@ fn notes(summary: &Summary) -> Option<Section> {
         if late > 0 {
             let latest = micros(latest as f64 * 1000.0);
             lines.push(format!(
-                "{way}: of {} looks of the client's control thread {} were late, by {latest} µs at most",
-                count(looks),
-                count(late)
+                "{way}: of {} of the client's control thread {} late, by {latest} µs at most",
+                plural(looks, "look"),
+                if late == 1 { "1 was".to_owned() } else { format!("{} were", count(late)) }
             ));
         }
     }
