@@ -61,6 +61,25 @@ fn an_injection_has_the_stall_that_it_made() {
     assert!(json.contains("\"urgent_neighbour\":1"), "{json}");
 }
 
+/// Goal: a table that was cut short says so, and has the causes that were not made.
+#[test]
+fn a_matrix_that_was_cut_short_says_so() {
+    let rows = [row("real-time-hog", 0), row("hog", 1)];
+    let mut matrix = Matrix::new(7, &rows);
+    matrix.rows[0].made = 1;
+    matrix.is_cut_short = true;
+    let page = |matrix: &Matrix| {
+        let screen = crate::report::text::Screen::default();
+        crate::report::text::page(&matrix.sections(), screen)
+    };
+    let said = page(&matrix);
+    for words in ["cut short after 1 injection.", "not made", &*rows[1].name()] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    matrix.is_cut_short = false;
+    assert!(!page(&matrix).contains("cut short"));
+}
+
 /// Goal: a stall counts once, whichever of several places tells most of it by each tier. Method: one process has two threads that stand
 /// still at one time; of one its own windows tell why, of the other, which is later by a microsecond, the trace does.
 #[test]

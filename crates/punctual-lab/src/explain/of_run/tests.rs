@@ -39,7 +39,7 @@ fn a_trace_that_is_not_asked_for_is_said() {
         explain(&samples(4_010_000), Load::Closed, Some(&kept)).remove(0).would_help
     };
     assert_eq!(helps(1), None);
-    assert_eq!(helps(0).as_deref(), Some("a trace of the kernel: --tier 0 was asked for"));
+    assert_eq!(helps(0).as_deref(), Some("more certain with a trace of the kernel: --tier 0 was asked for"));
     let off = TrialEvidence { recording: Recording::Off, ..evidence() };
     assert_eq!(at_tier(off.clone(), 0), off, "a trace that was not recorded is not withheld");
 }
