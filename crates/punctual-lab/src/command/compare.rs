@@ -277,7 +277,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("room");
         let run = folder.path().join(OsStr::from_bytes(b"run-\xff"));
         std::fs::create_dir_all(&run).expect("room");
-        assert_eq!(named(run.as_os_str()).expect("it is there"), [run.clone()]);
+        assert_eq!(named(run.as_os_str()).expect("it is there"), std::slice::from_ref(&run));
         assert!(command(run.as_os_str()).is_err_and(|error| error.to_string().contains("UTF-8")));
         assert_eq!(command(OsStr::new("punctual survey")).expect("text"), "punctual survey");
     }
