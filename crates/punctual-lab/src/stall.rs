@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::{ABSENT_NS, Load, Outcome, Phase, Samples};
 use crate::stats::Distribution;
+use crate::units::plural;
 
 /// Rule that decides which messages are slow, and which of them belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,9 +172,23 @@ pub fn per_minute(stalls: usize, lasted_ns: u64) -> Option<f64> {
     (lasted_ns >= LASTED_NS_MIN).then(|| stalls as f64 * 60e9 / lasted_ns as f64)
 }
 
+/// So many late messages, as so many stalls.
+pub fn stalls_words(messages: u64, stalls: u64) -> String {
+    let be = if messages == 1 { "is" } else { "are" };
+    let order = if stalls == 1 { "" } else { "; the longest first" };
+    format!("{} {be} {}{order}.", plural(messages, "late message"), plural(stalls, "stall"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: one message and one stall are one in words.
+    #[test]
+    fn one_stall_is_one() {
+        assert_eq!(stalls_words(1, 1), "1 late message is 1 stall.");
+        assert_eq!(stalls_words(1_000, 2), "1,000 late messages are 2 stalls; the longest first.");
+    }
 
     /// Goal: a stall knows the row of its longest message where several senders number each for itself. Method: two messages of one
     /// number that took as long; the first of them was sent by another, and is another stall.

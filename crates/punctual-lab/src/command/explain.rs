@@ -88,7 +88,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let advice = Advice::of(&run);
     let of_trial = |one: &TrialExplained| {
         let place = json!({ "name": one.cell.name, "trial": one.trial, "place": one.told.place });
-        one.told.found.iter().map(|found| json_of(found, &place, &advice)).collect::<Vec<Value>>()
+        one.told.found.iter().map(|found| advice.advised(json_of(found, &place))).collect::<Vec<Value>>()
     };
     let findings: Vec<Value> = trials.iter().flat_map(of_trial).collect();
     if arguments.json {
@@ -104,7 +104,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         });
         return print(&format!("{whole:#}\n"));
     }
-    let lost = loss::section(&trials, &advice);
+    let lost = loss::section(&trials, &|cause| advice.verify(cause));
     let places: Vec<PlaceExplained> = trials.into_iter().map(|one| one.told).collect();
     let mut all = if run.trials.is_empty() { Vec::new() } else { sections(&places, shown_max) };
     let list = all.pop().map_or_else(nothing_read, |list| list.note(RULE));
@@ -228,8 +228,9 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
                 .and_then(|log| log.records.get(one.stall.first_index as usize))
                 .map(|late| &late.receiver)
         };
-        let findings =
-            found.iter().map(|one| json_of(one, &json!({ "receiver": receiver(one) }), &Advice::WITHOUT_RUN));
+        let findings = found
+            .iter()
+            .map(|one| Advice::WITHOUT_RUN.advised(json_of(one, &json!({ "receiver": receiver(one) }))));
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),

@@ -19,6 +19,7 @@ use crate::run::crash;
 use crate::run::{Common, Experiment, Requests, RunError, RunPlan, catch_interrupts_of_run, in_a_thread};
 use crate::store::{Header, Store};
 use crate::summary::{Skipped, Summary};
+use crate::verify::advice::Advice;
 use crate::{broadcast, facts, load, peel, response, server, vehicles};
 
 /// Measures, stores, concludes, shows. A crash is told first, also of a run that measured nothing.
@@ -38,6 +39,9 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
     header.host.scheduler = experiment.schedulers().join(", ");
     let (made, store) = measure(common, &header, bar, |store, bar| experiment.run(store, bar))?;
     let mut summary = experiment.summarise(&made, &store)?;
+    if !store.is_empty() {
+        Advice::of(store.run()?).advise(&mut summary);
+    }
     if experiment.is_traced() && !summary.results.is_empty() {
         summary.skipped.extend(not_traced());
     }

@@ -200,7 +200,7 @@ fn value(answer: &Answer, program: &str, tier: u8, notes: &[&String]) -> Value {
         let of_thread = json!({
             "thread": late.thread, "process": late.process, "may_be_idle": late.may_be_idle, "call": late.call,
         });
-        json_of(&late.explained, &of_thread, &Advice::WITHOUT_RUN)
+        Advice::WITHOUT_RUN.advised(json_of(&late.explained, &of_thread))
     };
     json!({
         "schema": "punctual.explain.v1",

@@ -8,7 +8,6 @@ use super::of_run::TrialExplained;
 use crate::report::section::{Cell, Column, Section, Table, numbers};
 use crate::sample::{Outcome, Samples};
 use crate::units::count;
-use crate::verify::advice::Advice;
 
 /// Losses of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,7 +59,7 @@ impl Loss {
 }
 
 /// Losses, trial by trial; `None` if there were none.
-pub fn section(trials: &[TrialExplained], advice: &Advice) -> Option<Section> {
+pub fn section(trials: &[TrialExplained], verify: &dyn Fn(Cause) -> Option<String>) -> Option<Section> {
     let mut columns = vec![Column::name("where")];
     columns.extend(numbers(["sent", "lost"]));
     columns.extend(["no room at", "in part at"].map(Column::prose));
@@ -81,7 +80,7 @@ pub fn section(trials: &[TrialExplained], advice: &Advice) -> Option<Section> {
     }
     let causes = Loss::default().causes().map(|(cause, _)| cause);
     let met = ["No room", "In part"].into_iter().zip(causes).zip(met).filter(|(_, met)| *met);
-    let notes = met.map(|((name, cause), _)| match advice.verify(cause) {
+    let notes = met.map(|((name, cause), _)| match verify(cause) {
         Some(verify) => format!("{name}: try {}; then {verify}.", cause.fix()),
         None => format!("{name}: try {}.", cause.fix()),
     });

@@ -14,7 +14,6 @@ use crate::sample::{CellId, Kind, Samples};
 use crate::stall::are_together;
 use crate::store::{CellRead, Run, Store, StoreError, StoredTrial};
 use crate::summary::Summary;
-use crate::verify::advice::Advice;
 
 /// Name of a member of a group, before its place. Behind the cell of all members it is the cell of that one.
 pub const MEMBER: &str = "member-";
@@ -185,16 +184,8 @@ fn merge(of_owner: &mut [&mut Explained]) {
 }
 
 /// A finding with its cause, and where it was.
-pub fn json_of(found: &Explained, place: &Value, advice: &Advice) -> Value {
+pub fn json_of(found: &Explained, place: &Value) -> Value {
     let mut value = json!(found);
-    let causes = value.get_mut("causes").and_then(Value::as_array_mut);
-    for (value, cause) in causes.into_iter().flatten().zip(&found.causes) {
-        let Some(object) = value.as_object_mut() else { continue };
-        match advice.verify(cause.name) {
-            Some(words) => object.insert("verify".to_owned(), json!(words)),
-            None => object.remove("verify"),
-        };
-    }
     if let Some(object) = value.as_object_mut() {
         object.extend(place.as_object().cloned().unwrap_or_default());
         object.insert("cause".to_owned(), json!(found.cause()));
@@ -229,21 +220,19 @@ pub fn explained_summary(
     found.sort_by_key(|(place, _)| *place);
     let mut trials: Vec<TrialExplained> = found.into_iter().map(|(_, explained)| explained).collect();
     each_once(&mut trials);
-    add_findings(&mut summary, &trials, &Advice::of(store.run()?));
+    add_findings(&mut summary, &trials);
     Ok((summary, trials))
 }
 
-fn add_findings(summary: &mut Summary, trials: &[TrialExplained], advice: &Advice) {
+fn add_findings(summary: &mut Summary, trials: &[TrialExplained]) {
     for result in &mut summary.results {
         let of_cell = trials.iter().filter(|one| one.cell == result.cell);
         let mut found: Vec<(u32, &Explained)> =
             of_cell.flat_map(|one| one.told.found.iter().map(|found| (one.trial, found))).collect();
         found.sort_by_key(|(trial, found)| (std::cmp::Reverse(found.stall.longest_ns), *trial));
         found.truncate(FINDINGS_MAX);
-        let findings: Vec<Value> = found
-            .into_iter()
-            .map(|(trial, found)| json_of(found, &json!({ "trial": trial }), advice))
-            .collect();
+        let findings: Vec<Value> =
+            found.into_iter().map(|(trial, found)| json_of(found, &json!({ "trial": trial }))).collect();
         if !findings.is_empty() {
             result.more.insert("findings".to_owned(), json!(findings));
         }

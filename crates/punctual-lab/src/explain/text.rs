@@ -7,6 +7,7 @@ use super::naming::part_words;
 use super::trace::Trace;
 use crate::report::section::{Cell, Column, Item, Section, Table};
 use crate::sample::{ABSENT_NS, CellId, Load, Samples};
+use crate::stall::stalls_words;
 use crate::units::{count, micros, plural};
 
 /// The stalls of one trial, or of one receiver.
@@ -43,13 +44,6 @@ pub fn sections(places: &[PlaceExplained], shown_max: usize) -> Vec<Section> {
         list = list.note(format!("… and {more} shorter ones (--all)."));
     }
     vec![causes(&all), list]
-}
-
-/// So many late messages, as so many stalls.
-pub fn stalls_words(messages: u64, stalls: u64) -> String {
-    let be = if messages == 1 { "is" } else { "are" };
-    let order = if stalls == 1 { "" } else { "; the longest first" };
-    format!("{} {be} {}{order}.", plural(messages, "late message"), plural(stalls, "stall"))
 }
 
 /// The unknown facts, if there are any.
@@ -295,13 +289,6 @@ mod tests {
     use super::*;
     use crate::explain::finding::tests::samples;
     use crate::report::text::{Screen, page};
-
-    /// Goal: one message and one stall are one in words.
-    #[test]
-    fn one_stall_is_one() {
-        assert_eq!(stalls_words(1, 1), "1 late message is 1 stall.");
-        assert_eq!(stalls_words(1_000, 2), "1,000 late messages are 2 stalls; the longest first.");
-    }
 
     /// Goal: of several trials the longest message comes first, the limit is that of all, and cells of one name are told apart. A
     /// message without stamps says so.

@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use super::cells::PageCell;
 use super::section::{Cell, Column, Section, Table, Tone};
-use crate::explain::text::stalls_words;
-use crate::stall::Stall;
+use crate::stall::{Stall, stalls_words};
 use crate::units::{count, dash, micros};
 
 /// Stalls listed; all are counted.

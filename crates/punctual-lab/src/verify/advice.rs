@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::again::Again;
 use super::fix::Fix;
 use crate::explain::cause::Cause;
 use crate::store::Run;
+use crate::summary::Summary;
 
 /// The source of findings, as far as advice depends on it.
 #[derive(Clone, Debug)]
@@ -36,6 +39,27 @@ impl Advice {
         }
     }
 
+    /// A finding whose causes have this advice.
+    pub fn advised(&self, mut finding: Value) -> Value {
+        for cause in finding.get_mut("causes").and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(object) = cause.as_object_mut() else { continue };
+            let name = object.get("name").and_then(Value::as_str).unwrap_or_default();
+            match self.verify(Cause::named(name)) {
+                Some(words) => object.insert("verify".to_owned(), Value::String(words)),
+                None => object.remove("verify"),
+            };
+        }
+        finding
+    }
+
+    /// The same of all findings of a summary.
+    pub fn advise(&self, summary: &mut Summary) {
+        let of_results = summary.results.iter_mut().filter_map(|result| result.more.get_mut("findings"));
+        for finding in of_results.filter_map(Value::as_array_mut).flatten() {
+            *finding = self.advised(finding.take());
+        }
+    }
+
     fn takes(&self, fix: &str) -> bool {
         let (Some(again), Ok(fix)) = (&self.again, fix.parse::<Fix>()) else { return false };
         // The tracer is none of the command's options: the evidence of the cause names it.
@@ -45,6 +69,8 @@ impl Advice {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::verify::again::Remade;
 
@@ -66,5 +92,9 @@ mod tests {
         assert!(said(&of(Some(survey)), "cpu_asleep").contains("--fix awake, or --fix wake=spin"));
         assert_eq!(said(&Advice::WITHOUT_RUN, "run_queue"), "");
         assert!(said(&Advice::WITHOUT_RUN, "handler_blocked").contains("log"));
+        let finding = json!({ "causes": [{ "name": "run_queue", "verify": "?" }] });
+        let advised = |advice: &Advice| advice.advised(finding.clone())["causes"][0]["verify"].clone();
+        assert_eq!(advised(&of(Some(Again::default()))), "punctual verify RUN --fix class");
+        assert_eq!(advised(&Advice::WITHOUT_RUN), Value::Null);
     }
 }

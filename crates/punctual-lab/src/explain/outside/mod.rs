@@ -82,7 +82,7 @@ pub struct ThreadTime {
     pub late: u64,
     /// Time of these latenesses, by cause, the largest first.
     pub causes: Vec<CauseTime>,
-    /// What it did all the time, by `/proc`, where the trace has no event of it.
+    /// Its state all the time, by `/proc`, where the trace has no event of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_the_time: Option<String>,
 }
