@@ -14,6 +14,10 @@ pub(super) struct Peer {
     heard_at: Nanos,
     doublings: u32,
     is_suspected: bool,
+    /// It was when the view before ended, has stayed, and was not heard since.
+    was_suspected: bool,
+    /// Its life that a view left out while it was suspected, and that was not heard since; 0 if there is none.
+    put_out: u64,
     /// Of how much of the order it holds the frames.
     pub(super) held: u64,
     /// Of how much of the order its user has taken the messages.
@@ -30,25 +34,48 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Sets the state known when a view begins, for a member whose user has taken nothing for so long in those before.
-    pub(super) fn begin(&mut self, slow_before: Nanos, now: Nanos) {
-        let doublings = self.doublings;
-        *self = Self { heard_at: now, taken_at: now, slow_before, doublings, ..Self::default() };
+    /// Sets the state known when a view begins, for a member whose user has taken nothing for so long in those before. The life of before
+    /// may have stayed, or be left out. Whether a suspicion was wrong shows only later.
+    pub(super) fn begin(&mut self, slow_before: Nanos, (life, stays): (u64, bool), now: Nanos) {
+        let Self { doublings, is_suspected, was_suspected, put_out, .. } = *self;
+        let may_be_wrong = is_suspected || was_suspected;
+        *self = Self {
+            heard_at: now,
+            taken_at: now,
+            slow_before,
+            doublings,
+            was_suspected: may_be_wrong && stays,
+            put_out: if may_be_wrong && !stays { life } else { put_out },
+            ..Self::default()
+        };
     }
 
     /// It lives. Says whether it was suspected.
     pub(super) fn hear(&mut self, now: Nanos) -> bool {
         self.heard_at = now;
         let was_suspected = core::mem::take(&mut self.is_suspected);
-        if was_suspected {
-            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        if core::mem::take(&mut self.was_suspected) || was_suspected {
+            self.double();
         }
         was_suspected
+    }
+
+    /// Another life than that of the view is heard. If suspicion put it out, it was wrong.
+    pub(super) fn hear_former(&mut self, life: u64) {
+        if self.put_out == life {
+            self.put_out = 0;
+            self.double();
+        }
+    }
+
+    fn double(&mut self) {
+        self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
     }
 
     /// The own member was not run for so long, and may have read nothing of what this one said meanwhile.
     pub(super) fn excuse(&mut self, absence: Nanos, now: Nanos) {
         self.heard_at = self.heard_at.plus(absence).min(now);
+        self.taken_at = self.taken_at.plus(absence).min(now);
     }
 
     pub(super) fn note_view(&mut self, view: u64) {
@@ -106,7 +133,7 @@ mod tests {
     #[test]
     fn a_quiet_view_frees_a_slow_peer() {
         let mut peer = Peer::default();
-        peer.begin(Nanos(80), Nanos(1_000));
+        peer.begin(Nanos(80), (1, true), Nanos(1_000));
         for (taken, own, now, is_behind, slow) in [
             (0, Some(0), 1_030, false, 50),
             (0, None, 1_100, false, 50),
@@ -117,7 +144,7 @@ mod tests {
             peer.note_taken(taken, own, Nanos(now));
             assert_eq!(peer.slow_for(is_behind, Nanos(now)), Nanos(slow), "{now}");
         }
-        peer.begin(Nanos(80), Nanos(2_000));
+        peer.begin(Nanos(80), (1, true), Nanos(2_000));
         peer.note_taken(0, Some(0), Nanos(9_000));
         assert_eq!(peer.slow_for(false, Nanos(9_000)), Nanos(0));
     }
@@ -131,5 +158,35 @@ mod tests {
             assert!(peer.suspect(Nanos(now + silent), after) && peer.is_suspected(), "{now}");
             assert_eq!(peer.suspicion_at(after), Nanos::NEVER);
         }
+    }
+
+    /// Goal: a suspicion counts as wrong also where a view began before its life was heard, with it or without it; and once each.
+    #[test]
+    fn a_view_does_not_end_the_proof_that_a_suspicion_was_wrong() {
+        let (mut peer, after) = (Peer::default(), Nanos(100));
+        assert!(peer.suspect(Nanos(100), after));
+        peer.begin(Nanos(0), (7, false), Nanos(110));
+        peer.hear_former(8);
+        assert_eq!(peer.suspicion_at(after), Nanos(210), "that life was not suspected");
+        peer.hear_former(7);
+        peer.hear_former(7);
+        assert_eq!(peer.suspicion_at(after), Nanos(310));
+        assert!(peer.suspect(Nanos(310), after));
+        peer.begin(Nanos(0), (9, true), Nanos(320));
+        assert_eq!(peer.suspicion_at(after), Nanos(520));
+        peer.hear(Nanos(400));
+        peer.hear(Nanos(410));
+        assert_eq!(peer.suspicion_at(after), Nanos(810));
+    }
+
+    /// Goal: time for which the own member was not run makes nobody silent, and nobody slow.
+    #[test]
+    fn an_absence_of_ones_own_is_nobodys() {
+        let mut peer = Peer::default();
+        peer.begin(Nanos(0), (1, true), Nanos(1_000));
+        peer.note_taken(1, Some(2), Nanos(1_010));
+        peer.excuse(Nanos(500), Nanos(1_530));
+        assert_eq!(peer.slow_for(true, Nanos(1_530)), Nanos(20));
+        assert_eq!(peer.suspicion_at(Nanos(100)), Nanos(1_600));
     }
 }

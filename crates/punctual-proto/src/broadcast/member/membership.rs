@@ -418,7 +418,9 @@ impl Member {
     fn begin_view(&mut self, proposal: Proposal) {
         for place in 0..self.peers.len() {
             let slow_before = self.slow_before(place, &proposal.next);
-            self.peers[place].begin(slow_before, self.now);
+            let life = self.view.life(place).unwrap_or(0);
+            let stays = life != 0 && proposal.next.includes(place, life);
+            self.peers[place].begin(slow_before, (life, stays), self.now);
         }
         self.forget_view();
         (self.phase, self.is_stopped) = (Phase::Member, false);

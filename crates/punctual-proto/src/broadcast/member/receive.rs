@@ -15,6 +15,7 @@ impl Member {
             return;
         }
         if !self.view.includes(place, head.life) {
+            self.peers[place].hear_former(head.life);
             if head.view < self.view.number {
                 self.push_say(Say::Install(place));
             }

@@ -38,3 +38,20 @@ fn stops_that_are_over_are_told_to_nobody() {
     }
     assert_eq!((stops, room.events(2).iter().filter(|event| is_of_a_stop(event)).count()), (10, 0));
 }
+
+/// Goal: a member that stands still again and again, each time for longer than it may, is given more time, and is put out no more.
+#[test]
+fn pauses_that_recur_are_borne_in_the_end() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let mut expelled = Vec::new();
+    for _ in 0..6 {
+        let before = room.expelled();
+        room.gone.insert(2);
+        room.run_and_take(Nanos::from_millis(160));
+        room.gone.remove(2);
+        room.gather();
+        expelled.push(room.expelled() - before);
+    }
+    assert_eq!((expelled[0], &expelled[3..]), (1, &[0, 0, 0][..]), "{expelled:?}");
+}
