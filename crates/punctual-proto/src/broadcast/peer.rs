@@ -35,7 +35,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Sets the state known when a view begins, for a member whose user has taken nothing for so long in those before. The life of before
-    /// may have stayed, or be left out. Whether a suspicion was wrong shows only later.
+    /// may have stayed, or be left out. Only later shows that a suspicion was wrong.
     pub(super) fn begin(&mut self, slow_before: Nanos, (life, stays): (u64, bool), now: Nanos) {
         let Self { doublings, is_suspected, was_suspected, put_out, .. } = *self;
         let may_be_wrong = is_suspected || was_suspected;

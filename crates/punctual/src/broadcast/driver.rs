@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use punctual_machine::clock::Clock;
 use punctual_machine::process::random;
 use punctual_proto::broadcast::{self, Event, Guarantee, Member};
 use punctual_proto::{Nanos, Protocol, Target};
 
 use super::page::{Exchanged, Page};
+use super::steady::SteadyClock;
 use super::yielding::Yielding;
 use super::{GroupAccount, JoinError};
 use crate::communicator::Communicator;
@@ -48,7 +48,7 @@ struct Held {
 pub(super) struct Driver {
     member: Member,
     communicator: Communicator,
-    clock: &'static Clock,
+    clock: SteadyClock,
     /// Messages that a turn takes at most.
     taken_max: usize,
     /// Where others read how the member fares.
@@ -96,8 +96,8 @@ impl Driver {
         page: impl FnOnce(&Member, usize) -> Result<Page, JoinError>,
         refused: impl FnOnce(broadcast::OptionsError) -> JoinError,
     ) -> Result<Self, JoinError> {
-        let clock = Clock::get();
-        let now = Nanos(clock.nanos(clock.now()));
+        let clock = SteadyClock::get();
+        let now = clock.now();
         communicator.ignore_own();
         let (buffer, held_max) = (vec![0; options.datagram_size()], options.heartbeat);
         let frame_size = options.frame_size;
@@ -136,7 +136,7 @@ impl Driver {
     }
 
     pub(super) fn now(&self) -> Nanos {
-        Nanos(self.clock.nanos(self.clock.now()))
+        self.clock.now()
     }
 
     pub(super) fn member(&self) -> &Member {
@@ -271,9 +271,10 @@ impl Driver {
         // Until there is room nothing else can be said, however long it has been due.
         let due = if self.held.is_some() { now.plus(ROOM_WAIT) } else { self.member.poll_timeout() };
         let due = due.min(deadline);
-        let wait = self.clock.ticks(Duration::from_nanos(due.since(now).0));
-        if let Ok(message) = self.communicator.receive_until(Some(self.clock.now().plus(wait))) {
-            let now = Nanos(self.clock.nanos(self.clock.now()));
+        let clock = self.clock.clock;
+        let until = clock.now().plus(clock.ticks(Duration::from_nanos(due.since(now).0)));
+        if let Ok(message) = self.communicator.receive_until(Some(until)) {
+            let now = self.clock.now();
             self.member.handle_message(message.source, message.payload, now);
         }
     }

@@ -81,6 +81,7 @@ mod options;
 mod page;
 mod replica;
 mod shared;
+mod steady;
 mod yielding;
 
 /// A member of a group. Dropped without [`Group::leave`] it crashes, for the others.

@@ -1,0 +1,56 @@
+//! Time for a protocol, which never goes back.
+
+use std::cell::Cell;
+
+use punctual_machine::clock::Clock;
+use punctual_proto::Nanos;
+use punctual_proto::recency::elapsed_ns;
+
+/// The clock's counter, in nanoseconds. Over a suspend it may begin anew: time then goes on from where it was.
+#[derive(Debug)]
+pub(super) struct SteadyClock {
+    pub(super) clock: &'static Clock,
+    /// The last reading of the counter.
+    read: Cell<u64>,
+    /// The time that was last told.
+    told: Cell<Nanos>,
+}
+
+impl SteadyClock {
+    pub(super) fn get() -> Self {
+        let clock = Clock::get();
+        let read = clock.nanos(clock.now());
+        Self { clock, read: Cell::new(read), told: Cell::new(Nanos(read)) }
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.at(self.clock.nanos(self.clock.now()))
+    }
+
+    /// The time at a reading of the counter.
+    fn at(&self, read: u64) -> Nanos {
+        let before = self.read.replace(read);
+        // Nobody knows how long it was away.
+        let passed = if elapsed_ns(read, before) == u64::MAX { 0 } else { read.saturating_sub(before) };
+        let now = self.told.get().plus(Nanos(passed));
+        self.told.set(now);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: time goes on with the counter, also after that began anew, and never back.
+    #[test]
+    fn a_counter_that_begins_anew_does_not_turn_time_back() {
+        let steady =
+            SteadyClock { clock: Clock::get(), read: Cell::new(10_000_000_000), told: Cell::new(Nanos(7)) };
+        for (read, told) in
+            [(10_000_000_005, 12), (10_000_000_003, 12), (10_000_000_006, 15), (1_000, 15), (1_200, 215)]
+        {
+            assert_eq!(steady.at(read), Nanos(told), "{read}");
+        }
+    }
+}
