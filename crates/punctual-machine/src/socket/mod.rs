@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 pub use multicast::MulticastInterface;
 pub use option::set_option;
 pub use receive::{Datagram, RecvBatch};
-pub use send::{RUN_LEN_MAX, SendBatch};
+pub use send::{RUN_LEN_MAX, SendBatch, is_passing};
 pub use single::{Patience, Single, wait_readable};
 pub use tuning::DSCP_MAX;
 

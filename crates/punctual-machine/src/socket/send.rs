@@ -1,6 +1,8 @@
 //! The sending batch: claimed and written in place, handed to the kernel in one call.
 mod call;
 
+pub use call::is_passing;
+
 use std::{mem, ptr};
 
 pub(super) use call::settled;

@@ -20,7 +20,7 @@ use punctual_machine::counter::Counter;
 use punctual_machine::slept::Slept;
 use punctual_machine::socket::address::RawAddress;
 use punctual_machine::socket::{
-    DATAGRAM_SIZE_MAX, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket,
+    DATAGRAM_SIZE_MAX, RECEIVE_BUFFER_SIZE, RecvBatch, SendBatch, UdpOptions, UdpSocket, is_passing,
 };
 use punctual_proto::NodeId;
 use punctual_proto::limits::{CHECK_SIZE, DATAGRAM_PAYLOAD_SIZE_MAX, PREFIX_SIZE_MAX};
@@ -292,7 +292,7 @@ impl MediumTransmit for DatagramTransmit {
         if let Some(rejoining) = &mut self.rejoining {
             rejoining.after(&error);
         }
-        error.kind() == ErrorKind::WouldBlock
+        is_passing(&error)
     }
 
     fn refused(&self) -> u64 {

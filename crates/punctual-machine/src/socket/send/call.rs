@@ -157,8 +157,8 @@ impl SendBatch {
     }
 }
 
-/// Returns true if the same call may succeed later without anything else changing.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns true if the same call may succeed later without anything else changing: there was no room, or no memory.
+pub fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
