@@ -248,6 +248,43 @@ fn a_large_message_is_queued_in_its_order() {
     });
 }
 
+/// Goal: all of a message is sealed in the group in which it began, whichever seals meanwhile: its receiver knows it by that.
+#[test]
+fn a_large_message_stays_in_the_group_in_which_it_began() {
+    const COUNT: u64 = 8;
+    let _alive = watchdog(180);
+    on_every_medium(|medium| {
+        let keys = Keys::parse("7 1 000102030405060708090a0b0c0d0e0f\n8 1 010102030405060708090a0b0c0d0e0f")
+            .unwrap();
+        let (here, there) = open(&medium.sealed(&keys), None);
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        let done = Flag::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for group in (7..=8).cycle().take_while(|_| !done.is_raised()) {
+                    assert!(keys.seal_in(group));
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let reads = scope.spawn(|| {
+                for number in 0..COUNT {
+                    let received = receiver.receive_timeout(PATIENCE).unwrap();
+                    assert!(received.payload == message(number, 2_000_000), "{}: {number}", medium.name);
+                }
+            });
+            for number in 0..COUNT {
+                let sent =
+                    sender.send_timeout(Target::port("there", 7), &message(number, 2_000_000), PATIENCE);
+                assert_eq!(sent, Ok(()), "{}: {number}: {}", medium.name, there.ledger());
+            }
+            reads.join().unwrap();
+            done.raise();
+        });
+        let ledger = there.ledger();
+        assert_eq!((ledger.large_delivered, ledger.large_lost), (COUNT, 0), "{}: {ledger}", medium.name);
+    });
+}
+
 /// Goal: a message that does not fit into its receiver's buffer comes next, as any other, and subscriptions have large ones too.
 #[test]
 fn a_large_message_that_does_not_fit_is_kept() {

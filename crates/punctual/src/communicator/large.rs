@@ -44,6 +44,8 @@ pub(super) struct Fragment<'a> {
     pub(super) timing: Timing,
     /// Its sender waits for readers that are behind, also where others are written over.
     pub(super) waits: bool,
+    /// On a sealed bus: the group in which all of the message is sealed. Its receivers know it by that, too.
+    pub(super) group: Option<u32>,
 }
 
 impl Fragment<'_> {
@@ -64,7 +66,7 @@ pub(super) fn put_fragment(
 ) -> Result<(), SendError> {
     let mut sending = core.sending();
     let (size, timing) = (HEAD_SIZE + fragment.bytes.len(), stamps.then_some(fragment.timing));
-    sending.claim(core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
+    sending.claim_in(fragment.group, core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
     fragment.write(sending.payload());
     sending.commit(core, inbox);
     Ok(())
@@ -86,7 +88,10 @@ impl Spread {
         }
         let takes = Duration::from_nanos(self.bytes as u64 * BYTE_TAKES_NS);
         self.bytes = 0;
-        self.next = self.next.max(clock.now()).plus(clock.ticks(takes));
+        let (now, takes) = (clock.now(), clock.ticks(takes));
+        // Of a counter that a suspend begins anew the last instant may lie far ahead.
+        let begins = if self.next > now.plus(takes) { now } else { self.next.max(now) };
+        self.next = begins.plus(takes);
         Some(self.next)
     }
 }
@@ -97,6 +102,8 @@ struct Load<'a> {
     target: Target,
     payload: &'a [u8],
     timing: Timing,
+    /// On a sealed bus: the group in which it is sealed.
+    group: Option<u32>,
 }
 
 /// A message on its way to one receiver.
@@ -186,7 +193,7 @@ impl Communicator {
         let about = self.about();
         let (clock, heads) = (about.clock, about.large.cut(payload.len(), about.payload_size_max)?);
         let timing = Timing { due, sent: about.sent_once(clock.now()) };
-        let load = Load { target, payload, timing };
+        let load = Load { target, payload, timing, group: self.group() };
         let is_for_one = target.port.is_some() && target.node.is_some_and(|node| node != about.node);
         match &mut self.end {
             // Inside of a function that is shown messages nobody can listen for receipts.
@@ -202,14 +209,23 @@ impl Communicator {
         }
     }
 
+    /// On a sealed bus: the group in which a message that begins now is sealed.
+    fn group(&self) -> Option<u32> {
+        let own = match &self.end {
+            End::Wire(end) => end.reception.inbox.seals_in(),
+            End::Memory(end) => end.outlet.seals_in().get(),
+        };
+        self.about().group(own)
+    }
+
     /// Sends one fragment after the other, regardless of what becomes of them.
     fn send_blindly(&mut self, heads: Cut, load: Load<'_>, timeout: Duration) -> Result<(), SendError> {
         let (clock, waits) = (self.about().clock, !timeout.is_zero());
-        let Load { target, payload, timing } = load;
-        let mut spread = Spread { bytes: 0, next: timing.sent };
+        let Load { target, payload, timing, group } = load;
+        let mut spread = Spread { bytes: 0, next: clock.now() };
         for head in heads {
             let (bytes, is_first) = (&payload[head.range()], head.at == 0);
-            let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits };
+            let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits, group };
             self.persist(&mut TimeLimit::new(timeout), |own| match &mut own.end {
                 End::Wire(end) => put_fragment(&end.core, &end.reception.inbox, end.stamps, &fragment),
                 End::Memory(end) => end.outlet.put_fragment(&fragment),
@@ -347,12 +363,12 @@ impl WireEnd {
     }
 
     fn say(&mut self, say: &Say, errand: &mut Errand<'_>) -> Result<(), SendError> {
-        let Load { target, payload, timing } = errand.load;
+        let Load { target, payload, timing, group } = errand.load;
         let (head, bytes) = match say {
             Say::Fragment(head) => (head.to_bytes(), &payload[head.range()]),
             Say::Question(question) => (question.to_bytes(), &[][..]),
         };
-        let fragment = Fragment { target, head, bytes, timing, waits: true };
+        let fragment = Fragment { target, head, bytes, timing, waits: true, group };
         put_fragment(&self.core, &self.reception.inbox, self.stamps, &fragment)?;
         if let Say::Fragment(head) = say {
             let is_first = errand.reached == 0;
@@ -425,6 +441,12 @@ impl WireEnd {
     pub(super) fn note_waiting(&mut self) {
         let row = self.core.about.page.row(self.reception.inbox.row);
         row[RowCount::Direct as usize].add_alone(self.reception.landing_mut().begin_wait().into());
+    }
+
+    /// The message that landed was kept, and is received by nobody. It waits until its row closes, which counts it.
+    pub(super) fn lose_landed(&self) {
+        let is_large = self.reception.landing().last().is_some_and(|(found, _)| found.is_large);
+        self.core.about.page.count(Count::LargeLost).add(is_large.into());
     }
 
     /// Lets the oldest message land that is kept. Returns true if there are others.

@@ -25,7 +25,7 @@ impl SealsIn {
     }
 
     #[inline]
-    fn get(&self) -> Option<u32> {
+    pub(super) fn get(&self) -> Option<u32> {
         let group = self.0.get_published().checked_sub(1)?;
         u32::try_from(group).ok()
     }
@@ -139,7 +139,9 @@ impl Outlet {
         let size = HEAD_SIZE + fragment.bytes.len();
         self.flush();
         let timing = self.stamps.then_some(fragment.timing);
-        match self.publication(fragment.target)?.claim_fragment(size, timing, fragment.waits) {
+        let publication = self.publication(fragment.target)?;
+        publication.seal_in(fragment.group);
+        match publication.claim_fragment(size, timing, fragment.waits) {
             Ok(mut claim) => {
                 fragment.write(claim.payload());
                 claim.commit();

@@ -138,9 +138,13 @@ impl Sender {
         let about = self.about();
         let heads = about.large.cut(payload.len(), about.payload_size_max)?;
         let timing = Timing { due, sent: about.sent_once(about.clock.now()) };
+        let group = about.group(match &self.0 {
+            End::Wire(sender) => sender.inbox.seals_in(),
+            End::Memory(sender) => sender.outlet.seals_in().get(),
+        });
         for head in heads {
             let bytes = &payload[head.range()];
-            let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits: false };
+            let fragment = Fragment { target, head: head.to_bytes(), bytes, timing, waits: false, group };
             match &mut self.0 {
                 End::Wire(sender) => {
                     put_fragment(&sender.core, &sender.inbox, sender.stamps, &fragment)?;

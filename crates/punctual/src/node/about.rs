@@ -55,6 +55,11 @@ impl About {
         Ticks(self.last_sent.0.raise_to(now.0))
     }
 
+    /// On a sealed bus: the group in which a component's messages are sealed now, of those that chose their own and of others.
+    pub(crate) fn group(&self, own: Option<u32>) -> Option<u32> {
+        own.or_else(|| self.seals.as_ref()?.keys().sealing().map(|id| id.group))
+    }
+
     /// Of this node, on whose medium a message with its seal has at most so many bytes.
     pub(super) fn new(
         Who { node, name, bus, message_size_max }: Who<'_>,

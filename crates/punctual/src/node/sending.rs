@@ -122,7 +122,7 @@ impl Sending {
         if target.node.is_some_and(|node| node != core.about.node) {
             return self.take_for_one(core, source, target, payload, timing);
         }
-        let open = self.open(core, source, target, (Kind::Data, payload.len()), timing)?;
+        let open = self.open(source.seals_in(), core, source, target, (Kind::Data, payload.len()), timing)?;
         block::copy(payload, self.room(&open));
         self.close(core, source, &open);
         Ok(())
@@ -188,8 +188,22 @@ impl Sending {
         frame: (Kind, usize),
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
+        self.claim_in(source.seals_in(), core, source, target, frame, timing)
+    }
+
+    /// The same, sealed in this group, or in the node's.
+    #[inline]
+    pub(crate) fn claim_in(
+        &mut self,
+        group: Option<u32>,
+        core: &Core,
+        source: &Inbox,
+        target: Target,
+        frame: (Kind, usize),
+        timing: Option<Timing>,
+    ) -> Result<(), SendError> {
         self.open = None;
-        self.open = Some(self.open(core, source, target, frame, timing)?);
+        self.open = Some(self.open(group, core, source, target, frame, timing)?);
         Ok(())
     }
 
@@ -212,6 +226,7 @@ impl Sending {
     #[inline]
     fn open(
         &mut self,
+        group: Option<u32>,
         core: &Core,
         source: &Inbox,
         target: Target,
@@ -224,7 +239,7 @@ impl Sending {
         let to_bus = target.node != Some(core.about.node);
         let to_ports = target.includes_node(core.about.node) && self.meets_ports(core, source, target);
         let sealed = match &mut self.sealer {
-            Some(sealer) if to_bus || self.seals_local => sealer.prepare(source.seals_in()).map(|()| true)?,
+            Some(sealer) if to_bus || self.seals_local => sealer.prepare(group).map(|()| true)?,
             _ => false,
         };
         let mut open =
