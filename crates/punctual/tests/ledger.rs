@@ -647,6 +647,7 @@ fn a_message_that_does_not_fit_is_kept_and_counted_once() {
         let ledger = there.ledger();
         assert!(ledger.is_balanced(), "{ledger}");
         assert_eq!((ledger.delivered + ledger.unread, ledger.lost()), (5, 0), "{ledger}");
+        assert!(medium.in_memory || ledger.unread == 1, "nobody has it: {ledger}");
     });
 }
 

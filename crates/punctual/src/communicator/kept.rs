@@ -5,9 +5,13 @@ use super::{Communicator, End};
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if self.kept && self.is_of_this_process() {
-            // It is in no inbox and in no ring any more: its account says delivered.
-            let _nobody_has_it = self.message();
+        if !self.kept || !self.is_of_this_process() {
+            return;
+        }
+        match &self.end {
+            End::Wire(end) => end.lose_landed(),
+            // It is in no ring any more: its account says delivered.
+            End::Memory(_) => _ = self.message(),
         }
     }
 }
