@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_machine::process::random;
 use punctual_proto::fragment::{Assembler, Cut, HEAD_SIZE, Head, Place, Question, Receipt, Refused, State};
 use punctual_proto::limits::{ASSEMBLY_AGE, ASSEMBLY_MESSAGES_MAX};
+use punctual_proto::recency::elapsed_ns;
 use punctual_proto::{Address, Nanos, Target};
 
 use crate::engine::SendError;
@@ -108,7 +109,7 @@ impl Absence {
 
     /// It begins to look, or to wait.
     fn begin(&mut self, now: Nanos) {
-        if self.caught_up_at.is_none() && now.since(self.last) >= BETWEEN_LOOKS_MAX {
+        if self.caught_up_at.is_none() && elapsed_ns(now.0, self.last.0) >= BETWEEN_LOOKS_MAX.0 {
             self.caught_up_at = Some(now.plus(CATCHING_UP));
         }
         self.last = now;
@@ -117,7 +118,8 @@ impl Absence {
     /// Nothing more is there. Returns true if missing fragments are late.
     fn end(&mut self, now: Nanos) -> bool {
         self.last = now;
-        self.caught_up_at.is_none_or(|caught_up_at| now >= caught_up_at)
+        // One that lies further ahead is of before a suspend with which the counter began anew.
+        self.caught_up_at.is_none_or(|at| now >= at || at.since(now) > CATCHING_UP)
     }
 }
 

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::Head;
 use super::receipt::{Progress, State};
 use crate::limits::{ASSEMBLIES_MAX, ASSEMBLY_AGE};
+use crate::recency::elapsed_ns;
 use crate::time::Nanos;
 
 /// Messages that have ended which are remembered, so that a late fragment of one does not begin it again. The newest of an origin is
@@ -113,7 +114,7 @@ impl Spare {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        if now.since(self.since) >= ASSEMBLY_AGE {
+        if elapsed_ns(now.0, self.since.0) >= ASSEMBLY_AGE.0 {
             self.bytes = Vec::new();
         }
     }
@@ -261,7 +262,7 @@ impl<O: Copy + PartialEq> Assembler<O> {
     /// heard nothing meanwhile. A whole message that its receiver still looks at has its last fragment again and again; one that has none
     /// any more was written over.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        let is_old = |assembly: &Assembly<O>| now.since(assembly.touched) >= ASSEMBLY_AGE;
+        let is_old = |assembly: &Assembly<O>| elapsed_ns(now.0, assembly.touched.0) >= ASSEMBLY_AGE.0;
         while let Some(index) = self.assemblies.iter().position(is_old) {
             self.give_up(index);
         }

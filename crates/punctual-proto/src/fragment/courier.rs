@@ -8,6 +8,7 @@ use crate::limits::{
     FRAGMENT_ROOM_FIRST, FRAGMENT_ROOM_MIN, FRAGMENT_WINDOW, QUESTION_EVERY_MAX, QUESTION_EVERY_MIN,
     SILENCE_MAX,
 };
+use crate::recency::elapsed_ns;
 use crate::time::Nanos;
 
 /// Windows in which questions are asked: while one is answered, the next is filled.
@@ -152,6 +153,10 @@ impl Courier {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
+        if elapsed_ns(now.0, self.news_at.0) == u64::MAX {
+            // The counter began anew, as it may over a suspend: instants of before would be waited for as long as it had run.
+            (self.news_at, self.ask_at) = (now, now);
+        }
         if self.ending.is_none() && now >= self.silent_at() {
             self.ending = Some(Ending::Silent { all_sent: self.reached == self.count });
         }

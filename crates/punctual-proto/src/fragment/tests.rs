@@ -394,6 +394,23 @@ fn silence_ends() {
     }
 }
 
+/// Goal: a suspend with which the counter begins anew makes no sender wait for as long as that had run.
+#[test]
+fn a_counter_that_begins_anew_ends_a_silence() {
+    let before = NOW.plus(Nanos::from_millis(3_600_000));
+    let mut courier =
+        Courier::new(Cut::new(5, 4_000, FRAGMENT_SIZE_MIN + HEAD_SIZE).unwrap(), PATIENCE.since(NOW), before);
+    said(&mut courier, before);
+    let (mut now, mut asked) = (NOW, 0);
+    courier.handle_timeout(now);
+    while courier.ending().is_none() && now < NOW.plus(Nanos::from_millis(60_000)) {
+        asked = asked.max(said(&mut courier, now).1);
+        now = courier.poll_timeout();
+        courier.handle_timeout(now);
+    }
+    assert!(asked > 1 && courier.ending() == Some(Ending::Silent { all_sent: true }), "{asked}, {now:?}");
+}
+
 /// Goal: a sender that asked is told of every ending, and the newest of a sender is not forgotten for others.
 #[test]
 fn an_answer_says_what_became_of_a_message() {

@@ -99,7 +99,10 @@ impl<S> SpinThenSleep<S> {
                 let now = self.clock.now();
                 if self.clock.nanos(now.since(last)) > AWAY_NS && self.was_preempted() {
                     State::Sleeps(Spun::Preempted)
-                } else if self.clock.nanos(now.since(self.began)) >= u64::from(self.spin.spin_ns()) {
+                } else if now < self.began
+                    || self.clock.nanos(now.since(self.began)) >= u64::from(self.spin.spin_ns())
+                {
+                    // A counter may begin anew over a suspend, and would pass that instant hours later.
                     State::Sleeps(Spun::InVain)
                 } else {
                     State::Spins(now)

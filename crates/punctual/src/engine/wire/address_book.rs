@@ -18,6 +18,11 @@ pub(super) fn long_silent_from(heard: Ticks) -> Ticks {
     heard.plus(Clock::get().ticks(SILENCE))
 }
 
+/// True if that was long ago. An instant that lies ahead is of before a suspend with which the counter began anew.
+pub(super) fn is_long_ago(then: Ticks, now: Ticks) -> bool {
+    long_silent_from(then) <= now || long_silent_from(now) <= then
+}
+
 /// Common knowledge of both halves about the other nodes.
 #[derive(Debug)]
 pub(super) struct AddressBook<A> {
@@ -71,7 +76,7 @@ impl<A> Entry<A> {
     /// one incarnation, so a life that comes later may be another one.
     fn is_over(&self, life: u16, now: Ticks) -> bool {
         let Some(Former { incarnation, over_since: Some(since) }) = self.former else { return false };
-        incarnation == life && now < long_silent_from(since)
+        incarnation == life && !is_long_ago(since, now)
     }
 }
 
@@ -91,8 +96,9 @@ impl<A: Copy + PartialEq> Entries<A> {
             return Some(self.list.len());
         }
         let entries = self.list.iter().enumerate();
-        let (index, least) = entries.min_by_key(|(_, entry)| (!entry.has_left, entry.heard))?;
-        (least.has_left || long_silent_from(least.heard) <= now).then_some(index)
+        let key = |entry: &Entry<A>| (!entry.has_left, !is_long_ago(entry.heard, now), entry.heard);
+        let (index, least) = entries.min_by_key(|(_, entry)| key(entry))?;
+        (least.has_left || is_long_ago(least.heard, now)).then_some(index)
     }
 }
 
@@ -137,7 +143,7 @@ impl<A: Copy + PartialEq> AddressBook<A> {
             let heard = entries.position(node).map(|index| entries.heard(index, now));
             (heard.map_or(begin, |heard| heard.max(begin)), index)
         };
-        nodes.enumerate().map(silent).min()
+        nodes.enumerate().map(silent).min_by_key(|&(heard, index)| (!is_long_ago(heard, now), heard, index))
     }
 
     /// A row of frames begins that come from this life of a node, and from there. The row before ends. Returns false if the life is over:

@@ -9,7 +9,7 @@ use punctual_machine::process::Maker;
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use super::address_book::{AddressBook, Whereabouts, long_silent_from};
+use super::address_book::{AddressBook, Whereabouts, is_long_ago, long_silent_from};
 use super::announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{FAREWELL_MAX, SendError, Transmit};
@@ -129,14 +129,15 @@ impl<T: MediumTransmit> WireTransmit<T> {
     /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. A node that
     /// was never heard is silent since the first frame to it.
     fn long_silent(&mut self, now: Ticks) -> Option<usize> {
-        if now < self.full_until || self.resting.len() >= RESTING_MAX {
+        let is_full = now < self.full_until && !is_long_ago(self.full_until, now);
+        if is_full || self.resting.len() >= RESTING_MAX {
             return None;
         }
         let streams = self.unicast.iter().map(|unicast| (unicast.node, unicast.opened));
         let (heard, index) = self.book.silent_longest(streams, now)?;
         // A refused sender may try again at once, again and again: a node that is heard by then is silent even later.
         self.full_until = long_silent_from(heard);
-        (self.full_until <= now).then_some(index)
+        is_long_ago(heard, now).then_some(index)
     }
 
     fn address_of(&self, node: NodeId) -> Option<T::Address> {
