@@ -253,6 +253,7 @@ impl Cause {
             Self::FarEndGone { .. } => {
                 "see what it said before it ended, and the kernel's log; messages that it did not answer count as lost"
             }
+            Self::CutShort { trials: 0 } => "nothing was stored: run it again",
             Self::CutShort { .. } | Self::PairsCutShort { .. } => {
                 "stored trials are complete; run again for the rest"
             }

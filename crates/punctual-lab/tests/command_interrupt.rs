@@ -83,7 +83,7 @@ fn a_peel_that_is_interrupted_in_its_starts_says_so() {
 #[test]
 fn an_interrupted_group_has_no_half_trial() {
     let place = Place::alone();
-    let arguments = "run broadcast --engine shared --members 3 --faults 0/0 --message 100 --period 20ms --duration 600s --out run";
+    let arguments = "run broadcast --engine shared --members 3 --faults 0/0 --message 100 --period 20ms --duration 600s --out run --json came.json";
     let mut started = place.start(punctual(arguments));
     let parent = started.id();
     started.has("three members", || children(parent).len() == 3);
@@ -92,7 +92,8 @@ fn an_interrupted_group_has_no_half_trial() {
     started.signal("-INT");
     let ended = started.end().with(3);
     assert!(ended.err.contains("interrupted after"), "{}", ended.err);
-    let summary = place.summary("run/summary.json");
+    assert!(!place.path("run").exists(), "nothing was measured");
+    let summary = place.summary("came.json");
     assert_eq!(summary["broadcast"]["trials"].as_array().map(Vec::len), Some(0), "{summary:#}");
     assert!(summary.to_string().contains("cut short"), "{summary:#}");
 }

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::{print, try_json, write_json, write_page};
 use crate::distinct::distinct;
-use crate::doubt::Cause;
 use crate::error::Failure;
 use crate::explain::recorder::LateRecorder;
 use crate::report::parts;
@@ -121,11 +120,6 @@ pub(super) fn conclude(store: Store, summary: &Summary, common: &Common) -> Resu
 /// Of a run without a sample: shows what was left out, and leaves no folder.
 fn nothing(store: &Store, summary: &Summary, common: &Common) -> Result<(), Failure> {
     store.discard_if_empty();
-    let mut summary = summary.clone();
-    // There are no stored trials to be complete: the last line says that it was interrupted.
-    let cut_short = Cause::CutShort { trials: 0 }.advice();
-    summary.doubts.retain(|doubt| doubt.do_ != cut_short);
-    let summary = &summary;
     let to_stdout = write_json(common.json.as_deref(), &summary.to_json())?;
     if !(common.quiet || to_stdout) {
         print(&text::page(&crate::experiment::sections(summary), Screen::stdout()))?;

@@ -8,6 +8,7 @@ use crate::summary::Skipped;
 pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
     let ends_early = [
         Cause::CutShort { trials: 0 },
+        Cause::CutShort { trials: 1 },
         Cause::Overdue { trials: 0, left_out: 0 },
         Cause::Ended { reason: String::new() },
         Cause::FarEndGone { subject: String::new(), reason: String::new() },
