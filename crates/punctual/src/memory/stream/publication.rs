@@ -452,11 +452,22 @@ impl Publication {
     /// Wakes readers that sleep, behind a fence.
     #[inline(always)]
     fn ring_followers(&self) {
-        for Follower { peer, bells, bell, event, .. } in &self.followers {
-            // A node without descriptors could not map them when it found the reader.
-            let Some(bells) = bells.as_ref().or_else(|| peer.segment.bells()) else { continue };
+        for follower in &self.followers {
+            let Follower { peer, bells, bell, event, .. } = follower;
+            let Some(bells) = bells else {
+                self.ring_unmapped(follower);
+                continue;
+            };
             let notification = bells[*bell].ring_fenced();
             self.streams.roster.notify(notification, &peer.segment, *bell, event);
+        }
+    }
+
+    /// The same of one whose bells could not be mapped when it was found, as a process without descriptors cannot.
+    #[cold]
+    fn ring_unmapped(&self, Follower { peer, bell, event, .. }: &Follower) {
+        if let Some(bells) = peer.segment.bells() {
+            self.streams.roster.notify(bells[*bell].ring_fenced(), &peer.segment, *bell, event);
         }
     }
 
