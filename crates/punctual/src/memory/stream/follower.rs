@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_machine::clock::Clock;
 use punctual_machine::counter::Counter;
 
-use super::super::roster::{KnownEvent, Peer};
+use super::super::roster::{KnownEvent, Peer, Roster};
 use super::super::rows::{Row, row};
 use super::super::segment::Bells;
 use super::ring_file::RingIdentity;
@@ -37,6 +37,15 @@ impl Follower {
         };
         // It has left: its row may be another ring's by now.
         if words[row::RING].get_published() == ring { words[row::POSITION].get_published() } else { u64::MAX }
+    }
+
+    /// Wakes it if it sleeps, behind a fence. Its bells could not be mapped when it was found, as a process without descriptors cannot.
+    #[cold]
+    pub(super) fn ring_unmapped(&self, roster: &Roster) {
+        let segment = &self.peer.segment;
+        if let Some(bells) = segment.bells() {
+            roster.notify(bells[self.bell].ring_fenced(), segment, self.bell, &self.event);
+        }
     }
 
     /// True if it has found the ring, which it then reads to its end.

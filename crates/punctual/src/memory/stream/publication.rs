@@ -455,19 +455,11 @@ impl Publication {
         for follower in &self.followers {
             let Follower { peer, bells, bell, event, .. } = follower;
             let Some(bells) = bells else {
-                self.ring_unmapped(follower);
+                follower.ring_unmapped(&self.streams.roster);
                 continue;
             };
             let notification = bells[*bell].ring_fenced();
             self.streams.roster.notify(notification, &peer.segment, *bell, event);
-        }
-    }
-
-    /// The same of one whose bells could not be mapped when it was found, as a process without descriptors cannot.
-    #[cold]
-    fn ring_unmapped(&self, Follower { peer, bell, event, .. }: &Follower) {
-        if let Some(bells) = peer.segment.bells() {
-            self.streams.roster.notify(bells[*bell].ring_fenced(), &peer.segment, *bell, event);
         }
     }
 
