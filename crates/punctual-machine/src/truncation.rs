@@ -125,25 +125,25 @@ fn install() -> Result<(), SystemError> {
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes a live structure, in which a code is valid.
-    let code = unsafe { (*info).si_code };
-    if !is_of_access(code) {
-        return hand_on(signal, info, context, false);
+    if !is_of_access(info) {
+        return hand_on(signal, info, context);
     }
-    // SAFETY: as above; of an access, `si_addr` is valid.
+    // SAFETY: with SA_SIGINFO the kernel passes a live structure, and of an access `si_addr` is valid.
     let address = unsafe { (*info).si_addr() } as u64;
     // The range of the mapping that was touched stays as long as it is touched. Others come and go meanwhile.
     let mut ranges = TABLE.ranges().filter_map(GuardedRange::read);
     let found = ranges.find(|&(start, size)| address.wrapping_sub(start) < size);
     match found {
         Some((start, size)) if replace(start, size) => {}
-        _ => hand_on(signal, info, context, true),
+        _ => hand_on(signal, info, context),
     }
 }
 
 /// True if the thread touched memory, and does so once more. Somebody may have sent the signal (`kill`, `sigqueue`), or the kernel tells
 /// of memory that failed elsewhere (`BUS_MCEERR_AO`, sigaction(2)).
-fn is_of_access(code: libc::c_int) -> bool {
+fn is_of_access(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: with SA_SIGINFO the kernel passes a live structure, in which a code is valid.
+    let code = unsafe { (*info).si_code };
     code > 0 && code != libc::BUS_MCEERR_AO
 }
 
@@ -158,13 +158,9 @@ fn replace(start: u64, size: u64) -> bool {
 }
 
 /// Does what would have happened without us.
-fn hand_on(
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut core::ffi::c_void,
-    is_of_access: bool,
-) {
+fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
     let Some(before) = BEFORE.get() else { return };
+    let is_of_access = is_of_access(info);
     if before.sa_sigaction == libc::SIG_IGN && !is_of_access {
         return;
     }
