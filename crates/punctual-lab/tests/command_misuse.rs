@@ -48,6 +48,10 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "survey --only nothing", &["--only nothing", "no route", "floor/slot, ", "shared/spin"]);
     refused(&place, "survey --only floor --load open", &["--only floor", "--load"]);
     refused(&place, "survey --frequently", &["--frequently"]);
+    // An option without effect is refused, not passed over.
+    refused(&place, "survey --only=", &["--only ''", "shared/"]);
+    refused(&place, "run server --lanes 1 --model tokio", &["--lanes", "classes"]);
+    refused(&place, "run response --unpinned --client-cpu 0", &["--unpinned", "--client-cpu"]);
     refused(&place, "stat --every 0", &["--every", "'0'"]);
     // A user who is told to read help is told of the one that has the option.
     refused(&place, "survey --gap 7", &["see punctual survey --help"]);

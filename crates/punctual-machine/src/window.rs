@@ -9,7 +9,7 @@ use crate::cpu::ThreadUsage;
 use crate::namespace::thread_id;
 use crate::scheduling::SchedStat;
 use crate::signal::continuations;
-use crate::withheld::{Steal, Throttled, ThrottledTime, Withholders, certain_steal_ns};
+use crate::withheld::{GroupLimits, Steal, Throttled, ThrottledTime, certain_steal_ns};
 
 /// A window ends after so long, if nothing slow ended it before. Events in the rest of a window may have happened in the trip, or
 /// beside it: the shorter the window, the more is certain.
@@ -95,7 +95,7 @@ pub struct SchedSampler {
     quotas_looked: Ticks,
     /// Longest time that reading the counters takes, if nothing comes between.
     reading: Ticks,
-    groups: Withholders,
+    groups: GroupLimits,
     throttled: Throttled,
     /// Times that the quotas of its groups had run out when it began, or was moved to them.
     throttled_before: u64,
@@ -121,7 +121,7 @@ impl SchedSampler {
     /// Begins to watch the calling thread.
     pub fn of_this_thread() -> Self {
         let clock = Clock::get();
-        let groups = Withholders::of_this_thread();
+        let groups = GroupLimits::of_this_thread();
         let throttled = groups.quotas.now();
         let mut sampler = Self {
             thread: thread_id(),

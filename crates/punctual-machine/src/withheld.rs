@@ -140,7 +140,7 @@ const NAMES_SIZE_MAX: usize = 4096;
 
 /// All that withholds CPU time from a thread or a process by its control groups, also from the groups that it is moved to.
 #[derive(Debug)]
-pub struct Withholders {
+pub struct GroupLimits {
     /// Its name in `/proc`.
     process: String,
     /// The file with the names of its groups, and what they were. It stays closed: a look at it is rare, a descriptor may be, too.
@@ -152,7 +152,7 @@ pub struct Withholders {
     pub freezer: Freezer,
 }
 
-impl Withholders {
+impl GroupLimits {
     /// Those of the calling thread, which alone may follow them.
     pub fn of_this_thread() -> Self {
         Self::of("thread-self".to_owned())
@@ -165,15 +165,15 @@ impl Withholders {
 
     fn of(process: String) -> Self {
         let names = format!("/proc/{process}/cgroup").into();
-        let mut withholders = Self {
+        let mut limits = Self {
             process,
             names,
             known: Vec::new(),
             quotas: Quotas::default(),
             freezer: Freezer::default(),
         };
-        withholders.follow();
-        withholders
+        limits.follow();
+        limits
     }
 
     /// Looks whether it was moved, and follows it; true if it was. The counters are others then, and tell nothing of the time before.
@@ -404,14 +404,14 @@ pub(crate) mod tests {
         let say = |names: &str| std::fs::write(&path, names).expect("room for a small file");
         say("0::/old\n");
         let names = path.clone();
-        let mut own = Withholders { names, known: b"0::/old\n".to_vec(), ..Withholders::of_this_thread() };
+        let mut own = GroupLimits { names, known: b"0::/old\n".to_vec(), ..GroupLimits::of_this_thread() };
         assert!(!own.follow());
         say("0::/new\n");
         assert!(own.follow() && !own.follow());
         say("");
         assert!(!own.follow());
         std::fs::remove_file(&path).expect("it is ours");
-        let mut of_this_process = Withholders::of_process(std::process::id());
+        let mut of_this_process = GroupLimits::of_process(std::process::id());
         assert!(!of_this_process.follow() && !of_this_process.known.is_empty());
     }
 

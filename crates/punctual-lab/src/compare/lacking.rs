@@ -6,6 +6,7 @@ use crate::summary::Skipped;
 
 /// Gaps of one run. Ctrl-C leaves a summary that says so, a killed process none.
 pub(super) fn lacks(run: &Run) -> Vec<Doubt> {
+    // A stored doubt is text: it is known by the advice of its cause.
     let ends_early = [
         Cause::CutShort { trials: 0 },
         Cause::CutShort { trials: 1 },

@@ -34,7 +34,7 @@ pub struct Trace {
     pub processes: BTreeMap<u32, u32>,
     /// Letters of `/proc` for the states of threads when the recording ended, where somebody looked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub letters: BTreeMap<u32, char>,
+    pub states: BTreeMap<u32, char>,
     /// Every CPU.
     pub cpus: Vec<CpuEvents>,
 }

@@ -9,11 +9,11 @@ use punctual_lab_machine::host::cpus_online;
 use punctual_lab_machine::trace_point::TraceRecorder;
 use punctual_machine::clock::monotonic_ns;
 use punctual_machine::scheduling::SchedStat;
-use punctual_machine::withheld::{Throttled, ThrottledTime, Withholders};
+use punctual_machine::withheld::{GroupLimits, Throttled, ThrottledTime};
 
 use crate::explain::recorder::trace_here;
 use crate::explain::seen::Seen;
-use crate::explain::trace::{Trace, What};
+use crate::explain::trace::{TaskInfo, Trace, What};
 
 /// Time between two looks for new threads and at the counters of control groups.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ pub struct Recorded {
 /// Counters of a process's control groups, read again and again.
 #[derive(Debug)]
 pub struct Withheld {
-    groups: Withholders,
+    groups: GroupLimits,
     /// The last reading of quotas and freezer.
     last: (Throttled, u64),
     looks: Vec<Look>,
@@ -58,7 +58,7 @@ struct Look {
 }
 
 /// A reading of the quotas and the freezer of these groups.
-fn said(groups: &Withholders) -> (Throttled, u64) {
+fn said(groups: &GroupLimits) -> (Throttled, u64) {
     (groups.quotas.now(), groups.freezer.frozen_ns().unwrap_or(0))
 }
 
@@ -86,7 +86,7 @@ impl Look {
 
 impl Withheld {
     fn of(process: u32) -> Self {
-        let groups = Withholders::of_process(process);
+        let groups = GroupLimits::of_process(process);
         let mut withheld = Self { last: said(&groups), groups, looks: Vec::new() };
         withheld.look();
         withheld
@@ -164,11 +164,16 @@ pub fn record(processes: &[u32], duration: Duration, is_over: impl Fn() -> bool)
     }
     withheld.values_mut().for_each(Withheld::look);
     all.extend(threads_of(processes));
-    let letters =
-        all.iter().filter_map(|(&thread, &process)| Some((thread, letter(process, thread)?))).collect();
+    let states: BTreeMap<u32, (String, char)> =
+        all.iter().filter_map(|(&thread, &process)| Some((thread, state(process, thread)?))).collect();
     let dump = recorder.dump(0).map_err(|error| error.to_string())?;
     let mut trace = trace_here(&recorder.read(&dump), &|at_ns| at_ns);
-    (trace.processes, trace.letters) = (all, letters);
+    trace.processes = all;
+    for (thread, (name, letter)) in states {
+        trace.states.insert(thread, letter);
+        // A thread without an event is not in the trace.
+        trace.tasks.entry(thread).or_insert_with(|| TaskInfo { name, ..TaskInfo::default() });
+    }
     let unseen = unseen(&trace, |born| fs::exists(format!("/proc/{born}")).unwrap_or(false));
     Ok(Recorded { trace, withheld, has_calls: recorder.has_calls(), unseen, began_ns })
 }
@@ -193,10 +198,12 @@ pub fn threads_of(processes: &[u32]) -> BTreeMap<u32, u32> {
     processes.iter().flat_map(of_one).collect()
 }
 
-/// State of a thread now, by the letter that `/proc` has for it.
-fn letter(process: u32, thread: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+/// Name of a thread, and the letter that `/proc` has for its state now.
+fn state(process: u32, thread: u32) -> Option<(String, char)> {
+    let stat = fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (head, rest) = stat.rsplit_once(')')?;
+    Some((head.split_once('(')?.1.to_owned(), rest.trim_start().chars().next()?))
 }
 
 /// Facts about a thread, known without the trace: its name, and the times that it ran and was ready, nanoseconds.
@@ -232,7 +239,7 @@ pub(super) mod tests {
             throttled: ThrottledTime { least_ns: throttled_ns, most_ns: throttled_ns },
             frozen_ns,
         };
-        let groups = Withholders::of_process(std::process::id());
+        let groups = GroupLimits::of_process(std::process::id());
         Withheld { last: said(&groups), groups, looks: looks.iter().map(look).collect() }
     }
 
@@ -250,10 +257,11 @@ pub(super) mod tests {
 
     /// Goal: the state of a thread is read from its file, and one that has gone has none.
     #[test]
-    fn a_thread_has_a_letter() {
+    fn a_thread_has_a_name_and_a_state() {
         let process = std::process::id();
-        assert!(letter(process, process).is_some_and(|letter| letter.is_ascii_alphabetic()));
-        assert_eq!(letter(process, u32::MAX), None);
+        let (name, letter) = state(process, process).expect("it is there");
+        assert!(!name.is_empty() && letter.is_ascii_alphabetic(), "{name}: {letter}");
+        assert_eq!(state(process, u32::MAX), None);
     }
 
     /// Goal: of an interval at most what was counted between the looks around it is said, and never more than its length.

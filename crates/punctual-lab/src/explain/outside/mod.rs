@@ -149,7 +149,7 @@ pub fn explain(trace: &Trace, question: &Question<'_>) -> Answer {
                 candidates.extend(candidates_of(thread, &states, &calls, stretch.0, question.threshold_ns));
             }
         }
-        if let Some(&letter) = trace.letters.get(&thread).filter(|_| is_silent) {
+        if let Some(&letter) = trace.states.get(&thread).filter(|_| is_silent) {
             (time.unknown_ns, time.all_the_time) = (answer.known_ns, Some(state_words(letter)));
             answer.threads.push(time);
         } else if time.ran_ns + time.kept_ns + time.waited_ns + time.idle_ns + time.perhaps_idle_ns > 0 {

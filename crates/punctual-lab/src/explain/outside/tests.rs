@@ -211,9 +211,8 @@ fn a_wait_without_a_beginning_or_an_end_is_not_late() {
 #[test]
 fn threads_without_an_event_are_listed() {
     let never = vec![switch(400 * MS, HOG, Leaving::Ready, 13)];
-    let page = |letters: &[(u32, char)]| {
-        let found =
-            answer(&Trace { letters: letters.iter().copied().collect(), ..trace(vec![never.clone()]) });
+    let page = |states: &[(u32, char)]| {
+        let found = answer(&Trace { states: states.iter().copied().collect(), ..trace(vec![never.clone()]) });
         let screen = crate::report::text::Screen::default();
         (crate::report::text::page(&text::sections(&found, &text::Notes::default(), 10), screen), found)
     };
@@ -223,7 +222,7 @@ fn threads_without_an_event_are_listed() {
     assert!(stopped.contains("ours (7)") && stopped.contains("may have waited"), "{stopped}");
     let (gone, found) = page(&[]);
     assert!(found.threads.is_empty() && gone.contains("No thread was kept"), "{gone}");
-    let busy = Trace { letters: [(OURS, 'S')].into(), ..waits(Some(1), Leaving::Asleep, false, 4) };
+    let busy = Trace { states: [(OURS, 'S')].into(), ..waits(Some(1), Leaving::Asleep, false, 4) };
     assert_eq!(answer(&busy).threads[0].all_the_time, None);
 }
 
