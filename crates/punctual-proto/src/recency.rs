@@ -15,8 +15,12 @@ const BEHIND_NS_MAX: u64 = 1_000_000_000;
 /// Time that has passed since an instant. A counter that is far behind began anew, as it may over a suspend. The age of an instant from
 /// before is not known, and counts as any time.
 pub fn elapsed_ns(now_ns: u64, since_ns: u64) -> u64 {
-    let is_anew = since_ns.saturating_sub(now_ns) > BEHIND_NS_MAX;
-    if is_anew { u64::MAX } else { now_ns.saturating_sub(since_ns) }
+    if began_anew(now_ns, since_ns) { u64::MAX } else { now_ns.saturating_sub(since_ns) }
+}
+
+/// True if the counter began anew since that instant of the past.
+pub fn began_anew(now_ns: u64, since_ns: u64) -> bool {
+    since_ns.saturating_sub(now_ns) > BEHIND_NS_MAX
 }
 
 /// When something was read. Times are nanoseconds of any counter; it may begin anew.

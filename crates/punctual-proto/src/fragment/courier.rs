@@ -8,7 +8,7 @@ use crate::limits::{
     FRAGMENT_ROOM_FIRST, FRAGMENT_ROOM_MIN, FRAGMENT_WINDOW, QUESTION_EVERY_MAX, QUESTION_EVERY_MIN,
     SILENCE_MAX,
 };
-use crate::recency::elapsed_ns;
+use crate::recency::began_anew;
 use crate::time::Nanos;
 
 /// Windows in which questions are asked: while one is answered, the next is filled.
@@ -153,8 +153,8 @@ impl Courier {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        if elapsed_ns(now.0, self.news_at.0) == u64::MAX {
-            // The counter began anew, as it may over a suspend: instants of before would be waited for as long as it had run.
+        if began_anew(now.0, self.news_at.0) {
+            // Instants of before, as of before a suspend, would be waited for as long as it had run.
             (self.news_at, self.ask_at) = (now, now);
         }
         if self.ending.is_none() && now >= self.silent_at() {

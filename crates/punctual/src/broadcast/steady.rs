@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use punctual_machine::clock::Clock;
 use punctual_proto::Nanos;
-use punctual_proto::recency::elapsed_ns;
+use punctual_proto::recency::began_anew;
 
 /// The clock's counter, in nanoseconds. Over a suspend it may begin anew: time then goes on from where it was.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl SteadyClock {
     fn at(&self, read: u64) -> Nanos {
         let before = self.read.replace(read);
         // Nobody knows how long it was away.
-        let passed = if elapsed_ns(read, before) == u64::MAX { 0 } else { read.saturating_sub(before) };
+        let passed = if began_anew(read, before) { 0 } else { read.saturating_sub(before) };
         let now = self.told.get().plus(Nanos(passed));
         self.told.set(now);
         now

@@ -66,7 +66,7 @@ pub(super) fn put_fragment(
 ) -> Result<(), SendError> {
     let mut sending = core.sending();
     let (size, timing) = (HEAD_SIZE + fragment.bytes.len(), stamps.then_some(fragment.timing));
-    sending.claim_in(fragment.group, core, inbox, fragment.target, (Kind::Fragment, size), timing)?;
+    sending.claim_in(core, inbox, fragment.target, (Kind::Fragment, size), timing, fragment.group)?;
     fragment.write(sending.payload());
     sending.commit(core, inbox);
     Ok(())

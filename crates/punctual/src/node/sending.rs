@@ -122,7 +122,7 @@ impl Sending {
         if target.node.is_some_and(|node| node != core.about.node) {
             return self.take_for_one(core, source, target, payload, timing);
         }
-        let open = self.open(source.seals_in(), core, source, target, (Kind::Data, payload.len()), timing)?;
+        let open = self.open(core, source, target, (Kind::Data, payload.len()), timing, source.seals_in())?;
         block::copy(payload, self.room(&open));
         self.close(core, source, &open);
         Ok(())
@@ -188,22 +188,22 @@ impl Sending {
         frame: (Kind, usize),
         timing: Option<Timing>,
     ) -> Result<(), SendError> {
-        self.claim_in(source.seals_in(), core, source, target, frame, timing)
+        self.claim_in(core, source, target, frame, timing, source.seals_in())
     }
 
     /// The same, sealed in this group, or in the node's.
     #[inline]
     pub(crate) fn claim_in(
         &mut self,
-        group: Option<u32>,
         core: &Core,
         source: &Inbox,
         target: Target,
         frame: (Kind, usize),
         timing: Option<Timing>,
+        group: Option<u32>,
     ) -> Result<(), SendError> {
         self.open = None;
-        self.open = Some(self.open(group, core, source, target, frame, timing)?);
+        self.open = Some(self.open(core, source, target, frame, timing, group)?);
         Ok(())
     }
 
@@ -226,12 +226,12 @@ impl Sending {
     #[inline]
     fn open(
         &mut self,
-        group: Option<u32>,
         core: &Core,
         source: &Inbox,
         target: Target,
         (kind, size): (Kind, usize),
         timing: Option<Timing>,
+        group: Option<u32>,
     ) -> Result<Open, SendError> {
         check(core, target, size)?;
         let stamps = timing.map(|timing| self.stamps(core, timing));

@@ -169,6 +169,17 @@ mod tests {
 
     use super::*;
 
+    /// Goal: a suspend with which the counter begins anew ends a spin. Method: it began when the counter was further than it is now.
+    #[test]
+    fn a_counter_that_begins_anew_ends_spinning() {
+        let cost = SleepCost { cpu_ns: 1_000, delay_ns: 1_000 };
+        let mut wait = SpinThenSleep::new((), AdaptiveSpin::fixed(cost, u32::MAX), true);
+        let hours = wait.clock.ticks(std::time::Duration::from_secs(36_000));
+        wait.began = wait.clock.now().plus(hours);
+        wait.state = State::Spins(wait.began);
+        assert_eq!(wait.next(), State::Sleeps(Spun::InVain));
+    }
+
     /// Goal: a thread that loses the processor to other threads stops spinning. Method: all have one processor, and the spin is to last
     /// for seconds.
     #[test]

@@ -8,19 +8,16 @@ use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_proto::NodeId;
 use punctual_proto::limits::NODES_MAX;
+use punctual_proto::recency::elapsed_ns;
 
 /// A newcomer may have the place of a node that was silent for so long, in a full table: as long as ten hellos take. Neither UDP nor
 /// Ethernet tells of a death.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// From when on a node that was heard then, and not since, may have died.
-pub(super) fn long_silent_from(heard: Ticks) -> Ticks {
-    heard.plus(Clock::get().ticks(SILENCE))
-}
-
-/// True if that was long ago. An instant that lies ahead is of before a suspend with which the counter began anew.
+/// True if a node that was heard then, and not since, may have died.
 pub(super) fn is_long_ago(then: Ticks, now: Ticks) -> bool {
-    long_silent_from(then) <= now || long_silent_from(now) <= then
+    let clock = Clock::get();
+    u128::from(elapsed_ns(clock.nanos(now), clock.nanos(then))) >= SILENCE.as_nanos()
 }
 
 /// Common knowledge of both halves about the other nodes.
@@ -219,7 +216,7 @@ mod tests {
         // Talks until the newcomer does.
         book.learn((nodes[0], 1), 1, at(1));
         let newcomer = NodeId::named("newcomer");
-        for (seconds, address) in [(9, None), (10, Some(2))] {
+        for (seconds, address) in [(9, None), (11, Some(2))] {
             book.learn((newcomer, 1), 2, at(seconds));
             assert_eq!(book.address_of(newcomer), address, "after {seconds} s");
         }
@@ -230,6 +227,20 @@ mod tests {
         assert_eq!(book.address_of(next), Some(2));
         let unknown = |&&node: &&NodeId| book.whereabouts(node) == Whereabouts::Unknown;
         assert_eq!(nodes.iter().filter(unknown).collect::<Vec<_>>(), [&nodes[1], &nodes[7]]);
+    }
+
+    /// Goal: after a suspend with which the counter began anew a newcomer has a place at once, that of a node of before.
+    #[test]
+    fn a_newcomer_has_a_place_after_the_counter_began_anew() {
+        let book = AddressBook::new();
+        let at = |seconds| Clock::get().ticks(Duration::from_secs(seconds));
+        let nodes: Vec<_> = (0..NODES_MAX).map(|number| NodeId::named(&number.to_string())).collect();
+        nodes.iter().for_each(|&node| assert!(book.learn((node, 1), 1, at(3_600))));
+        book.learn((nodes[0], 1), 1, at(1));
+        let newcomer = NodeId::named("newcomer");
+        book.learn((newcomer, 1), 2, at(2));
+        assert_eq!(book.address_of(newcomer), Some(2));
+        assert_eq!(book.address_of(nodes[0]), Some(1), "it was heard since");
     }
 
     /// Goal: frames and goodbyes of a life that is over, read late, neither take the address of the next life nor end it. Much later the
@@ -247,14 +258,14 @@ mod tests {
         assert_eq!((book.address_of(node), book.version.get()), (Some(2), version));
         book.handle_goodbye((node, 7));
         assert_eq!(book.whereabouts(node), Whereabouts::Here(2));
-        assert!(book.learn((node, 7), 3, at(30)));
-        assert_eq!(book.address_of(node), Some(3), "10 s later it is another one");
+        assert!(book.learn((node, 7), 3, at(31)));
+        assert_eq!(book.address_of(node), Some(3), "more than 10 s later it is another one");
         book.handle_goodbye((node, 7));
         assert_eq!(book.whereabouts(node), Whereabouts::Left);
-        book.learn((node, 9), 4, at(31));
-        book.handle_opening((node, 9), at(31));
-        book.learn((node, 9), 5, at(32));
-        book.learn((node, 7), 3, at(33));
+        book.learn((node, 9), 4, at(32));
+        book.handle_opening((node, 9), at(32));
+        book.learn((node, 9), 5, at(33));
+        book.learn((node, 7), 3, at(34));
         assert_eq!(book.whereabouts(node), Whereabouts::Here(5), "a life that moves is one");
     }
 

@@ -9,7 +9,7 @@ use punctual_machine::process::Maker;
 use punctual_proto::limits::{CHECK_SIZE, NODES_MAX, PREFIX_SIZE_MAX};
 use punctual_proto::{Address, Header, Kind, NodeId, Port, Target};
 
-use super::address_book::{AddressBook, Whereabouts, is_long_ago, long_silent_from};
+use super::address_book::{AddressBook, Whereabouts, is_long_ago};
 use super::announcement::{ANNOUNCEMENT_SIZE, ANSWER_WANTED, UNICAST_KNOWN};
 use super::{MediumTransmit, Own, put_check};
 use crate::engine::{FAREWELL_MAX, SendError, Transmit};
@@ -37,8 +37,8 @@ pub(super) struct WireTransmit<T: MediumTransmit> {
     unicast: Vec<Unicast<T::Address>>,
     /// The next number of each stream that had to make room for another, and of which a frame was sent.
     resting: HashMap<NodeId, u64>,
-    /// Before that nobody is silent for long who has a place.
-    full_until: Ticks,
+    /// When the node was heard that had a place and was silent for longest, by the last look.
+    silent_since: Option<Ticks>,
     /// Where the last target stands in `unicast`.
     last: usize,
     announcements: Pace,
@@ -79,7 +79,7 @@ impl<T: MediumTransmit> WireTransmit<T> {
             broadcast: 0,
             unicast: Vec::with_capacity(NODES_MAX),
             resting: HashMap::new(),
-            full_until: Ticks::default(),
+            silent_since: None,
             last: 0,
             announcements: Pace::new(ANNOUNCE_EVERY),
             hello_due: true,
@@ -129,14 +129,14 @@ impl<T: MediumTransmit> WireTransmit<T> {
     /// Where the stream to the node stands that has been silent for longest, if that is long, and its number can be kept. A node that
     /// was never heard is silent since the first frame to it.
     fn long_silent(&mut self, now: Ticks) -> Option<usize> {
-        let is_full = now < self.full_until && !is_long_ago(self.full_until, now);
+        let is_full = self.silent_since.is_some_and(|since| !is_long_ago(since, now));
         if is_full || self.resting.len() >= RESTING_MAX {
             return None;
         }
         let streams = self.unicast.iter().map(|unicast| (unicast.node, unicast.opened));
         let (heard, index) = self.book.silent_longest(streams, now)?;
         // A refused sender may try again at once, again and again: a node that is heard by then is silent even later.
-        self.full_until = long_silent_from(heard);
+        self.silent_since = Some(heard);
         is_long_ago(heard, now).then_some(index)
     }
 

@@ -1,19 +1,16 @@
 //! Readers of a publication.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use punctual_machine::clock::Clock;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
+use punctual_proto::recency::began_anew;
 
 use super::super::roster::{KnownEvent, Peer, Roster};
 use super::super::rows::{Row, row};
 use super::super::segment::Bells;
 use super::ring_file::RingIdentity;
 use super::{BEGINS, Streams, port_of_subscription};
-
-/// The counters of two processors never differ by more.
-const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// A subscription that a ring is for.
 #[derive(Debug)]
@@ -75,16 +72,13 @@ pub(super) fn began_before(entry: &[Counter], about: &RingIdentity) -> bool {
     began == BEGINS || came_first(began, about.entered)
 }
 
-/// True if the one instant was before the other, both by the host's counter.
+/// True if the one instant was before the other, both in ticks of the host's counter. Instants of before a suspend with which that began
+/// anew came first.
 pub(super) fn came_first(one: u64, other: u64) -> bool {
     let clock = Clock::get();
-    came_first_by(one, other, clock.now().plus(clock.ticks(SKEW_MAX)).0)
-}
-
-/// The same, where no instant of this life of the counter is later than `latest`. A counter that a suspend begins anew leaves later ones
-/// behind: those came first.
-fn came_first_by(one: u64, other: u64, latest: u64) -> bool {
-    (one <= latest, one) < (other <= latest, other)
+    let now_ns = clock.nanos(clock.now());
+    let is_of_this_life = |ticks| !began_anew(now_ns, clock.nanos(Ticks(ticks)));
+    (is_of_this_life(one), one) < (is_of_this_life(other), other)
 }
 
 fn add_followers(peer: &Arc<Peer>, about: &RingIdentity, followers: &mut Vec<Follower>) {
@@ -131,10 +125,19 @@ mod tests {
     /// Goal: instants of before a suspend that began the counter anew come before those of after it, and otherwise the smaller one does.
     #[test]
     fn a_former_life_of_the_counter_came_first() {
-        let latest = 1_000;
-        let cases = [(5, 6, true), (6, 5, false), (5, 5, false), (9_000, 5, true), (5, 9_000, false)];
-        for (one, other, is_first) in cases.into_iter().chain([(9_000, 9_001, true), (9_001, 9_000, false)]) {
-            assert_eq!(came_first_by(one, other, latest), is_first, "{one}, {other}");
+        let clock = Clock::get();
+        let now = clock.now().0;
+        let former = clock.now().plus(clock.ticks(std::time::Duration::from_secs(3_600))).0;
+        for (one, other, is_first) in [
+            (now - 1, now, true),
+            (now, now - 1, false),
+            (now, now, false),
+            (former, now, true),
+            (now, former, false),
+            (former, former + 1, true),
+            (former + 1, former, false),
+        ] {
+            assert_eq!(came_first(one, other), is_first, "{one}, {other} at {now}");
         }
     }
 
