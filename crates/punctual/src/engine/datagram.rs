@@ -290,7 +290,7 @@ impl MediumTransmit for DatagramTransmit {
         }
         let Err(error) = sent else { return false };
         if let Some(rejoining) = &mut self.rejoining {
-            rejoining.after(&error);
+            rejoining.handle_error(&error);
         }
         is_passing(&error)
     }

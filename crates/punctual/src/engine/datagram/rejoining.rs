@@ -31,7 +31,7 @@ impl Rejoining {
     ///
     /// It is joined first: a node that sent by it and heard nothing of its group would not notice.
     #[cold]
-    pub(super) fn after(&mut self, error: &io::Error) {
+    pub(super) fn handle_error(&mut self, error: &io::Error) {
         if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) && self.joins() {
             let _unless_it_is_gone_again = self.own.set_multicast_interface(self.interface);
         }
