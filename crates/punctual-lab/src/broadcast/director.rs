@@ -430,6 +430,9 @@ impl<R: Told> Director<'_, R> {
             match has_answer.then(|| self.hear(place)) {
                 Some(Ok(joined)) => frame = joined.frame,
                 said => {
+                    // It ends in the midst of what it does, and of what it writes.
+                    let process = self.current[place];
+                    self.processes[process].was_killed = true;
                     if is_alive && ended.is_ok() {
                         let silent = || Halt::Stuck(format!("member {place} does not end"));
                         ended = Err(said.and_then(Result::err).unwrap_or_else(silent));

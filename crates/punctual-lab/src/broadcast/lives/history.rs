@@ -139,9 +139,10 @@ pub(super) fn check(logs: &[ProcessLog<'_>], is_over: bool) -> History {
         lives.extend(lives_of(log, &mut history));
     }
     lives.retain(|life| !life.parts.is_empty());
+    drop_unshared(&mut lives, is_over);
     history.lives = lives.len() as u64;
     check_members(&lives, &mut history);
-    let ends = sequence(&lives, &mut history);
+    let ends = sequence(&lives, is_over, &mut history);
     let places = check_once(&mut history);
     check_sent(logs, &lives, &places, is_over, &mut history);
     if is_over {
@@ -197,12 +198,21 @@ fn lives_of<'a>(log: &ProcessLog<'a>, history: &mut History) -> Vec<Life<'a>> {
     }
     let last = lives.last_mut().expect("a process has a life");
     last.survives = !log.was_killed;
-    // The others need not have the messages that a life that ended here had as agreed only.
-    for life in lives.iter_mut().filter(|life| !life.survives) {
-        let Some(part) = life.parts.last_mut() else { continue };
-        while part.messages.pop_if(|message| !message.is_uniform).is_some() {}
-    }
     lives
+}
+
+/// Drops what a life that ended had last as agreed only: the others need not have it. A survivor of a trial that ended early may not
+/// know yet that the others went on without it.
+fn drop_unshared(lives: &mut [Life<'_>], is_over: bool) {
+    let newest = |life: &Life<'_>| life.parts.last().map_or(0, |part| part.view);
+    let last_view = lives.iter().map(newest).max().unwrap_or(0);
+    for life in lives {
+        let stays = life.survives && (is_over || newest(life) == last_view);
+        let part = life.parts.last_mut().filter(|_| !stays);
+        if let Some(part) = part {
+            while part.messages.pop_if(|message| !message.is_uniform).is_some() {}
+        }
+    }
 }
 
 /// A view has the same members at all of them.
@@ -218,7 +228,7 @@ fn check_members(lives: &[Life<'_>], history: &mut History) {
 }
 
 /// Makes the one sequence, and says of each view where it ends there.
-fn sequence(lives: &[Life<'_>], history: &mut History) -> BTreeMap<u64, usize> {
+fn sequence(lives: &[Life<'_>], is_over: bool, history: &mut History) -> BTreeMap<u64, usize> {
     let mut views: BTreeMap<u64, Vec<(&Life<'_>, &Part<'_>, bool)>> = BTreeMap::new();
     for life in lives {
         for (at, part) in life.parts.iter().enumerate() {
@@ -228,9 +238,10 @@ fn sequence(lives: &[Life<'_>], history: &mut History) -> BTreeMap<u64, usize> {
     }
     let mut ends = BTreeMap::new();
     for (view, parts) in views {
-        // A life that goes on has all of it; where none did, a survivor; where none survived, the life that was told most.
+        // A life that goes on has all of it; where none did, a survivor; where none survived, or the trial ended early, the life that
+        // was told most.
         let rank = |(life, part, goes_on): &&(&Life<'_>, &Part<'_>, bool)| {
-            (*goes_on, life.survives && !goes_on, part.messages.len())
+            (*goes_on, is_over && life.survives && !goes_on, part.messages.len())
         };
         let Some((_, whole, _)) = parts.iter().max_by_key(rank) else { continue };
         let mut last_ns = vec![0; whole.messages.len()];

@@ -327,16 +327,42 @@ fn a_story_holds_together() {
     assert_eq!(with(&[told(0, 99, 0, (1, 0))]), order, "of a life that is no member");
 }
 
-/// Goal: the survivors deliver every message that a member delivered as uniform before it was killed.
+/// Goal: the survivors deliver every message that a member delivered as uniform before it was killed; where the trial ended early,
+/// they may be on the way there.
 #[test]
 fn nobody_alone_has_a_uniform_message() {
     let [a, b, _] = LIVES;
-    let of_both = vec![view(1, LIVES), told(0, a, 0, (1, 0))];
+    let of_both = vec![view(1, LIVES), told(0, a, END, (1, 0))];
     let alone = vec![sent(1, 0), told(1, b, 0, (1, 1))];
     let logs = Logs(vec![
-        (0, 0, false, [vec![sent(0, 0)], of_both.clone()].concat()),
+        (0, 0, false, [vec![sent(0, END)], of_both.clone()].concat()),
         (1, 0, true, [of_both, alone].concat()),
     ]);
-    let kinds: Vec<Broken> = check(&logs.of_processes(), false).violations.iter().map(|it| it.of).collect();
-    assert_eq!(kinds, [Broken::Order]);
+    let kinds = |is_over| -> Vec<Broken> {
+        check(&logs.of_processes(), is_over).violations.iter().map(|violation| violation.of).collect()
+    };
+    assert_eq!((kinds(true), kinds(false)), (vec![Broken::Order], vec![]));
+}
+
+/// Goal: a survivor that the others went on without, and that the early end kept from finding that out, may have agreed messages that
+/// nobody else has. One that stays to the last view may not.
+#[test]
+fn an_early_end_hides_an_expulsion() {
+    let [a, b, c] = LIVES;
+    let begin = vec![view(1, LIVES), told(0, a, 0, (1, 0))];
+    let mut agreed = told(1, b, 0, (1, 1));
+    if let Entry::Delivered(it) = &mut agreed {
+        it.is_uniform = false;
+    }
+    let second = view(2, [a, 0, c]);
+    let logs = Logs(vec![
+        (0, 0, false, [vec![sent(0, 0)], begin.clone(), vec![second.clone()]].concat()),
+        (1, 0, false, [begin.clone(), vec![sent(1, 0), agreed]].concat()),
+        (2, 0, false, [begin, vec![second]].concat()),
+    ]);
+    let kinds = |is_over| -> Vec<Broken> {
+        check(&logs.of_processes(), is_over).violations.iter().map(|violation| violation.of).collect()
+    };
+    assert_eq!(kinds(false), []);
+    assert!(kinds(true).contains(&Broken::Order));
 }
