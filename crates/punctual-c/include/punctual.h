@@ -199,7 +199,8 @@ typedef struct punctual_node_options {
 #define PUNCTUAL_NODE_OPTIONS_INIT { sizeof(punctual_node_options), 0, NULL, 0 }
 /* clang-format on */
 
-/* Joins a bus under a name that no other live node on it has. Memory is mapped and touched and the clock calibrated when this returns.
+/* Joins a bus under a name that no other live node on it has. The clock is calibrated and memory touched when this returns; a ring to a
+ * target is made by the first message to it.
  * `options` may be null. PUNCTUAL_INVALID, PUNCTUAL_NODE_TAKEN, PUNCTUAL_BUS_FULL, PUNCTUAL_SYSTEM. */
 punctual_error punctual_node_open(
     punctual_bus bus, const char *name, const punctual_node_options *options, punctual_node *node);

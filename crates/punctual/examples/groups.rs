@@ -1,4 +1,4 @@
-//! Vehicles drive along a road; each speaks in the group of the cell that it is in. Run: `cargo run --example groups`
+//! Vehicles drive along a road; each speaks in the group of the cell that it is in. Run: `cargo run -p punctual --example groups`
 use std::time::{Duration, Instant};
 
 use punctual::keyed_group::{GroupLeader, GroupMember, GroupTiming, Secret, group_of_cell};

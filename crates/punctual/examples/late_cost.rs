@@ -1,5 +1,5 @@
 //! Cost of a log of late messages: 64 bytes there and back over shared memory, with stamps, with a log and without in turn. Run: `cargo
-//! run --release --example late_cost`
+//! run --release -p punctual --example late_cost`
 //!
 //! Two threads of one process, spinning, each on a CPU of its own; each opening has new files and measures both. Prints quantiles of
 //! the round trip, and the ratio of the two with the interval that holds nine tenths of the openings' ratios.

@@ -1,5 +1,5 @@
 //! Cost of stamps, seals and idle publications: 64 bytes there and back over shared memory, each kind in turn. Run: `cargo run
-//! --release --example publication_cost`
+//! --release -p punctual --example publication_cost`
 //!
 //! Two threads of one process, spinning, each on a CPU of its own. Every opening has new files and pages, and its rounds measure
 //! every kind. Prints the round trip of each kind, and what it takes beside plain messages: the median of the openings, and the

@@ -1,4 +1,4 @@
-//! Time for which the others stand still while a member is given a large state: `cargo run --release --example replica_snapshot [MIB]`.
+//! Time for which the others stand still while a member is given a large state: `cargo run --release -p punctual --example replica_snapshot [MIB]`.
 //!
 //! Three members have the state and get a command each millisecond. A fourth joins. Printed is the longest time that one of the three
 //! applied nothing, before and while the snapshot was under way.

@@ -1,4 +1,4 @@
-//! Cost of a seal: 64 bytes there and back over shared memory, sealed and not in turn. Run: `cargo run --release --example seal_cost`
+//! Cost of a seal: 64 bytes there and back over shared memory, sealed and not in turn. Run: `cargo run --release -p punctual --example seal_cost`
 //!
 //! Two threads of one process, spinning, each on a CPU of its own; every round measures both. Prints the median round trip of
 //! each, and the ratio of the two with the interval that holds nine tenths of the rounds' ratios.

@@ -200,7 +200,7 @@ impl Fix {
             Self::Awake | Self::Quota | Self::BindNow | Self::Untrace => Ok(()),
             Self::Wake(_) if !without.ways.is_empty() => Ok(()),
             Self::Wake(_) => Err("a survey of several routes waits in several ways: verify one with --only ENGINE/WAY".to_owned()),
-            _ => Err("punctual survey has no option for it: it binds its threads, and leaves their class; wake=WAY, awake, quota and untrace can be tried".to_owned()),
+            _ => Err("punctual survey has no option for it: it binds its threads, and leaves their class; wake=WAY, awake, quota, bind-now and untrace can be tried".to_owned()),
         }
     }
 

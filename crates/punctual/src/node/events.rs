@@ -122,7 +122,7 @@ impl NodeEvent {
 /// The events of a bus's nodes, oldest first: [`super::Node::events`].
 ///
 /// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
-/// *died* once. The node itself is not among them.
+/// *died* once. The node itself is not among them. In memory a node that joins and goes between two looks gives no event.
 ///
 /// On an adapter's medium that reports which nodes can be reached, *died* means that a node is out of reach. It joins again, in the
 /// same life, when it can be reached.
@@ -131,8 +131,8 @@ impl NodeEvent {
 /// then wait in their inboxes. In memory a waiter asks eight others each tenth of a second whether they live, and tells all of a
 /// death. On UDP and Ethernet nobody notices a death before another life of the node is there.
 ///
-/// At most some three hundred events wait; of more the newest are lost. Those are counted by [`Self::missed`] and as *inbox full* in
-/// the node's ledger, where each event is a message from the node to itself.
+/// On UDP and Ethernet some three hundred events wait at most; of more the newest are lost. Those are counted by [`Self::missed`] and
+/// as *inbox full* in the node's ledger, where each event is a message from the node to itself. In memory all wait.
 #[derive(Debug)]
 pub struct NodeEvents(Watcher);
 
@@ -258,7 +258,7 @@ impl NodeEvents {
         }
     }
 
-    /// Events for which there was no room.
+    /// Events for which there was no room: none in memory.
     pub fn missed(&self) -> u64 {
         match &self.0 {
             Watcher::Wire(WireWatcher { core, inbox, .. }) => {

@@ -165,8 +165,9 @@ impl std::fmt::Debug for Node {
 impl Node {
     /// Joins a bus under a name that no other live node on it has.
     ///
-    /// When this returns, all memory of its own is mapped and touched, and the clock is calibrated. Every message that a node of a
-    /// shared-memory bus sends from now on will arrive or be counted.
+    /// When this returns, the clock is calibrated, and all memory of the node is mapped and touched, but for what first messages need. In
+    /// memory those are the ring to each target and the rows of a reader. Every message that a node of a shared-memory bus sends from now
+    /// on will arrive or be counted.
     ///
     /// # Errors
     /// See [`OpenError`]: a name that cannot be or is taken, or what the machine refused and what to do.
