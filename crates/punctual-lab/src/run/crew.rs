@@ -1,7 +1,9 @@
 //! Workers that stand together, and are told and heard together.
 
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
+use punctual_machine::signal::interrupted;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -64,19 +66,31 @@ impl Crew {
         told.into_iter().collect()
     }
 
-    /// Answers of the first so many workers, also after one that failed: an answer not heard would meet the next question. An interrupt
-    /// goes on to all at once: in turn, each would go on until those before it have ended.
+    /// Answers of the first so many workers, also after one that failed: an answer not heard would meet the next question. One that says
+    /// nothing for long after another has, or after an interrupt, is ended.
     pub(crate) fn hear<T>(
         &mut self,
         count: usize,
         hear: impl Fn(&mut Worker) -> Result<T, String>,
     ) -> Vec<Result<T, String>> {
-        let one = |place: usize| {
-            self.workers[place].wait_for_answer();
+        let mut patience = Patience::new(BEHIND_MAX);
+        (0..count)
+            .map(|place| self.wait(place, count, &mut patience).and_then(|()| hear(&mut self.workers[place])))
+            .collect()
+    }
+
+    /// Waits for the answer of one of so many workers. An interrupt goes on to all at once: in turn, each would go on until those before
+    /// it have ended.
+    fn wait(&mut self, place: usize, count: usize, patience: &mut Patience) -> Result<(), String> {
+        while !self.workers[place].wait_a_moment() {
             self.workers[..count].iter_mut().for_each(Worker::pass_on_interrupt);
-            hear(&mut self.workers[place])
-        };
-        (0..count).map(one).collect()
+            let has_answer = || self.workers[..count].iter().any(Worker::has_answer);
+            if let Some(why) = patience.is_over(has_answer, interrupted()) {
+                self.workers[place].kill();
+                return Err(format!("the responder said nothing {why}, and was ended"));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the first so many at once.
@@ -100,6 +114,47 @@ impl Crew {
     }
 }
 
+/// Longest time for which a worker may be behind the first one that answered. Those of a trial end together: they wait for each other's
+/// messages, for a third of it at most.
+const BEHIND_MAX: Duration = Duration::from_secs(180);
+
+/// Longest time for which workers may go on after an interrupt.
+const INTERRUPTED_MAX: Duration = Duration::from_secs(15);
+
+/// Time left for workers that have not answered.
+#[derive(Debug)]
+struct Patience {
+    behind_max: Duration,
+    /// When the first answered.
+    first_at: Option<Instant>,
+    /// When an interrupt was seen.
+    interrupted_at: Option<Instant>,
+}
+
+impl Patience {
+    fn new(behind_max: Duration) -> Self {
+        Self { behind_max, first_at: None, interrupted_at: None }
+    }
+
+    /// After which event so much time has passed that nobody is waited for, in words.
+    fn is_over(&mut self, has_answer: impl FnOnce() -> bool, is_interrupted: bool) -> Option<String> {
+        if self.first_at.is_none() && has_answer() {
+            self.first_at = Some(Instant::now());
+        }
+        if self.interrupted_at.is_none() && is_interrupted {
+            self.interrupted_at = Some(Instant::now());
+        }
+        let has_passed = |since: Option<Instant>, most: Duration| since.is_some_and(|at| at.elapsed() > most);
+        let behind_max = self.behind_max;
+        let after = |most: Duration, what: &str| format!("for {} s after {what}", most.as_secs());
+        if has_passed(self.interrupted_at, INTERRUPTED_MAX) {
+            Some(after(INTERRUPTED_MAX, "an interrupt"))
+        } else {
+            has_passed(self.first_at, behind_max).then(|| after(behind_max, "another one"))
+        }
+    }
+}
+
 /// First instruction to the worker at a place.
 fn prepare(place: usize, pins: bool) -> Prepare {
     Prepare { apart: false, cpu: if pins { cpu_of(place) } else { None } }
@@ -108,5 +163,45 @@ fn prepare(place: usize, pins: bool) -> Prepare {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.workers.iter_mut().for_each(Worker::dismiss);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn crew(scripts: &[&str]) -> Crew {
+        let start = |script: &&str| Worker::run(Command::new("sh").args(["-c", script])).expect("a shell");
+        Crew {
+            role: "nobody",
+            workers: scripts.iter().map(start).collect(),
+            namespaces: Vec::new(),
+            pins: false,
+        }
+    }
+
+    /// Goal: a worker that hangs ends no later than some time after the others have answered, and they are heard.
+    #[test]
+    fn a_worker_that_hangs_is_ended() {
+        let mut crew = crew(&["exec sleep 600", "echo '{\"Ok\":7}'"]);
+        let mut patience = Patience::new(Duration::from_millis(200));
+        let said = crew.wait(0, 2, &mut patience).expect_err("it says nothing");
+        assert!(said.contains("was ended"), "{said}");
+        assert!(crew.workers[0].was_ended());
+        crew.wait(1, 2, &mut patience).expect("an answer");
+        assert_eq!(crew.workers[1].recv(), Ok(7));
+    }
+
+    /// Goal: nobody is ended while nobody has answered.
+    #[test]
+    fn the_first_answer_may_take_its_time() {
+        let mut crew = crew(&["sleep 0.5; echo '{\"Ok\":1}'", "sleep 0.4; echo '{\"Ok\":2}'"]);
+        let mut patience = Patience::new(BEHIND_MAX);
+        for place in [0, 1] {
+            crew.wait(place, 2, &mut patience).expect("an answer");
+        }
+        assert_eq!(Patience::new(Duration::ZERO).is_over(|| false, false), None);
     }
 }

@@ -263,6 +263,13 @@ impl Worker {
         }
     }
 
+    /// True if its process was ended by a signal from outside.
+    pub fn was_ended(&mut self) -> bool {
+        let Being::Process(child) = &mut self.being else { return false };
+        let end = child.try_wait().ok().flatten();
+        end.is_some_and(|status| status.signal().is_some() && crash::fault(status).is_none())
+    }
+
     /// Passes an interrupt of this process on, if there was one. A caller that waits for several workers does so for all of them first.
     pub fn pass_on_interrupt(&mut self) {
         if interrupted() && !self.is_told {
@@ -273,9 +280,9 @@ impl Worker {
         }
     }
 
-    /// Waits until it has said something or ended, or this process is interrupted.
-    pub fn wait_for_answer(&self) {
-        while self.output.buffer().is_empty() && !interrupted() && !self.has_output() {}
+    /// True if it has said something or ended; waits a moment for that.
+    pub fn wait_a_moment(&self) -> bool {
+        !self.output.buffer().is_empty() || self.has_output()
     }
 
     /// Lets it end; dropping this value waits for that. A caller that has several workers dismisses all of them first.
