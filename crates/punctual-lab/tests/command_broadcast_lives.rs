@@ -131,6 +131,53 @@ fn a_full_memory_is_no_broken_promise() {
     }
 }
 
+/// Waits until the member of another process came, so many times.
+fn see_returns(started: &mut common::Started, times: usize) {
+    let parent = started.id();
+    for _ in 0..times {
+        let before = children(parent);
+        let is_back = || children(parent).iter().any(|pid| !before.contains(pid));
+        started.has("a new member", is_back);
+    }
+}
+
+/// Goal: members that somebody else ends, as the kernel does for want of memory, break no promise of the group; the reason is said.
+#[test]
+fn an_end_from_outside_is_no_broken_promise() {
+    let place = Place::alone();
+    let mut started = place.start(punctual(&short("shared", "--kills 1000")));
+    let parent = started.id();
+    started.has("four members", || children(parent).len() == 4);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let mut kill = std::process::Command::new("kill");
+    kill.arg("-KILL").args(children(parent)).status().expect("a program");
+    let ended = started.end();
+    assert!(matches!(ended.code, Some(0 | 3)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
+    let said = common::words(&format!("{} {}", ended.out, ended.err));
+    assert!(said.contains("by signal 9") && said.contains("for want of memory"), "{said}");
+}
+
+/// Goal: kills of a trial that is interrupted are kept, and say that more were asked for. The command reads a log for each member that is
+/// there, not for each that was.
+#[test]
+fn finished_kills_are_kept() {
+    let place = Place::alone();
+    let mut started = place.start(punctual(&short("shared", "--kills 1000")));
+    let parent = started.id();
+    started.has("four members", || children(parent).len() == 4);
+    see_returns(&mut started, 4);
+    let is_log = |link: std::path::PathBuf| link.to_string_lossy().contains("punctual-broadcast-");
+    let open = std::fs::read_dir(format!("/proc/{parent}/fd")).expect("procfs").flatten();
+    let logs = open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(is_log)).count();
+    assert!(logs <= 4, "{logs} logs are open");
+    started.signal("-INT");
+    let ended = started.end().with(0);
+    let summary = place.summary("summary.json");
+    let events = trials(&summary)[0]["events"].as_array().expect("events").len();
+    assert!((3..1000).contains(&events), "{events}");
+    assert!(summary.to_string().contains("cut short"), "{}", ended.err);
+}
+
 #[test]
 fn options_that_do_not_go_together_are_named() {
     let place = Place::new();

@@ -98,6 +98,26 @@ fn an_interrupted_group_has_no_half_trial() {
     assert!(summary.to_string().contains("cut short"), "{summary:#}");
 }
 
+/// Goal: an interrupt ends the step of a store, whose rate is that of the time it had.
+#[test]
+fn an_interrupted_store_keeps_its_step() {
+    let place = Place::alone();
+    let arguments = "run broadcast --app kv --clients 4 --duration 60s --engine shared --members 2 --out run";
+    let mut started = place.start(punctual(arguments));
+    let parent = started.id();
+    started.has("two members", || children(parent).len() == 2);
+    // Long enough for a step to begin; without any the end is as good.
+    std::thread::sleep(Duration::from_millis(2500));
+    started.signal("-INT");
+    let ended = started.end();
+    kept(&place, &ended);
+    let summary = place.summary("run/summary.json");
+    for step in summary["broadcast"]["kv"][0]["steps"].as_array().expect("steps") {
+        let lasted_ns = step["duration_ns"].as_u64().expect("a number");
+        assert!((1..50_000_000_000).contains(&lasted_ns), "{lasted_ns} ns");
+    }
+}
+
 /// Goal: an interrupted scenario says what came of it, and leaves no file behind.
 #[test]
 fn an_interrupted_scenario_leaves_nothing_behind() {

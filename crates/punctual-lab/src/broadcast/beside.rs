@@ -1,8 +1,8 @@
 //! Our groups beside those of other systems that were measured in the same run.
 
-use super::experiment::BroadcastTrial;
 use super::option::Senders;
 use super::overview::{Trials, speed_of};
+use super::trial::BroadcastTrial;
 use crate::report::section::{Cell, Column, Section, Table, Tone, numbers};
 use crate::sample::Kind;
 use crate::summary::{CellResult, Summary};

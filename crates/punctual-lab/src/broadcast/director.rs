@@ -178,8 +178,11 @@ impl<R: Told> Director<'_, R> {
         self.pass_time()
     }
 
-    /// A new process at a place.
+    /// A new process at a place. The log of its predecessor was read to its end.
     fn start(&mut self, place: usize) -> Result<(), String> {
+        if let Some(&former) = self.current.get(place) {
+            self.processes[former].log = None;
+        }
         let incarnation = self.processes.iter().filter(|process| process.place == place).count() as u64;
         let member = MemberPlan {
             seed: self.plans[place].seed.wrapping_add(incarnation.wrapping_mul(1_000_003)),
@@ -313,9 +316,10 @@ impl<R: Told> Director<'_, R> {
         self.follow_for(wait)
     }
 
+    /// Follows for so long, or until an interrupt.
     pub(super) fn follow_for(&mut self, wait: Duration) -> Result<(), Halt> {
         let start = Instant::now();
-        while start.elapsed() < wait {
+        while start.elapsed() < wait && !interrupted() {
             self.follow()?;
             std::thread::sleep(BETWEEN_LOOKS.min(wait));
         }
@@ -363,8 +367,9 @@ impl<R: Told> Director<'_, R> {
     /// The end of a member's life that has an answer. One that the machine ended is as one that was killed: it did not write down
     /// all that it did.
     fn hear(&mut self, place: usize) -> Result<Joined, Halt> {
-        let said = self.testbed.crew.workers[place].recv::<Result<Joined, Halt>>();
-        let lived = said.unwrap_or_else(|why| Err(Halt::Stuck(why)));
+        let worker = &mut self.testbed.crew.workers[place];
+        let lived =
+            worker.recv::<Result<Joined, Halt>>().unwrap_or_else(|why| Err(Halt::of_end(worker, why)));
         if let Err(Halt::Machine(_)) = lived {
             let process = self.current[place];
             self.processes[process].was_killed = true;

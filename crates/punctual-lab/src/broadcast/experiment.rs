@@ -3,7 +3,6 @@
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::judge::judge;
@@ -12,12 +11,10 @@ use super::kv;
 use super::kv::trial::{KvStep, KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
 use super::messages;
-use super::option::{
-    BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, Disruptions, FaultProfile, FrameSize,
-    OtherSystem, Senders,
-};
+use super::option::{BroadcastSettings, Datagrams, Disruptions, OtherSystem};
 use super::protocol::{FloorEnd, MemberEnd};
-use super::testbed::{BroadcastTestbed, MTU, TrialPlan};
+use super::testbed::{BroadcastTestbed, MTU, Travelled, TrialPlan};
+use super::trial::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::turn::{Turn, name, turns};
 use crate::explain::evidence::{Recording, TrialEvidence};
 use crate::explain::of_run::explained_summary;
@@ -31,137 +28,14 @@ use crate::units::OptionName;
 /// Messages at the start of each trial that count apart: rings, buffers and windows are touched for the first time.
 const WARMUP: u64 = 64;
 
-/// One trial with a group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct BroadcastTrial {
-    /// The engine that carried frames.
-    pub engine: BroadcastEngine,
-    /// The guarantee.
-    pub kind: BroadcastKind,
-    /// Members.
-    pub members: usize,
-    /// Faults at each receiver.
-    pub faults: FaultProfile,
-    /// By which it is repeated.
-    pub seed: u64,
-    /// Payload of a frame, bytes.
-    pub frame: usize,
-    /// The frame size that was asked for.
-    #[serde(default)]
-    pub frame_asked: FrameSize,
-    /// Messages that every member delivered.
-    pub messages: u64,
-    /// Payload that every member delivered, bytes.
-    pub bytes: u64,
-    /// From the first broadcast until the slowest member had everything.
-    pub duration_ns: u64,
-    /// Messages that some member did not deliver as they were sent.
-    pub altered: u64,
-    /// Places at which members differ: of the order, or of what each sender sent where that is all that is promised.
-    pub misordered: u64,
-    /// Bus messages that all members sent, of any kind.
-    pub frames_sent: u64,
-    /// Bus messages that arrived, at all members.
-    pub frames_arrived: u64,
-    /// Bus messages that were lost or altered before they arrived, at all members.
-    pub frames_lost: u64,
-    /// Frames that members got as repairs.
-    pub repaired: u64,
-    /// Times that members asked for what they lacked.
-    pub questions: u64,
-    /// Views that began meanwhile: members that were suspected.
-    pub views: u64,
-    /// CPU time of all members.
-    pub cpu_ns: u64,
-    /// Packets that came to all members, and of these those that a program in the kernel lost, and those that it altered.
-    #[serde(default)]
-    pub packets_damaged: [u64; 3],
-}
-
-/// One trial of multicast without a group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FloorTrial {
-    /// Processes; the first one sends.
-    pub members: usize,
-    /// Payload of a datagram, bytes: as much as a group's frame has.
-    pub size: usize,
-    /// Bytes of a datagram: as many as a group's has. 0 in runs of before, in which it had `size`, heads and all.
-    #[serde(default)]
-    pub datagram: usize,
-    /// Maker of the datagrams.
-    #[serde(default)]
-    pub datagrams: Datagrams,
-    /// Datagrams that were sent.
-    pub sent: u64,
-    /// Datagrams that the slowest receiver got.
-    pub received: u64,
-    /// From the first one until its last one.
-    pub duration_ns: u64,
-    /// True if bare runs were sent as one, and true if they came as one.
-    pub merged: [bool; 2],
-}
-
-/// Contents of the summary under `broadcast`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct BroadcastOverall {
-    /// Members that broadcast.
-    pub senders: Senders,
-    /// Size of a message, bytes.
-    pub message: usize,
-    /// Largest packet of the interfaces, bytes.
-    pub mtu: usize,
-    /// In the order in which they were made.
-    pub trials: Vec<BroadcastTrial>,
-    /// The same, of multicast without a group.
-    pub floors: Vec<FloorTrial>,
-    /// The same, of groups whose members were killed or stopped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disrupted: Vec<DisruptedTrial>,
-    /// The same, of groups with a store.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kv: Vec<KvTrial>,
-}
-
-impl BroadcastTrial {
-    pub(super) fn wake(&self) -> String {
-        let (faults, frame) = (self.faults.in_names(), self.frame_asked.in_names());
-        format!("{}/n{}/{faults}{frame}", self.kind.name(), self.members)
-    }
-
-    /// Payload a second at the slowest member.
-    pub fn speed(&self) -> f64 {
-        self.bytes as f64 * 1e9 / self.duration_ns.max(1) as f64
-    }
-}
-
-impl FloorTrial {
-    /// Payload of a datagram that counts, bytes: of a bare one as much as of the library's and of a group's.
-    fn payload_size(&self) -> usize {
-        match self.datagrams {
-            Datagrams::Library if self.datagram == 0 => messages::payload_size(self.size),
-            Datagrams::Bare | Datagrams::Library => self.size,
-        }
-    }
-
-    /// Bytes of a datagram.
-    pub(super) fn datagram_size(&self) -> usize {
-        if self.datagram == 0 { self.size } else { self.datagram }
-    }
-
-    /// Payload a second at the slowest receiver: messages that it lost do not count.
-    pub fn speed(&self) -> f64 {
-        self.received as f64 * self.payload_size() as f64 * 1e9 / self.duration_ns.max(1) as f64
-    }
-}
-
+/// The stored result of a trial.
 fn group(
-    testbed: &mut BroadcastTestbed,
+    mut made: Travelled,
     settings: &BroadcastSettings,
     plan: &TrialPlan,
     (store, round): (&mut Store, u32),
     start: Ticks,
 ) -> Result<BroadcastTrial, RunError> {
-    let mut made = testbed.make(settings, plan)?;
     let mut judged = judge(&made.members, plan.kind, made.started_ns);
     let sum = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).sum::<u64>();
     let fewest = |of: fn(&MemberEnd) -> u64| made.members.iter().map(|(end, _)| of(end)).min().unwrap_or(0);
@@ -193,6 +67,7 @@ fn group(
             sum(|end| end.packets_damaged[2]),
         ],
     };
+    judged.samples.facts.cpu_ns = cpu_ns_of_rows(trial.cpu_ns, judged.samples.len() as u64, trial.messages);
     let cell = CellId {
         kind: Kind::OneWay,
         size: settings.message,
@@ -217,6 +92,12 @@ fn group(
         }
     }
     Ok(trial)
+}
+
+/// The share of the rows in the processor time of all messages: no more than so many have a row.
+fn cpu_ns_of_rows(cpu_ns: u64, rows: u64, messages: u64) -> u64 {
+    let share = u128::from(cpu_ns) * u128::from(rows) / u128::from(messages.max(rows).max(1));
+    share as u64
 }
 
 /// Stores when the last member had each message, and the way of each to each member, with what explains the late ones: there, and
@@ -262,15 +143,16 @@ fn disrupted(
     plan: &TrialPlan,
     disruptions: Disruptions,
     (store, round): (&mut Store, u32),
-) -> Result<DisruptedTrial, RunError> {
-    let (trial, samples) = lives::make(testbed, settings, plan, disruptions)?;
+) -> Result<(DisruptedTrial, Option<String>), RunError> {
+    let (trial, samples, cut_short) = lives::make(testbed, settings, plan, disruptions)?;
     let cell = CellId {
         kind: Kind::OneWay,
         size: settings.message,
         ..CellId::new(&plan.engine.name(), &trial.wake())
     };
     store.append(&cell, round, &samples)?;
-    Ok(trial)
+    let finished = trial.events.len();
+    Ok((trial, cut_short.map(|reason| format!("it ended early, after {finished}: {reason}"))))
 }
 
 fn store_trial(
@@ -278,14 +160,14 @@ fn store_trial(
     settings: &BroadcastSettings,
     turn: (&TrialPlan, KvTurn),
     (store, round): (&mut Store, u32),
-) -> Result<Option<KvTrial>, RunError> {
+) -> Result<Option<(KvTrial, Option<String>)>, RunError> {
     let Some(asked) = &settings.kv else { return Ok(None) };
-    let (trial, cells) = kv::make(testbed, settings, turn, asked)?;
+    let (trial, cells, cut_short) = kv::make(testbed, settings, turn, asked)?;
     for (wake, samples) in &cells {
         let cell = CellId { size: settings.message, ..CellId::new(&trial.engine.name(), wake) };
         store.append(&cell, round, samples)?;
     }
-    Ok(Some(trial))
+    Ok(Some((trial, cut_short.map(|reason| format!("it ended early: {reason}")))))
 }
 
 fn floor(
@@ -357,7 +239,8 @@ fn has_kept(summary: &Summary) -> bool {
 fn broken(overall: &BroadcastOverall) -> Option<String> {
     let of_lives = overall.disrupted.iter().map(|trial| (trial.violation_count, &trial.violations));
     let of_stores = overall.kv.iter().map(|trial| (trial.violation_count, &trial.violations));
-    let all: Vec<(u64, &Vec<String>)> = of_lives.chain(of_stores).collect();
+    let without_result = [(overall.violations.len() as u64, &overall.violations)];
+    let all: Vec<(u64, &Vec<String>)> = of_lives.chain(of_stores).chain(without_result).collect();
     let count: u64 = all.iter().map(|(count, _)| count).sum();
     let undecided: u64 = overall.kv.iter().map(|trial| trial.undecided).sum();
     match all.iter().find_map(|(_, violations)| violations.first()) {
@@ -435,16 +318,23 @@ impl Experiment for BroadcastSettings {
                     overall.floors.push(floor(&mut testbed, self.bytes, *members, (*datagrams, *size))?);
                 }
                 Turn::Group(plan) => {
-                    let trial = group(&mut testbed, self, &in_round(plan), (store, round), start)?;
-                    overall.trials.push(trial);
+                    let plan = in_round(plan);
+                    let made = testbed.make(self, &plan);
+                    let made = made.map_err(|halt| overall.note_failure(plan.engine, halt))?;
+                    overall.trials.push(group(made, self, &plan, (store, round), start)?);
                 }
                 Turn::Disrupted(plan, disruptions) => {
-                    let trial = disrupted(&mut testbed, self, &in_round(plan), *disruptions, (store, round))?;
+                    let made = disrupted(&mut testbed, self, &in_round(plan), *disruptions, (store, round))?;
+                    let (trial, cut_short) = made;
                     overall.disrupted.push(trial);
+                    cut_short.map_or(Ok(()), |reason| Err(RunError::Machine(reason)))?;
                 }
                 Turn::Store(plan, kv) => {
                     let turn = (&in_round(plan), *kv);
-                    overall.kv.extend(store_trial(&mut testbed, self, turn, (store, round))?);
+                    let made = store_trial(&mut testbed, self, turn, (store, round))?;
+                    let (trial, cut_short) = made.unzip();
+                    overall.kv.extend(trial);
+                    cut_short.flatten().map_or(Ok(()), |reason| Err(RunError::Machine(reason)))?;
                 }
             }
             Ok(true)
@@ -488,6 +378,13 @@ mod tests {
             "senders": "all", "message": 100, "mtu": 1_500, "trials": [], "floors": [], "kv": [trial],
         });
         serde_json::from_value(overall).expect("a trial")
+    }
+
+    /// Goal: a message costs the same processor time whether each has a row or one of ten.
+    #[test]
+    fn rows_have_their_share_of_the_processor_time() {
+        let share = |(rows, messages)| cpu_ns_of_rows(3_000, rows, messages);
+        assert_eq!([(3, 3), (3, 30), (3, 0), (0, 0)].map(share), [3_000, 300, 3_000, 0]);
     }
 
     /// Goal: a run in which a search was given up has not passed, nor does it hide what is broken for certain.

@@ -10,7 +10,7 @@ use punctual_machine::memory::look_for_room;
 use serde::{Deserialize, Serialize};
 
 use crate::file::advice_to_write;
-use crate::run::memory_folder;
+use crate::run::{Worker, memory_folder};
 
 /// Why a trial or a life ends early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,15 @@ impl Halt {
     pub(super) fn text(self) -> String {
         match self {
             Self::Machine(text) | Self::Stuck(text) => text,
+        }
+    }
+
+    /// A process that said nothing. One that somebody ended, as the kernel does for want of memory, is no failure of the group.
+    pub(super) fn of_end(worker: &mut Worker, why: String) -> Self {
+        if worker.was_ended() {
+            Self::Machine(format!("{why}, as the kernel ends one for want of memory, or as somebody did"))
+        } else {
+            Self::Stuck(why)
         }
     }
 
@@ -100,6 +109,20 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+
+    /// Goal: a process that was ended from outside is told from one that ended by a fault of its own, or without an answer.
+    #[test]
+    fn an_end_from_outside_is_no_failure() {
+        for (script, is_ours) in
+            [("kill -KILL $$", false), ("kill -SEGV $$", true), ("exit 0", true), ("exit 3", true)]
+        {
+            let mut command = std::process::Command::new("sh");
+            let mut worker = Worker::run(command.args(["-c", script])).expect("a shell");
+            let why = worker.recv::<()>().expect_err("it says nothing");
+            let halt = Halt::of_end(&mut worker, why);
+            assert_eq!(matches!(&halt, Halt::Stuck(_)), is_ours, "{script}: {halt:?}");
+        }
+    }
 
     /// Goal: a machine that is full is told from a library that errs, with the thing and what to do.
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::halt::Halt;
 use super::option::BroadcastKind;
 use super::protocol::{MemberEnd, ROWS_MAX, Row};
 use crate::explain::kept::ThreadWindows;
@@ -23,7 +24,8 @@ pub(super) struct Judgement {
     pub(super) samples: Samples,
     /// Messages that are not at each member what was sent.
     pub(super) altered: u64,
-    /// Places of a promised order at which some member delivered another message than the first member.
+    /// Places of a promised order at which some member delivered another message than the first member; or messages behind a later one
+    /// of their sender, if those are more.
     pub(super) misordered: u64,
 }
 
@@ -84,9 +86,58 @@ pub(super) fn judge(members: &[(MemberEnd, Delivered)], kind: BroadcastKind, sta
     if is_sent && !is_ordered && judgement.misordered == 0 {
         judgement.misordered = 1;
     }
+    let out_of_turn = members.iter().map(|(end, _)| end.out_of_turn).max().unwrap_or(0);
+    judgement.misordered = judgement.misordered.max(out_of_turn);
     judgement.samples.facts.reordered = judgement.misordered;
-    judgement.samples.facts.cpu_ns = members.iter().map(|(end, _)| end.cpu_ns).sum();
     judgement
+}
+
+/// Results of all members, or the reason for the lack of one. The others must agree all the same.
+pub(super) fn all_ended(
+    ends: Vec<Result<(MemberEnd, Delivered), Halt>>,
+    kind: BroadcastKind,
+) -> Result<Vec<(MemberEnd, Delivered)>, Halt> {
+    let mut reason = None;
+    let mut ended = Vec::new();
+    for (place, end) in ends.into_iter().enumerate() {
+        match end {
+            Ok(end) => ended.push((place, end)),
+            Err(halt @ Halt::Stuck(_)) => return Err(halt),
+            Err(halt) => reason = reason.or(Some(halt)),
+        }
+    }
+    match reason {
+        None => Ok(ended.into_iter().map(|(_, end)| end).collect()),
+        Some(reason) => Err(difference(&ended, kind).map_or(reason, Halt::Stuck)),
+    }
+}
+
+/// The first thing that these members, each with its place, were told otherwise than was sent or than others were, in words. One may
+/// have been told more than another.
+fn difference(ended: &[(usize, (MemberEnd, Delivered))], kind: BroadcastKind) -> Option<String> {
+    for (place, (end, delivered)) in ended {
+        if end.out_of_turn > 0 {
+            let count = end.out_of_turn;
+            return Some(format!(
+                "member {place} delivered messages behind later ones of their senders: {count}"
+            ));
+        }
+        for Row { sender, number, hash, .. } in &delivered.rows {
+            let of_sender = ended.iter().find(|(place, _)| *place as u64 == *sender);
+            let sent = of_sender.and_then(|(_, (_, its))| its.hashes.get(*number as usize));
+            if sent.is_some_and(|sent| sent != hash) {
+                return Some(format!(
+                    "member {place} delivered message {sender}.{number}, which is not what was sent"
+                ));
+            }
+        }
+    }
+    let (first, (_, one)) = ended.first().filter(|_| kind.is_ordered())?;
+    ended.iter().find_map(|(place, (_, other))| {
+        let mut pairs = one.rows.iter().zip(&other.rows);
+        let at = pairs.position(|(one, other)| id(Some(one)) != id(Some(other)))?;
+        Some(format!("members {first} and {place} delivered different messages at place {at} of the order"))
+    })
 }
 
 /// All that is promised to be equal: one sequence, or one for each sender. Of what each member kept of a sender only as much counts
@@ -174,11 +225,38 @@ mod tests {
         assert_eq!(judged(|members| members[1].1.rows.truncate(2)), (1, 1), "missing");
         assert_eq!(judged(|members| members[1].0.content = [1, 0]), (1, 0), "behind the rows");
         assert_eq!(judged(|members| members[1].0.order = [1, 0]), (0, 1), "order behind the rows");
+        let at_all = |members: &mut Vec<(MemberEnd, Delivered)>| {
+            members.iter_mut().for_each(|member| member.0.out_of_turn = 2);
+        };
+        assert_eq!(judged(at_all), (0, 2), "the same wrong order at all");
         assert_eq!(
             judged(|members| members.iter_mut().for_each(|member| member.0.missing = 7)),
             (7, 0),
             "at all"
         );
+    }
+
+    /// Goal: a member that has no result hides nothing that the others were told wrongly, and is no broken promise by itself.
+    #[test]
+    fn a_member_without_a_result_hides_nothing() {
+        let reason = || Halt::Machine("member 2: it was expelled".to_owned());
+        let judged = |change: fn(&mut [(MemberEnd, Delivered)]), last: Halt| {
+            let mut members = members();
+            change(&mut members);
+            let ends = members.into_iter().map(Ok).chain([Err(last)]).collect();
+            all_ended(ends, BroadcastKind::Ab).expect_err("one has none")
+        };
+        assert_eq!(judged(|_| {}, reason()), reason());
+        assert_eq!(judged(|members| members[1].1.rows.truncate(1), reason()), reason(), "less than another");
+        let stuck = Halt::Stuck("a message of nobody".to_owned());
+        assert_eq!(judged(|_| {}, stuck.clone()), stuck);
+        let is_broken =
+            |change: fn(&mut [(MemberEnd, Delivered)])| matches!(judged(change, reason()), Halt::Stuck(_));
+        assert!(is_broken(|members| members[1].1.rows.swap(0, 1)), "order");
+        assert!(is_broken(|members| members[1].1.rows[2].hash ^= 1), "content");
+        assert!(is_broken(|members| members[0].0.out_of_turn = 1), "its sender's order");
+        let all = members().into_iter().map(Ok).collect();
+        assert_eq!(all_ended(all, BroadcastKind::Ab).map(|ended| ended.len()), Ok(2));
     }
 
     /// Goal: messages that no member has are a broken promise, also in the row of the summary.

@@ -9,14 +9,14 @@ use punctual_machine::clock::{monotonic_ns, process_cpu_ns};
 use punctual_machine::scheduling::sleep_precisely;
 use punctual_proto::broadcast::DATA_PREFIX_SIZE;
 use punctual_proto::sim::Rng;
-use twox_hash::XxHash3_128;
 
+use super::digest::Digest;
 use super::floor::Floor;
 use super::halt::Halt;
 use super::kernel_faults::KernelFaults;
 use super::kv::member::Serving;
 use super::lives::member::Lasting;
-use super::option::{BroadcastKind, FaultProfile, Paced, Planted};
+use super::option::{FaultProfile, Paced, Planted};
 use super::other::OtherMember;
 use super::protocol::{
     Joined, Medium, MemberAnswer, MemberEnd, MemberPlan, MemberRequest, ProcessPlan, ROWS_MAX, Row,
@@ -75,10 +75,10 @@ pub fn serve(mut requests: Requests) -> Result<(), String> {
             MemberRequest::Go { at_ns } => match (&mut running, floor.take()) {
                 (Some(running), _) => match running.travel(at_ns) {
                     Ok((answer, bytes)) => {
-                        requests.answer(&Ok(answer))?;
+                        requests.answer(&Ok(Ok::<MemberAnswer, Halt>(answer)))?;
                         requests.send_bytes(&bytes)?;
                     }
-                    Err(text) => requests.answer::<MemberAnswer>(&Err(text))?,
+                    Err(halt) => requests.answer(&Ok(Err::<MemberAnswer, Halt>(halt)))?,
                 },
                 (None, Some(mut floor)) => requests.answer(&floor.travel(at_ns))?,
                 (None, None) => requests.answer::<MemberEnd>(&Err("nothing is open".to_owned()))?,
@@ -113,10 +113,10 @@ impl Member {
         })
     }
 
-    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
+    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), Halt> {
         match self {
             Self::Ours(member) => member.travel(at_ns),
-            Self::Other(member) => member.travel(at_ns),
+            Self::Other(member) => Ok(member.travel(at_ns)?),
         }
     }
 }
@@ -147,45 +147,6 @@ fn name(place: usize) -> String {
     format!("member-{place}")
 }
 
-/// Of a message and its sender.
-pub(super) fn hash_of(sender: u64, payload: &[u8]) -> u128 {
-    XxHash3_128::oneshot_with_seed(sender, payload)
-}
-
-/// Digest of the delivered messages, one after the other.
-#[derive(Debug, Default)]
-struct Digest {
-    content: u128,
-    /// Of all messages if they have one order; otherwise of those of each sender.
-    orders: Vec<u128>,
-    is_ordered: bool,
-}
-
-impl Digest {
-    /// Odd, so that no message is forgotten however many follow (the golden ratio's fraction).
-    const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-
-    fn of(kind: BroadcastKind) -> Self {
-        Self { is_ordered: kind.is_ordered(), ..Self::default() }
-    }
-
-    fn add(&mut self, sender: u64, payload: &[u8]) -> u64 {
-        let hash = hash_of(sender, payload);
-        self.content = self.content.wrapping_add(hash);
-        let stream = if self.is_ordered { 0 } else { sender as usize };
-        if self.orders.len() <= stream {
-            self.orders.resize(stream + 1, 0);
-        }
-        self.orders[stream] = self.orders[stream].wrapping_mul(Self::FACTOR).wrapping_add(hash);
-        hash as u64
-    }
-
-    /// The same at all members that delivered the same in the orders that are promised: a hash has its sender in it.
-    fn order(&self) -> u128 {
-        self.orders.iter().fold(0, |all, order| all.wrapping_add(*order))
-    }
-}
-
 /// As two words.
 fn words(digest: u128) -> [u64; 2] {
     [digest as u64, (digest >> 64) as u64]
@@ -204,6 +165,8 @@ struct Running {
     plan: MemberPlan,
     faults: Option<KernelFaults>,
     group: Group,
+    /// The view in which all met. Its delivery may still come.
+    first_view: u64,
     heartbeat: Duration,
     node: Node,
     roster: Vec<NodeId>,
@@ -325,10 +288,11 @@ impl Running {
         }
         let pool = Pool::new(&plan);
         let joined = Joined { frame: group.account().frame_size };
-        Ok((Self { plan, faults, group, heartbeat, node, roster, pool }, joined))
+        let first_view = group.view().number;
+        Ok((Self { plan, faults, group, first_view, heartbeat, node, roster, pool }, joined))
     }
 
-    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), String> {
+    fn travel(&mut self, at_ns: u64) -> Result<(MemberAnswer, Vec<u8>), Halt> {
         let all = self.plan.senders as u64 * self.plan.each;
         let (ledger, account) = (self.node.ledger(), self.group.account());
         let cpu_ns = process_cpu_ns();
@@ -390,7 +354,7 @@ impl Running {
     }
 
     /// Broadcasts as many messages as are due and the group takes. Returns the time to deliver until there may be more.
-    fn broadcast(&mut self, progress: &mut Progress, at_ns: u64) -> Result<Duration, String> {
+    fn broadcast(&mut self, progress: &mut Progress, at_ns: u64) -> Result<Duration, Halt> {
         let sends = self.plan.place < self.plan.senders;
         while sends && progress.sent < self.plan.each {
             if let Some(rest) = self.until_due(progress.sent, at_ns) {
@@ -402,7 +366,10 @@ impl Running {
                 Err(BroadcastError::Full | BroadcastError::Changing | BroadcastError::Stopped) => {
                     return Ok(BETWEEN_TRIES);
                 }
-                Err(error) => return Err(format!("member {}: {error}", self.plan.place)),
+                Err(error @ BroadcastError::Size { .. }) => {
+                    return Err(Halt::Stuck(error.to_string()).of_member(self.plan.place));
+                }
+                Err(error) => return Err(Halt::Machine(error.to_string()).of_member(self.plan.place)),
             }
             let hash = progress.own.add(self.plan.place as u64, message);
             if progress.hashes.len() < ROWS_MAX {
@@ -420,15 +387,18 @@ impl Running {
     }
 
     /// Delivers what comes next, if something does.
-    fn deliver(&mut self, progress: &mut Progress, timeout: Duration) -> Result<(), String> {
+    fn deliver(&mut self, progress: &mut Progress, timeout: Duration) -> Result<(), Halt> {
         match self.group.deliver(timeout) {
             Ok(Delivery::Message(message)) => {
                 let sender = self.roster.iter().position(|&node| node == message.sender);
-                let sender = sender.ok_or("a message of nobody in the roster")? as u64;
-                progress.take(&self.plan, sender, message.payload, monotonic_ns());
+                let nobody = || Halt::Stuck("a message of nobody in the roster".to_owned());
+                let sender = sender.ok_or_else(|| nobody().of_member(self.plan.place))?;
+                progress.take(&self.plan, sender as u64, message.payload, monotonic_ns());
             }
-            Ok(Delivery::View(_)) => progress.views += 1,
-            Ok(Delivery::Expelled) => return Err(format!("member {} was expelled", self.plan.place)),
+            Ok(Delivery::View(view)) => progress.views += u64::from(view.number > self.first_view),
+            Ok(Delivery::Expelled) => {
+                return Err(Halt::Machine("it was expelled".to_owned()).of_member(self.plan.place));
+            }
             Ok(Delivery::Stopped | Delivery::Resumed) | Err(_) => {}
         }
         Ok(())
@@ -441,6 +411,7 @@ impl Progress {
         MemberEnd {
             content: words(self.digest.content),
             order: words(self.digest.order()),
+            out_of_turn: self.digest.late,
             sent: words(self.own.content),
             rows: self.rows.len(),
             hashes: self.hashes.len(),
@@ -472,8 +443,9 @@ impl Progress {
 
     fn add(&mut self, sender: u64, payload: &[u8], at_ns: u64) {
         let hash = self.digest.add(sender, payload);
+        let [number, sent_ns] = prefix(payload);
+        self.digest.place(sender, number);
         if self.rows.len() < ROWS_MAX {
-            let [number, sent_ns] = prefix(payload);
             self.rows.push(Row { sender, number, hash, sent_ns, at_ns });
         }
     }
@@ -487,7 +459,7 @@ mod tests {
     use super::super::messages::datagram_size;
     use super::super::protocol::size_behind;
     use super::*;
-    use crate::broadcast::option::FrameSize;
+    use crate::broadcast::option::{BroadcastKind, FrameSize};
     use crate::broadcast::turn::FLOOR_SIZE;
     use crate::endpoint::BusPlan;
 
@@ -574,6 +546,13 @@ mod tests {
             largest = largest.max(size);
         }
         assert_eq!((largest, frame), (datagram_size(FLOOR_SIZE), FLOOR_SIZE));
+    }
+
+    /// Goal: the view in which all met is none of those that began later, though its delivery may come then.
+    #[test]
+    fn the_view_of_the_meeting_is_no_later_one() {
+        let bus = BusPlan::Shared(format!("view-of-the-meeting-{}", std::process::id()));
+        assert_eq!(end_beside(false, [bus.clone(), bus]).0.views, 0);
     }
 
     /// Goal: a message that is not due yet is not missed, however long the period.

@@ -3,11 +3,12 @@
 //!
 //! `option` says what is measured; `testbed` starts members, which do as `protocol` says: `member` broadcasts and delivers, `floor`
 //! sends bare datagrams, `messages` those of the library without a group; `other` starts a member of another system; `judge` compares
-//! what they delivered; `director` kills and stops members, which write a `log`, until a `halt`; `lives` checks all of their lives;
-//! `kv` puts a store onto a group; `experiment` makes the trials, each in its `turn`; `overview` shows them, `beside` sets ours beside
-//! those of others.
+//! what they delivered, by a `digest` of all; `director` kills and stops members, which write a `log`, until a `halt`; `lives` checks
+//! all of their lives; `kv` puts a store onto a group; `experiment` makes each `trial` in its `turn`; `overview` shows them, `beside`
+//! sets ours beside those of others.
 
 mod beside;
+mod digest;
 mod director;
 pub mod experiment;
 mod floor;
@@ -26,4 +27,5 @@ pub mod overview;
 mod protocol;
 mod published;
 mod testbed;
+pub mod trial;
 mod turn;

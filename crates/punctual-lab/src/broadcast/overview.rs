@@ -1,8 +1,8 @@
 //! Output of `punctual run broadcast`: speed beside bare multicast and the published table, and its costs.
 
 use super::beside::{self, latency};
-use super::experiment::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::option::{BroadcastKind, Datagrams, FaultProfile, Senders};
+use super::trial::{BroadcastOverall, BroadcastTrial, FloorTrial};
 use super::turn::FLOOR_SIZE;
 use super::{kv, lives, published};
 use crate::distinct::distinct;
@@ -31,10 +31,19 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
         }
         sections.extend(floors(&all));
         sections.extend(lives::sections(&all.disrupted));
+        sections.extend(broken(&all));
         sections.extend(kv::sections(&all.kv, summary));
     }
     sections.extend(parts::rest(summary));
     sections
+}
+
+/// Promises that did not hold, in words.
+fn broken(all: &BroadcastOverall) -> Option<Section> {
+    let of_lives = all.disrupted.iter().flat_map(|trial| &trial.violations);
+    let mut sentences = of_lives.chain(&all.violations).peekable();
+    sentences.peek()?;
+    Some(sentences.fold(Section::new("Promises that did not hold"), Section::words))
 }
 
 /// Trials of one thing, all runs.
@@ -294,15 +303,13 @@ mod tests {
             senders: Senders::One,
             message: 30_000,
             mtu: 1_500,
-            trials: Vec::new(),
             floors: vec![
                 floor(Datagrams::Bare, 512, 10),
                 floor(Datagrams::Library, 512, 4),
                 floor(Datagrams::Bare, FLOOR_SIZE, 10),
                 floor(Datagrams::Library, FLOOR_SIZE, 5),
             ],
-            disrupted: Vec::new(),
-            kv: Vec::new(),
+            ..BroadcastOverall::default()
         };
         let of = |engine, frame| floor_of(&all, &trial(engine, frame));
         let ours = |frame| of(BroadcastEngine::Multicast, frame);

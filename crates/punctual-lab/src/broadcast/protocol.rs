@@ -132,6 +132,8 @@ pub(super) struct MemberEnd {
     pub(super) content: [u64; 2],
     /// Of all that it delivered, in its order.
     pub(super) order: [u64; 2],
+    /// Messages that it delivered behind a later one of their sender.
+    pub(super) out_of_turn: u64,
     /// As `content`, of all that it broadcast.
     pub(super) sent: [u64; 2],
     /// CPU time of its process.

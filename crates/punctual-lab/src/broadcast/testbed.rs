@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::clock::monotonic_ns;
 
-use super::judge::Delivered;
+use super::halt::Halt;
+use super::judge::{Delivered, all_ended};
 use super::option::{
     BroadcastEngine, BroadcastKind, BroadcastSettings, Datagrams, FaultProfile, FrameSize, Paced,
 };
@@ -128,14 +129,14 @@ impl BroadcastTestbed {
         &mut self,
         settings: &BroadcastSettings,
         trial: &TrialPlan,
-    ) -> Result<Travelled, String> {
+    ) -> Result<Travelled, Halt> {
         let plans = self.begin(settings, trial)?;
         let travelled = self.travel(&plans, settings.trace.then_some(settings.paced).flatten());
         self.end(trial.members, travelled)
     }
 
     /// Lets members leave, and after a failure replaces those that ended: the next trial is one of its own.
-    fn end<T>(&mut self, members: usize, made: Result<T, String>) -> Result<T, String> {
+    fn end<T, E: From<String>>(&mut self, members: usize, made: Result<T, E>) -> Result<T, E> {
         if made.is_ok() {
             self.close(members)?;
             return made;
@@ -189,7 +190,7 @@ impl BroadcastTestbed {
         self.crew.ask_all::<(), _>(members, |_| MemberRequest::Close).map(|_| ())
     }
 
-    fn travel(&mut self, plans: &[MemberPlan], traced: Option<Paced>) -> Result<Travelled, String> {
+    fn travel(&mut self, plans: &[MemberPlan], traced: Option<Paced>) -> Result<Travelled, Halt> {
         let members = plans.len();
         let open = |place: usize| MemberRequest::Open(Box::new(MemberPlan::clone(&plans[place])));
         let joined: Vec<Joined> = self.crew.ask_all(members, open)?;
@@ -197,10 +198,11 @@ impl BroadcastTestbed {
         let at_ns = monotonic_ns() + START_AFTER_NS;
         let recorder = traced.map(|paced| RunRecorder::start(at_ns, paced.period_ns));
         let told = self.crew.tell(members, |_| MemberRequest::Go { at_ns });
-        let ends = self.crew.hear(members, end_of);
+        let ends = self.crew.hear(members, |worker| Ok(end_of(worker)));
         let clocks = [before, ClockPair::now()];
         told?;
-        let members = ends.into_iter().collect::<Result<Vec<_>, String>>()?;
+        let ends = ends.into_iter().map(|end| end.unwrap_or_else(|silent| Err(Halt::Stuck(silent))));
+        let members = all_ended(ends.collect(), plans[0].kind)?;
         Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }
 
@@ -224,9 +226,10 @@ impl BroadcastTestbed {
     }
 }
 
-fn end_of(worker: &mut Worker) -> Result<(MemberEnd, Delivered), String> {
-    let (end, windows): MemberAnswer = worker.recv()?;
+fn end_of(worker: &mut Worker) -> Result<(MemberEnd, Delivered), Halt> {
+    let said = worker.recv::<Result<MemberAnswer, Halt>>();
+    let (end, windows) = said.unwrap_or_else(|why| Err(Halt::of_end(worker, why)))?;
     let bytes = worker.recv_bytes(size_behind(&end))?;
-    let (rows, hashes) = read_rows(&bytes, end.rows).ok_or("a member brought too few rows")?;
+    let (rows, hashes) = read_rows(&bytes, end.rows).ok_or("a member brought too few rows".to_owned())?;
     Ok((end, Delivered { rows, hashes, windows }))
 }

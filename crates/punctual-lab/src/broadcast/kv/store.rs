@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual::broadcast::{Command, State};
 
-use crate::broadcast::member::hash_of;
+use crate::broadcast::digest::hash_of;
 
 /// Bytes in front of a command's value.
 const HEAD_SIZE: usize = 25;

@@ -1,7 +1,7 @@
 //! Figures of a trial: the times without a delivery, the time that a return took, and whether every promise held.
 
-use super::history::{Broken, History, ProcessLog, check};
-use super::log::Entry;
+use super::history::{Broken, END, History, ProcessLog, check};
+use super::log::{Delivered, Entry};
 use super::trial::{DisruptedTrial, DisruptionEvent};
 use crate::broadcast::director::{self, Direction, Event, Lived, Process};
 use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
@@ -10,26 +10,28 @@ use crate::sample::{Outcome, Phase, Samples};
 use crate::stats::Distribution;
 use crate::summary::Figures;
 
-/// Makes one trial: its stored result, and a row per message.
+/// Makes one trial: its stored result, a row per message, and the reason if it ended early. One that ended before the first return is
+/// none.
 pub(in crate::broadcast) fn make(
     testbed: &mut BroadcastTestbed,
     settings: &BroadcastSettings,
     trial: &TrialPlan,
     disruptions: Disruptions,
-) -> Result<(DisruptedTrial, Samples), String> {
+) -> Result<(DisruptedTrial, Samples, Option<String>), String> {
     let (kv, suspect_after) = (None, settings.suspect_after);
     let what = Direction { kv, stream: disruptions.of as u64, suspect_after };
     let lived = director::make(testbed, settings, trial, what, |director| director.disrupt(disruptions))?;
     let logs: Vec<ProcessLog<'_>> = lived.processes.iter().map(as_log).collect();
-    let mut history = check(&logs, lived.stuck.is_none() && lived.cut_short.is_none());
+    let mut history = check(&logs, trial.kind, lived.stuck.is_none() && lived.cut_short.is_none());
     if let Some(sentence) = &lived.stuck {
         history.add(Broken::Progress, sentence.clone());
     }
-    if let Some(reason) = lived.cut_short.as_ref().filter(|_| history.violation_count == 0) {
-        return Err(reason.clone());
+    let cut_short = lived.cut_short.clone().filter(|_| history.violation_count == 0);
+    if let Some(reason) = cut_short.clone().filter(|_| lived.events.is_empty()) {
+        return Err(reason);
     }
     let samples = samples(&history, lived.started_ns);
-    Ok((summarise(settings, trial, disruptions.of, &lived, &history), samples))
+    Ok((summarise(settings, trial, disruptions.of, &lived, &history), samples, cut_short))
 }
 
 fn summarise(
@@ -136,11 +138,14 @@ fn rejoin(processes: &[Process<Entry>], event: &Event) -> Option<u64> {
     })
 }
 
-/// A row per message: from its broadcast to its delivery at the last life that went on from its view.
+/// A row per message of the load: from its broadcast to its delivery at the last life that went on from its view. Those that were
+/// broadcast while the members met, or that say that no more come, are none of it.
 fn samples(history: &History, started_ns: u64) -> Samples {
     let mut samples = Samples::with_capacity(history.sequence.len());
     let since = |ns: u64| ns.saturating_sub(started_ns);
-    for (index, (message, last_ns)) in (0..).zip(&history.sequence) {
+    let is_of_load = |message: &Delivered| message.sent_ns >= started_ns && message.number & END == 0;
+    let of_load = history.sequence.iter().filter(|(message, _)| is_of_load(message));
+    for (index, (message, last_ns)) in (0..).zip(of_load) {
         let sent_ns = since(message.sent_ns);
         let total = last_ns.saturating_sub(message.sent_ns);
         samples.push(index, sent_ns, sent_ns, total, Outcome::Answered);
@@ -167,6 +172,26 @@ mod tests {
         let times = [0, 10, 50, 60, 90, 200];
         let gap = |from, to| longest_gap(&times, from, to);
         assert_eq!((gap(20, 55), gap(50, 55), gap(60, 61), gap(95, 96), gap(300, 400)), (40, 10, 30, 110, 0));
+    }
+
+    /// Goal: latencies are those of the load, not of the time in which members met, nor of the words that end it.
+    #[test]
+    fn rows_are_of_the_load() {
+        let message = |number, sent_ns| Delivered {
+            sender: 1,
+            life: 2,
+            view: 3,
+            index: 4,
+            number,
+            hash: 5,
+            is_uniform: true,
+            sent_ns,
+            at_ns: 2_000,
+        };
+        let sequence =
+            vec![(message(0, 999), 2_000), (message(1, 1_000), 2_000), (message(2 | END, 1_500), 2_000)];
+        let samples = samples(&History { sequence, ..History::default() }, 1_000);
+        assert_eq!((samples.sent_ns, samples.total_ns), (vec![0], vec![1_000]));
     }
 
     #[test]

@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
+use punctual::broadcast::Guarantee;
+
 use super::log::{Delivered, Entry};
+use crate::broadcast::option::BroadcastKind;
 
 /// A message that says: this process broadcasts nothing more.
 pub(super) const END: u64 = 1 << 63;
@@ -131,15 +134,20 @@ fn count_of(number: u64) -> u64 {
     number & ((1 << PROCESS_SHIFT) - 1)
 }
 
-/// Checks all logs. `is_over`: every survivor was to deliver until all survivors had said that they broadcast nothing more.
-pub(super) fn check(logs: &[ProcessLog<'_>], is_over: bool) -> History {
+/// Checks all logs of messages of one kind. `is_over`: every survivor was to deliver until all survivors had said that they broadcast
+/// nothing more.
+pub(super) fn check(logs: &[ProcessLog<'_>], kind: BroadcastKind, is_over: bool) -> History {
     let mut history = History::default();
     let mut lives = Vec::new();
     for log in logs {
         lives.extend(lives_of(log, &mut history));
     }
     lives.retain(|life| !life.parts.is_empty());
-    drop_unshared(&mut lives, is_over);
+    if kind.guarantee() == Guarantee::Uniform {
+        check_uniform(&lives, &mut history);
+    } else {
+        drop_unshared(&mut lives, is_over);
+    }
     history.lives = lives.len() as u64;
     check_members(&lives, &mut history);
     let ends = sequence(&lives, is_over, &mut history);
@@ -199,6 +207,17 @@ fn lives_of<'a>(log: &ProcessLog<'a>, history: &mut History) -> Vec<Life<'a>> {
     let last = lives.last_mut().expect("a process has a life");
     last.survives = !log.was_killed;
     lives
+}
+
+/// A majority holds each message before it is delivered, where that was asked for.
+fn check_uniform(lives: &[Life<'_>], history: &mut History) {
+    for life in lives {
+        let told = life.parts.iter().flat_map(|part| &part.messages);
+        for message in told.filter(|message| !message.is_uniform) {
+            let sentence = format!("{life} delivered {} before a majority held it", Named(Some(message)));
+            history.add(Broken::Order, sentence);
+        }
+    }
 }
 
 /// Drops what a life that ended had last as agreed only: the others need not have it. A survivor of a trial that ended early may not

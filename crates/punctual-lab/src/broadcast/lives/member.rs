@@ -8,10 +8,11 @@ use punctual_machine::clock::monotonic_ns;
 
 use super::history::{END, number};
 use super::log::{Delivered, Entry};
+use crate::broadcast::digest::hash_of;
 use crate::broadcast::halt::Halt;
 use crate::broadcast::kernel_faults::KernelFaults;
 use crate::broadcast::log::{BETWEEN_ORDERS, LogWriter, OVER, STOP, is_ordered, log_path};
-use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, hash_of, prefix};
+use crate::broadcast::member::{BETWEEN_TRIES, Joining, Pool, prefix};
 use crate::broadcast::option::Planted;
 use crate::broadcast::protocol::{Joined, ProcessPlan};
 

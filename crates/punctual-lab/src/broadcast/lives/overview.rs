@@ -11,16 +11,7 @@ pub(in crate::broadcast) fn sections(trials: &[DisruptedTrial]) -> Vec<Section> 
     if trials.is_empty() {
         return Vec::new();
     }
-    let mut sections = vec![gaps(trials), load(trials)];
-    let broken: Vec<&String> = trials.iter().flat_map(|trial| &trial.violations).collect();
-    if !broken.is_empty() {
-        let mut section = Section::new("Promises that did not hold");
-        for sentence in broken {
-            section = section.words(sentence);
-        }
-        sections.push(section);
-    }
-    sections
+    vec![gaps(trials), load(trials)]
 }
 
 /// A row for each trial, with the columns that say which it is.

@@ -106,7 +106,7 @@ impl Logs {
     }
 
     fn check(&self) -> History {
-        check(&self.of_processes(), true)
+        check(&self.of_processes(), BroadcastKind::Ab, true)
     }
 
     /// The kinds of promises that a change breaks.
@@ -229,7 +229,11 @@ fn lives_that_ended_are_checked() {
         let at = logs.at(3, 1, number(1, 0));
         logs.0[3].3.insert(at + 1, message);
     };
-    assert_eq!(Logs::broken(agreed), [], "as agreed it may have what nobody else has");
+    let mut with_agreed = logs();
+    agreed(&mut with_agreed);
+    let found = check(&with_agreed.of_processes(), BroadcastKind::Agreed, true);
+    assert_eq!(found.violations, [], "as agreed it may have what nobody else has");
+    assert!(Logs::broken(agreed).contains(&Broken::Order), "a majority was asked for");
 }
 
 /// Goal: a new life begins where its first view does, and is told views in turn.
@@ -299,9 +303,10 @@ fn an_early_end_is_no_loss() {
     let mut logs = logs();
     logs.0[0].3.truncate(8);
     logs.0[0].3.push(sent(0, 4));
-    assert_eq!(check(&logs.of_processes(), false).violations, []);
+    let early = |logs: &Logs| check(&logs.of_processes(), BroadcastKind::Ab, false).violations;
+    assert_eq!(early(&logs), []);
     logs.forget(2, 4);
-    let kinds: Vec<Broken> = check(&logs.of_processes(), false).violations.iter().map(|it| it.of).collect();
+    let kinds: Vec<Broken> = early(&logs).iter().map(|it| it.of).collect();
     assert_eq!(kinds, [Broken::Lost]);
 }
 
@@ -310,7 +315,8 @@ fn an_early_end_is_no_loss() {
 fn a_story_holds_together() {
     let broken = |entries: Vec<Entry>| -> Vec<Broken> {
         let logs = Logs(vec![(0, 0, false, entries)]);
-        check(&logs.of_processes(), false).violations.iter().map(|violation| violation.of).collect()
+        let found = check(&logs.of_processes(), BroadcastKind::Ab, false);
+        found.violations.iter().map(|violation| violation.of).collect()
     };
     let [a, b, c] = LIVES;
     let begin = || vec![view(1, LIVES), sent(0, 0), sent(0, 1)];
@@ -339,13 +345,14 @@ fn nobody_alone_has_a_uniform_message() {
         (1, 0, true, [of_both, alone].concat()),
     ]);
     let kinds = |is_over| -> Vec<Broken> {
-        check(&logs.of_processes(), is_over).violations.iter().map(|violation| violation.of).collect()
+        let found = check(&logs.of_processes(), BroadcastKind::Ab, is_over);
+        found.violations.iter().map(|violation| violation.of).collect()
     };
     assert_eq!((kinds(true), kinds(false)), (vec![Broken::Order], vec![]));
 }
 
-/// Goal: a survivor that the others went on without, and that the early end kept from finding that out, may have agreed messages that
-/// nobody else has. One that stays to the last view may not.
+/// Goal: a survivor that the others went on without may have agreed messages that nobody else has. The early end kept it from finding
+/// out. One that stays to the last view may not have such messages.
 #[test]
 fn an_early_end_hides_an_expulsion() {
     let [a, b, c] = LIVES;
@@ -361,7 +368,8 @@ fn an_early_end_hides_an_expulsion() {
         (2, 0, false, [begin, vec![second]].concat()),
     ]);
     let kinds = |is_over| -> Vec<Broken> {
-        check(&logs.of_processes(), is_over).violations.iter().map(|violation| violation.of).collect()
+        let found = check(&logs.of_processes(), BroadcastKind::Agreed, is_over);
+        found.violations.iter().map(|violation| violation.of).collect()
     };
     assert_eq!(kinds(false), []);
     assert!(kinds(true).contains(&Broken::Order));
