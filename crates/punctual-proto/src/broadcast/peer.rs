@@ -68,6 +68,15 @@ impl Peer {
         }
     }
 
+    /// A life asks to join that the one of before began once it had heard that it was put out. A process that was started anew has a
+    /// life of its own.
+    pub(super) fn hear_successor(&mut self, life: u64) {
+        if self.put_out != 0 && life_after(self.put_out) == life {
+            self.put_out = 0;
+            self.double();
+        }
+    }
+
     fn double(&mut self) {
         self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
     }
@@ -122,6 +131,14 @@ impl Peer {
     pub(super) fn taken_at(&self) -> Nanos {
         self.taken_at
     }
+}
+
+/// The life after another: as little like it as two that were drawn at random (a step of SplitMix64; Steele, Lea, Flood 2014).
+pub(super) fn life_after(life: u64) -> u64 {
+    let mut word = life.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ (word >> 31)).max(1)
 }
 
 #[cfg(test)]

@@ -186,6 +186,36 @@ impl Room {
         }
     }
 
+    /// Lets time pass in which one member stands still. Returns what waits for it then, with those who said it.
+    fn run_and_keep(&mut self, time: Nanos, still: usize) -> Vec<(usize, Vec<u8>)> {
+        let (until, mut waiting) = (self.now.plus(time), Vec::new());
+        let mut buffer = alloc::vec![0; options(0).datagram_size().max(4_096)];
+        self.gone.insert(still);
+        while self.now < until {
+            self.now = self.now.plus(Nanos::from_micros(100));
+            for source in (0..self.size()).filter(|&source| source != still).collect::<Vec<_>>() {
+                self.members[source].handle_timeout(self.now);
+                while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
+                    let message = &buffer[..said.size];
+                    for target in (0..self.size()).filter(|&target| target != source) {
+                        let node = self.members[target].node(target).unwrap();
+                        if !said.target.includes_node(node) {
+                            continue;
+                        }
+                        if target == still {
+                            waiting.push((source, message.to_vec()));
+                        } else {
+                            self.hear(target, source, message);
+                        }
+                    }
+                }
+                drop(self.events(source));
+            }
+        }
+        self.gone.remove(still);
+        waiting
+    }
+
     fn events(&mut self, place: usize) -> Vec<Event> {
         core::iter::from_fn(|| self.members[place].poll_event()).collect()
     }

@@ -23,6 +23,7 @@ impl Member {
     }
 
     pub(super) fn handle_join(&mut self, place: usize, life: u64) {
+        self.peers[place].hear_successor(life);
         if self.view.includes(place, life) {
             self.push_say(Say::Install(place));
         } else {

@@ -8,6 +8,7 @@ use crate::broadcast::change::{Acceptor, Ballot, Promise, Proposal, epoch_after,
 use crate::broadcast::frames::Frames;
 use crate::broadcast::message::Head;
 use crate::broadcast::mutant::Mutant;
+use crate::broadcast::peer::life_after;
 use crate::broadcast::view::{Places, View};
 use crate::time::Nanos;
 
@@ -457,12 +458,4 @@ impl Member {
         }
         self.events.push_back(Event::Expelled);
     }
-}
-
-/// The life after another: as little like it as two that were drawn at random (a step of SplitMix64; Steele, Lea, Flood 2014).
-fn life_after(life: u64) -> u64 {
-    let mut word = life.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (word ^ (word >> 31)).max(1)
 }

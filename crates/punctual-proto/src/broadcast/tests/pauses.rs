@@ -55,3 +55,21 @@ fn pauses_that_recur_are_borne_in_the_end() {
     }
     assert_eq!((expelled[0], &expelled[3..]), (1, &[0, 0, 0][..]), "{expelled:?}");
 }
+
+/// Goal: the same of a member that finds the end of its view behind all else that waits for it, so that its old life says nothing more.
+#[test]
+fn pauses_that_recur_are_borne_by_those_who_hear_the_next_life() {
+    let mut room = Room::new(|options| options);
+    room.gather();
+    let mut expelled = Vec::new();
+    for _ in 0..6 {
+        let before = room.expelled();
+        let waiting = room.run_and_keep(Nanos::from_millis(160), 2);
+        for (source, message) in waiting {
+            room.hear(2, source, &message);
+        }
+        room.gather();
+        expelled.push(room.expelled() - before);
+    }
+    assert_eq!((expelled[0], &expelled[3..]), (1, &[0, 0, 0][..]), "{expelled:?}");
+}
