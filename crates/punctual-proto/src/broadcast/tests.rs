@@ -25,10 +25,15 @@ const SEEDS: u64 = 200;
 
 /// The same of those that show seldom. They need a frame between a promise and the end of its view, from somebody who is out of it; or
 /// a whole majority that lacks a frame that somebody has delivered; or a member that has promised, says what it held, and is alone with
-/// it.
+/// it; or a ballot of a few while others deliver.
 const SEEDS_OF_RARE: u64 = 10_000;
-const RARE: [Mutant; 4] =
-    [Mutant::CutIgnored, Mutant::DeliveredBeforeMajority, Mutant::AcceptedUnheld, Mutant::FrozenMarksCounted];
+const RARE: [Mutant; 5] = [
+    Mutant::CutIgnored,
+    Mutant::DeliveredBeforeMajority,
+    Mutant::AcceptedUnheld,
+    Mutant::FrozenMarksCounted,
+    Mutant::MinorityProposes,
+];
 
 /// The first seed by which this check of a model fails.
 fn found(model: &Broadcast, check: &str, seeds: u64) -> Option<u64> {
@@ -193,7 +198,7 @@ impl Room {
         self.gone.insert(still);
         while self.now < until {
             self.now = self.now.plus(Nanos::from_micros(100));
-            for source in (0..self.size()).filter(|&source| source != still).collect::<Vec<_>>() {
+            for source in (0..self.size()).filter(|&source| !self.gone.contains(source)).collect::<Vec<_>>() {
                 self.members[source].handle_timeout(self.now);
                 while let Some(said) = self.members[source].poll_transmit(self.now, &mut buffer) {
                     let message = &buffer[..said.size];
@@ -204,7 +209,7 @@ impl Room {
                         }
                         if target == still {
                             waiting.push((source, message.to_vec()));
-                        } else {
+                        } else if !self.gone.contains(target) {
                             self.hear(target, source, message);
                         }
                     }

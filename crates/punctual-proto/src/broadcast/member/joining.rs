@@ -22,12 +22,32 @@ impl Member {
         self.refused.map(|refused| refused.mismatch)
     }
 
-    pub(super) fn handle_join(&mut self, place: usize, life: u64) {
+    /// A life asks to join, and has heard of this view last. One that hears nobody is not let in: no view with it could go on. Nor is
+    /// one whose wish is of another view: it may be gone.
+    pub(super) fn handle_join(&mut self, place: usize, life: u64, heard_view: u64) {
         self.peers[place].hear_successor(life);
         if self.view.includes(place, life) {
             self.push_say(Say::Install(place));
-        } else {
-            self.joining[place] = (life, self.now);
+        } else if heard_view == self.view.number {
+            if self.now >= self.timing.wishes_from {
+                self.joining[place] = (life, self.now);
+            }
+        } else if self.is_sequencer() {
+            // One answer is enough.
+            self.push_say(Say::Status(place));
+        }
+    }
+
+    /// A member of this view is heard while this one asks to join. It asks once more at once, in a heartbeat once: members of two views
+    /// may be heard.
+    pub(super) fn note_heard_view(&mut self, view: u64) {
+        if view == 0 || view == self.heard_view {
+            return;
+        }
+        self.heard_view = view;
+        if !self.is_leaving() && self.now >= self.timing.asks_again_from {
+            self.timing.asks_again_from = self.now.plus(self.options.heartbeat);
+            self.timing.join_at = self.now;
         }
     }
 

@@ -442,6 +442,7 @@ impl Member {
     /// The others go on without this life, in the view that was proposed: another one begins.
     fn begin_anew(&mut self, proposal: Proposal) {
         self.forget_view();
+        self.heard_view = proposal.next.number;
         // Those who go on may know it from nobody else.
         self.installed = Some(proposal);
         self.account.expelled += 1;

@@ -126,6 +126,8 @@ pub struct Member {
     installed: Option<Proposal>,
     /// Lives that ask to join, by place, and when they did last; 0 for none.
     joining: Vec<(u64, Nanos)>,
+    /// The view of the member that was heard last while it asks to join; 0 before.
+    heard_view: u64,
     /// Since when it wants to leave.
     leaving_since: Option<Nanos>,
     parting: Option<Parting>,
@@ -188,6 +190,7 @@ impl Member {
             has_diverged: false,
             installed: None,
             joining: alloc::vec![(0, Nanos(0)); places],
+            heard_view: 0,
             leaving_since: None,
             parting: None,
             is_stopped: false,
@@ -308,8 +311,11 @@ impl Protocol for Member {
         if !is_of_many {
             self.catch_up();
         }
+        if self.phase == Phase::Joining && !matches!(body, Body::Join(_)) {
+            self.note_heard_view(head.view);
+        }
         match (body, self.phase) {
-            (Body::Join(_), Phase::Member) => self.handle_join(head.place, head.life),
+            (Body::Join(_), Phase::Member) => self.handle_join(head.place, head.life, head.view),
             (Body::Install(proposal), _) => self.handle_install(head, &proposal.read()),
             (_, Phase::Member) => self.handle_member(head, body),
             (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(head),

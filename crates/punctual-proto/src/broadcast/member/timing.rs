@@ -23,6 +23,10 @@ pub(super) struct Timing {
     /// Amounts held, ordered, uniform, and held by a majority without order, when something moved last.
     seen: [u64; 4],
     pub(super) join_at: Nanos,
+    /// Who asks to join before then may be gone: this member was not run for as long as one that leaves waits.
+    pub(super) wishes_from: Nanos,
+    /// A view that is heard of anew is asked for at once from then on.
+    pub(super) asks_again_from: Nanos,
     /// When this life asked to join last.
     pub(super) asked_at: Option<Nanos>,
     /// When this member leads a change of views, if nobody does before.
@@ -56,6 +60,8 @@ impl Timing {
             moved_at: now,
             seen: [0; 4],
             join_at: now,
+            wishes_from: Nanos(0),
+            asks_again_from: now,
             asked_at: None,
             change_at: None,
             status_due: false,
@@ -73,7 +79,7 @@ impl Timing {
 
     /// A view begins.
     pub(super) fn begin(&mut self, now: Nanos) {
-        *self = Self { join_at: self.join_at, ..Self::starting(now) };
+        *self = Self { join_at: self.join_at, wishes_from: self.wishes_from, ..Self::starting(now) };
     }
 
     /// Nobody waits for anything.
@@ -97,9 +103,13 @@ impl Member {
     /// It is this late. A member does something with each heartbeat at least. If it was not run for longer, what others said meanwhile
     /// may lie unread: time beyond a heartbeat does not count as their silence.
     pub(super) fn note_time(&mut self, now: Nanos) {
-        let absence = Nanos(now.since(self.now).0.saturating_sub(self.options.heartbeat.0));
+        let since = now.since(self.now);
+        let absence = Nanos(since.0.saturating_sub(self.options.heartbeat.0));
         if absence > Nanos(0) {
             self.peers.iter_mut().for_each(|peer| peer.excuse(absence, now));
+        }
+        if since >= self.options.suspect_after {
+            self.timing.wishes_from = now.plus(Nanos(2 * self.options.heartbeat.0));
         }
         self.now = now;
     }

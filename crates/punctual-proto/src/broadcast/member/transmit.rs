@@ -109,7 +109,10 @@ impl Member {
         let all = everybody(&self.options);
         let proposed = || self.lead.as_ref().and_then(|lead| lead.ballot.proposal.as_ref());
         let (target, draft) = match say {
-            Say::Join => (all, Draft::terms(buffer, &head, check, (self.options.terms(), false))),
+            Say::Join => {
+                let head = Head { view: self.heard_view, ..head };
+                (all, Draft::terms(buffer, &head, check, (self.options.terms(), false)))
+            }
             Say::Refuse(node) => {
                 let target = Target { node: Some(node), port: Some(self.options.port) };
                 (target, Draft::terms(buffer, &head, check, (self.options.terms(), true)))

@@ -3,13 +3,13 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 1 | magic, 0x2B |
-//! | 1 | 1 | version (high four bits, 3) and kind (low four bits, the table below) |
+//! | 1 | 1 | version (high four bits, 4) and kind (low four bits, the table below) |
 //! | 2 | 1 | place of the sender in the roster |
 //! | 3 | 1 | 1 = it has a check value; otherwise 0 |
 //! | 4 | 4 | CRC-32C of all bytes but these four; 0 where the medium checks |
 //! | 8 | 8 | group |
 //! | 16 | 8 | life of the sender, never 0 |
-//! | 24 | 8 | view of the sender; 0 before its first |
+//! | 24 | 8 | view of the sender; 0 before its first. Of a join: of the member that was heard last, 0 if none was |
 //! | 32 | 8 | epoch that the sender has promised in that view; 0 if the view is undisturbed |
 //! | 40 | 8 | how much of the order the sender has |
 //! | 48 | 8 | of how much of the order it has the frames too |
@@ -76,7 +76,7 @@ pub const fn control_size_max(places: usize, window: usize) -> usize {
 
 const MAGIC: u8 = 0x2B;
 /// Of the layout of messages.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 const CHECK_AT: usize = 4;
 const RANGE_SIZE: usize = 16;
 /// Size of the prefix of the bits of an origin's missing frames, bytes.

@@ -147,3 +147,67 @@ fn others_neither_answer_nor_refuse() {
     assert!(member.mismatch().is_none());
     assert_eq!(buffer[1], VERSION << 4 | REFUSAL);
 }
+
+/// Goal: a node that can be heard and hears nothing is in no view, and disturbs none.
+#[test]
+fn a_deaf_node_is_not_let_in() {
+    let mut room = Room::new(|options| options);
+    for _ in 0..100 {
+        room.run(Nanos::from_millis(20), |target, message| {
+            if target == 2 {
+                message.clear();
+            }
+        });
+        (0..3).for_each(|place| drop(room.events(place)));
+    }
+    assert_eq!(sizes(&room), [2, 2, 0]);
+    assert_eq!(room.members[0].view().number, 2);
+}
+
+/// A group of which one member was in views and left, and one never was; the requests of another that has left come to the first now.
+fn assert_wishes_are_late(room: &mut Room, wishes: &[Vec<u8>]) {
+    assert!(room.members[2].has_left() && room.members[0].view().size() == 1);
+    [1, 2].into_iter().for_each(|place| room.gone.insert(place));
+    assert!(wishes.iter().any(|message| is_kind(message, JOIN)));
+    wishes.iter().for_each(|wish| room.hear(0, 2, wish));
+    room.run_and_take(Nanos::from_millis(500));
+    assert_eq!(room.members[0].view().size(), 1, "nobody else is there");
+    room.members[1] = Member::new(options(1), 31, room.now).unwrap();
+    room.gone.remove(1);
+    room.run_and_take(Nanos::from_millis(500));
+    assert_eq!(room.members[0].view().size(), 2);
+}
+
+/// Goal: a request to join that was under way for long lets no life in that was in a view and has left. A group of one would wait for it
+/// for ever.
+#[test]
+fn a_late_request_lets_nobody_in() {
+    let mut room = Room::new(|options| options);
+    let mut wishes = Vec::new();
+    room.run(Nanos::from_millis(400), |target, message| {
+        let is_of_last = target == 0 && message.get(2) == Some(&2) && is_kind(message, JOIN);
+        wishes.extend(is_of_last.then(|| message.clone()));
+    });
+    let now = room.now;
+    [1, 2].into_iter().for_each(|place| room.members[place].leave(now));
+    room.run_and_take(Nanos::from_millis(500));
+    assert_wishes_are_late(&mut room, &wishes);
+}
+
+/// Goal: the same where the member that is asked stands still until the one that asked has given up.
+#[test]
+fn a_request_that_is_read_late_lets_nobody_in() {
+    let mut room = Room::new(|options| options);
+    room.gone.insert(1);
+    room.run(Nanos::from_millis(15), |target, message| {
+        if target == 0 {
+            message.clear();
+        }
+    });
+    let mut waiting = room.run_and_keep(Nanos::from_millis(30), 0);
+    let now = room.now;
+    room.members[2].leave(now);
+    waiting.extend(room.run_and_keep(Nanos::from_millis(300), 0));
+    let wishes: Vec<Vec<u8>> = waiting.into_iter().map(|(_, message)| message).collect();
+    assert_wishes_are_late(&mut room, &wishes);
+}
