@@ -16,6 +16,7 @@ use crate::sim::{Model, Record};
 use crate::time::Nanos;
 
 mod accounts;
+mod company;
 mod joining;
 mod leaving;
 mod pauses;

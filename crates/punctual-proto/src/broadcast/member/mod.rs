@@ -332,8 +332,7 @@ impl Protocol for Member {
             // A message that has come is not asked for, however late it is looked at.
             let has_input = self.is_behind;
             self.catch_up();
-            // A message that waited for company may go by what a majority has come to hold.
-            if self.handle_times() || !has_input || self.outgoing.is_waiting() {
+            if self.handle_times() || !has_input {
                 self.after_input();
             }
         }

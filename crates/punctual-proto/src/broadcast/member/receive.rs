@@ -215,6 +215,11 @@ impl Member {
         self.number_frames();
         self.order_frames();
         self.update_progress();
+        // A message that waits for company may go by what a majority has come to hold.
+        if self.outgoing.is_waiting() && self.number_frames() {
+            self.order_frames();
+            self.update_progress();
+        }
         self.note_pace();
         let has_gap = self.order.has_gap() || self.frames.iter().any(Frames::has_gap);
         self.gaps.note(has_gap, self.now);
