@@ -136,6 +136,8 @@ pub struct Next {
     pub ready: Ready,
     /// The decision to run it, or to say that it will not be done. [`Scheduler::charge`] what that took.
     pub why: Why,
+    /// When it was chosen.
+    pub chosen: Nanos,
 }
 
 /// The longest waits in a class: of a request, and of a task in line, which may have had many turns before.
@@ -160,6 +162,16 @@ pub struct ClassCounters {
     pub ran: Nanos,
 }
 
+/// Tasks of a class that run and are not charged yet.
+#[derive(Debug, Default)]
+struct Running {
+    count: u32,
+    /// Those that other processors took.
+    elsewhere: u32,
+    /// Sum of the instants at which they were chosen, modulo 2⁶⁴.
+    chosen: u64,
+}
+
 #[derive(Debug)]
 struct Class {
     options: ClassOptions,
@@ -167,8 +179,7 @@ struct Class {
     counters: ClassCounters,
     /// From this instant on the floor owes it processor time, its share of the time since; [`Nanos::NEVER`] without a floor.
     due: Nanos,
-    /// Its tasks that run and are not charged yet.
-    running: u32,
+    running: Running,
     /// Stride position of the class. A second of the last class is 2⁶¹: 64 bits would be over soon.
     pass: u128,
     /// Time that a task takes, as a moving average.
@@ -185,7 +196,8 @@ const USUAL_PARTS: u64 = 8;
 /// take: without this a class whose tasks took long once, as the processor was another's, would shed for ever.
 const DOUBTED_PARTS: u64 = 64;
 
-/// Decides which task runs next on one processor. Nothing is allocated once it is made.
+/// Decides which task runs next, mostly on one processor. Others that have nothing to do may take tasks from it: its classes are charged
+/// for these, too. Nothing is allocated once it is made.
 #[derive(Debug)]
 pub struct Scheduler {
     classes: Vec<Class>,
@@ -199,8 +211,6 @@ pub struct Scheduler {
     pass: u128,
     /// No class that waits is due before this.
     first_due: Nanos,
-    /// When a task was chosen last.
-    chosen: Nanos,
 }
 
 impl Scheduler {
@@ -224,13 +234,12 @@ impl Scheduler {
             queue: Queue::new(tasks_max),
             counters: ClassCounters::default(),
             due: if options.floor_permille == 0 { Nanos::NEVER } else { Nanos(0) },
-            running: 0,
+            running: Running::default(),
             pass: 0,
             usual: Nanos(0),
         };
         let classes = options.iter().map(class).collect();
-        let (first_due, chosen) = (Nanos(0), Nanos(0));
-        Ok(Self { classes, policy, tasks_max, tasks: 0, waiting: 0, number: 0, pass: 0, first_due, chosen })
+        Ok(Self { classes, policy, tasks_max, tasks: 0, waiting: 0, number: 0, pass: 0, first_due: Nanos(0) })
     }
 
     /// Puts a task in line.
@@ -282,7 +291,6 @@ impl Scheduler {
     /// The next task for a caller that serves no class beyond this one.
     pub fn next_up_to(&mut self, class: u8, now: Nanos) -> Option<Next> {
         let (index, why) = self.choose(usize::from(class), now)?;
-        self.chosen = self.chosen.max(now);
         let policy = self.policy;
         let class = &mut self.classes[index];
         let ready = class.queue.pop()?;
@@ -290,7 +298,7 @@ impl Scheduler {
         if class.queue.is_empty() {
             self.waiting &= !(1 << index);
         }
-        class.running += 1;
+        class.running.begin(now);
         let sheds = policy == Policy::Floors && class.options.sheds;
         if sheds && now.plus(class.usual) > ready.deadline {
             class.counters.shed += 1;
@@ -298,12 +306,12 @@ impl Scheduler {
                 class.usual.0 -= class.usual.0 / DOUBTED_PARTS;
             }
             let why = if why == Why::Floor { Why::ShedByFloor } else { Why::Shed };
-            return Some(Next { ready, why });
+            return Some(Next { ready, why, chosen: now });
         }
         class.counters.run += 1;
         class.counters.by_floor += u64::from(why == Why::Floor);
         self.pass = class.pass;
-        Some(Next { ready, why })
+        Some(Next { ready, why, chosen: now })
     }
 
     /// The class to be served, up to a last one, and why.
@@ -338,18 +346,26 @@ impl Scheduler {
         usize::from(next.ready.class).min(self.classes.len() - 1)
     }
 
-    /// It runs on another processor, whose scheduler is told what it takes.
+    /// Another processor takes it, and says at its end what that took: [`Self::charge_handed_over`]. If it wants more then, it is in line
+    /// there: meanwhile a class that has nothing in line here wants nothing.
     pub fn hand_over(&mut self, next: &Next) {
         let index = self.index_of(next);
-        let class = &mut self.classes[index];
-        class.running = class.running.saturating_sub(1);
+        self.classes[index].running.elsewhere += 1;
     }
 
-    /// It ran, or was shed, for so long. It may be in line again, but nothing else has been chosen since.
+    /// As [`Self::charge`], of a task that another processor took. Without it, tasks would be chosen for the same debt again and again.
+    pub fn charge_handed_over(&mut self, next: &Next, ran: Nanos) {
+        let index = self.index_of(next);
+        let running = &mut self.classes[index].running;
+        running.elsewhere = running.elsewhere.saturating_sub(1);
+        self.charge(next, ran);
+    }
+
+    /// It ran, or was shed, for so long. It may be in line again, and others may have been chosen since.
     pub fn charge(&mut self, next: &Next, ran: Nanos) {
-        let (index, chosen) = (self.index_of(next), self.chosen);
+        let index = self.index_of(next);
         let class = &mut self.classes[index];
-        class.running = class.running.saturating_sub(1);
+        class.running.end(next.chosen);
         class.counters.ran = class.counters.ran.plus(ran);
         // Shedding takes another time than doing.
         if !next.why.is_shed() {
@@ -360,7 +376,7 @@ impl Scheduler {
         }
         // The last class's stride is the longest: each has twice the share of the next one.
         class.pass = class.pass.saturating_add(u128::from(ran.0) << index);
-        class.take_off(ran, (!next.why.is_by_floor()).then_some(chosen));
+        class.take_off(ran, (!next.why.is_by_floor()).then_some(next.chosen));
     }
 
     /// From now on the next task is chosen so. Tasks in line stay.
@@ -406,18 +422,22 @@ impl Class {
     /// It has a task in line again. A class that wanted nothing is owed nothing. A class whose only task runs may want more when that
     /// ends, and is charged for it then.
     fn begin_to_wait(&mut self, now: Nanos) {
-        if self.running == 0 {
+        if self.running.count == self.running.elsewhere {
             self.due = self.due.max(now);
         }
     }
 
-    /// Processor time that its floor owes it, in thousandths of a nanosecond, if any.
+    /// Processor time that its floor owes it, in thousandths of a nanosecond, if any. Tasks that still run are charged at their end.
+    /// Until then their time so far counts, or the usual one: others would be chosen for the same debt.
     fn owed(&mut self, now: Nanos) -> Option<u64> {
         if self.due >= now {
             return None;
         }
         self.due = self.due.max(Nanos(now.0.saturating_sub(self.time_for(OWED_MAX).0)));
-        Some(now.since(self.due).0.saturating_mul(self.options.floor_permille.into()))
+        let owed = now.since(self.due).0.saturating_mul(self.options.floor_permille.into());
+        let usual = self.usual.0.saturating_mul(self.running.count.into());
+        let given = self.running.time(now).0.max(usual).saturating_mul(1_000);
+        owed.checked_sub(given).filter(|&left| left > 0)
     }
 
     /// It had so much, which its floor owes it no more. Processor time that it got as the most important class makes no debt: the class
@@ -428,6 +448,26 @@ impl Class {
         }
         let due = self.due.plus(self.time_for(ran));
         self.due = chosen_as_first.map_or(due, |chosen| due.min(chosen));
+    }
+}
+
+impl Running {
+    fn begin(&mut self, now: Nanos) {
+        self.count += 1;
+        self.chosen = self.chosen.wrapping_add(now.0);
+    }
+
+    fn end(&mut self, chosen: Nanos) {
+        if self.count > 0 {
+            self.count -= 1;
+            self.chosen = self.chosen.wrapping_sub(chosen.0);
+        }
+    }
+
+    /// The time that they took so far, all together. Another processor's clock may be a little ahead.
+    fn time(&self, now: Nanos) -> Nanos {
+        let time = now.0.wrapping_mul(self.count.into()).wrapping_sub(self.chosen);
+        Nanos(time.cast_signed().max(0).cast_unsigned())
     }
 }
 

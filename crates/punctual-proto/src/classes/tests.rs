@@ -340,6 +340,77 @@ fn a_task_handed_over_is_no_longer_running() {
     assert_eq!(run.ready.class, 0);
 }
 
+/// A scheduler without a floor for class 0 and with 20 thousandths for the others, of which each has had a task of a millisecond.
+fn of_milliseconds(classes: u8) -> Scheduler {
+    let floor = |floor_permille| ClassOptions { floor_permille, sheds: false };
+    let options: Vec<_> = (0..classes).map(|class| floor(if class == 0 { 0 } else { 20 })).collect();
+    let mut scheduler = Scheduler::new(&options, Policy::Floors, 8).unwrap();
+    for class in 0..classes {
+        scheduler.push(ready(0, class, 0), Nanos(0)).unwrap();
+        let next = scheduler.next(Nanos(0)).expect("a task is there");
+        scheduler.charge(&next, Nanos::from_millis(1));
+    }
+    scheduler
+}
+
+/// Goal: a debt to a class is paid once, however many processors take tasks. Method: two choose at one instant, when half a task is owed.
+#[test]
+fn two_processors_pay_no_debt_twice() {
+    let (mut scheduler, ms) = (of_milliseconds(2), Nanos::from_millis);
+    for class in [0, 0, 1, 1] {
+        scheduler.push(ready(class.into(), class, 0), ms(100)).unwrap();
+    }
+    let next = [(); 2].map(|()| scheduler.next(ms(125)).expect("four tasks are there"));
+    assert_eq!(next.map(|next| (next.ready.class, next.why)), [(1, Why::Floor), (0, Why::First)]);
+    scheduler.hand_over(&next[0]);
+    scheduler.charge_handed_over(&next[0], ms(1));
+    scheduler.charge(&next[1], ms(1));
+    let next = scheduler.next(ms(149)).expect("two tasks are there");
+    assert_eq!((next.ready.class, next.why), (0, Why::First), "its floor owes it nothing for 50 ms");
+    scheduler.push(ready(0, 0, 0), ms(151)).unwrap();
+    let next = scheduler.next(ms(151)).expect("two tasks are there");
+    assert_eq!((next.ready.class, next.why), (1, Why::Floor));
+}
+
+/// Goal: a class is owed nothing while a task of it has a processor, however long that takes. Method: another processor chooses meanwhile,
+/// or has the task.
+#[test]
+fn a_task_that_runs_counts_meanwhile() {
+    for is_handed_over in [false, true] {
+        let (mut scheduler, ms) = (of_milliseconds(2), Nanos::from_millis);
+        for _ in 0..2 {
+            scheduler.push(ready(1, 1, 0), ms(1_000)).unwrap();
+        }
+        let long = scheduler.next(ms(1_000)).expect("two tasks are there");
+        if is_handed_over {
+            scheduler.hand_over(&long);
+        }
+        let end = ms(10_000);
+        scheduler.push(ready(0, 0, 0), end).unwrap();
+        let next = scheduler.next(end).expect("two tasks are there");
+        assert_eq!((long.ready.class, next.ready.class, next.why), (1, 0, Why::First), "{is_handed_over}");
+    }
+}
+
+/// Goal: a task is charged as of its own choice, though another processor has chosen one meanwhile. Method: of two classes the one is
+/// owed more as its first task was chosen earlier.
+#[test]
+fn a_later_choice_changes_no_charge() {
+    let (mut scheduler, ms) = (of_milliseconds(3), Nanos::from_millis);
+    scheduler.push(ready(1, 1, 0), ms(10)).unwrap();
+    let early = scheduler.next(ms(10)).expect("a task is there");
+    for class in [0, 0, 2] {
+        scheduler.push(ready(class.into(), class, 0), ms(30)).unwrap();
+    }
+    let late = scheduler.next(ms(30)).expect("three tasks are there");
+    assert_eq!(late.ready.class, 0);
+    scheduler.push(ready(1, 1, 0), ms(50)).unwrap();
+    scheduler.charge(&late, ms(1));
+    scheduler.charge(&early, ms(40));
+    let next = scheduler.next(ms(50)).expect("three tasks are there");
+    assert_eq!((next.ready.class, next.why), (1, Why::Floor));
+}
+
 /// Goal: in any second in which a class has a request all the time, it gets its floor, less the turn that is being served.
 #[test]
 fn the_floor_is_met_over_any_second() {

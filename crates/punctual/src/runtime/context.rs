@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use punctual_machine::sync::spin_hint;
 use punctual_proto::Nanos;
-use punctual_proto::classes::Next;
 
+use super::line::Choice;
 use super::shared::Shared;
 use super::task::Request;
 use super::worker;
@@ -36,7 +36,7 @@ pub(super) struct Turn {
     pub(super) is_shed: bool,
     pub(super) began: Nanos,
     /// Why it is polled, to charge its class.
-    pub(super) next: Next,
+    pub(super) choice: Choice,
     /// Its task blocked, and another thread has been the worker since this instant.
     pub(super) replaced: Option<Nanos>,
 }
@@ -202,7 +202,7 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let replaced = worker::replace(&shared, index).then(|| shared.now());
     // The end of the poll is too late: until then the class would count as served, though it may want nothing of the worker.
     if let Some(now) = replaced {
-        shared.charge(index, &turn.next, now.since(turn.began));
+        shared.charge(index, &turn.choice, now.since(turn.began));
     } else {
         shared.hand_all_on(index);
     }

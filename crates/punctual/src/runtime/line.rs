@@ -6,10 +6,18 @@ use punctual_proto::classes::{ClassOptions, ClassesError, Next, Oldest, Policy, 
 use super::page::{OfClass, OfWorker, WorkerPage};
 use super::task::Task;
 
+/// Choice of a task, by the line of the worker that polls it, or of one from which that took it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) next: Next,
+    /// The worker of this line, which is charged for the poll. Otherwise it would choose for the same debt again and again.
+    pub(super) line: usize,
+}
+
 /// Outcome of a poll, to be counted, and taken off the time that its class is owed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
-    pub(super) next: Next,
+    pub(super) choice: Choice,
     /// Until it ended, or until another thread was the worker.
     pub(super) ran: Nanos,
     /// Its class has been charged.
@@ -73,9 +81,10 @@ impl Line {
         page.count(OfClass::InLineSince).set(since(|oldest| oldest.pushed));
     }
 
-    /// Counts a poll of this worker, and charges its class. Here, because a thread that is the worker no more may have made it.
-    pub(super) fn settle(&mut self, charge: &Charge) {
-        let &Charge { next, ran, is_charged, name, delay, is_late, is_long, has_yielded } = charge;
+    /// Counts a poll of this worker. Here, because a thread that is the worker no more may have made it.
+    pub(super) fn count(&self, charge: &Charge) {
+        let &Charge { choice: Choice { next, .. }, ran, name, delay, is_late, is_long, has_yielded, .. } =
+            charge;
         let class = next.ready.class;
         self.page.count(OfWorker::Polls).add_alone(1);
         self.page.count(OfWorker::Yields).add_alone(u64::from(has_yielded));
@@ -88,9 +97,6 @@ impl Line {
         of_class.count(OfClass::ByFloor).add_alone(u64::from(next.why.is_by_floor()));
         if is_long {
             self.page.note_long(name, class, ran);
-        }
-        if !is_charged {
-            self.scheduler.charge(&next, ran);
         }
     }
 

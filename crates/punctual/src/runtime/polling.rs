@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use punctual_proto::Nanos;
-use punctual_proto::classes::Next;
 
 use super::context::{self, RuntimeIdentity, Turn};
-use super::line::Charge;
+use super::line::{Charge, Choice};
 use super::page::WorkerPage;
 use super::reactor::Wakes;
 use super::shared::Shared;
@@ -92,11 +91,11 @@ impl Polling {
     pub(super) fn poll_next(&mut self, now: Nanos) -> bool {
         let own = self.shared.next(self.index, self.charge.take(), now);
         match own.or_else(|| self.shared.steal(self.index, now)) {
-            Some((task, next)) => {
+            Some((task, choice)) => {
                 if std::mem::take(&mut self.owes_lead) {
                     self.shared.hand_lead_on(self.index);
                 }
-                self.poll(task, next, now);
+                self.poll(task, choice, now);
             }
             None => return false,
         }
@@ -126,13 +125,13 @@ impl Polling {
         self.looks.after()
     }
 
-    fn poll(&mut self, task: Task, next: Next, began: Nanos) {
+    fn poll(&mut self, task: Task, choice: Choice, began: Nanos) {
         let meta = task.metadata();
         let (name, woken, request) = (meta.name, Nanos(meta.woken.get()), meta.request());
-        let is_shed = next.why.is_shed();
+        let is_shed = choice.next.why.is_shed();
         let (due, patience) = (began.plus(self.shared.turn), self.patience);
         let runtime = RuntimeIdentity::of(&self.shared);
-        let turn = Turn { runtime, request, due, patience, is_shed, began, next, replaced: None };
+        let turn = Turn { runtime, request, due, patience, is_shed, began, choice, replaced: None };
         let before = context::begin_turn(turn);
         // Panics of its polls are contained in its future.
         let has_yielded = without_panic(|| task.run());
@@ -144,7 +143,7 @@ impl Polling {
         let (delay, is_late) = (began.since(woken), began > request.deadline);
         let is_long = ran >= self.shared.long_poll;
         let is_charged = self.is_replaced;
-        self.charge = Some(Charge { next, ran, is_charged, name, delay, is_late, is_long, has_yielded });
+        self.charge = Some(Charge { choice, ran, is_charged, name, delay, is_late, is_long, has_yielded });
     }
 }
 

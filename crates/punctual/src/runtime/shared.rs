@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use punctual_machine::awake::{Awake, Rung};
 use punctual_machine::clock::{Clock, Ticks};
@@ -12,9 +12,9 @@ use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::process::Maker;
 use punctual_proto::Nanos;
-use punctual_proto::classes::{Next, Policy};
+use punctual_proto::classes::{Policy, Scheduler};
 
-use super::line::Charge;
+use super::line::{Charge, Choice, Line};
 use super::options::{RuntimeOptions, StartError};
 use super::page::{OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
@@ -244,36 +244,55 @@ impl Shared {
         }
     }
 
-    /// Charges a class for a poll whose worker another thread is from now on. The poll is counted when it ends.
-    pub(super) fn charge(&self, worker: usize, next: &Next, ran: Nanos) {
-        let seat = &self.seats[worker];
-        seat.lock(self, &seat.page).scheduler.charge(next, ran);
+    /// Charges a class for a poll of this worker, in the line that chose it. The poll is counted elsewhere.
+    pub(super) fn charge(&self, worker: usize, choice: &Choice, ran: Nanos) {
+        let own = &self.seats[worker];
+        let mut line = self.seats[choice.line].lock(self, &own.page);
+        let is_stolen = choice.line != worker;
+        let charge = if is_stolen { Scheduler::charge_handed_over } else { Scheduler::charge };
+        charge(&mut line.scheduler, &choice.next, ran);
     }
 
-    /// Counts a worker's last poll, and charges its line for it.
+    /// Counts a worker's last poll, and charges its class.
     pub(super) fn settle(&self, worker: usize, charge: &Charge) {
+        drop(self.lock_settled(worker, charge));
+    }
+
+    /// The line of a worker whose last poll was counted and charged.
+    fn lock_settled(&self, worker: usize, charge: &Charge) -> MutexGuard<'_, Line> {
         let seat = &self.seats[worker];
-        seat.lock(self, &seat.page).settle(charge);
+        let Charge { choice, ran, is_charged, .. } = charge;
+        let is_stolen = choice.line != worker;
+        // One lock after the other: two workers that took from each other's lines would wait for ever.
+        if is_stolen && !is_charged {
+            self.charge(worker, choice, *ran);
+        }
+        let mut line = seat.lock(self, &seat.page);
+        line.count(charge);
+        if !is_stolen && !is_charged {
+            line.scheduler.charge(&choice.next, *ran);
+        }
+        line
     }
 
     /// The next task of this worker; the last poll is counted and charged first.
-    pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Next)> {
+    pub(super) fn next(&self, worker: usize, charge: Option<Charge>, now: Nanos) -> Option<(Task, Choice)> {
         let seat = &self.seats[worker];
-        let mut line = seat.lock(self, &seat.page);
-        if let Some(charge) = charge {
-            line.settle(&charge);
-        }
+        let mut line = match charge {
+            Some(charge) => self.lock_settled(worker, &charge),
+            None => seat.lock(self, &seat.page),
+        };
         let (next, first) = seat.choose(&mut line, seat.intake.last_class, now);
         drop(line);
         // A worker that takes one and leaves others sees to it that a worker without work comes for them.
         if let Some(first) = first {
             self.notify(self.awake.wake_for(first, worker, &self.seats));
         }
-        next
+        next.map(|(task, next)| (task, Choice { next, line: worker }))
     }
 
     /// A task of another worker's line, for one that has none.
-    pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Next)> {
+    pub(super) fn steal(&self, worker: usize, now: Nanos) -> Option<(Task, Choice)> {
         let own = &self.seats[worker];
         let choose = |other: usize| {
             let seat = &self.seats[other];
@@ -282,7 +301,7 @@ impl Shared {
             if let Some((_, chosen)) = &next {
                 line.scheduler.hand_over(chosen);
             }
-            (next, left)
+            (next.map(|(task, next)| (task, Choice { next, line: other })), left)
         };
         let stolen = self.awake.steal(worker, &self.seats, choose, |rung| self.notify(Some(rung)))?;
         let meta = stolen.0.metadata();
@@ -366,6 +385,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use punctual_machine::parker;
+    use punctual_proto::classes::{Next, Why};
 
     use super::super::options::BLOCKING_MAX;
     use super::super::worker::Worker;
@@ -434,6 +454,72 @@ mod tests {
             shared.awake.leave();
             shared
         }
+    }
+
+    /// Two workers, of which all tasks belong to the first, so that the second is a thief.
+    fn with_a_thief() -> Arc<Shared> {
+        let lanes = vec![Lane { workers: 1, last_class: u8::MAX, urgency: Urgency::Inherited }];
+        Arc::new(Shared::new(&RuntimeOptions { lanes, ..RuntimeOptions::default() }, false).unwrap())
+    }
+
+    /// Tasks that wait for ever, of these classes.
+    fn spawn_pending(shared: &Arc<Shared>, classes: &[u8]) {
+        let handle = Handle { shared: Arc::clone(shared) };
+        let spawn = |&class| handle.spawn(TaskOptions::of_class(class), std::future::pending::<()>());
+        classes.iter().for_each(|class| drop(spawn(class).unwrap()));
+    }
+
+    /// The end of a poll that took so long.
+    fn charge_of(choice: Choice, ran: Nanos) -> Charge {
+        let (is_charged, is_late, is_long, has_yielded) = (false, false, false, false);
+        Charge { choice, ran, is_charged, name: "", delay: Nanos(0), is_late, is_long, has_yielded }
+    }
+
+    /// Goal: a thief takes the important tasks first, as the worker itself would: each class has its floor, and no more.
+    #[test]
+    fn a_thief_keeps_the_order_of_classes() {
+        let shared = with_a_thief();
+        spawn_pending(&shared, &[0, 0, 0, 7, 7, 7]);
+        let (mut now, mut classes) = (Nanos::from_millis(1_000), Vec::new());
+        while let Some((task, choice)) = shared.steal(1, now) {
+            drop(task);
+            let poll = Nanos::from_millis(1);
+            now = now.plus(poll);
+            shared.settle(1, &charge_of(choice, poll));
+            classes.push(choice.next.ready.class);
+        }
+        assert_eq!(classes, [0, 7, 0, 0, 7, 7]);
+        shared.end_tasks();
+    }
+
+    /// Goal: the floors of a thief's own tasks are kept, however much it did for others' before.
+    #[test]
+    fn a_theft_makes_no_debt_at_the_thief() {
+        let (shared, ms) = (with_a_thief(), Nanos::from_millis);
+        spawn_pending(&shared, &[0, 7]);
+        let mut tasks = Vec::new();
+        for now in [ms(1_000), ms(1_200)] {
+            let (task, choice) = shared.steal(1, now).expect("a task is there");
+            shared.settle(1, &charge_of(choice, ms(50)));
+            tasks.push((task, choice));
+        }
+        assert_eq!(tasks.iter().map(|(_, choice)| choice.next.ready.class).collect::<Vec<_>>(), [0, 7]);
+        // One more, for a floor.
+        let choice = tasks[1].1;
+        let by_floor = Choice { next: Next { why: Why::Floor, ..choice.next }, ..choice };
+        shared.settle(1, &charge_of(by_floor, ms(50)));
+        let (begin, mut ran) = (ms(1_300), [0; 2]);
+        tasks.into_iter().for_each(|(task, _)| shared.seats[1].push(task));
+        let (mut now, mut charge) = (begin, None);
+        while now < begin.plus(ms(1_000)) {
+            let (task, choice) = shared.next(1, charge, now).expect("two tasks are there");
+            shared.seats[1].push(task);
+            now = now.plus(ms(1));
+            charge = Some(charge_of(choice, ms(1)));
+            ran[usize::from(choice.next.ready.class > 0)] += 1;
+        }
+        assert!((19..=21).contains(&ran[1]), "{ran:?} of 1,000, of which 20 are the floor");
+        shared.end_tasks();
     }
 
     /// Goal: a worker of a lane that goes to sleep gives its processor to one that sleeps, for a task behind a long poll.
