@@ -23,7 +23,7 @@ use super::seat::Seat;
 use super::task::{Task, wake_all};
 use super::worker::Substitutes;
 use super::{context, nanos};
-use crate::locks::lock;
+use crate::locks::{lock, try_lock};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -37,6 +37,7 @@ pub(super) struct Shared {
     pub(super) stop: Flag,
     /// No worker polls any more: woken tasks are dropped.
     has_ended: Flag,
+    /// Held by the thread that drops tasks. The thread that ends the runtime takes it before it raises `has_ended`.
     dropping: Mutex<()>,
     /// Threads that took a worker's place while a task blocked.
     pub(super) substitutes: Mutex<Substitutes>,
@@ -149,7 +150,7 @@ impl Shared {
         self.notify(self.awake.wake_for(class, worker, &self.seats));
         // The task that a worker polls may have ended the runtime: nobody comes for it.
         if self.has_ended.is_raised() {
-            self.drop_ready();
+            self.drop_ready_unless_another_does();
         }
     }
 
@@ -161,7 +162,7 @@ impl Shared {
         self.notify(self.awake.wake_home(class, home, &self.seats));
         // Behind the bell's fence: the thread that ends sees the task, or we see the end.
         if self.has_ended.is_raised() {
-            self.drop_ready();
+            self.drop_ready_unless_another_does();
         }
     }
 
@@ -346,15 +347,24 @@ impl Shared {
         // Woken, each task that waits comes into some inbox, from where it is dropped. That may wake others.
         let wakers = lock(&self.registry).close();
         wake_all(wakers.into_iter().chain(self.reactor.forget()));
+        // Before others see the end: one of them would drop all tasks, and this would return meanwhile.
+        let dropping = lock(&self.dropping);
         // One that another thread has just woken is not here yet: that thread drops it.
         self.has_ended.raise();
         sender_fence();
-        self.drop_ready();
+        self.drop_ready(dropping);
     }
 
-    /// Drops every task that is ready, and those that this wakes. Where another thread does, or this one further out, that one does it.
-    fn drop_ready(&self) {
-        while let Ok(dropping) = self.dropping.try_lock() {
+    /// Drops every task that is ready, unless another thread does, or this one further out: that one does it.
+    fn drop_ready_unless_another_does(&self) {
+        if let Some(dropping) = try_lock(&self.dropping) {
+            self.drop_ready(dropping);
+        }
+    }
+
+    /// Drops every task that is ready, and those that this wakes.
+    fn drop_ready<'s>(&'s self, mut dropping: MutexGuard<'s, ()>) {
+        loop {
             loop {
                 let tasks: Vec<Task> = self.seats.iter().flat_map(Seat::empty).collect();
                 if tasks.is_empty() {
@@ -368,6 +378,8 @@ impl Shared {
             if self.seats.iter().all(|seat| seat.intake.has_no_news()) {
                 return;
             }
+            let Some(again) = try_lock(&self.dropping) else { return };
+            dropping = again;
         }
     }
 
@@ -381,6 +393,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -520,6 +533,27 @@ mod tests {
         }
         assert!((19..=21).contains(&ran[1]), "{ran:?} of 1,000, of which 20 are the floor");
         shared.end_tasks();
+    }
+
+    /// Goal: no task lives when the end returns. Another thread that drops tasks is waited for, and none sees the end before. Method:
+    /// that thread has taken them all.
+    #[test]
+    fn the_end_waits_for_a_thread_that_drops_tasks() {
+        let (shared, (says, said)) = (with_a_thief(), mpsc::channel());
+        spawn_pending(&shared, &[0]);
+        let theirs = Arc::clone(&shared);
+        let drops = thread::spawn(move || {
+            let dropping = lock(&theirs.dropping);
+            let tasks: Vec<Task> = theirs.seats.iter().flat_map(Seat::empty).collect();
+            says.send(()).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            assert!(!theirs.has_ended.is_raised());
+            drop((tasks, dropping));
+        });
+        said.recv().unwrap();
+        shared.end_tasks();
+        assert_eq!(lock(&shared.registry).len(), 0);
+        drops.join().unwrap();
     }
 
     /// Goal: a worker of a lane that goes to sleep gives its processor to one that sleeps, for a task behind a long poll.
