@@ -135,8 +135,9 @@ impl Shared {
         meta.handle_wake(now, is_running, context::waking_request(self));
         let class = meta.class;
         match context::worker_of(self).filter(|worker| self.homes(class).contains(worker)) {
-            Some(worker) => self.push_here(worker, task, now),
-            None => self.push_there(task),
+            // The task that a worker polls may have ended the runtime. A thread that drops tasks looks at inboxes last, and at no line.
+            Some(worker) if !self.has_ended.is_raised() => self.push_here(worker, task, now),
+            _ => self.push_there(task),
         }
     }
 
@@ -148,10 +149,6 @@ impl Shared {
         seat.page.count(OfWorker::WokenHere).add_alone(1);
         seat.push_here(&mut seat.lock(self, &seat.page), task, now);
         self.notify(self.awake.wake_for(class, worker, &self.seats));
-        // The task that a worker polls may have ended the runtime: nobody comes for it.
-        if self.has_ended.is_raised() {
-            self.drop_ready_unless_another_does();
-        }
     }
 
     /// Into the inbox of the worker to which the task belongs.
@@ -554,6 +551,21 @@ mod tests {
         shared.end_tasks();
         assert_eq!(lock(&shared.registry).len(), 0);
         drops.join().unwrap();
+    }
+
+    /// Goal: a task that ended its own runtime is dropped, though another thread is about to have dropped all. Method: that thread has
+    /// emptied every line, and looks at inboxes alone from then on.
+    #[test]
+    fn a_task_that_ended_its_runtime_is_not_left() {
+        let shared = with_a_thief();
+        shared.has_ended.raise();
+        let dropping = lock(&shared.dropping);
+        let place = context::take_place(&shared, 0);
+        spawn_pending(&shared, &[0]);
+        assert!(!shared.seats[0].intake.has_no_news(), "it stands in a line");
+        drop(place);
+        shared.drop_ready(dropping);
+        assert_eq!(lock(&shared.registry).len(), 0);
     }
 
     /// Goal: a worker of a lane that goes to sleep gives its processor to one that sleeps, for a task behind a long poll.
