@@ -369,6 +369,26 @@ fn blocking_work_lets_others_go_on() {
     assert_eq!(blocking(|| 1), 1, "outside of tasks it is a call");
 }
 
+/// Goal: work that blocks serves its task's request, knows it, and gives it to tasks that it wakes. A request that it takes over stays.
+#[test]
+fn blocking_work_serves_its_request() {
+    let _alive = watchdog(LIMIT_S);
+    let runtime = Runtime::start(&workers(1)).unwrap();
+    let handle = runtime.handle().clone();
+    let blocks = async move {
+        let own = request().unwrap();
+        let inside = blocking(request);
+        let woken = blocking(|| handle.spawn(class(1), async { request().unwrap() }).unwrap());
+        let other = Request { deadline: Nanos(own.deadline.0 + 1), ..own };
+        blocking(|| take_over(other));
+        ([Some(own), inside], woken, [Some(other), request()])
+    };
+    let blocks = runtime.spawn(class(0).within(Duration::from_secs(9)), blocks).unwrap();
+    let (own, woken, other) = runtime.block_on(blocks).unwrap();
+    assert_eq!((own[0], other[0]), (own[1], other[1]));
+    assert_eq!(Some(runtime.block_on(woken).unwrap()), own[0]);
+}
+
 /// Goal: blocked time is not the worker's: its class is not charged for it, and it makes no long poll.
 #[test]
 fn blocked_time_is_not_the_workers() {

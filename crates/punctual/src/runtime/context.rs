@@ -186,7 +186,8 @@ fn looks(mut is_ready: impl FnMut() -> bool, patience: Nanos) -> bool {
 
 /// Does work that blocks, and may borrow what the task has. Another thread is the worker from then on; this one goes on with the
 /// task as soon as the work is done, and ends with its poll. The task's class is charged for the poll until then, and not for the
-/// work. Starting a thread takes some 50 µs, so this is for work of milliseconds.
+/// work. Tasks that the work wakes take over the task's [`request`]. Starting a thread takes some 50 µs, so this is for work of
+/// milliseconds.
 ///
 /// The tasks of a runtime can have [`BLOCKING_MAX`](super::BLOCKING_MAX) more threads than it has workers. Beyond that, and where the
 /// kernel has no thread to give, the work keeps its worker. Outside of workers the work is just done, and on tokio too: its
@@ -195,11 +196,12 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let worker = WORKER.with_borrow(Clone::clone).filter(|(shared, _)| !shared.is_hosted);
     // A thread that is no worker has been replaced already; a worker that is in no poll has other things to go on with.
     let (Some((shared, index)), Some(turn)) = (worker, TURN.get()) else { return work() };
-    TURN.set(None);
     // Tasks that the work wakes come to the worker from elsewhere.
     let place = WORKER.take();
     shared.awake.leave();
     let replaced = worker::replace(&shared, index).then(|| shared.now());
+    // The work is a part of the poll: it serves the same request.
+    TURN.set(Some(Turn { replaced, ..turn }));
     // The end of the poll is too late: until then the class would count as served, though it may want nothing of the worker.
     if let Some(now) = replaced {
         shared.charge(index, &turn.choice, now.since(turn.began));
@@ -211,6 +213,5 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
         shared.awake.enter();
         WORKER.set(place);
     }
-    TURN.set(Some(Turn { replaced, ..turn }));
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }
