@@ -43,27 +43,19 @@ pub(super) fn doubt_of_others(broken: &str) -> Doubt {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::Arrivals;
     use super::super::host::Served;
     use super::super::model::ServerModel;
     use super::super::setup::Setup;
+    use super::super::trial::tests::unmeasured;
     use super::*;
 
     fn trial(model: ServerModel, refused: u64, served: Served) -> ServerTrial {
         ServerTrial {
             setup: Setup { model, connections: 4, matrix: 20, workers: 1, processors: 1, ..Setup::default() },
-            duration_ns: 1,
-            arrivals: Arrivals::Closed { think_ns: 1 },
             requests: vec![5, 5],
             refused: vec![0, refused],
-            mean_ns: Vec::new(),
-            p50_ns: Vec::new(),
-            p99_ns: Vec::new(),
-            predicted: None,
-            lag_p99_ns: 0,
-            waited_ns: 0,
-            worked_off: 0,
             served,
+            ..unmeasured()
         }
     }
 

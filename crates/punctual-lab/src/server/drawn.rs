@@ -35,22 +35,15 @@ fn against_connections(all: &ServerOverall) -> Option<Section> {
         let a_second = |trial: &ServerTrial| {
             Some(trial.requests.iter().sum::<u64>() as f64 * 1e9 / trial.duration_ns.max(1) as f64)
         };
+        let mean = |trial: &ServerTrial| trial.mean_of_all_ns().map(|ns| ns as f64);
         let chart = Chart { connections: &connections, trials: &of_matrix, matrix };
         section = section
             .words(format!("Requests a second, matrix {matrix}:"))
             .with(chart.draw(numbers, a_second, &REQUESTS, 1.0 / DURATION_S))
             .words(format!("Mean latency, matrix {matrix}:"))
-            .with(chart.draw(lines, mean_ns, &MEANS_US, 1e3));
+            .with(chart.draw(lines, mean, &MEANS_US, 1e3));
     }
     Some(section)
-}
-
-/// The mean over all classes, ns.
-fn mean_ns(trial: &ServerTrial) -> Option<f64> {
-    let requests: f64 = trial.requests.iter().map(|&count| count as f64).sum();
-    let each = trial.mean_ns.iter().zip(&trial.requests);
-    let all_ns: f64 = each.map(|(mean, &count)| mean.unwrap_or(0) as f64 * count as f64).sum();
-    (requests > 0.0).then(|| all_ns / requests)
 }
 
 /// The trials of one matrix.

@@ -574,6 +574,7 @@ mod tests {
         assert!(result.duplicated == 3 && !result.kept_promises(), "{result:?}");
         let trial = describe(&setup, &load, &[samples], &[], Served::default());
         assert_eq!((&trial.requests, &trial.mean_ns), (&vec![80], &vec![Some(1_000_000)]));
+        assert_eq!(trial.steady, [72]);
         assert_eq!(trial.p50_ns, [Some(1_000_000)]);
     }
 

@@ -80,14 +80,6 @@ fn spread(mut values: Vec<f64>, text: impl Fn(f64) -> String) -> String {
     }
 }
 
-/// The mean over all classes.
-fn mean_of(trial: &ServerTrial) -> Option<u64> {
-    let requests: u64 = trial.requests.iter().sum();
-    let sum: u64 =
-        trial.mean_ns.iter().zip(&trial.requests).map(|(mean, count)| mean.unwrap_or(0) * count).sum();
-    sum.checked_div(requests)
-}
-
 fn per_5_s(trial: &ServerTrial) -> f64 {
     let requests: u64 = trial.requests.iter().sum();
     requests as f64 * DURATION_S * 1e9 / trial.duration_ns.max(1) as f64
@@ -95,7 +87,7 @@ fn per_5_s(trial: &ServerTrial) -> f64 {
 
 /// True if a load was late by more than 5 % of what it measured.
 fn is_late(trial: &ServerTrial) -> bool {
-    mean_of(trial).is_some_and(|mean| trial.lag_p99_ns > mean / 20)
+    trial.mean_of_all_ns().is_some_and(|mean| trial.lag_p99_ns > mean / 20)
 }
 
 fn totals(all: &ServerOverall) -> Section {
@@ -123,7 +115,7 @@ fn totals(all: &ServerOverall) -> Section {
             spread(each(&|trial| Some(per_5_s(trial))), whole).into(),
             theirs.map_or_else(String::new, |(requests, _)| count(requests)).into(),
             spread(each(&|trial| trial.predicted), whole).into(),
-            spread(each(&|trial| mean_of(trial).map(|ns| ns as f64)), micros).into(),
+            spread(each(&|trial| trial.mean_of_all_ns().map(|ns| ns as f64)), micros).into(),
             theirs.and_then(|(_, mean_us)| mean_us).map_or_else(String::new, count).into(),
             Cell::toned(micros(lag as f64), tone),
             fixed(cpu, 2).into(),
@@ -245,4 +237,20 @@ fn published() -> Section {
                 connection, after the others had stopped. Their four pollers collapse on a ticket lock.";
     let about = "requests in 5 s; think time 100 ms, with classes 50 ms; four cores under a hypervisor";
     Section::new("As published").about(about).table(requests).table(classes).note(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trial::tests::unmeasured;
+    use super::*;
+
+    /// Goal: a load is late by what it measured, and not where it measured nothing.
+    #[test]
+    fn a_load_is_late_by_what_it_measured() {
+        let of = |mean_ns: Option<u64>| {
+            let trial = ServerTrial { mean_ns: vec![mean_ns], requests: vec![4], ..unmeasured() };
+            is_late(&ServerTrial { lag_p99_ns: 100, ..trial })
+        };
+        assert_eq!([Some(1_000), Some(3_000), None].map(of), [true, false, false]);
+    }
 }

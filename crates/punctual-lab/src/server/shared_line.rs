@@ -4,7 +4,7 @@ use super::experiment::{ServerOverall, ServerTrial};
 use super::host::PollerCounts;
 use super::published::{DURATION_S, LINE_COUNTS, LineCounts};
 use crate::report::section::{Cell, Column, Section, Table, Tone};
-use crate::units::{count, fixed, micros};
+use crate::units::{count, dash, fixed, micros};
 
 /// One row for each trial: all pollers together, and the handler, which is the last.
 pub(super) fn section(all: &ServerOverall) -> Option<Section> {
@@ -49,9 +49,6 @@ fn row(trial: &ServerTrial) -> [Cell; 8] {
     let each_second = |number: u64| count((number as f64 * 1e9 / ns).round() as u64);
     let wakes = sum(all, |counts| counts.wakes);
     let waited = sum(pollers, |counts| counts.lock_wait_ns) as f64 / ns / pollers.len().max(1) as f64;
-    let requests: u64 = trial.requests.iter().sum();
-    let latencies = trial.mean_ns.iter().zip(&trial.requests);
-    let mean = latencies.map(|(mean, count)| mean.unwrap_or(0) * count).sum::<u64>() / requests.max(1);
     [
         trial.setup.words().into(),
         each_second(sum(pollers, |counts| counts.empty_looks)).into(),
@@ -60,7 +57,7 @@ fn row(trial: &ServerTrial) -> [Cell; 8] {
         format!("{} %", fixed(100.0 * waited, 1)).into(),
         each_second(sum(all, |counts| counts.switches_involuntary)).into(),
         fixed(handler.ran_ns as f64 / ns, 2).into(),
-        micros(mean as f64).into(),
+        trial.mean_of_all_ns().map_or_else(dash, |ns| micros(ns as f64)).into(),
     ]
 }
 

@@ -23,7 +23,10 @@ pub struct ServerTrial {
     /// Requests that were refused, by class.
     #[serde(default)]
     pub refused: Vec<u64>,
-    /// Of those that were answered, but for the first of each connection, the mean latency, by class, ns; null if there is none.
+    /// Of those that were answered all but the first of each connection, by class. Runs of earlier builds lack it.
+    #[serde(default)]
+    pub steady: Vec<u64>,
+    /// Their mean latency, by class, ns; null if there is none.
     pub mean_ns: Vec<Option<u64>>,
     /// Their median, by class, ns; null if there is none.
     #[serde(default)]
@@ -48,6 +51,17 @@ impl ServerTrial {
     /// Time for which the server served, ns: its counters are of all of it.
     pub fn served_ns(&self) -> u64 {
         self.duration_ns.saturating_add(self.waited_ns).max(1)
+    }
+
+    /// The mean latency over all classes that have one, ns.
+    pub fn mean_of_all_ns(&self) -> Option<u64> {
+        let counts = if self.steady.is_empty() { &self.requests } else { &self.steady };
+        let classes = self.mean_ns.iter().zip(counts).filter_map(|(mean, &count)| Some(((*mean)?, count)));
+        let add = |(sum, all): (u64, u64), (mean, count): (u64, u64)| {
+            (sum.saturating_add(mean.saturating_mul(count)), all + count)
+        };
+        let (sum, count) = classes.fold((0, 0), add);
+        sum.checked_div(count)
     }
 }
 
@@ -80,6 +94,7 @@ pub(super) fn describe(
         arrivals: load.arrivals,
         requests: samples.iter().map(|samples| samples.count_of(Outcome::Answered)).collect(),
         refused: samples.iter().map(|samples| samples.count_of(Outcome::Refused)).collect(),
+        steady: all.iter().map(|ns| ns.len() as u64).collect(),
         mean_ns: all.iter().map(|ns| mean(ns)).collect(),
         p50_ns: all.iter().map(|ns| ns.get(ns.len() / 2).copied()).collect(),
         p99_ns: all.iter().map(p99).collect(),
@@ -88,5 +103,41 @@ pub(super) fn describe(
         waited_ns: 0,
         worked_off: 0,
         served,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// One of which nothing was measured.
+    pub(in crate::server) fn unmeasured() -> ServerTrial {
+        let load = ServerLoad {
+            connections: 4,
+            classes: 2,
+            matrix: 20,
+            arrivals: Arrivals::Closed { think_ns: 1 },
+            duration: std::time::Duration::from_nanos(1),
+            seed: 1,
+            slow: std::time::Duration::ZERO,
+            patience: super::super::client::Patience::default(),
+            trace: false,
+        };
+        describe(&Setup::default(), &load, &[], &[], Served::default())
+    }
+
+    /// Goal: a class that has no mean, as it was answered first requests alone, lowers no mean over all classes.
+    #[test]
+    fn a_class_without_a_mean_counts_for_none() {
+        let of = |mean_ns: &[Option<u64>], steady: &[u64]| {
+            let (mean_ns, steady) = (mean_ns.to_vec(), steady.to_vec());
+            ServerTrial { mean_ns, steady, requests: vec![10, 5], ..unmeasured() }.mean_of_all_ns()
+        };
+        assert_eq!(of(&[Some(1_000), None], &[8, 0]), Some(1_000));
+        assert_eq!(of(&[Some(1_000), Some(4_000)], &[8, 4]), Some(2_000));
+        assert_eq!(of(&[None, None], &[0, 0]), None);
+        // As an earlier build has it.
+        assert_eq!(of(&[Some(1_000), None], &[]), Some(1_000));
+        assert_eq!(of(&[Some(1_000), Some(4_000)], &[]), Some(2_000));
     }
 }
