@@ -187,40 +187,65 @@ const CAPACITY_TRIES: usize = 3;
 const CAPACITY: Duration = Duration::from_millis(500);
 
 impl Trials<'_> {
-    /// Capacity of each model while many connections ask again at once: the middle one of some tries, all models in turn.
-    fn capacities(&mut self, setups: &[Setup], bar: &ProgressBar) -> Result<Vec<Capacity>, RunError> {
-        let mut tries = vec![Vec::new(); setups.len()];
+    /// Capacity of each model while many connections ask again at once: the middle one of some tries, all models in turn. One that
+    /// cannot be measured is left out, and the reason is noted.
+    fn capacities(
+        &mut self,
+        setups: &[Setup],
+        overall: &mut ServerOverall,
+        bar: &ProgressBar,
+    ) -> Result<(), RunError> {
+        let mut all: Vec<(Setup, Vec<f64>)> = setups.iter().map(|&setup| (setup, Vec::new())).collect();
         for _ in 0..CAPACITY_TRIES {
-            for (setup, tries) in setups.iter().zip(&mut tries) {
+            let mut measured = Vec::with_capacity(all.len());
+            for (setup, mut tries) in all {
                 bar.set_message(format!("capacity of {}", setup.model.name()));
                 if interrupted() {
-                    return Ok(Vec::new());
+                    return Ok(());
                 }
-                let load = self.load(setup, Arrivals::Closed { think_ns: 0 }, 0);
-                let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
-                let (trial, kept) = self.make(setup, &load)?;
-                let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
-                self.note_broken(setup, broken::by_requests(&trial, &samples));
-                let answered: u64 = trial.requests.iter().sum();
-                tries.push(answered as f64 * 1e9 / trial.duration_ns.max(1) as f64);
+                match self.capacity(&setup) {
+                    Ok(per_second) => {
+                        tries.push(per_second);
+                        measured.push((setup, tries));
+                    }
+                    Err(_) if interrupted() => return Ok(()),
+                    Err(RunError::Machine(reason)) => {
+                        let what = format!("capacity of {}", setup.words());
+                        overall.skipped.push(Skipped { what, reason });
+                    }
+                    Err(error) => return Err(error),
+                }
                 bar.inc(1);
             }
+            all = measured;
         }
-        let middle = |(&setup, mut tries): (&Setup, Vec<f64>)| {
+        let middle = |(setup, mut tries): (Setup, Vec<f64>)| {
             tries.sort_by(f64::total_cmp);
             Capacity { setup, per_second: tries[tries.len() / 2] }
         };
-        Ok(setups.iter().zip(tries).map(middle).collect())
+        overall.capacities = all.into_iter().map(middle).collect();
+        Ok(())
     }
 
-    fn arrivals(&self, setup: &Setup, capacities: &[Capacity]) -> Arrivals {
+    /// Replies a second, measured once.
+    fn capacity(&mut self, setup: &Setup) -> Result<f64, RunError> {
+        let load = self.load(setup, Arrivals::Closed { think_ns: 0 }, 0);
+        let load = ServerLoad { duration: load.duration.min(CAPACITY), trace: false, ..load };
+        let (trial, kept) = self.make(setup, &load)?;
+        let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
+        self.note_broken(setup, broken::by_requests(&trial, &samples));
+        let answered: u64 = trial.requests.iter().sum();
+        Ok(answered as f64 * 1e9 / trial.duration_ns.max(1) as f64)
+    }
+
+    /// When requests come. `None` where they are a part of a capacity that is not known.
+    fn arrivals(&self, setup: &Setup, capacities: &[Capacity]) -> Option<Arrivals> {
         match self.settings.wanted {
-            Wanted::Closed { think_ns, is_original: false } => Arrivals::Closed { think_ns },
-            Wanted::Closed { think_ns, is_original: true } => Arrivals::Original { think_ns },
+            Wanted::Closed { think_ns, is_original: false } => Some(Arrivals::Closed { think_ns }),
+            Wanted::Closed { think_ns, is_original: true } => Some(Arrivals::Original { think_ns }),
             Wanted::Open { is_random, .. } => {
-                let reference = reference(self.settings);
-                let period_ns = period_ns(setup, capacities, reference, &self.calibration);
-                if is_random { Arrivals::Random { period_ns } } else { Arrivals::Open { period_ns } }
+                let period_ns = period_ns(setup, capacities, reference(self.settings))?;
+                Some(if is_random { Arrivals::Random { period_ns } } else { Arrivals::Open { period_ns } })
             }
         }
     }
@@ -324,7 +349,12 @@ impl Trials<'_> {
                 }
                 bar.set_message(setup.model.name());
                 bar.inc(u64::from(!overall.trials.is_empty()));
-                let load = self.load(setup, self.arrivals(setup, &overall.capacities), round);
+                let Some(arrivals) = self.arrivals(setup, &overall.capacities) else {
+                    failed.push(setup);
+                    overall.skipped.push(self.without_load(setup));
+                    continue;
+                };
+                let load = self.load(setup, arrivals, round);
                 match self.make(setup, &load) {
                     Ok((trial, kept)) => {
                         keep(store, round, &trial, &kept)?;
@@ -343,6 +373,13 @@ impl Trials<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A trial whose load nobody knows. Another load under its name would be compared with those of other runs.
+    fn without_load(&self, setup: &Setup) -> Skipped {
+        let reference = reference(self.settings).name();
+        let reason = format!("its load is a part of the capacity of {reference}, which was not measured");
+        Skipped { what: setup.words(), reason }
     }
 }
 
@@ -413,7 +450,7 @@ impl Experiment for ServerSettings {
         let capacities = if is_open { of_capacity(self) } else { Vec::new() };
         let tries = CAPACITY_TRIES * capacities.len();
         bar.set_length(u64::from(self.rounds) * setups.len() as u64 + tries as u64);
-        overall.capacities = trials.capacities(&capacities, bar)?;
+        trials.capacities(&capacities, &mut overall, bar)?;
         trials.all(&setups, &mut overall, store, bar)?;
         (overall.broken, overall.broken_by_others) = (trials.broken, trials.broken_by_others);
         Ok(overall)
@@ -611,7 +648,7 @@ mod tests {
         let settings = settings();
         let mut trials = trials(&settings, server);
         let setup = plan(&settings)[0];
-        let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
+        let load = trials.load(&setup, trials.arrivals(&setup, &[]).unwrap(), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();
         let lost: u64 = kept.iter().map(|(samples, _)| samples.count_of(Outcome::Lost)).sum();
         assert_eq!((lost, trial.served.ended.as_deref()), (4, Some("it is broken")), "{trial:?}");
@@ -652,7 +689,7 @@ mod tests {
         let settings = ServerSettings { models: vec![ServerModel::Classes], wanted, ..settings() };
         let mut trials = trials(&settings, server);
         let setup = plan(&settings)[0];
-        let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
+        let load = trials.load(&setup, trials.arrivals(&setup, &[]).unwrap(), 0);
         let (trial, kept) = trials.make(&setup, &load).unwrap();
         assert!(trial.requests.iter().all(|&count| count >= 2), "{trial:?}");
         for (samples, _) in &kept {
@@ -671,7 +708,7 @@ mod tests {
         let mut trials = Trials { calibration, ..trials(&settings, server) };
         for setup in plan(&settings) {
             let model = setup.model;
-            let load = trials.load(&setup, trials.arrivals(&setup, &[]), 0);
+            let load = trials.load(&setup, trials.arrivals(&setup, &[]).unwrap(), 0);
             let (trial, kept) = trials.make(&setup, &load).unwrap();
             let samples: Vec<&Samples> = kept.iter().map(|(samples, _)| samples).collect();
             assert!(trial.requests.iter().all(|&count| count > 0), "{trial:?}");

@@ -85,6 +85,11 @@ impl ServerModel {
         !matches!(self, Self::ThreadsBlocking | Self::ThreadsYield)
     }
 
+    /// True if it may have any number of workers.
+    pub fn has_workers(self) -> bool {
+        self.has_tasks() && !self.is_apart()
+    }
+
     /// True if it has classes of `punctual::runtime`, and counts what they do.
     pub fn has_classes(self) -> bool {
         matches!(self, Self::Classes | Self::ClassesOnTokio)

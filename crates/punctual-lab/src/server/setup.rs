@@ -134,8 +134,7 @@ pub(super) fn plan(settings: &ServerSettings) -> Vec<Setup> {
 fn of_model(settings: &ServerSettings, setup: Setup) -> Vec<Setup> {
     let ServerSettings { workers, processors, lanes, .. } = settings;
     let locks = if setup.model == ServerModel::Pollers { &settings.locks[..] } else { &[LineLock::Mutex] };
-    let has_workers = setup.model.has_tasks() && !setup.model.is_apart();
-    let workers = if has_workers { &workers[..] } else { &[1] };
+    let workers = if setup.model.has_workers() { &workers[..] } else { &[1] };
     let lanes = if setup.model.has_classes() { &lanes[..] } else { &[0] };
     let mut setups = Vec::new();
     for &processors in processors {
@@ -160,23 +159,16 @@ pub(super) fn reference(settings: &ServerSettings) -> ServerModel {
     *tokio.or(settings.models.first()).unwrap_or(&ServerModel::Tokio)
 }
 
-/// The mean time between two requests of an open load.
-pub(super) fn period_ns(
-    setup: &Setup,
-    capacities: &[Capacity],
-    reference: ServerModel,
-    work: &WorkTimes,
-) -> u64 {
+/// The mean time between two requests of an open load; `None` where the capacity that it is a part of is not known.
+pub(super) fn period_ns(setup: &Setup, capacities: &[Capacity], reference: ServerModel) -> Option<u64> {
     let wanted = setup.measured(reference);
     let of = |setup| capacities.iter().find(|capacity| capacity.setup == setup);
     // Threads, and models with one worker alone, have one capacity, regardless of the others' workers: then the first of the same load.
     let is_same_load = |capacity: &&Capacity| Setup { workers: wanted.workers, ..capacity.setup } == wanted;
-    let found = of(wanted).or_else(|| capacities.iter().find(is_same_load));
-    // Where it could not be measured there is the work alone.
-    let of_work = || 1e9 / work.service_ns(setup.matrix) as f64;
-    let per_second =
-        found.map(|capacity| capacity.per_second).filter(|&rate| rate > 0.0).unwrap_or_else(of_work);
-    ((1e11 / (per_second * f64::from(setup.percent.max(1)))) as u64).max(1)
+    let has_own = setup.model.has_workers() && reference.has_workers();
+    let found = of(wanted).or_else(|| capacities.iter().find(is_same_load).filter(|_| !has_own));
+    let per_second = found.map(|capacity| capacity.per_second).filter(|&rate| rate > 0.0)?;
+    Some(((1e11 / (per_second * f64::from(setup.percent.max(1)))) as u64).max(1))
 }
 
 /// Polls of a hog between two looks of a runtime at its sockets, and as many again.
@@ -249,8 +241,7 @@ pub(super) mod tests {
     /// Goal: all models have the same load, a part of what the one that they are compared with can do, by as many workers.
     #[test]
     fn an_open_load_is_of_what_was_measured() {
-        let (settings, work) =
-            (settings(), WorkTimes { service_ns: vec![(20, 1_000_000)], ..WorkTimes::default() });
+        let settings = settings();
         assert_eq!(reference(&settings), ServerModel::Tokio);
         let capacities: Vec<Capacity> = of_capacity(&settings)
             .into_iter()
@@ -265,19 +256,23 @@ pub(super) mod tests {
         for setup in plan(&settings) {
             let part = f64::from(setup.percent) / 100.0;
             let due = (1e9 / (500.0 * setup.workers as f64 * part)) as u64;
-            assert!(
-                period_ns(&setup, &capacities, ServerModel::Tokio, &work).abs_diff(due) <= 1,
-                "{setup:?}"
-            );
+            let period_ns = period_ns(&setup, &capacities, ServerModel::Tokio);
+            assert!(period_ns.is_some_and(|ns| ns.abs_diff(due) <= 1), "{setup:?}: {period_ns:?}");
         }
         // One that is said to have one worker has the load of the first number of workers that was measured.
         let of_two: Vec<Capacity> =
             capacities.iter().filter(|capacity| capacity.setup.workers == 2).cloned().collect();
         let one =
             Setup { percent: 100, matrix: 20, connections: 4, workers: 1, processors: 1, ..Setup::default() };
-        assert_eq!(period_ns(&one, &of_two, ServerModel::Tokio, &work), 1_000_000);
-        // Without a measurement, the work alone.
-        let setup = Setup { percent: 50, matrix: 20, ..Setup::default() };
-        assert_eq!(period_ns(&setup, &[], ServerModel::Tokio, &work), 2_000_000);
+        assert_eq!(period_ns(&one, &of_two, ServerModel::Tokio), Some(1_000_000));
+        // Another one has not: the capacity with its number of workers could not be measured.
+        let classes = Setup { model: ServerModel::Classes, ..one };
+        assert_eq!(period_ns(&classes, &of_two, ServerModel::Tokio), None);
+        // Without a measurement, or with one in which nothing was answered, it is not known.
+        let none: Vec<Capacity> =
+            of_two.iter().map(|of| Capacity { per_second: 0.0, ..of.clone() }).collect();
+        for capacities in [&[][..], &none] {
+            assert_eq!(period_ns(&one, capacities, ServerModel::Tokio), None);
+        }
     }
 }
