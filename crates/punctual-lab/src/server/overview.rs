@@ -85,6 +85,17 @@ fn per_5_s(trial: &ServerTrial) -> f64 {
     requests as f64 * DURATION_S * 1e9 / trial.duration_ns.max(1) as f64
 }
 
+/// Wakes of tasks for each request that the tasks had; `None` where there are no wakes. A refused one goes through all stages, too.
+fn wakes_each(rounds: &Rounds<'_>) -> Option<f64> {
+    let of = |trial: &&ServerTrial| {
+        let replied: u64 = trial.requests.iter().chain(&trial.refused).sum();
+        replied + trial.worked_off
+    };
+    let wakes: u64 = rounds.iter().map(|trial| trial.served.wakes).sum();
+    let served: u64 = rounds.iter().map(of).sum();
+    (wakes > 0).then(|| wakes as f64 / served.max(1) as f64)
+}
+
 /// True if a load was late by more than 5 % of what it measured.
 fn is_late(trial: &ServerTrial) -> bool {
     trial.mean_of_all_ns().is_some_and(|mean| trial.lag_p99_ns > mean / 20)
@@ -99,9 +110,6 @@ fn totals(all: &ServerOverall) -> Section {
         let setup = &rounds[0].setup;
         let sum = |of: &dyn Fn(&ServerTrial) -> u64| rounds.iter().map(|trial| of(trial)).sum::<u64>();
         let requests = sum(&|trial| trial.requests.iter().sum());
-        let served = requests + sum(&|trial| trial.worked_off);
-        let wakes = sum(&|trial| trial.served.wakes);
-        let wakes = if wakes > 0 { fixed(wakes as f64 / served.max(1) as f64, 2) } else { String::new() };
         let each =
             |of: &dyn Fn(&ServerTrial) -> Option<f64>| rounds.iter().filter_map(|trial| of(trial)).collect();
         let lag = rounds.iter().map(|trial| trial.lag_p99_ns).max().unwrap_or(0);
@@ -119,7 +127,7 @@ fn totals(all: &ServerOverall) -> Section {
             theirs.and_then(|(_, mean_us)| mean_us).map_or_else(String::new, count).into(),
             Cell::toned(micros(lag as f64), tone),
             fixed(cpu, 2).into(),
-            wakes.into(),
+            wakes_each(&rounds).map_or_else(String::new, |wakes| fixed(wakes, 2)).into(),
         ]);
     }
     let note = "c: connections, m: matrix, w: workers, p: processors. \
@@ -243,6 +251,23 @@ fn published() -> Section {
 mod tests {
     use super::super::trial::tests::unmeasured;
     use super::*;
+
+    /// Goal: wakes are of all requests that tasks had: refused ones and those that were answered after the end, too.
+    #[test]
+    fn wakes_are_of_all_requests() {
+        let wakes = |wakes| super::super::host::Served { wakes, ..Default::default() };
+        let trial = |requests, refused, worked_off| ServerTrial {
+            requests: vec![requests],
+            refused: vec![refused],
+            worked_off,
+            served: wakes(120),
+            ..unmeasured()
+        };
+        let of = |trial: &ServerTrial| wakes_each(&vec![trial]);
+        assert_eq!(of(&trial(10, 30, 0)), Some(3.0));
+        assert_eq!(of(&trial(10, 20, 10)), Some(3.0));
+        assert_eq!(of(&ServerTrial { served: wakes(0), ..trial(10, 0, 0) }), None);
+    }
 
     /// Goal: a load is late by what it measured, and not where it measured nothing.
     #[test]
