@@ -23,7 +23,7 @@ pub(super) struct Timing {
     /// Amounts held, ordered, uniform, and held by a majority without order, when something moved last.
     seen: [u64; 4],
     pub(super) join_at: Nanos,
-    /// Who asks to join before then may be gone: this member was not run for as long as one that leaves waits.
+    /// A node that asks to join before then may be gone: this member was not run for as long as one that leaves waits.
     pub(super) wishes_from: Nanos,
     /// A view that is heard of anew is asked for at once from then on.
     pub(super) asks_again_from: Nanos,

@@ -56,7 +56,7 @@ fn pauses_that_recur_are_borne_in_the_end() {
     assert_eq!((expelled[0], &expelled[3..]), (1, &[0, 0, 0][..]), "{expelled:?}");
 }
 
-/// Goal: the same of a member that finds the end of its view behind all else that waits for it, so that its old life says nothing more.
+/// Goal: the same of a member that finds the end of its view behind all else that waits for it. Its old life says nothing more.
 #[test]
 fn pauses_that_recur_are_borne_by_those_who_hear_the_next_life() {
     let mut room = Room::new(|options| options);
