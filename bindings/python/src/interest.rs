@@ -212,6 +212,7 @@ fn add_traffic(counts: &Bound<'_, PyDict>, traffic: Traffic) -> PyResult<()> {
     counts.set_item("sent", traffic.sent)?;
     counts.set_item("full", traffic.full)?;
     counts.set_item("unreachable", traffic.unreachable)?;
+    counts.set_item("unsendable", traffic.unsendable)?;
     counts.set_item("foreign", traffic.foreign)
 }
 

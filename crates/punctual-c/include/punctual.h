@@ -463,6 +463,7 @@ typedef struct punctual_published {
     uint64_t sent; /* messages that the node took */
     uint64_t full; /* messages that were not sent for want of room: the next value is due soon */
     uint64_t unreachable; /* messages that were not sent because nobody is there */
+    uint64_t unsendable; /* messages that were not sent for want of a key, of memory, or of room for one more node */
     uint64_t foreign; /* messages that came and are none of this protocol */
 } punctual_published;
 
@@ -525,6 +526,7 @@ typedef struct punctual_subscribed {
     uint64_t sent; /* messages that the node took */
     uint64_t full; /* messages that were not sent for want of room */
     uint64_t unreachable; /* messages that were not sent because nobody is there */
+    uint64_t unsendable; /* messages that were not sent for want of a key, of memory, or of room for one more node */
     uint64_t foreign; /* messages that came and are none of this protocol */
 } punctual_subscribed;
 

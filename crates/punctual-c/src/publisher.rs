@@ -53,6 +53,8 @@ pub struct punctual_published {
     pub full: u64,
     /// Messages that were not sent because nobody is there.
     pub unreachable: u64,
+    /// Messages that were not sent for want of a key, of memory, or of room for one more node.
+    pub unsendable: u64,
     /// Messages that came and are none of this protocol.
     pub foreign: u64,
 }
@@ -189,6 +191,7 @@ fn published(interests: usize, counts: PublicationCounts, traffic: Traffic) -> p
         sent: traffic.sent,
         full: traffic.full,
         unreachable: traffic.unreachable,
+        unsendable: traffic.unsendable,
         foreign: traffic.foreign,
     }
 }

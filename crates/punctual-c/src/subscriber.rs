@@ -62,6 +62,8 @@ pub struct punctual_subscribed {
     pub full: u64,
     /// Messages that were not sent because nobody is there.
     pub unreachable: u64,
+    /// Messages that were not sent for want of a key, of memory, or of room for one more node.
+    pub unsendable: u64,
     /// Messages that came and are none of this protocol.
     pub foreign: u64,
 }
@@ -182,6 +184,7 @@ fn subscribed(counts: SubscriptionCounts, traffic: Traffic) -> punctual_subscrib
         sent: traffic.sent,
         full: traffic.full,
         unreachable: traffic.unreachable,
+        unsendable: traffic.unsendable,
         foreign: traffic.foreign,
     }
 }

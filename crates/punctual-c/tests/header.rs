@@ -127,6 +127,7 @@ fn interest_layouts(text: &mut String) {
         sent,
         full,
         unreachable,
+        unsendable,
         foreign
     );
     layout!(
@@ -143,6 +144,7 @@ fn interest_layouts(text: &mut String) {
         sent,
         full,
         unreachable,
+        unsendable,
         foreign
     );
 }

@@ -470,7 +470,8 @@ impl Traffic {
         match sent {
             Ok(()) => self.sent += 1,
             Err(SendError::Full) => self.full += 1,
-            Err(_) => self.unreachable += 1,
+            Err(SendError::Unreachable) => self.unreachable += 1,
+            Err(_) => self.unsendable += 1,
         }
     }
 }
@@ -480,5 +481,20 @@ impl Drop for Driver {
         if self.communicator.is_there() && self.communicator.is_of_this_process() {
             self.withdraw();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a message that could not be sent counts under its own reason: nobody is missing where a key is.
+    #[test]
+    fn reasons_are_told_apart() {
+        let mut traffic = Traffic::default();
+        let reasons = [SendError::Full, SendError::Unreachable, SendError::NoKey, SendError::NoMemory];
+        [Ok(())].into_iter().chain(reasons.map(Err)).for_each(|sent| traffic.note(sent));
+        let Traffic { sent, full, unreachable, unsendable, .. } = traffic;
+        assert_eq!([sent, full, unreachable, unsendable], [1, 1, 1, 2]);
     }
 }

@@ -124,6 +124,8 @@ pub struct Traffic {
     pub full: u64,
     /// Not sent: nobody there by that address, such as a subscriber that died and whose interest still holds.
     pub unreachable: u64,
+    /// Not sent for another reason: a key is missing, memory, or room for one more node.
+    pub unsendable: u64,
     /// Messages that came and are none of this protocol.
     pub foreign: u64,
     /// Messages that came and were not sealed in the group that is followed.
