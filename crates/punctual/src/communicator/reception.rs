@@ -299,6 +299,9 @@ impl Reception {
             self.has_waited = true;
             self.inbox.leads.set(false);
         }
+        if matches!(step, Step::Look) {
+            self.lead.handle_handover();
+        }
         step
     }
 

@@ -188,6 +188,9 @@ pub trait Waiter: Send + fmt::Debug {
     /// Something was found: the next wait begins anew.
     fn handle_found(&mut self) {}
 
+    /// Another thread of the node may drive the medium from now on, and wait for it in its own way.
+    fn handle_handover(&mut self) {}
+
     /// True if the next wait sleeps at once, in a call that looks at the medium's descriptors itself: a poll before it would be a call
     /// of the kernel too many.
     fn sleeps_at_once(&self) -> bool {

@@ -41,6 +41,10 @@ impl Waiter for SleepOnSignal {
     }
 
     fn handle_found(&mut self) {
+        self.handle_handover();
+    }
+
+    fn handle_handover(&mut self) {
         // Until the next wait others may claim the signals, or end with them.
         self.looked = false;
     }

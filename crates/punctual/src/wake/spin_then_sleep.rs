@@ -142,6 +142,10 @@ impl<S: Waiter> Waiter for SpinThenSleep<S> {
         self.spin.note(self.clock.nanos(end.since(self.began)), spun);
     }
 
+    fn handle_handover(&mut self) {
+        self.sleep.handle_handover();
+    }
+
     fn sleeps_at_once(&self) -> bool {
         self.state == State::Idle && self.spin.spin_ns() == 0 && self.sleep.sleeps_at_once()
     }

@@ -173,3 +173,24 @@ fn two_sleepers_of_a_network_wake_each_other() {
     assert_eq!(sleep_cost(SleepCost::NOTHING, kernels), SleepCost::NOTHING);
     assert_eq!(sleep_cost(ON_FUTEX, Manners::IN_PROCESS), ON_FUTEX);
 }
+
+/// Goal: a thread that waits for signals asks for them anew where another one may have asked meanwhile. It would sleep over all messages
+/// otherwise.
+#[test]
+fn signals_are_asked_for_anew_after_a_handover() {
+    let bells = Bells::new();
+    let medium = EventFd::new().unwrap();
+    let set = &mut EpollSet::new().unwrap();
+    set.add(bells.event.as_fd()).unwrap();
+    let mut waiter = waiter(Wake::Signal, Manners { rings_doorbell: false, looks_suffice: false }).unwrap();
+    let mut wait = |waiter: &mut dyn Waiter| {
+        let mut condition = Scripted { is_ready: &|| false, is_overslept: &|| false, said: false };
+        let descriptors = [Some(medium.as_fd()), None];
+        let mut bed = Bed { bell: &bells.bell, event: &bells.event, descriptors, set };
+        waiter.wait(&mut bed, &mut condition).slept
+    };
+    assert!(!wait(&mut *waiter), "it asks, and everything is looked at once more");
+    waiter.handle_handover();
+    assert!(!wait(&mut *waiter), "it asks anew");
+    assert!(wait(&mut *waiter));
+}
