@@ -407,7 +407,8 @@ struct Unsent {
     full: u64,
     too_long: u64,
     no_key: u64,
-    other: u64,
+    no_memory: u64,
+    too_many_nodes: u64,
 }
 
 impl Unsent {
@@ -417,7 +418,8 @@ impl Unsent {
             SendError::Full => &mut self.full,
             SendError::TooLong { .. } => &mut self.too_long,
             SendError::NoKey => &mut self.no_key,
-            SendError::TooManyNodes | SendError::NoMemory => &mut self.other,
+            SendError::NoMemory => &mut self.no_memory,
+            SendError::TooManyNodes => &mut self.too_many_nodes,
         };
         *count += 1;
     }
@@ -432,7 +434,8 @@ impl Unsent {
             ("full", self.full),
             ("too_long", self.too_long),
             ("no_key", self.no_key),
-            ("no_memory", self.other),
+            ("no_memory", self.no_memory),
+            ("too_many_nodes", self.too_many_nodes),
         ];
         all.into_iter().filter(|(_, messages)| *messages > 0).collect()
     }
@@ -443,6 +446,16 @@ mod tests {
     use punctual_proto::Port;
 
     use super::*;
+
+    /// Goal: each reason for which a message was not sent has its own name.
+    #[test]
+    fn reasons_have_names() {
+        let mut unsent = Unsent::default();
+        [SendError::NoMemory, SendError::TooManyNodes, SendError::TooManyNodes]
+            .into_iter()
+            .for_each(|error| unsent.count(error));
+        assert_eq!(unsent.named(), [("no_memory", 1), ("too_many_nodes", 2)]);
+    }
 
     #[test]
     fn speeds_are_numbers_or_max() {

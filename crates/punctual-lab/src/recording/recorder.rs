@@ -216,8 +216,35 @@ struct Eye {
     sent_ns: u64,
     /// When this look began, nanoseconds since 1970.
     look_ns: u64,
+    kernel_stamps: KernelStamps,
     /// Totals after the look before.
     totals: Totals,
+}
+
+/// Trust in the kernel's stamps, by the wall clock. What waited while that was set has stamps of before.
+#[derive(Clone, Copy, Debug, Default)]
+struct KernelStamps {
+    /// The clock was set, and no stamp was surely made since.
+    may_be_old: bool,
+    /// It was in this look.
+    is_look_of_step: bool,
+}
+
+impl KernelStamps {
+    fn begin_look(&mut self) {
+        self.is_look_of_step = false;
+    }
+
+    fn handle_step(&mut self) {
+        *self = Self { may_be_old: true, is_look_of_step: true };
+    }
+
+    /// Returns true if a stamp was made by the clock as it is set now. One that lies ahead was made before the clock was set back.
+    fn is_of_now(&mut self, ns: u64, look_ns: u64) -> bool {
+        let is_near = ns.abs_diff(look_ns) < KERNEL_DISTANCE_NS;
+        self.may_be_old &= self.is_look_of_step || !is_near;
+        !self.may_be_old && ns < look_ns + KERNEL_DISTANCE_NS
+    }
 }
 
 /// Both clocks at one instant.
@@ -287,6 +314,7 @@ impl Eye {
             last: None,
             sent_ns: 0,
             look_ns: realtime_ns(),
+            kernel_stamps: KernelStamps::default(),
             totals: Totals::default(),
         }
     }
@@ -312,9 +340,10 @@ impl Eye {
             self.look_ns = self.instants.look();
         }
         let clock_set_ns = std::mem::take(&mut self.instants.set_ns);
-        // A stamp that lies ahead was made before the clock was set back; a stamp that came with a step may have been made before any.
-        let is_of_now = |ns: &u64| clock_set_ns == 0 && *ns < self.look_ns + KERNEL_DISTANCE_NS;
-        let kernel_ns = observed.kernel_ns.filter(is_of_now);
+        if clock_set_ns != 0 {
+            self.kernel_stamps.handle_step();
+        }
+        let kernel_ns = observed.kernel_ns.filter(|&ns| self.kernel_stamps.is_of_now(ns, self.look_ns));
         // Where the clocks were compared again, instants of one source do not go back for it.
         let floor_ns = if is_same && clock_set_ns == 0 { self.sent_ns } else { 0 };
         let sent_ns = observed.sent.and_then(|sent| self.instants.of(sent)).map(|ns| ns.max(floor_ns));
@@ -369,6 +398,7 @@ impl Recorder<'_> {
     fn look(&mut self, plan: &Plan, pause: Duration) -> usize {
         let Self { monitor, eye, .. } = self;
         eye.look_ns = eye.instants.look();
+        eye.kernel_stamps.begin_look();
         let limit = plan.limit(eye.seen);
         let found = monitor.poll(limit, pause, |observed| eye.take(observed));
         self.ask_names();
@@ -468,6 +498,25 @@ mod tests {
         instants.realtime_ns += SET_NS_MIN / 4;
         instants.follow(newer);
         assert_eq!(instants.set_ns, 0);
+    }
+
+    /// Goal: stamps of messages that waited while the clock was set are not those of now, however many they are.
+    #[test]
+    fn stamps_of_before_a_step_are_ignored() {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        let now_ns = 10 * HOUR_NS;
+        for old_ns in [now_ns - HOUR_NS, now_ns + HOUR_NS, now_ns - 20_000_000] {
+            let mut stamps = KernelStamps::default();
+            assert!(stamps.is_of_now(now_ns - 5, now_ns) && stamps.is_of_now(now_ns - HOUR_NS, now_ns));
+            stamps.handle_step();
+            assert_eq!([0; 3].map(|_| stamps.is_of_now(old_ns, now_ns)), [false; 3], "{old_ns}");
+            stamps.begin_look();
+            assert!(stamps.is_of_now(now_ns - 5, now_ns), "made since");
+        }
+        let mut stamps = KernelStamps::default();
+        stamps.handle_step();
+        stamps.begin_look();
+        assert_eq!([0; 2].map(|_| stamps.is_of_now(now_ns - HOUR_NS, now_ns)), [false; 2], "in a later look");
     }
 
     /// Goal: the end of a recording is not slept over, however seldom it looks.
