@@ -22,6 +22,16 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
+/* Takes a message of somebody else that is no answer, whatever its size: until then it is the next that is received. */
+static void drop_next(punctual_communicator ping, size_t size) {
+    punctual_message message;
+    void *room = malloc(size);
+    if (room == NULL)
+        check(PUNCTUAL_SYSTEM, "memory");
+    punctual_communicator_receive(ping, room, size, 0, &message);
+    free(room);
+}
+
 int main(int argc, char **argv) {
     punctual_bus bus;
     int is_udp = argc > 2 && strchr(argv[2], ':') != NULL;
@@ -50,10 +60,14 @@ int main(int argc, char **argv) {
         do { /* past answers that came too late */
             if (error == PUNCTUAL_OK)
                 error = punctual_communicator_receive(ping, answer, sizeof answer, SECOND_NS / 10, &message);
+            if (error == PUNCTUAL_BUFFER_TOO_SMALL)
+                drop_next(ping, message.size);
         } while (error == PUNCTUAL_OK &&
                  (message.size != (size_t)size || memcmp(question, answer, message.size) != 0));
         if (error != PUNCTUAL_OK) {
-            printf("%s\n", punctual_error_text(error)); /* asked again */
+            printf("%s\n", punctual_error_text(error)); /* asked again, after a pause: some errors come at once */
+            struct timespec pause = {0, 100000000};
+            nanosleep(&pause, NULL);
             continue;
         }
         printf("%zu bytes after %" PRIu64 " ns\n", message.size, now_ns() - asked);

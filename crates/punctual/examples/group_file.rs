@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use punctual::broadcast::{Delivery, Group, GroupFile};
+use punctual::broadcast::{DeliverError, Delivery, Group, GroupFile};
 
 const MESSAGES: usize = 3;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +36,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 println!("{}", String::from_utf8_lossy(message.payload));
                 heard += 1;
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(DeliverError::Empty) => {}
+            // Such as an option that is another one in a member's file: it is told once.
+            Err(error) => return Err(error.into()),
         }
         if Instant::now() > give_up {
             return Err(format!("of {size} members {} are there", group.view().members.len()).into());
