@@ -221,7 +221,7 @@ struct Eye {
     totals: Totals,
 }
 
-/// Trust in the kernel's stamps, by the wall clock. What waited while that was set has stamps of before.
+/// Trust in the kernel's stamps, by the wall clock. Messages that waited while that was set have stamps of before.
 #[derive(Clone, Copy, Debug, Default)]
 struct KernelStamps {
     /// The clock was set, and no stamp was surely made since.
