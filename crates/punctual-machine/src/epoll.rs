@@ -198,7 +198,7 @@ impl AsFd for EpollSet {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::event_fd::EventFd;
 
@@ -223,8 +223,25 @@ mod tests {
         assert_eq!(set.wait(None), 1, "the event from before counts");
     }
 
+    /// Does it in a child of its own, which it must not end by a panic.
+    pub(crate) fn in_child(work: impl FnOnce()) {
+        // SAFETY: the child works and ends; the alarm ends one that hangs.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes a number.
+            unsafe { libc::alarm(60) };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // SAFETY: ends the child, and runs nothing of its parent's.
+            unsafe { libc::_exit(done.is_err().into()) };
+        }
+        let mut status = -1;
+        // SAFETY: reaps the child from above; the status is live.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
     /// From now on the calling thread's calls of this number end so.
-    fn end_calls(number: libc::c_long, how: u32) {
+    pub(crate) fn end_calls(number: libc::c_long, how: u32) {
         let op = |code: u32, jump_true, k| libc::sock_filter { code: code as u16, jt: jump_true, jf: 0, k };
         let mut program = [
             // The number stands first in what a filter sees.
@@ -251,24 +268,12 @@ mod tests {
             assert_eq!(set.sleep(Some(Duration::from_millis(50))), Slept::ToTheLimit);
             assert!(crate::clock::monotonic_ns() - before >= 50_000_000);
         };
-        // SAFETY: the child waits and ends; the alarm ends one that hangs.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: takes a number.
-            unsafe { libc::alarm(60) };
-            let slept = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
-                sleep();
-                end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_KILL_PROCESS);
-                sleep();
-            }));
-            // SAFETY: ends the child, and runs nothing of its parent's.
-            unsafe { libc::_exit(slept.is_err().into()) };
-        }
-        let mut status = -1;
-        // SAFETY: reaps the child from above; the status is live.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        in_child(|| {
+            end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+            sleep();
+            end_calls(libc::SYS_epoll_pwait2, libc::SECCOMP_RET_KILL_PROCESS);
+            sleep();
+        });
     }
 
     /// Goal: a wait says which descriptor, what can be done with it, and each change once.
