@@ -148,8 +148,14 @@ impl AsyncIo {
         close_signal()?;
         if self.watched.is_empty() {
             for descriptor in descriptors {
-                let own = descriptor.try_clone_to_owned();
-                self.watched.push(own.map_err(|error| SystemError::new("watch", "descriptor", error))?);
+                match descriptor.try_clone_to_owned() {
+                    Ok(own) => self.watched.push(own),
+                    Err(error) => {
+                        // A part of them would be all of them for the next claim.
+                        self.watched.clear();
+                        return Err(SystemError::new("watch", "descriptor", error));
+                    }
+                }
             }
         }
         let owner = Owner::this_thread();
@@ -244,6 +250,7 @@ impl Drop for AsyncIo {
 mod tests {
     use super::*;
     use crate::event_fd::{EventFd, wait_readable};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::net::UdpSocket;
     use std::time::Instant;
 
@@ -397,5 +404,27 @@ mod tests {
         there.send(&[1]).unwrap();
         assert!(wait_readable(here.as_fd(), Some(PATIENCE)).unwrap());
         assert_eq!(take_all(&here), 1);
+    }
+
+    /// Goal: a claim that failed for want of a descriptor claims all of them the next time, not those that it had.
+    /// Method: a child that may have one descriptor more than it has.
+    #[test]
+    fn a_claim_that_failed_forgets_a_part() {
+        let ((one, _first), (other, sender), event) = (pair(), pair(), EventFd::new().unwrap());
+        crate::epoll::tests::in_child(|| {
+            let next = event.as_fd().try_clone_to_owned().unwrap();
+            let Rlimit { current: before, maximum } = getrlimit(Resource::Nofile);
+            let limit = |current| setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+            // The lowest free number is the next one.
+            let lowest = next.as_raw_fd();
+            drop(next);
+            let mut signals = AsyncIo::default();
+            limit(Some(lowest as u64 + 1));
+            signals.claim(&[one.as_fd(), other.as_fd()]).unwrap_err();
+            limit(before);
+            signals.claim(&[one.as_fd(), other.as_fd()]).unwrap();
+            sender.send(&[1]).unwrap();
+            assert_eq!(signals.sleep(event.as_fd(), Some(PATIENCE)).unwrap(), Slept::Less);
+        });
     }
 }
