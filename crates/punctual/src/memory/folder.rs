@@ -185,17 +185,20 @@ fn open_folder(folder: &Path, (node, life): (NodeId, u64)) -> Result<File, Syste
     }
 }
 
-/// Removes what processes left in a folder that died: while they entered or left, or with a ring that nobody can read. A ring that
-/// is held says that its process lives; asking that costs less than asking a post box.
+/// Removes what processes left in a folder that died: while they entered or left, or with a ring that nobody can read. The lock of a
+/// ring says whether its process lives. Its post box says so where there is no ring, as a child that lives on keeps that open.
 fn sweep(folder: &Path) {
     let (Ok(entries), Ok(directory)) = (fs::read_dir(folder), File::open(folder)) else { return };
     let posts = entries.filter_map(|entry| Paths::parse_post(entry.ok()?.file_name().to_str()?));
     for (node, life) in posts {
         let mut name = [0; Paths::NAME_SIZE];
-        if life::look(directory.as_fd(), Paths::name(node, life, "ring", &mut name)) == Life::Held {
-            continue;
+        let paths = || Paths::new(folder, node, life);
+        match life::look(directory.as_fd(), Paths::name(node, life, "ring", &mut name)) {
+            Life::Held => {}
+            // A ring has its name only while it is held.
+            Life::Ended => paths().remove(),
+            Life::Absent | Life::Unknown => remove_abandoned(&paths()),
         }
-        remove_abandoned(&Paths::new(folder, node, life));
     }
 }
 
@@ -470,6 +473,27 @@ mod tests {
             ended.raise();
             assert!(opened > 0);
         });
+    }
+
+    /// Goal: files of a node that died are removed though a child of it lives, which keeps its post box open. Those of a node that lives
+    /// are not.
+    #[test]
+    fn a_sweep_goes_by_the_lock() {
+        let options = SharedOptions::new(&format!("outlived-{:x}", random()));
+        let owner = Owner {
+            node: NodeId::named("living"),
+            life: random(),
+            process: ProcessIdentity::of_self(),
+            held_back: false,
+        };
+        let (living, _segment) = Folder::enter(&options, owner, "living").unwrap();
+        let folder = living.folder.clone();
+        let dead = Paths::new(&folder, NodeId::named("dead"), 1);
+        let _of_child = PostBox::open_whole(&dead.post, &dead.unfinished_post(), None).unwrap();
+        fs::write(&dead.ring, [0; 64]).unwrap();
+        sweep(&folder);
+        assert!(!dead.ring.exists() && !dead.post.exists());
+        assert!(living.own.ring.exists() && living.own.post.exists());
     }
 
     /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come. A node that
