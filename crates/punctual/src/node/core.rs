@@ -150,8 +150,14 @@ impl Core {
 
     fn hand_over_to_next(&self) {
         let mut waiting = self.registry.waiting();
-        if !self.hand_over_locked(&mut waiting) && waiting.armed > 0 {
+        let is_to_look = !self.hand_over_locked(&mut waiting) && waiting.armed > 0;
+        drop(waiting);
+        if is_to_look {
             ring(&*self.bell);
+            if self.gate.is_closed() {
+                // It could not open, so that nothing of the medium or the bell comes through: event loops have bells of their own.
+                self.registry.lock().iter().for_each(|inbox| ring(&inbox.bell));
+            }
         }
     }
 

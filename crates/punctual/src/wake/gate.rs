@@ -79,6 +79,10 @@ impl Gate {
         true
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get() == 1
+    }
+
     /// While it is open, event loops are woken at this instant too, at the latest.
     pub(crate) fn wake_at(&self, due: Option<Ticks>) {
         self.alarm.set(due);
