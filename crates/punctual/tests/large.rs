@@ -285,6 +285,56 @@ fn a_large_message_stays_in_the_group_in_which_it_began() {
     });
 }
 
+const GROUP_OF_BOTH: &str = "7 1 000102030405060708090a0b0c0d0e0f";
+const GROUP_OF_ONE: &str = "8 1 010102030405060708090a0b0c0d0e0f";
+
+/// Goal: a node that seals in a group that the sender has no key of says what it has in the message's group.
+#[test]
+fn a_receipt_is_in_the_group_of_its_message() {
+    let _alive = watchdog(180);
+    on_every_wire(|medium| {
+        let ours = Keys::parse(GROUP_OF_BOTH).unwrap();
+        let theirs = Keys::parse(&format!("{GROUP_OF_BOTH}\n{GROUP_OF_ONE}")).unwrap();
+        assert!(theirs.seal_in(8));
+        let (here, there) = (medium.here.clone().sealed(&ours), medium.there.clone().sealed(&theirs));
+        let (here, there) = (reopen(&options("here"), &here), reopen(&options("there"), &there));
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        std::thread::scope(|scope| {
+            let reads =
+                scope.spawn(|| receiver.receive_timeout(PATIENCE).map(|received| received.payload.len()));
+            let sent = sender.send_timeout(Target::port("there", 7), &message(0, 2_000_000), PATIENCE);
+            assert_eq!(sent, Ok(()), "{}: {}", medium.name, there.ledger());
+            assert_eq!(reads.join().unwrap(), Ok(2_000_000), "{}", medium.name);
+        });
+    });
+}
+
+/// Goal: the key of a message's group that goes once all of it was sent makes no error: its receiver has the message.
+#[test]
+fn a_key_that_goes_behind_the_last_fragment_is_no_error() {
+    const SIZE: usize = 100_000;
+    let _alive = watchdog(180);
+    on_every_wire(|medium| {
+        let keys = || Keys::parse(&format!("{GROUP_OF_BOTH}\n{GROUP_OF_ONE}")).unwrap();
+        let ours = keys();
+        assert!(ours.seal_in(8));
+        let (here, there) = (medium.here.clone().sealed(&ours), medium.there.clone().sealed(&keys()));
+        let (here, there) = (reopen(&options("here"), &here), reopen(&options("there"), &there));
+        let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| {
+                sender.send_timeout(Target::port("there", 7), &message(0, SIZE), Duration::from_millis(500))
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(ours.seal_in(7));
+            ours.remove_group(8);
+            assert_eq!(sends.join().unwrap(), Ok(()), "{}", medium.name);
+        });
+        let received = receiver.receive_timeout(PATIENCE).unwrap();
+        assert!(received.payload == message(0, SIZE), "{}", medium.name);
+    });
+}
+
 /// Goal: a message that does not fit into its receiver's buffer comes next, as any other, and subscriptions have large ones too.
 #[test]
 fn a_large_message_that_does_not_fit_is_kept() {

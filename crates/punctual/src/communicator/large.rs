@@ -118,12 +118,16 @@ struct Errand<'a> {
 }
 
 impl Errand<'_> {
+    fn has_sent_all(&self) -> bool {
+        self.reached == self.load.payload.len()
+    }
+
     /// Once it has ended: an error only if the message is delivered to nobody.
     fn ended(&self) -> Option<Result<(), SendError>> {
         let size = self.load.payload.len();
         Some(match self.courier.ending()? {
             Ending::Whole => Ok(()),
-            Ending::Silent { .. } if self.reached == size => Ok(()),
+            Ending::Silent { .. } if self.has_sent_all() => Ok(()),
             Ending::Silent { .. } => Err(self.pending.map_or(SendError::Full, |(_, refusal)| refusal)),
             Ending::Lost => Err(SendError::Full),
             Ending::Refused(size_max) => Err(SendError::TooLong { size, size_max: size_max as usize }),
@@ -310,7 +314,9 @@ impl WireEnd {
                 None => _ = yields.step(),
             }
         };
-        if sending.claim(core, inbox, origin.source.into(), (Kind::Fragment, size), None).is_ok() {
+        // The sender may have no key of the group in which this node seals, but has that of the message.
+        let (target, frame) = (origin.source.into(), (Kind::Fragment, size));
+        if sending.claim_in(core, inbox, target, frame, None, origin.sealed_in).is_ok() {
             sending.payload().copy_from_slice(&bytes[..size]);
             sending.commit(core, inbox);
             sending.flush();
@@ -351,7 +357,11 @@ impl WireEnd {
         } {
             match self.say(&say, errand) {
                 Ok(()) => {}
-                Err(refusal @ (SendError::Full | SendError::Unreachable)) => {
+                // Once all was sent, a refusal does not say whether the receiver has the message.
+                Err(refusal)
+                    if matches!(refusal, SendError::Full | SendError::Unreachable)
+                        || errand.has_sent_all() =>
+                {
                     errand.pending = Some((say, refusal));
                     break;
                 }
