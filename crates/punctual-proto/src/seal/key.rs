@@ -259,7 +259,12 @@ impl Held {
     fn note_begin(&mut self, now: Moment) -> bool {
         let begins = self.has_begun(now) && !matches!(self.begin, Begin::Begun(_));
         if begins {
-            self.begin = Begin::Begun(now.monotonic_ns);
+            // A node that was not run then looks late: the key before is accepted no longer for it.
+            let since_ns = match self.begin {
+                Begin::Monotonic(from_ns) => from_ns,
+                Begin::Wall(_) | Begin::Begun(_) => now.monotonic_ns,
+            };
+            self.begin = Begin::Begun(since_ns);
         }
         begins
     }
@@ -516,6 +521,16 @@ mod tests {
                 assert!(ring.handle_timeout(stepped(begin + 200)) && ring.accepted().count() == 1);
             }
         }
+    }
+
+    /// Goal: a node that looks long after a group's key began keeps the one before no longer than another node.
+    #[test]
+    fn a_late_look_lengthens_no_overlap() {
+        let mut ring = KeyRing::new(100);
+        for generation in 0..2_u32 {
+            ring.insert_of_group(of_group((1, 7, generation), 100 * u64::from(generation)), at(0)).unwrap();
+        }
+        assert!(ring.handle_timeout(at(10_000)) && ring.accepted().count() == 1);
     }
 
     /// Goal: keys that a leader makes in another life are newer than all of its earlier ones, regardless of their numbers.
