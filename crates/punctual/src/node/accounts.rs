@@ -15,6 +15,7 @@ use super::events::NodeChange;
 use super::opening::count_of;
 use crate::engine::{Drops, Progress, Trouble};
 use crate::ledger::{Count, Page};
+use lives::Replaced;
 
 /// This node's knowledge of the frames that one life of one peer sent to it and to everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ struct Account {
     former: u32,
     /// This life has said goodbye.
     has_left: bool,
+    /// Another life of the node was heard, and this one may be over.
+    replaced: Replaced,
     /// Frames of either stream that named it as their sender, and whose key is not here. They explain no loss yet: its announcements have
     /// the same key, so the gap may show much later.
     unopened: PerStream,
@@ -261,8 +264,7 @@ impl Accounts {
         let earlier =
             self.accounts.iter().position(|account| account.public.node == node && account.public.present);
         if let Some(index) = earlier {
-            self.note_gone(index, true, page);
-            self.end(index, None, false, page);
+            self.replace(index, page);
         }
         if self.accounts.len() == NODES_MAX {
             self.make_room(page);
@@ -280,6 +282,7 @@ impl Accounts {
             life: 0,
             former: 0,
             has_left: false,
+            replaced: Replaced::No,
             unopened: PerStream::default(),
         };
         self.accounts.push(account);
@@ -338,6 +341,7 @@ impl Accounts {
         let Some(former) = self.end_former_life(node, incarnation, progress.life, page) else { return };
         let index = self.account_of(node, incarnation, page);
         self.note_life(node, incarnation, progress.life, former);
+        self.note_return(index, progress.life, page);
         let moment = self.moment();
         self.settle(index, Blame::Unknown, page, |account| {
             account.heard_ns = moment.now_ns;
@@ -617,6 +621,46 @@ mod tests {
         accounts.handle_joined(node, 8, told_by(2, 0), true, &page);
         let ledger = page.ledger();
         assert_eq!((ledger.joined, ledger.left), (3, 2), "{ledger}");
+    }
+
+    /// Goal: a life that goes on comes back after another one was heard late, by its announcements; a late one of a life that is over
+    /// brings nothing back. Messages are delivered once.
+    #[test]
+    fn a_life_that_was_heard_late_ends_no_other() {
+        pretend(100 * SECOND_NS);
+        let (page, node) = (page(), NodeId::named("peer"));
+        let mut accounts = Accounts::new(None);
+        let hears = |accounts: &mut Accounts, incarnation, sequence| {
+            let header = Header { incarnation, ..header(node, Target::EVERYONE, sequence) };
+            accounts.accept(&header, &page).deliver
+        };
+        let present = |accounts: &mut Accounts, incarnation| {
+            accounts.accounts.iter().any(|account| account.is_of(node, incarnation) && account.public.present)
+        };
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        assert!((0..5).all(|number| hears(&mut accounts, 7, number)));
+        accounts.handle_joined(node, 8, told_by(2, 0), true, &page);
+        // Its opening hello and a message once more: it was killed.
+        accounts.handle_joined(node, 7, told_by(1, 0), true, &page);
+        assert!(!hears(&mut accounts, 7, 2) && present(&mut accounts, 8) && !present(&mut accounts, 7));
+        // Of a life before, which was never heard.
+        assert!(hears(&mut accounts, 9, 77) && !present(&mut accounts, 8));
+        for second in 101..104 {
+            pretend(second * SECOND_NS);
+            accounts.handle_turn(true, &page);
+            accounts.handle_progress(node, 8, told_by(2, 0), &page);
+        }
+        assert!(present(&mut accounts, 8) && !present(&mut accounts, 9));
+        // While the other one is heard, an announcement that comes twice brings nobody back.
+        for second in 104..110 {
+            pretend(second * SECOND_NS);
+            accounts.handle_turn(true, &page);
+            accounts.handle_progress(node, 7, told_by(1, 5), &page);
+            accounts.handle_progress(node, 8, told_by(2, 0), &page);
+        }
+        assert!(present(&mut accounts, 8) && !present(&mut accounts, 7));
+        let ledger = page.ledger();
+        assert_eq!((ledger.joined, ledger.left, ledger.died), (4, 3, 3), "{ledger}");
     }
 
     /// Goal: the losses of a turn are under their causes when it ends, for which the kernel is asked once. Those of turns that follow

@@ -11,7 +11,61 @@ use crate::node::events::NodeChange;
 /// A peer heard more lately is there: a peer says hello every second.
 const SILENCE_NS: u64 = 2_000_000_000;
 
+/// A life that says twice that it is there, so far apart, goes on: what comes late comes nearer together.
+const RETURN_NS: u64 = 500_000_000;
+
+/// Fate of a life after another one of its node was heard. One that is over may be heard late, and end the account of one that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Replaced {
+    #[default]
+    No,
+    Yes,
+    /// Since then it has said that it is there, and the other one has said nothing.
+    Announced(u64),
+}
+
 impl Accounts {
+    /// Another life of its node is heard: this one is over, as far as is known.
+    pub(super) fn replace(&mut self, index: usize, page: &Page) {
+        self.note_gone(index, true, page);
+        self.end(index, None, false, page);
+        self.accounts[index].replaced = Replaced::Yes;
+    }
+
+    /// A life says that it is there. If that was replaced, the other one may have been heard late.
+    pub(super) fn note_return(&mut self, index: usize, life: u32, page: &Page) {
+        let now_ns = self.moment().now_ns;
+        let account = &self.accounts[index];
+        let is_out = !account.public.present && !account.has_left && account.replaced != Replaced::No;
+        if !is_out || life == 0 || life != account.life {
+            return;
+        }
+        let (node, replaced) = (account.public.node, account.replaced);
+        let other = self.accounts.iter().position(|other| other.public.node == node && other.public.present);
+        let heard_ns = other.map(|other| self.accounts[other].heard_ns);
+        let is_heard_since =
+            |since_ns| heard_ns.is_some_and(|ns| elapsed_ns(now_ns, ns) <= elapsed_ns(now_ns, since_ns));
+        match replaced {
+            Replaced::Announced(since_ns) if !is_heard_since(since_ns) => {
+                if elapsed_ns(now_ns, since_ns) < RETURN_NS {
+                    return;
+                }
+            }
+            _ => return self.accounts[index].replaced = Replaced::Announced(now_ns),
+        }
+        if let Some(other) = other {
+            self.replace(other, page);
+        }
+        self.accounts[index].replaced = Replaced::No;
+        self.come_back(index, page);
+    }
+
+    fn come_back(&mut self, index: usize, page: &Page) {
+        self.accounts[index].public.present = true;
+        page.count(Count::Joined).add_alone(1);
+        self.note(index, NodeChange::Joined);
+    }
+
     /// Ends the account of the life before the one that an announcement tells, if both have this incarnation. Of 65,536 lives of a node two
     /// do, and the numbers of the second would count as duplicates of the first one's. Returns the life before, 0 if none is known; `None`
     /// if the announcement itself is of a life that is over.
@@ -62,9 +116,9 @@ impl Accounts {
         let opens = exact && progress.broadcast == 0;
         let now_ns = self.moment().now_ns;
         let is_over = known.filter(|&index| {
-            let Account { public, broadcast, heard_ns, life, has_left, .. } = &self.accounts[index];
+            let Account { public, broadcast, heard_ns, life, has_left, replaced, .. } = &self.accounts[index];
             if progress.life != 0 && progress.life == *life {
-                return !public.present && !has_left;
+                return !public.present && !has_left && *replaced == Replaced::No;
             }
             let is_silent = elapsed_ns(now_ns, *heard_ns) >= SILENCE_NS;
             !public.present || opens && broadcast.is_past(0) && is_silent
@@ -84,6 +138,9 @@ impl Accounts {
             self.open(node, incarnation, unicast, broadcast, page);
         }
         self.note_life(node, incarnation, progress.life, former);
+        if let Some(index) = self.accounts.iter().position(|account| account.is_of(node, incarnation)) {
+            self.note_return(index, progress.life, page);
+        }
     }
 
     /// A node left: its frames that have not arrived are lost.
@@ -124,11 +181,7 @@ impl Accounts {
         };
         match (self.accounts[index].public.present, is_back) {
             (true, false) => self.handle_left(node, incarnation, None, true, page),
-            (false, true) => {
-                self.accounts[index].public.present = true;
-                page.count(Count::Joined).add_alone(1);
-                self.note(index, NodeChange::Joined);
-            }
+            (false, true) => self.come_back(index, page),
             _ => {}
         }
     }
