@@ -153,29 +153,35 @@ impl Stage {
         let lasts = Duration::from_nanos(end_ns - begin_ns + OPENING_NS);
         let mut running = self.start((number, &out), &timed, lasts, victim)?;
         let processes = running.waits_until(|run| victim.processes(run));
-        let processes = processes.ok_or_else(|| {
+        let has_begun = processes.is_some();
+        let made = processes.ok_or_else(|| {
             format!("punctual {} did not begin: {}", victim.arguments(number).join(" "), said(&out))
-        })?;
-        let ready_ns = monotonic_ns() + WARMING_NS;
-        // A group shares the CPU otherwise with threads outside; beside a real-time thread the limit would let a soaker in all the time.
-        let _awake = (victim.condition == Condition::Ordinary).then(|| soakers(cpus));
-        let mut scene = Scene { processes, cpus, tools: std::mem::take(&mut self.tools) };
-        let made = inject(&scene, &timed, ready_ns);
-        let ended = running.ends();
-        self.tools = std::mem::take(&mut scene.tools);
-        let made = made?;
-        let status = ended.ok_or_else(|| format!("the run did not end: {}", said(&out)))?;
-        if broke_promise(status) {
-            broken.push(format!("run {number:03}: {}", said(&out)));
-        }
-        if !matches!(status.code(), Some(0 | 1)) {
-            return Err(format!("the run ended with {status}: {}", said(&out)));
-        }
+        });
+        let made = made.and_then(|processes| self.inject(victim, (processes, cpus), &timed));
+        // One that did not begin has ended, or hangs.
+        let ended = if has_begun { running.ends() } else { running.status() };
+        let made = outcome(made, ended, (number, &said(&out)), broken)?;
         if fs::metadata(errors_of(&out)).is_ok_and(|file| file.len() == 0) {
             let _stays_if_it_cannot_be_removed = fs::remove_file(errors_of(&out));
         }
         let run = Run::open(&out).map_err(|error| error.to_string())?;
         Ok(Played { run, made })
+    }
+
+    /// Makes the injections into a run that has just begun.
+    fn inject(
+        &mut self,
+        victim: Victim,
+        (processes, cpus): ([u32; 2], [usize; 2]),
+        timed: &[Timed],
+    ) -> Result<Vec<MadeInjection>, String> {
+        let ready_ns = monotonic_ns() + WARMING_NS;
+        // A group shares the CPU otherwise with threads outside; beside a real-time thread the limit would let a soaker in all the time.
+        let _awake = (victim.condition == Condition::Ordinary).then(|| soakers(cpus));
+        let mut scene = Scene { processes, cpus, tools: std::mem::take(&mut self.tools) };
+        let made = inject(&scene, timed, ready_ns);
+        self.tools = std::mem::take(&mut scene.tools);
+        made
     }
 
     fn start(
@@ -212,6 +218,25 @@ impl Stage {
             File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         Running::begin(command.stdin(nothing()).stdout(nothing()).stderr(errors))
     }
+}
+
+/// The injections of a run that ended as it should. A broken promise is told whatever else failed: a run that crashes takes the targets of
+/// later injections with it.
+fn outcome(
+    made: Result<Vec<MadeInjection>, String>,
+    ended: Option<ExitStatus>,
+    (number, said): (usize, &str),
+    broken: &mut Vec<String>,
+) -> Result<Vec<MadeInjection>, String> {
+    if ended.is_some_and(broke_promise) {
+        broken.push(format!("run {number:03}: {said}"));
+    }
+    let made = made?;
+    let status = ended.ok_or_else(|| format!("the run did not end: {said}"))?;
+    if !matches!(status.code(), Some(0 | 1)) {
+        return Err(format!("the run ended with {status}: {said}"));
+    }
+    Ok(made)
 }
 
 /// A run did not keep its promise: by what it says itself, or by a fault that ended it.
@@ -291,6 +316,25 @@ mod tests {
         {
             assert_eq!(broke_promise(ExitStatus::from_raw(raw)), is_broken, "{raw}");
         }
+    }
+
+    /// Goal: a run that broke its promise is told also where no injection could be made, before its threads were there or when they were
+    /// gone. Another failure is not called so.
+    #[test]
+    fn a_broken_promise_is_told_beside_a_failed_injection() {
+        for (made, raw, is_broken) in [
+            (Err("stop process 7: no such process"), 11, true),
+            (Err("punctual did not begin"), 1 << 8, true),
+            (Err("punctual did not begin"), 3 << 8, false),
+            (Ok(Vec::new()), 1 << 8, true),
+        ] {
+            let (mut broken, is_made) = (Vec::new(), made.is_ok());
+            let ended = Some(ExitStatus::from_raw(raw));
+            let told = outcome(made.map_err(str::to_owned), ended, (7, "a message was lost"), &mut broken);
+            assert_eq!((told.is_ok(), !broken.is_empty()), (is_made, is_broken), "{raw}: {told:?}");
+            assert!(broken.iter().all(|said| said == "run 007: a message was lost"), "{broken:?}");
+        }
+        assert!(outcome(Ok(Vec::new()), None, (7, "nothing"), &mut Vec::new()).is_err());
     }
 
     /// Goal: a user reads why a run failed, in the last line of what it said.
