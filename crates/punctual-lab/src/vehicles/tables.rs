@@ -1,6 +1,6 @@
 //! The tables and drawings of `punctual run vehicles`.
 
-use super::experiment::RunReport;
+use super::experiment::{RunReport, are_balanced};
 use super::figures::Row;
 use super::first::STEPS;
 use super::option::Mode;
@@ -237,11 +237,13 @@ const BEFORE: &str = "in no receiver's account: before it was there";
 pub(super) fn account(all: &Overall) -> Section {
     let sums = &all.account;
     let died: Vec<&str> = all.runs.iter().flat_map(|run| run.died.iter().map(String::as_str)).collect();
-    let verdict = match (sums.incomplete, sums.is_balanced()) {
-        (true, _) if died.is_empty() => "Incomplete: the run was interrupted while frames were on their way.",
-        (true, _) => "Incomplete: a process died and took its ledger along.",
-        (false, true) => "The ledgers of all nodes sum.",
-        (false, false) => "THE LEDGERS DO NOT SUM.",
+    let verdict = match (are_balanced(&all.runs), sums.incomplete) {
+        (false, _) => "THE LEDGERS DO NOT SUM.",
+        (true, false) => "The ledgers of all nodes sum.",
+        (true, true) if died.is_empty() => {
+            "Incomplete: the run was interrupted while frames were on their way."
+        }
+        (true, true) => "Incomplete: a process died and took its ledger along.",
     };
     let dead =
         if died.is_empty() { "No process died.".to_owned() } else { format!("DIED: {}.", died.join(", ")) };
