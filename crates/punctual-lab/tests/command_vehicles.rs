@@ -304,6 +304,21 @@ fn a_vehicle_that_dies_is_told() {
     }
 }
 
+/// Goal: a listener that is killed is said to have died, though nothing was measured without it.
+#[test]
+fn a_listener_that_dies_is_told() {
+    let place = Place::alone();
+    let arguments = "run vehicles --mode async --engine shared --out run --vehicles 3 --runs 1 --messages 60 --period 50ms --roadside 0";
+    let mut started = place.start(punctual(arguments));
+    let parent = started.id();
+    started.has("a listener that is ready", || all_ready(parent));
+    // It was started first.
+    let listener = children(parent).into_iter().next().expect("a listener");
+    assert!(is_sent("-KILL", &listener));
+    let ended = started.end().with(1);
+    assert!(ended.err.contains("listener") && ended.err.contains("died"), "{}", ended.err);
+}
+
 /// Goal: a vehicle that was stopped is named, its values were never sent, and stalls have one name and one count.
 #[test]
 fn a_vehicle_that_stands_still_is_called_so() {

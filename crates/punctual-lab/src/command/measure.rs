@@ -44,11 +44,23 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
     if experiment.is_traced() && !summary.results.is_empty() {
         summary.skipped.extend(not_traced());
     }
-    conclude(store, &summary, common)?;
-    if let Some(reason) = experiment.in_vain(&summary, &made) {
-        return Err(Failure::Machine(reason));
+    let concluded = conclude(store, &summary, common);
+    let verdict = match experiment.in_vain(&summary, &made) {
+        Some(reason) => Err(Failure::Machine(reason)),
+        None => experiment.promise(&summary, &made).map_err(Failure::Promise),
+    };
+    verdict_first(concluded, verdict)
+}
+
+/// A promise that broke may be why nothing was measured, so it is told first. Of other reasons the first one stands.
+fn verdict_first(concluded: Result<(), Failure>, verdict: Result<(), Failure>) -> Result<(), Failure> {
+    match (concluded, verdict) {
+        (Ok(()), verdict) => verdict,
+        (Err(failure), Err(Failure::Promise(promise))) => {
+            Err(Failure::Promise(format!("{promise}; {failure}")))
+        }
+        (Err(failure), _) => Err(failure),
     }
-    experiment.promise(&summary, &made).map_err(Failure::Promise)
 }
 
 /// The kernel's trace, if it was asked for and this process cannot record it.
@@ -222,6 +234,22 @@ mod tests {
         let concluded = conclude(store, &Summary::new(&header), &common);
         assert!(matches!(&concluded, Err(Failure::Machine(words)) if words.contains("nothing could be")));
         assert!(!out.exists());
+    }
+
+    /// Goal: a broken promise is told first where nothing was measured by it, and other reasons stay as they are.
+    #[test]
+    fn a_broken_promise_goes_before_a_lack_of_figures() {
+        let machine = |words: &str| Err(Failure::Machine(words.to_owned()));
+        let died = || Err(Failure::Promise("a process died".to_owned()));
+        for (concluded, verdict, told) in [
+            (Ok(()), Ok(()), Ok(())),
+            (Ok(()), died(), died()),
+            (machine("no figures"), Ok(()), machine("no figures")),
+            (machine("no figures"), machine("nobody answers"), machine("no figures")),
+            (machine("no figures"), died(), Err(Failure::Promise("a process died; no figures".to_owned()))),
+        ] {
+            assert_eq!(format!("{:?}", verdict_first(concluded, verdict)), format!("{told:?}"));
+        }
     }
 
     /// Goal: what was listed as not measured is not listed again: of several the reasons are said, each once.
