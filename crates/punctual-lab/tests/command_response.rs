@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{
-    Place, STOPPED_RUNS_MAX, Stop, alone, children, count, has_namespaces, has_thread, is_stop_named,
-    own_address, punctual, result, summary_of, text, unprivileged,
+    Place, STOPPED_RUNS_MAX, Stop, alone, children, count, has_namespaces, has_thread, is_sent,
+    is_stop_named, own_address, punctual, result, summary_of, text, unprivileged,
 };
 use punctual_lab::explain::evidence::{Recording, TrialEvidence};
 use punctual_lab::sample::{ABSENT_NS, Outcome};
@@ -92,6 +92,27 @@ fn the_cost_of_recording_is_measured() {
         assert_eq!(evidence.recording != Recording::Off, is_traced, "{}", trial.cell);
     }
     glossary::explains(&place.path("run"));
+}
+
+/// Goal: a trial whose responder was killed is kept, with the trips that it lost, and a doubt that says why.
+#[test]
+fn a_responder_that_dies_takes_no_trial_along() {
+    let place = Place::alone();
+    let mut started =
+        place.start(punctual("run response --out run --rounds 1 --duration 6s --timeout 100ms"));
+    let run = started.id();
+    started.has("a client", || has_thread(run, "client"));
+    // Behind the first answers; if a slow machine has not come so far, all are lost.
+    std::thread::sleep(Duration::from_millis(1_000));
+    let responder = children(run).into_iter().next().expect("a responder");
+    assert!(is_sent("-KILL", &responder));
+    let ended = started.end().with(1);
+    let trials = Run::open(&place.path("run")).expect("a run").trials;
+    let [trial] = &trials[..] else { panic!("{trials:?}: {}", ended.err) };
+    let outcomes = trial.load().expect("samples").outcome;
+    assert!(outcomes.contains(&Outcome::Lost), "{}", ended.err);
+    let doubts = place.summary("run/summary.json")["doubts"].to_string();
+    assert!(doubts.contains("the responder"), "{doubts}");
 }
 
 /// Goal: the stages of each trip add up to its total, with nearly nothing unexplained, in every kind of load and IP.

@@ -19,7 +19,7 @@ use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTe
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
 use super::{published, recording_cost, shares, sockperf};
-use crate::doubt::{Disturbances, Doubt};
+use crate::doubt::{Cause, Disturbances, Doubt};
 use crate::endpoint::port::{self, Peer, PortPlan, SLEEP_MAX, SLEEP_MIN};
 use crate::explain::evidence::EvidenceThread;
 use crate::explain::kept::{ClockPair, Kept, ThreadWindows, WINDOWS_MAX};
@@ -62,6 +62,8 @@ struct MadeTrips {
     control: (u64, u64, u64),
     remarks: Vec<String>,
     steal_ms: u64,
+    /// Why the responder said nothing of its end: it is gone, and what it did not answer is lost.
+    gone: Option<String>,
 }
 
 struct ResponseSession<'a> {
@@ -148,15 +150,20 @@ impl ResponseSession<'_> {
             lock_memory().map_err(|error| error.to_string())?;
         }
         let made = trial(&port, target, &plan, recorder);
-        let done = self.stop_responder()?;
+        // The client's observations are kept, regardless of the responder's end.
+        let done = self.stop_responder();
         let mut made = made?;
         let windows = by_our_clock(&made.trace.responder, &made.trips);
         let mut there = EvidenceThread { windows, ..thread(settings, choice, 1, &ThreadWindows::default()) };
         there.thread = None;
-        if let Some(Done { facts, remark, thread }) = done {
-            (there.thread, there.dropped, there.incomplete) = (thread, facts.dropped, facts.incomplete);
-            made.facts = Some(facts);
-            made.remarks.extend(remark);
+        match done {
+            Ok(Some(Done { facts, remark, thread })) => {
+                (there.thread, there.dropped, there.incomplete) = (thread, facts.dropped, facts.incomplete);
+                made.facts = Some(facts);
+                made.remarks.extend(remark);
+            }
+            Ok(None) => (),
+            Err(reason) => made.gone = Some(reason),
         }
         made.kept.threads.push(there);
         // Kernel ticks of user space are hundredths of a second.
@@ -268,7 +275,17 @@ fn trial(
         let here = EvidenceThread { dropped: trace.dropped, incomplete: trace.incomplete, ..here };
         let kept = Kept { threads: vec![here], recorder, clocks };
         let remarks = port.remark().into_iter().collect();
-        Ok(MadeTrips { trips, trace, facts: None, throttled, kept, control, remarks, steal_ms: 0 })
+        Ok(MadeTrips {
+            trips,
+            trace,
+            facts: None,
+            throttled,
+            kept,
+            control,
+            remarks,
+            steal_ms: 0,
+            gone: None,
+        })
     })?
 }
 
@@ -283,7 +300,9 @@ fn note_doubts(samples: &mut Samples, cell: &CellId, made: &MadeTrips) {
         rescued: 0,
         steal_ms: made.steal_ms,
     };
-    let causes = disturbances.causes(&cell.to_string(), samples.len() as u64);
+    let subject = cell.to_string();
+    let mut causes = disturbances.causes(&subject, samples.len() as u64);
+    causes.extend(made.gone.clone().map(|reason| Cause::FarEndGone { subject, reason }));
     samples.facts.doubts.extend(causes.into_iter().map(Doubt::from));
 }
 
