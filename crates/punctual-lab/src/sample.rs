@@ -120,6 +120,9 @@ pub struct Facts {
     /// CPU time that the responder's thread used during the trial, nanoseconds; 0 = not known. The client's says nothing:
     /// it spins through idle gaps so as to be in time.
     pub cpu_ns: u64,
+    /// Messages for which it used that time, where these are not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_messages: Option<u64>,
     /// Events during the trial that may have changed it.
     pub doubts: Vec<Doubt>,
     /// Messages of this trial that were its warm-up, where that differs from what the run says.

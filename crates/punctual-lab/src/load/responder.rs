@@ -18,8 +18,10 @@ pub struct ResponderFacts {
     pub answered: u64,
     /// Answers that found no room.
     pub refused: u64,
-    /// CPU time, nanoseconds; 0 if the client did not say that the trial was over.
+    /// CPU time for `cpu_messages`, nanoseconds; 0 if the client did not say that the trial was over.
     pub cpu_ns: u64,
+    /// Messages behind the warm-up and the first that counts: a pause may lie before that one.
+    pub cpu_messages: u64,
     /// Page faults behind the warm-up.
     pub faults: u64,
     /// Times taken off the CPU.
@@ -76,12 +78,14 @@ impl Watch {
 }
 
 /// Waits for the next request, until nothing has come for too long. A look, if one is wanted, comes first, unless a request is here.
+/// The thread's usage at the first silence is noted: behind the last request that is the end of its work.
 #[inline]
 fn next(
     endpoint: &mut dyn Endpoint,
     buffer: &mut [u8],
     last: Ticks,
     watch: Option<&mut Watch>,
+    silent: &mut Option<ThreadUsage>,
 ) -> Option<Received> {
     if let Some(watch) = watch.filter(|watch| watch.wants_look) {
         let here = endpoint.try_receive(buffer);
@@ -99,6 +103,7 @@ fn next(
         if received.is_some() || now >= end {
             return received;
         }
+        silent.get_or_insert_with(ThreadUsage::now);
     }
 }
 
@@ -111,7 +116,9 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
     let mut buffer = vec![0; plan.size];
     let (mut last, mut is_stopped) = (clock.now(), false);
     let mut warm = (plan.warmup == 0).then_some(before);
-    while let Some(Received { size, stages }) = next(endpoint, &mut buffer, last, watch.as_mut()) {
+    let (mut working, mut silent) = (None, None);
+    while let Some(Received { size, stages }) = next(endpoint, &mut buffer, last, watch.as_mut(), &mut silent)
+    {
         let delivered = stages.map_or_else(|| clock.now_after_loads(), |stages| stages.receiver.delivered);
         let Some(message) = buffer.get_mut(..size).filter(|message| message.len() >= ping::SIZE_MIN) else {
             continue;
@@ -129,16 +136,22 @@ pub fn respond(endpoint: &mut dyn Endpoint, plan: &EndpointPlan) -> (ResponderFa
         } else {
             facts.refused += 1;
         }
-        if warm.is_none() && facts.answered + facts.refused >= plan.warmup {
+        let count = facts.answered + facts.refused;
+        if warm.is_none() && count >= plan.warmup {
             warm = Some(ThreadUsage::now());
+        } else if working.is_none() && count > plan.warmup {
+            working = Some(ThreadUsage::now());
         }
-        last = delivered;
+        (last, silent) = (delivered, None);
     }
     let now = ThreadUsage::now();
     let usage = now.since(before);
     let steady = warm.map(|warm| now.since(warm)).unwrap_or_default();
     // A responder that polled through a silence of seconds used that CPU time for no request.
-    facts.cpu_ns = if is_stopped { usage.cpu_ns } else { 0 };
+    if let Some(working) = working.filter(|_| is_stopped) {
+        facts.cpu_ns = silent.unwrap_or(now).since(working).cpu_ns;
+        facts.cpu_messages = facts.answered + facts.refused - plan.warmup - 1;
+    }
     facts.faults = steady.faults_minor + steady.faults_major;
     facts.preempted = usage.switches_involuntary;
     facts.migrations = u64::from(punctual_machine::cpu::current() != cpu);
@@ -183,6 +196,65 @@ mod tests {
             self.left = self.left.saturating_sub(1);
             Some(Received { size: buffer.len(), stages: None })
         }
+    }
+
+    /// Answers that wait for nothing, and one wait each before the first request and before the end in which CPU time is used.
+    struct Burns {
+        asked: u64,
+        burnt_ns: u64,
+    }
+
+    impl Burns {
+        /// Requests, of which half are the warm-up.
+        const COUNT: u64 = 40;
+        const BURNT_NS: u64 = 50_000_000;
+
+        fn burn(&mut self) {
+            let start = ThreadUsage::now();
+            while ThreadUsage::now().since(start).cpu_ns < Self::BURNT_NS {}
+            self.burnt_ns += ThreadUsage::now().since(start).cpu_ns;
+        }
+    }
+
+    impl Endpoint for Burns {
+        fn send(&mut self, _message: &[u8], _due: Ticks) -> bool {
+            true
+        }
+
+        fn receive(&mut self, buffer: &mut [u8], _deadline: Ticks) -> Option<Received> {
+            ping::prepare(buffer);
+            self.asked += 1;
+            match self.asked {
+                1 => self.burn(),
+                // Behind the last request nothing comes for a while.
+                at if at == Self::COUNT + 1 => return None,
+                at if at > Self::COUNT => {
+                    self.burn();
+                    ping::write_stop(buffer);
+                }
+                _ => {}
+            }
+            Some(Received { size: buffer.len(), stages: None })
+        }
+    }
+
+    /// Goal: CPU time is that of the requests that count: not of the warm-up, nor of the silence before the end. Method: all of the work is
+    /// far less than the time that is burnt in either.
+    #[test]
+    fn cpu_time_is_that_of_the_requests_that_count() {
+        let warmup = Burns::COUNT / 2;
+        let plan =
+            EndpointPlan { warmup, ..EndpointPlan::new(None, Stack::Bare, Wake::Spin, ping::SIZE_MIN) };
+        let mut burns = Burns { asked: 0, burnt_ns: 0 };
+        let before = ThreadUsage::now();
+        let (facts, _) = respond(&mut burns, &plan);
+        let all_ns = ThreadUsage::now().since(before).cpu_ns;
+        assert_eq!((facts.answered, facts.cpu_messages), (Burns::COUNT, warmup - 1));
+        assert!(
+            facts.cpu_ns > 0 && facts.cpu_ns <= all_ns - burns.burnt_ns,
+            "{} ns of {all_ns}",
+            facts.cpu_ns
+        );
     }
 
     /// Goal: page faults of the warm-up are none of the trial's; those of a message that counts are.

@@ -110,7 +110,7 @@ pub struct MadeTrial {
 impl MadeTrial {
     /// Notes what happened during the trial that may have changed it.
     pub fn note(&self, facts: &mut Facts, subject: &str) {
-        facts.cpu_ns = self.responder.cpu_ns;
+        (facts.cpu_ns, facts.cpu_messages) = (self.responder.cpu_ns, Some(self.responder.cpu_messages));
         facts.warmup = Some(self.client.warmup);
         let disturbances = Disturbances {
             migrations: self.client.migrations + self.responder.migrations,

@@ -277,7 +277,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 fn cpu_ns_per_message(trials: &[Samples]) -> Option<f64> {
     // 0 is a time that was not taken, not one that was short.
     let known = || trials.iter().filter(|trial| trial.facts.cpu_ns > 0);
-    let messages: usize = known().map(Samples::len).sum();
+    let messages = sum(known().map(|trial| trial.facts.cpu_messages.unwrap_or(trial.len() as u64)));
     let cpu_ns = sum(known().map(|trial| trial.facts.cpu_ns));
     (cpu_ns > 0 && messages > 0).then(|| (cpu_ns as f64 / messages as f64).round())
 }
@@ -371,7 +371,7 @@ mod tests {
         assert!(cell.doubts(&clock).contains(&overlap.into()), "{:?}", cell.doubts(&clock));
     }
 
-    /// Goal: messages of trials whose CPU time was not taken are in no share of it.
+    /// Goal: messages of trials whose CPU time was not taken are in no share of it, nor are those of a warm-up.
     #[test]
     fn cpu_time_is_that_of_its_own_trials() {
         let trial = |messages: u64, cpu_ns| {
@@ -383,5 +383,8 @@ mod tests {
         assert_eq!(cpu_ns_per_message(&[trial(10, 5_000), trial(90, 0)]), Some(500.0));
         assert_eq!(cpu_ns_per_message(&[trial(10, 5_000), trial(10, 7_000)]), Some(600.0));
         assert_eq!(cpu_ns_per_message(&[trial(10, 0)]), None);
+        let mut behind_warm_up = trial(10, 5_000);
+        (behind_warm_up.facts.warmup, behind_warm_up.facts.cpu_messages) = (Some(5), Some(4));
+        assert_eq!(cpu_ns_per_message(&[behind_warm_up]), Some(1_250.0));
     }
 }
