@@ -83,17 +83,23 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
     let pairs = if settings.trace { settings.pairs } else { 0 };
     let asked = (rows.len() * settings.injections + pairs) as u64;
     bar.set_length(asked);
-    let stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
-    let mut making = Making { stage, matrix, bar, runs: 0, failures: 0 };
+    let mut stage = scene::Stage { folder: settings.folder.clone(), trace: settings.trace, tools };
+    let mut play = |number: usize, part: &[plan::Planned], broken: &mut Vec<String>| {
+        let played = stage.play(number, part, broken).map_err(RunError::Machine);
+        played.and_then(|played| judge::judge(&played))
+    };
+    let mut making = Making { matrix, bar, runs: 0, failures: 0 };
     // Injections that need another run than most have runs of their own.
     for victim in distinct(rows.iter().map(Row::victim)) {
         let of_it: Vec<Row> = rows.iter().copied().filter(|row| row.victim() == victim).collect();
         for _ in 0..ATTEMPTS {
             let missing = making.matrix.missing(&of_it, settings.injections);
-            making.all(&plan::draw(&mut rng, &missing))?;
+            if !making.all(&plan::draw(&mut rng, &missing), &mut play)? {
+                break;
+            }
         }
     }
-    making.all(&plan::draw_pairs(&mut rng, &rows, pairs))?;
+    making.all(&plan::draw_pairs(&mut rng, &rows, pairs), &mut play)?;
     let mut matrix = making.matrix;
     matrix.is_cut_short = interrupted() && matrix.made() < asked;
     if let Some(reason) = matrix.without_trace.clone().filter(|_| settings.trace && settings.pairs > 0) {
@@ -104,7 +110,6 @@ pub fn run(settings: &CausesSettings, bar: &ProgressBar) -> Result<Matrix, RunEr
 
 /// Makes plans, and counts.
 struct Making<'a> {
-    stage: scene::Stage,
     matrix: Matrix,
     bar: &'a ProgressBar,
     /// So far.
@@ -114,16 +119,19 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Makes a plan, run after run.
-    fn all(&mut self, plan: &[plan::Planned]) -> Result<(), RunError> {
+    /// Makes a plan, run after run. Returns false if it was given up, for its runs fail one after the other: what was counted before stays.
+    fn all(
+        &mut self,
+        plan: &[plan::Planned],
+        mut play: impl FnMut(usize, &[plan::Planned], &mut Vec<String>) -> Result<judge::JudgedRun, RunError>,
+    ) -> Result<bool, RunError> {
         for part in plan.chunks(OF_A_RUN) {
             if interrupted() {
                 break;
             }
             let number = self.runs;
             self.runs += 1;
-            let played = self.stage.play(number, part, &mut self.matrix.broken).map_err(RunError::Machine);
-            match played.and_then(|played| judge::judge(&played)) {
+            match play(number, part, &mut self.matrix.broken) {
                 Ok(judged) => {
                     self.failures = 0;
                     self.matrix.add(&judged);
@@ -132,18 +140,52 @@ impl Making<'_> {
                 Err(_) if interrupted() => break,
                 Err(error) => {
                     self.failures += 1;
+                    let is_given_up = self.failures == FAILURES_MAX;
                     // A broken promise is told, not that nothing could be made.
-                    if self.failures == FAILURES_MAX && self.matrix.broken.is_empty() {
+                    if is_given_up && self.matrix.made() == 0 && self.matrix.broken.is_empty() {
                         return Err(error);
                     }
                     self.matrix.failed.push(match error {
                         RunError::Machine(reason) => reason,
                         RunError::Store(error) => error.to_string(),
                     });
+                    if is_given_up {
+                        self.failures = 0;
+                        return Ok(false);
+                    }
                 }
             }
             self.bar.set_position(self.matrix.made());
         }
-        Ok(())
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: runs that fail one after the other end their plan, and take nothing away that was counted before. Method: a plan of many runs
+    /// of which all fail, or all but the first.
+    #[test]
+    fn failing_runs_take_no_counts_along() {
+        let rows = Row::all(&[InjectedExperiment::Response])[..1].to_vec();
+        let plan = plan::draw(&mut Rng::at(&[1]), &[(rows[0], 10 * OF_A_RUN)]);
+        let bar = ProgressBar::hidden();
+        let made_of = |successes: usize| {
+            let mut making = Making { matrix: Matrix::new(1, &rows), bar: &bar, runs: 0, failures: 0 };
+            let goes_on = making.all(&plan, |number, part, _| {
+                if number >= successes {
+                    return Err(RunError::Machine("no room".to_owned()));
+                }
+                let injections = part.iter().map(|planned| judge::Judged { row: planned.row, called: None });
+                Ok(judge::JudgedRun { injections: injections.collect(), ..judge::JudgedRun::default() })
+            });
+            let Making { matrix, runs, failures, .. } = making;
+            (goes_on.ok(), matrix.made(), matrix.failed.len(), runs, failures)
+        };
+        assert_eq!(made_of(1), (Some(false), OF_A_RUN as u64, FAILURES_MAX, 1 + FAILURES_MAX, 0));
+        assert_eq!(made_of(10), (Some(true), 10 * OF_A_RUN as u64, 0, 10, 0));
+        assert_eq!(made_of(0).0, None);
     }
 }
