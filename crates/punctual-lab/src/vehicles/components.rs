@@ -255,6 +255,8 @@ impl Workload for Components {
             std::thread::sleep(Duration::from_millis(1));
         }
         let shared = &self.shared;
+        // Threads say last what found no room.
+        let facts = Facts { refused: shared.refused.get(), ..facts };
         Ok(WorkloadResult { facts, ..std::mem::take(&mut *lock(&shared.noted)) })
     }
 
@@ -471,9 +473,38 @@ fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use punctual::{Bus, NodeOptions};
+
     use super::*;
+    use crate::endpoint::BusPlan;
+    use crate::vehicles::first::Beginning;
     use crate::vehicles::option::tests::settings_of;
     use crate::vehicles::value::{Origin, Value};
+
+    /// Goal: values that a thread could not send are counted, though it says so only at its end. Method: a thread in place of a component,
+    /// which has sent all at once and had no room for three.
+    #[test]
+    fn refused_values_are_counted_at_the_end() {
+        let settings = settings_of("--mode callback --engine shared --vehicles 2 --period 1ms --messages 1")
+            .expect("options that go together");
+        let node = NodeOptions::new("alone").open(&Bus::loopback("refused")).expect("a node");
+        let bus = BusPlan::Shared("refused".to_owned());
+        let assignment = Assignment { part: Part::Vehicle(0), bus, keys: None, others: 0, settings };
+        let shared = Arc::<Shared>::default();
+        shared.received.add(2);
+        shared.finished.add(1);
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            while of_thread.goes_on() {
+                std::thread::yield_now();
+            }
+            of_thread.refused.add(3);
+            lock(&of_thread.noted).beginnings.push(Beginning::default());
+        });
+        let mut components = Components { node, assignment, shared, threads: vec![thread], observer: None };
+        let travelled = components.travel(monotonic_ns()).expect("it ends");
+        assert_eq!(travelled.facts.refused, 3);
+    }
 
     /// Goal: a value that was skipped or is lost in the middle costs no more than a short silence; a sender whose last value is not here
     /// is waited for. Method: two senders of three values, one of which comes twice.
