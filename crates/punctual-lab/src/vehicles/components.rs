@@ -235,7 +235,7 @@ impl Workload for Components {
         let unheard = others.saturating_sub(self.node.ledger().joined);
         let start_ns = self.shared.start(start_ns);
         let settings = &self.assignment.settings;
-        let end_ns = start_ns + settings.lasts().as_nanos() as u64 + settings.phase_ns();
+        let end_ns = over_ns(settings, start_ns);
         while monotonic_ns() < end_ns && !interrupted() {
             sleep_until(end_ns.min(monotonic_ns() + LOOK.as_nanos() as u64 * 10));
         }
@@ -464,6 +464,15 @@ pub(super) fn quiet_max(settings: &VehiclesSettings, ended: u64) -> Duration {
     if ended >= senders as u64 { after_last.min(GRACE) } else { GRACE }
 }
 
+/// Instant by which every component has published all. With long periods the last one ends so much later than the others that a thread
+/// of it would be taken for one that hangs.
+fn over_ns(settings: &VehiclesSettings, start_ns: u64) -> u64 {
+    let [vehicle, component] =
+        [settings.asked.vehicles, settings.asked.components].map(|count| count as u16 - 1);
+    let last = Schedule::new(settings, vehicle, component).end_ns(start_ns);
+    last.max(start_ns + settings.lasts().as_nanos() as u64 + settings.phase_ns())
+}
+
 /// Time to go on before the next look; `None` when it is over.
 fn left_until(end_ns: u64, shared: &Shared) -> Option<Duration> {
     let left = Duration::from_nanos(end_ns.saturating_sub(monotonic_ns()));
@@ -480,6 +489,22 @@ mod tests {
     use crate::vehicles::first::Beginning;
     use crate::vehicles::option::tests::settings_of;
     use crate::vehicles::value::{Origin, Value};
+
+    /// Goal: nothing is over before every component has published all, however long a period is.
+    #[test]
+    fn all_is_over_behind_every_schedule() {
+        for more in ["--spread", "--spread --components 3", ""] {
+            let options =
+                format!("--mode callback --engine shared --vehicles 15 --period 60s --messages 2 {more}");
+            let settings = settings_of(options.trim()).expect("options that go together");
+            for vehicle in 0..15 {
+                for component in 0..settings.asked.components as u16 {
+                    let end_ns = Schedule::new(&settings, vehicle, component).end_ns(7);
+                    assert!(over_ns(&settings, 7) >= end_ns, "{options}: {vehicle}, {component}");
+                }
+            }
+        }
+    }
 
     /// Goal: values that a thread could not send are counted, though it says so only at its end. Method: a thread in place of a component,
     /// which has sent all at once and had no room for three.
