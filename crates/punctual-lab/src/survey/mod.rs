@@ -74,7 +74,7 @@ pub fn run(
         }
         let place = cell.route.place();
         if survey.opens(place, skipped) {
-            survey.one_trial(cell, trial, unit).map(|()| true)
+            survey.one_trial(cell, (trial, unit), skipped).map(|()| true)
         } else {
             Ok(false)
         }
@@ -133,7 +133,12 @@ impl Survey<'_> {
         cells.copied().collect()
     }
 
-    fn one_trial(&mut self, cell: &SurveyCell, trial: u32, unit: Duration) -> Result<(), RunError> {
+    fn one_trial(
+        &mut self,
+        cell: &SurveyCell,
+        (trial, unit): (u32, Duration),
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<(), RunError> {
         let mut order = cell.trial(unit, self.plan.count_max);
         if cell.manner == Manner::Busy {
             let [here, there] = self.cpus;
@@ -142,7 +147,7 @@ impl Survey<'_> {
         order.is_traced = self.plan.asked.trace;
         let mut endpoint = cell.endpoint();
         endpoint.windows = kept::windows(&endpoint, order.duration);
-        let mut made = self.make(cell.route.place(), endpoint, order)?;
+        let mut made = self.make(cell.route.place(), endpoint, order, skipped)?;
         let clock = Clock::get();
         let open_load = cell.load == Load::Open;
         // Both communicators, and of a floor everything, were opened for this trial: it begins at 0.
@@ -167,10 +172,17 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Makes one trial, and once more if an end of its place was gone before it began.
-    fn make(&mut self, place: Place, endpoint: EndpointPlan, order: Trial) -> Result<MadeTrial, String> {
+    /// Makes one trial, and once more if an end of its place was gone before it began. A place that cannot be opened again is noted: none
+    /// of its other cells is measured from then on.
+    fn make(
+        &mut self,
+        place: Place,
+        endpoint: EndpointPlan,
+        order: Trial,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<MadeTrial, String> {
         match self.make_once(place, endpoint, order) {
-            Err(_) if !self.testbeds.contains_key(&place) && self.opens(place, &mut Vec::new()) => {
+            Err(_) if !self.testbeds.contains_key(&place) && self.opens(place, skipped) => {
                 self.make_once(place, endpoint, order)
             }
             made => made,
@@ -247,5 +259,41 @@ impl Experiment for SurveyPlan {
         summary.recommendation = advise(&summary.results, &costs);
         summary.more.insert("library_cost".to_owned(), json!(costs));
         Ok(summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Header;
+
+    /// Goal: a place that is lost amid the survey, and cannot be opened again, is listed with the reason. Method: a client's thread that
+    /// failed, and a processor that no machine has for the next one.
+    #[test]
+    fn a_place_that_cannot_be_opened_again_is_listed() {
+        let folder = tempfile::tempdir().expect("room");
+        let mut store =
+            Store::import(Some(&folder.path().join("run")), &Header::new("survey")).expect("room");
+        let plan = SurveyPlan::survey(&SurveyOptions::default());
+        let addresses = Addresses::new("survey").expect("addresses");
+        let place = Place::Process;
+        let testbed = Testbed::start_in_a_thread(&addresses, place, [None, None]).expect("both ends");
+        let failed = testbed.run(|_| std::panic::resume_unwind(Box::new("on purpose")));
+        assert_eq!(failed, Err::<(), _>("a thread failed".to_owned()));
+        let mut survey = Survey {
+            plan: &plan,
+            addresses,
+            testbeds: HashMap::from([(place, testbed)]),
+            closed: HashSet::new(),
+            cpus: [Some(usize::MAX), None],
+            start: Clock::get().now(),
+            store: &mut store,
+        };
+        let cell = plan.cells.iter().find(|cell| cell.route.place() == place).expect("one of this process");
+        let mut skipped = Vec::new();
+        let made = survey.one_trial(cell, (0, Duration::from_millis(1)), &mut skipped);
+        assert!(made.is_err() && survey.closed.contains(&place));
+        let listed: Vec<&str> = skipped.iter().map(|skip| skip.what.as_str()).collect();
+        assert_eq!(listed, ["everything in one process"]);
     }
 }
