@@ -182,29 +182,37 @@ struct Trip {
     ways: [Option<Direction>; 2],
 }
 
-/// Sends, again and again while there is no room. Never taken, it is a trip that was lost, for it was to be made.
-fn send(end: &mut End, settings: &OnewaySettings, number: u64) -> Result<(Ticks, bool), SendError> {
+/// Sends, again and again while there is no room; says when it began, and whether the message was taken. Never taken, it is a trip that was
+/// lost, for it was to be made. `None` if a user ended the run meanwhile: then it was not to be made any more.
+fn send(
+    mut try_send: impl FnMut() -> Result<(), SendError>,
+    is_over: impl Fn() -> bool,
+) -> Result<Option<(Ticks, bool)>, SendError> {
     let clock = Clock::get();
     // A trip begins when it is to be made: to wait for room is a part of it.
     let sent = clock.now();
     let give_up = sent.plus(clock.ticks(TIMEOUT));
-    let target = Target::port(settings.to.as_str(), PORT);
     loop {
-        match end.communicator.try_send(target, &number.to_le_bytes()) {
-            Ok(()) => return Ok((sent, true)),
-            Err(SendError::Full) if clock.now() < give_up && !interrupted() => std::thread::yield_now(),
-            Err(SendError::Full) => return Ok((sent, false)),
+        match try_send() {
+            Ok(()) => return Ok(Some((sent, true))),
+            Err(SendError::Full) if is_over() => return Ok(None),
+            Err(SendError::Full) if clock.now() < give_up => std::thread::yield_now(),
+            Err(SendError::Full) => return Ok(Some((sent, false))),
             Err(error) => return Err(error),
         }
     }
 }
 
-fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Trip, SendError> {
+/// Makes one trip; `None` if a user ended the run before it began.
+fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Option<Trip>, SendError> {
     let (clock, number) = (Clock::get(), asked.next());
-    let (sent, is_taken) = send(end, settings, number)?;
+    let target = Target::port(settings.to.as_str(), PORT);
+    let request = number.to_le_bytes();
+    let sent = send(|| end.communicator.try_send(target, &request), interrupted)?;
+    let Some((sent, is_taken)) = sent else { return Ok(None) };
     let lost = || Trip { sent, lasted: clock.now().since(sent), answered: false, ways: [None; 2] };
     if !is_taken {
-        return Ok(lost());
+        return Ok(Some(lost()));
     }
     let deadline = sent.plus(clock.ticks(TIMEOUT));
     loop {
@@ -212,7 +220,7 @@ fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Tr
             Ok(message) => message,
             Err(ReceiveError::Empty) => {
                 asked.given_up.insert(number);
-                return Ok(lost());
+                return Ok(Some(lost()));
             }
         };
         let lasted = clock.now_after_loads().since(sent);
@@ -225,7 +233,7 @@ fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Tr
             None => continue,
         };
         let back = end.keeper.one_way_of(&message).map(|found| Direction { found, truth: truth(&message) });
-        return Ok(Trip { sent, lasted, answered: true, ways: [there, back] });
+        return Ok(Some(Trip { sent, lasted, answered: true, ways: [there, back] }));
     }
 }
 
@@ -266,6 +274,7 @@ fn await_common_time(end: &mut End, settings: &OnewaySettings, asked: &mut Asked
     let mut answered = false;
     loop {
         let trip = ask(end, settings, asked).map_err(|error| cannot_send(settings, &error))?;
+        let Some(trip) = trip else { return Ok(()) };
         answered |= trip.answered;
         if trip.ways.iter().all(Option::is_some) || interrupted() {
             return Ok(());
@@ -325,7 +334,8 @@ impl Experiment for OnewaySettings {
         while outcome.made < self.count as u64 && clock.now() < until && !interrupted() {
             std::thread::sleep(self.gap);
             let trip = match ask(&mut end, self, &mut asked) {
-                Ok(trip) => trip,
+                Ok(Some(trip)) => trip,
+                Ok(None) => break,
                 Err(error) => {
                     outcome.ended = Some(cannot_send(self, &error));
                     break;
@@ -449,7 +459,7 @@ mod tests {
             wake: Wake::Epoll,
         };
         let mut asked = Asked::new();
-        let mut ask = || ask(&mut end, &settings, &mut asked).expect("it is sent").answered;
+        let mut ask = || ask(&mut end, &settings, &mut asked).expect("it is sent").expect("a trip").answered;
         assert_eq!([ask(), ask(), ask(), ask()], [false, true, true, true]);
         let _far_end = answers.join().expect("it answers");
         asked.end(&mut end);
@@ -457,6 +467,17 @@ mod tests {
         // Another run's answers are none of this one.
         asked.foreign(asked.run ^ (1 << 40) | 1);
         assert_eq!(asked.duplicated, 2);
+    }
+
+    /// Goal: a request that had no room until a user ended the run is no trip, so that none counts as lost. Without that, it is one.
+    #[test]
+    fn an_interrupted_wait_for_room_is_no_trip() {
+        let sent = |result: fn() -> Result<(), SendError>, is_over: bool| {
+            send(result, || is_over).expect("no other error").map(|(_, is_taken)| is_taken)
+        };
+        let full = || Err(SendError::Full);
+        assert_eq!((sent(full, true), sent(full, false)), (None, Some(false)));
+        assert_eq!((sent(|| Ok(()), true), sent(|| Ok(()), false)), (Some(true), Some(true)));
     }
 
     /// Goal: a trip that was lost is infinitely late in both directions, and has no bound; a way that is not known is in no figure.
