@@ -207,7 +207,8 @@ fn send(
 fn ask(end: &mut End, settings: &OnewaySettings, asked: &mut Asked) -> Result<Option<Trip>, SendError> {
     let (clock, number) = (Clock::get(), asked.next());
     let target = Target::port(settings.to.as_str(), PORT);
-    let request = number.to_le_bytes();
+    // As large as its answer: both ways carry the same.
+    let request = wire::write(number, None);
     let sent = send(|| end.communicator.try_send(target, &request), interrupted)?;
     let Some((sent, is_taken)) = sent else { return Ok(None) };
     let lost = || Trip { sent, lasted: clock.now().since(sent), answered: false, ways: [None; 2] };
@@ -430,6 +431,8 @@ mod tests {
                 let (source, number) = loop {
                     match far_end.communicator.receive_timeout(Duration::from_secs(1)) {
                         Ok(message) => {
+                            // Both ways carry as much, so that they can be compared.
+                            assert_eq!(message.payload.len(), wire::ANSWER_SIZE);
                             break (message.source, *message.payload.first_chunk().expect("a number"));
                         }
                         Err(ReceiveError::Empty) => assert!(Instant::now() < until, "nobody asks"),

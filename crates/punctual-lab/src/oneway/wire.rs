@@ -1,4 +1,4 @@
-//! Contents of an answer about its request: 40 bytes, little-endian.
+//! Contents of an answer about its request: 40 bytes, little-endian. A request has the same size, and only its number.
 //!
 //! | offset | size | what |
 //! |---|---|---|
