@@ -14,7 +14,7 @@ use punctual_machine::scheduling::sleep_precisely;
 use punctual_machine::signal::interrupted;
 use punctual_proto::Target;
 
-use super::components::{Shared, quiet_max};
+use super::components::{Shared, patience};
 use super::notes::Notes;
 use super::option::Mode;
 use super::process::Workload;
@@ -72,17 +72,27 @@ impl Alone {
                     heard = clock.now_after_loads();
                     notes.note_bytes(&buffer[..got.size], None, heard);
                 }
-                None if monotonic_ns() >= patience_ns => break,
                 None => {
-                    // Of a process that was late a value may come after the longest silence, so that one alone ends nothing.
-                    let silence_max = quiet_max(settings, self.shared.ended.get());
-                    if silence_max < GRACE && clock.duration(clock.now().since(heard)) > silence_max {
+                    let silence = clock.duration(clock.now().since(heard));
+                    let is_late = monotonic_ns() >= patience_ns;
+                    if will_no_more_come(patience(settings, self.shared.ended.get()), silence, is_late) {
                         break;
                     }
                 }
             }
         }
     }
+}
+
+/// Of a process that was late a value may come after the longest silence, so that one alone ends nothing before all were due. Without a
+/// barrier that instant is the receiver's own, and others may go on behind it until they are silent.
+fn will_no_more_come(
+    (most, silence_max): (Option<Duration>, Duration),
+    silence: Duration,
+    is_late: bool,
+) -> bool {
+    let is_silent = silence > silence_max;
+    is_late && (most.is_some() || is_silent) || is_silent && silence_max < GRACE
 }
 
 impl Workload for Alone {
@@ -111,6 +121,30 @@ impl Workload for Alone {
             counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
             arrived: delivered,
             lost: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: behind the end of its own time a receiver without a barrier goes on until all are silent; with one it does not. A silence
+    /// behind every sender's last value ends either. Method: the wait is limited or not, the silence is shorter or longer.
+    #[test]
+    fn a_receiver_without_a_barrier_waits_for_silence() {
+        let (short, long) = (Duration::from_millis(300), GRACE + LOOK);
+        for (most, silence_max, silence, is_late, is_over) in [
+            (Some(GRACE), GRACE, LOOK, false, false),
+            (Some(GRACE), GRACE, long, false, false),
+            (Some(GRACE), GRACE, LOOK, true, true),
+            (None, GRACE, LOOK, true, false),
+            (None, GRACE, long, true, true),
+            (None, GRACE, long, false, false),
+            (None, short, long, false, true),
+        ] {
+            let ended = will_no_more_come((most, silence_max), silence, is_late);
+            assert_eq!(ended, is_over, "{most:?} {silence_max:?} {silence:?} {is_late}");
         }
     }
 }

@@ -214,12 +214,12 @@ impl Components {
                 (received, changed_ns) = (now_received, now_ns);
             }
             let (most, quiet) = if interrupted() {
-                (INTERRUPTED_MAX, INTERRUPTED_QUIET)
+                (Some(INTERRUPTED_MAX), INTERRUPTED_QUIET)
             } else {
-                (GRACE, quiet_max(&self.assignment.settings, self.shared.ended.get()))
+                patience(&self.assignment.settings, self.shared.ended.get())
             };
             let passed = |since_ns: u64, most: Duration| now_ns - since_ns > most.as_nanos() as u64;
-            if passed(began_ns, most) || passed(changed_ns, quiet) {
+            if most.is_some_and(|most| passed(began_ns, most)) || passed(changed_ns, quiet) {
                 return;
             }
             sleep_until(now_ns + 5_000_000);
@@ -456,12 +456,19 @@ fn reaching(port: u16, begins: Option<Nanos>) -> ParticipantOptions {
     }
 }
 
-/// Silence after which nothing more will come. Behind the last value of every sender only a value that another one overtook may come:
-/// one that is missing was skipped or is lost. A sender whose last value is not here may only be late.
-pub(super) fn quiet_max(settings: &VehiclesSettings, ended: u64) -> Duration {
+/// Longest wait behind the end of all schedules, and the silence after which nothing more will come. Without a barrier each process counts
+/// from its own opening, so others may go on for any time: silence alone ends the wait, and a sender's is as long as its period.
+pub(super) fn patience(settings: &VehiclesSettings, ended: u64) -> (Option<Duration>, Duration) {
     let senders = settings.asked.components * settings.asked.vehicles;
-    let after_last = settings.asked.period.saturating_mul(10).max(OVERTAKEN_MAX);
-    if ended >= senders as u64 { after_last.min(GRACE) } else { GRACE }
+    // Behind the last value of every sender only a value that another one overtook may come: one that is missing was skipped or is lost. A
+    // sender whose last value is not here may only be late.
+    let after_last = settings.asked.period.saturating_mul(10).max(OVERTAKEN_MAX).min(GRACE);
+    match (settings.asked.no_barrier, ended >= senders as u64) {
+        (false, true) => (Some(GRACE), after_last),
+        (false, false) => (Some(GRACE), GRACE),
+        (true, true) => (None, after_last),
+        (true, false) => (None, GRACE + settings.asked.period),
+    }
 }
 
 /// Instant by which every component has published all. With long periods the last one ends so much later than the others that a thread
@@ -506,29 +513,52 @@ mod tests {
         }
     }
 
-    /// Goal: values that a thread could not send are counted, though it says so only at its end. Method: a thread in place of a component,
-    /// which has sent all at once and had no room for three.
-    #[test]
-    fn refused_values_are_counted_at_the_end() {
-        let settings = settings_of("--mode callback --engine shared --vehicles 2 --period 1ms --messages 1")
-            .expect("options that go together");
-        let node = NodeOptions::new("alone").open(&Bus::loopback("refused")).expect("a node");
-        let bus = BusPlan::Shared("refused".to_owned());
+    /// A vehicle of two with a thread in place of its component, which has sent all at once.
+    fn with_component(name: &str, options: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Components {
+        let settings = settings_of(&format!("--mode callback --engine shared --vehicles 2 {options}"));
+        let settings = settings.expect("options that go together");
+        let node = NodeOptions::new("alone").open(&Bus::loopback(name)).expect("a node");
+        let bus = BusPlan::Shared(name.to_owned());
         let assignment = Assignment { part: Part::Vehicle(0), bus, keys: None, others: 0, settings };
         let shared = Arc::<Shared>::default();
-        shared.received.add(2);
         shared.finished.add(1);
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
-            while of_thread.goes_on() {
-                std::thread::yield_now();
-            }
-            of_thread.refused.add(3);
+            work(&of_thread);
             lock(&of_thread.noted).beginnings.push(Beginning::default());
         });
-        let mut components = Components { node, assignment, shared, threads: vec![thread], observer: None };
+        Components { node, assignment, shared, threads: vec![thread], observer: None }
+    }
+
+    /// Goal: values that a thread could not send are counted, though it says so only at its end.
+    #[test]
+    fn refused_values_are_counted_at_the_end() {
+        let mut components = with_component("refused", "--period 1ms --messages 1", |shared| {
+            shared.received.add(2);
+            while shared.goes_on() {
+                std::thread::yield_now();
+            }
+            shared.refused.add(3);
+        });
         let travelled = components.travel(monotonic_ns()).expect("it ends");
         assert_eq!(travelled.facts.refused, 3);
+    }
+
+    /// Goal: without a barrier, values of a process that opened later than the longest patience are waited for. Method: they come one by
+    /// one, for longer than that.
+    #[test]
+    fn a_process_that_opened_later_is_waited_for() {
+        const COUNT: u32 = 40;
+        let options = format!("--no-barrier --period 1ms --messages {}", COUNT / 2);
+        let mut components = with_component("later", &options, |shared| {
+            let between = GRACE * 3 / 2 / COUNT;
+            while shared.goes_on() {
+                std::thread::sleep(between);
+                shared.received.add(u64::from(shared.received.get() < u64::from(COUNT)));
+            }
+        });
+        components.travel(monotonic_ns()).expect("it ends");
+        assert_eq!(components.shared.received.get(), u64::from(COUNT));
     }
 
     /// Goal: a value that was skipped or is lost in the middle costs no more than a short silence; a sender whose last value is not here
@@ -548,10 +578,15 @@ mod tests {
         {
             let value = Value { origin: Origin { vehicle, component: 0, number }, due: now, sent: now };
             notes.note_bytes(&value.bytes(), None, now);
-            assert_eq!(quiet_max(&short, shared.ended.get()), expected, "{vehicle} {number}");
+            assert_eq!(patience(&short, shared.ended.get()), (Some(GRACE), expected), "{vehicle} {number}");
         }
         assert_eq!(shared.received.get(), 5);
-        assert_eq!(quiet_max(&settings("50ms"), 2), Duration::from_millis(500));
-        assert_eq!(quiet_max(&settings("1s"), 2), GRACE);
+        assert_eq!(patience(&settings("50ms"), 2).1, Duration::from_millis(500));
+        assert_eq!(patience(&settings("1s"), 2).1, GRACE);
+        let alone = settings("1s --no-barrier");
+        assert_eq!(
+            (patience(&alone, 1), patience(&alone, 2)),
+            ((None, Duration::from_secs(3)), (None, GRACE))
+        );
     }
 }
