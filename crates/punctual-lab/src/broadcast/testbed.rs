@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use punctual_machine::clock::monotonic_ns;
+use punctual_machine::signal::interrupted;
 
 use super::halt::Halt;
 use super::judge::{Delivered, all_ended};
@@ -198,10 +199,10 @@ impl BroadcastTestbed {
         let at_ns = monotonic_ns() + START_AFTER_NS;
         let recorder = traced.map(|paced| RunRecorder::start(at_ns, paced.period_ns));
         let told = self.crew.tell(members, |_| MemberRequest::Go { at_ns });
-        let ends = self.crew.hear(members, |worker| Ok(end_of(worker)));
+        let ends = self.crew.hear_together(members, |worker| Ok(end_of(worker)));
         let clocks = [before, ClockPair::now()];
         told?;
-        let ends = ends.into_iter().map(|end| end.unwrap_or_else(|silent| Err(Halt::Stuck(silent))));
+        let ends = ends.into_iter().map(|end| end.unwrap_or_else(|silent| Err(halt_of_silence(silent))));
         let members = all_ended(ends.collect(), plans[0].kind)?;
         Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }
@@ -224,6 +225,11 @@ impl BroadcastTestbed {
         });
         self.end(members, made)
     }
+}
+
+/// A member that was ended since it said nothing: a hang, unless an interrupt is why it was not waited for.
+fn halt_of_silence(silent: String) -> Halt {
+    if interrupted() { Halt::Machine(silent) } else { Halt::Stuck(silent) }
 }
 
 fn end_of(worker: &mut Worker) -> Result<(MemberEnd, Delivered), Halt> {

@@ -67,13 +67,30 @@ impl Crew {
     }
 
     /// Answers of the first so many workers, also after one that failed: an answer not heard would meet the next question. One that says
-    /// nothing for long after another has, or after an interrupt, is ended.
+    /// nothing for long after an interrupt is ended.
     pub(crate) fn hear<T>(
         &mut self,
         count: usize,
         hear: impl Fn(&mut Worker) -> Result<T, String>,
     ) -> Vec<Result<T, String>> {
-        let mut patience = Patience::new(BEHIND_MAX);
+        self.hear_with(count, Patience::new(None), hear)
+    }
+
+    /// The same of workers that end together: one that says nothing for long after all others is ended, too.
+    pub(crate) fn hear_together<T>(
+        &mut self,
+        count: usize,
+        hear: impl Fn(&mut Worker) -> Result<T, String>,
+    ) -> Vec<Result<T, String>> {
+        self.hear_with(count, Patience::new(Some(BEHIND_MAX)), hear)
+    }
+
+    fn hear_with<T>(
+        &mut self,
+        count: usize,
+        mut patience: Patience,
+        hear: impl Fn(&mut Worker) -> Result<T, String>,
+    ) -> Vec<Result<T, String>> {
         (0..count)
             .map(|place| self.wait(place, count, &mut patience).and_then(|()| hear(&mut self.workers[place])))
             .collect()
@@ -84,8 +101,9 @@ impl Crew {
     fn wait(&mut self, place: usize, count: usize, patience: &mut Patience) -> Result<(), String> {
         while !self.workers[place].wait_a_moment() {
             self.workers[..count].iter_mut().for_each(Worker::pass_on_interrupt);
-            let has_answer = || self.workers[..count].iter().any(Worker::has_answer);
-            if let Some(why) = patience.is_over(has_answer, interrupted()) {
+            // Those before it were heard, and may have nothing more to say.
+            let are_done = || self.workers[place + 1..count].iter().all(Worker::has_answer);
+            if let Some(why) = patience.is_over(are_done, interrupted()) {
                 self.workers[place].kill();
                 return Err(format!("the responder said nothing {why}, and was ended"));
             }
@@ -100,7 +118,7 @@ impl Crew {
         what: impl Fn(usize) -> Q,
     ) -> Result<Vec<T>, String> {
         let told = self.tell(count, what);
-        let answers = self.hear(count, Worker::recv);
+        let answers = self.hear_together(count, Worker::recv);
         told.and_then(|()| answers.into_iter().collect())
     }
 
@@ -114,44 +132,44 @@ impl Crew {
     }
 }
 
-/// Longest time for which a worker may be behind the first one that answered. Those of a trial end together: they wait for each other's
-/// messages, for a third of it at most.
+/// Longest time for which a worker may be behind all others. Those of a trial end together: they wait for each other's messages, for a
+/// third of it at most.
 const BEHIND_MAX: Duration = Duration::from_secs(180);
 
 /// Longest time for which workers may go on after an interrupt.
-const INTERRUPTED_MAX: Duration = Duration::from_secs(15);
+const INTERRUPTED_MAX: Duration = Duration::from_secs(60);
 
 /// Time left for workers that have not answered.
 #[derive(Debug)]
 struct Patience {
-    behind_max: Duration,
-    /// When the first answered.
-    first_at: Option<Instant>,
+    /// Behind all others; none if each has its own time.
+    behind_max: Option<Duration>,
+    /// Since when one alone is waited for.
+    alone_at: Option<Instant>,
     /// When an interrupt was seen.
     interrupted_at: Option<Instant>,
 }
 
 impl Patience {
-    fn new(behind_max: Duration) -> Self {
-        Self { behind_max, first_at: None, interrupted_at: None }
+    fn new(behind_max: Option<Duration>) -> Self {
+        Self { behind_max, alone_at: None, interrupted_at: None }
     }
 
-    /// After which event so much time has passed that nobody is waited for, in words.
-    fn is_over(&mut self, has_answer: impl FnOnce() -> bool, is_interrupted: bool) -> Option<String> {
-        if self.first_at.is_none() && has_answer() {
-            self.first_at = Some(Instant::now());
+    /// After which event so much time has passed that nobody is waited for, in words. `are_done`: all others have answered, or ended.
+    fn is_over(&mut self, are_done: impl FnOnce() -> bool, is_interrupted: bool) -> Option<String> {
+        if self.behind_max.is_some() && self.alone_at.is_none() && are_done() {
+            self.alone_at = Some(Instant::now());
         }
         if self.interrupted_at.is_none() && is_interrupted {
             self.interrupted_at = Some(Instant::now());
         }
         let has_passed = |since: Option<Instant>, most: Duration| since.is_some_and(|at| at.elapsed() > most);
-        let behind_max = self.behind_max;
         let after = |most: Duration, what: &str| format!("for {} s after {what}", most.as_secs());
         if has_passed(self.interrupted_at, INTERRUPTED_MAX) {
-            Some(after(INTERRUPTED_MAX, "an interrupt"))
-        } else {
-            has_passed(self.first_at, behind_max).then(|| after(behind_max, "another one"))
+            return Some(after(INTERRUPTED_MAX, "an interrupt"));
         }
+        let behind_max = self.behind_max.filter(|&most| has_passed(self.alone_at, most));
+        behind_max.map(|most| after(most, "all others"))
     }
 }
 
@@ -182,11 +200,11 @@ mod tests {
         }
     }
 
-    /// Goal: a worker that hangs ends no later than some time after the others have answered, and they are heard.
+    /// Goal: a worker that hangs is ended some time after all others have answered, and they are heard.
     #[test]
     fn a_worker_that_hangs_is_ended() {
         let mut crew = crew(&["exec sleep 600", "echo '{\"Ok\":7}'"]);
-        let mut patience = Patience::new(Duration::from_millis(200));
+        let mut patience = Patience::new(Some(Duration::from_millis(200)));
         let said = crew.wait(0, 2, &mut patience).expect_err("it says nothing");
         assert!(said.contains("was ended"), "{said}");
         assert!(crew.workers[0].was_ended());
@@ -194,14 +212,14 @@ mod tests {
         assert_eq!(crew.workers[1].recv(), Ok(7));
     }
 
-    /// Goal: nobody is ended while nobody has answered.
+    /// Goal: nobody is ended while two are waited for, nor where each has its own time; one that died makes no haste.
     #[test]
-    fn the_first_answer_may_take_its_time() {
-        let mut crew = crew(&["sleep 0.5; echo '{\"Ok\":1}'", "sleep 0.4; echo '{\"Ok\":2}'"]);
-        let mut patience = Patience::new(BEHIND_MAX);
-        for place in [0, 1] {
-            crew.wait(place, 2, &mut patience).expect("an answer");
-        }
-        assert_eq!(Patience::new(Duration::ZERO).is_over(|| false, false), None);
+    fn a_worker_may_take_its_time() {
+        let scripts = ["sleep 0.5; echo '{\"Ok\":1}'", "exit 3", "sleep 0.9; echo '{\"Ok\":2}'"];
+        let mut crew = crew(&scripts);
+        let mut patience = Patience::new(Some(Duration::from_millis(200)));
+        assert_eq!(crew.wait(0, 3, &mut patience), Ok(()));
+        assert_eq!(Patience::new(None).is_over(|| true, false), None);
+        assert_eq!(Patience::new(Some(Duration::ZERO)).is_over(|| false, false), None);
     }
 }
