@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::change::{Acceptor, Proposal};
 use super::frames::Frames;
 use super::guarantee::LANES;
-use super::message::{Body, parse};
+use super::message::{Body, Head, parse};
 use super::mutant::{Mutant, Mutants};
 use super::options::{GroupOptions, OptionsError};
 use super::order::OrderLog;
@@ -318,6 +318,8 @@ impl Protocol for Member {
             (Body::Join(_), Phase::Member) => self.handle_join(head.place, head.life, head.view),
             (Body::Install(proposal), _) => self.handle_install(head, &proposal.read()),
             (_, Phase::Member) => self.handle_member(head, body),
+            // It has heard of the view that it names, and is not in it.
+            (Body::Join(_), _) => self.handle_left_behind(&Head { view: 0, ..*head }),
             (_, Phase::Joining | Phase::Parting | Phase::Left) => self.handle_left_behind(head),
         }
         self.is_behind = true;

@@ -228,3 +228,43 @@ fn a_leaving_member_that_lacks_a_message_is_told() {
     });
     assert_eq!(told, [0]);
 }
+
+/// Goal: nodes that were let into the view that a leaver tells of hear of it from the leaver, though they have heard a member of that
+/// view name it. That member is gone, and nobody else knows how the view came to be.
+#[test]
+fn a_leaver_tells_those_who_heard_of_the_view() {
+    let mut room = Room::of(4, Mutants::NONE, |options| options);
+    [2, 3].into_iter().for_each(|place| room.gone.insert(place));
+    room.run_and_take(Nanos::from_millis(100));
+    assert_eq!(room.members[0].view().size(), 2);
+    [2, 3].into_iter().for_each(|place| room.gone.remove(place));
+    room.leave(&[0]);
+    let is_of_three = |room: &Room| room.members[1].view().size() == 3;
+    for _ in 0..100 {
+        if is_of_three(&room) {
+            break;
+        }
+        room.run(Nanos::from_micros(100), |target, message| {
+            if target >= 2 && is_kind(message, INSTALL) {
+                message.clear();
+            }
+        });
+        (0..2).for_each(|place| drop(room.events(place)));
+    }
+    assert!(is_of_three(&room) && room.members[0].view().size() == 2);
+    // They hear that it is in a view, and nothing of how that came to be.
+    room.run(Nanos::from_millis(2), |target, message| {
+        if is_kind(message, INSTALL) || target == 0 {
+            message.clear();
+        }
+    });
+    room.gone.insert(1);
+    room.run(Nanos::from_millis(20), |_, message| {
+        if is_kind(message, INSTALL) {
+            message.clear();
+        }
+    });
+    room.run_and_take(PATIENCE);
+    let sizes = [2, 3].map(|place| room.members[place].view().size());
+    assert_eq!(sizes, [2, 2]);
+}
