@@ -148,7 +148,8 @@ fn an_end_from_outside_is_no_broken_promise() {
     let mut started = place.start(punctual(&short("shared", "--kills 1000")));
     let parent = started.id();
     started.has("four members", || children(parent).len() == 4);
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    // The trial is under way once one of them has come back.
+    see_returns(&mut started, 1);
     let mut kill = std::process::Command::new("kill");
     kill.arg("-KILL").args(children(parent)).status().expect("a program");
     let ended = started.end();

@@ -323,9 +323,16 @@ fn a_key_that_goes_behind_the_last_fragment_is_no_error() {
         let (mut sender, mut receiver) = (here.bind(1).unwrap(), there.bind(7).unwrap());
         std::thread::scope(|scope| {
             let sends = scope.spawn(|| {
-                sender.send_timeout(Target::port("there", 7), &message(0, SIZE), Duration::from_millis(500))
+                sender.send_timeout(Target::port("there", 7), &message(0, SIZE), Duration::from_secs(2))
             });
-            std::thread::sleep(Duration::from_millis(100));
+            let give_up = Instant::now() + PATIENCE;
+            let fragments = SIZE.div_ceil(here.payload_size_max() - HEAD_SIZE) as u64;
+            while here.sent_to(Some(there.id())) < fragments {
+                assert!(Instant::now() < give_up, "{}: {}", medium.name, here.ledger());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The last of them may just have been counted.
+            std::thread::sleep(Duration::from_millis(20));
             assert!(ours.seal_in(7));
             ours.remove_group(8);
             assert_eq!(sends.join().unwrap(), Ok(()), "{}", medium.name);
