@@ -299,7 +299,7 @@ impl Reception {
             self.has_waited = true;
             self.inbox.leads.set(false);
         }
-        if matches!(step, Step::Look) {
+        if !matches!(step, Step::Found) {
             self.lead.handle_handover();
         }
         step

@@ -136,9 +136,10 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Yields if this poll has lasted for the runtime's turn: for loops that have much to do. One look at the clock if not.
+/// Yields if this poll has lasted for the runtime's turn: for loops that have much to do. One look at the clock if not. Work that blocks
+/// is no worker's, and never yields.
 pub async fn yield_if_due() {
-    if TURN.get().is_some() && is_due() {
+    if TURN.get().is_some() && WORKER.with_borrow(Option::is_some) && is_due() {
         yield_now().await;
     }
 }
