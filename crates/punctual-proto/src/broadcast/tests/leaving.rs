@@ -229,8 +229,8 @@ fn a_leaving_member_that_lacks_a_message_is_told() {
     assert_eq!(told, [0]);
 }
 
-/// Goal: nodes that were let into the view that a leaver tells of hear of it from the leaver, though they have heard a member of that
-/// view name it. That member is gone, and nobody else knows how the view came to be.
+/// Goal: a leaver tells nodes that were let in how the view came to be, also if they have heard a member name it. That member is gone,
+/// and nobody else knows.
 #[test]
 fn a_leaver_tells_those_who_heard_of_the_view() {
     let mut room = Room::of(4, Mutants::NONE, |options| options);
