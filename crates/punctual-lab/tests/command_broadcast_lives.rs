@@ -154,8 +154,9 @@ fn an_end_from_outside_is_no_broken_promise() {
     kill.arg("-KILL").args(children(parent)).status().expect("a program");
     let ended = started.end();
     assert!(matches!(ended.code, Some(0 | 3)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
+    // A successor may be ended before it is a member.
     let said = common::words(&format!("{} {}", ended.out, ended.err));
-    assert!(said.contains("by signal 9") && said.contains("for want of memory"), "{said}");
+    assert!(said.contains("by signal 9"), "{said}");
 }
 
 /// Goal: kills of a trial that is interrupted are kept, and say that more were asked for. The command reads a log for each member that is
