@@ -45,7 +45,7 @@ impl Member {
     }
 
     /// It has asked to join, and leaves. Others may have let it in, which it does not know yet: a view with it would wait for it. It asks
-    /// for that view, but not to join any more, until nobody has its wish in mind.
+    /// for that view, but not to join any more, until nobody has its request in mind.
     pub(super) fn leave_before_joining(&mut self, asked_at: Nanos) {
         if self.now >= self.forgotten_at(asked_at) {
             return self.end();
