@@ -23,13 +23,13 @@ impl Member {
     }
 
     /// A life asks to join, and has heard of this view last. One that hears nobody is not let in: no view with it could go on. Nor is
-    /// one whose wish is of another view: it may be gone.
+    /// one whose request names another view: it may be gone.
     pub(super) fn handle_join(&mut self, place: usize, life: u64, heard_view: u64) {
         self.peers[place].hear_successor(life);
         if self.view.includes(place, life) {
             self.push_say(Say::Install(place));
         } else if heard_view == self.view.number {
-            if self.now >= self.timing.wishes_from {
+            if self.now >= self.timing.joins_from {
                 self.joining[place] = (life, self.now);
             }
         } else if self.is_sequencer() {

@@ -24,7 +24,7 @@ pub(super) struct Timing {
     seen: [u64; 4],
     pub(super) join_at: Nanos,
     /// A node that asks to join before then may be gone: this member was not run for as long as one that leaves waits.
-    pub(super) wishes_from: Nanos,
+    pub(super) joins_from: Nanos,
     /// A view that is heard of anew is asked for at once from then on.
     pub(super) asks_again_from: Nanos,
     /// When this life asked to join last.
@@ -60,7 +60,7 @@ impl Timing {
             moved_at: now,
             seen: [0; 4],
             join_at: now,
-            wishes_from: Nanos(0),
+            joins_from: Nanos(0),
             asks_again_from: now,
             asked_at: None,
             change_at: None,
@@ -79,7 +79,7 @@ impl Timing {
 
     /// A view begins.
     pub(super) fn begin(&mut self, now: Nanos) {
-        *self = Self { join_at: self.join_at, wishes_from: self.wishes_from, ..Self::starting(now) };
+        *self = Self { join_at: self.join_at, joins_from: self.joins_from, ..Self::starting(now) };
     }
 
     /// Nobody waits for anything.
@@ -109,7 +109,7 @@ impl Member {
             self.peers.iter_mut().for_each(|peer| peer.excuse(absence, now));
         }
         if since >= self.options.suspect_after {
-            self.timing.wishes_from = now.plus(Nanos(2 * self.options.heartbeat.0));
+            self.timing.joins_from = now.plus(Nanos(2 * self.options.heartbeat.0));
         }
         self.now = now;
     }

@@ -165,11 +165,11 @@ fn a_deaf_node_is_not_let_in() {
 }
 
 /// A group of which one member was in views and left, and one never was; the requests of another that has left come to the first now.
-fn assert_wishes_are_late(room: &mut Room, wishes: &[Vec<u8>]) {
+fn assert_requests_are_late(room: &mut Room, requests: &[Vec<u8>]) {
     assert!(room.members[2].has_left() && room.members[0].view().size() == 1);
     [1, 2].into_iter().for_each(|place| room.gone.insert(place));
-    assert!(wishes.iter().any(|message| is_kind(message, JOIN)));
-    wishes.iter().for_each(|wish| room.hear(0, 2, wish));
+    assert!(requests.iter().any(|message| is_kind(message, JOIN)));
+    requests.iter().for_each(|request| room.hear(0, 2, request));
     room.run_and_take(Nanos::from_millis(500));
     assert_eq!(room.members[0].view().size(), 1, "nobody else is there");
     room.members[1] = Member::new(options(1), 31, room.now).unwrap();
@@ -183,15 +183,15 @@ fn assert_wishes_are_late(room: &mut Room, wishes: &[Vec<u8>]) {
 #[test]
 fn a_late_request_lets_nobody_in() {
     let mut room = Room::new(|options| options);
-    let mut wishes = Vec::new();
+    let mut requests = Vec::new();
     room.run(Nanos::from_millis(400), |target, message| {
         let is_of_last = target == 0 && message.get(2) == Some(&2) && is_kind(message, JOIN);
-        wishes.extend(is_of_last.then(|| message.clone()));
+        requests.extend(is_of_last.then(|| message.clone()));
     });
     let now = room.now;
     [1, 2].into_iter().for_each(|place| room.members[place].leave(now));
     room.run_and_take(Nanos::from_millis(500));
-    assert_wishes_are_late(&mut room, &wishes);
+    assert_requests_are_late(&mut room, &requests);
 }
 
 /// Goal: the same where the member that is asked stands still until the one that asked has given up.
@@ -208,6 +208,6 @@ fn a_request_that_is_read_late_lets_nobody_in() {
     let now = room.now;
     room.members[2].leave(now);
     waiting.extend(room.run_and_keep(Nanos::from_millis(300), 0));
-    let wishes: Vec<Vec<u8>> = waiting.into_iter().map(|(_, message)| message).collect();
-    assert_wishes_are_late(&mut room, &wishes);
+    let requests: Vec<Vec<u8>> = waiting.into_iter().map(|(_, message)| message).collect();
+    assert_requests_are_late(&mut room, &requests);
 }
