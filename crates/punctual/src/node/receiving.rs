@@ -496,7 +496,9 @@ impl Desk<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     use super::super::accounts::Accounts;
@@ -504,6 +506,7 @@ mod tests {
     use super::{EngineCondition, Limit};
     use crate::engine::Drops;
     use crate::wake::Condition;
+    use punctual_machine::event_fd::wait_readable;
     use punctual_machine::slept::Slept;
     use punctual_proto::Port;
 
@@ -545,6 +548,27 @@ mod tests {
         });
         assert!(core.registry.waiting().followers.is_empty() && !inbox.is_listed(), "it sleeps on");
         core.close(&inbox);
+    }
+
+    /// Goal: an event loop that was armed while another component drove the engine is woken when that leaves, also where the medium's
+    /// descriptor comes into no epoll set. Method: a file stands for the descriptor, which no set takes.
+    #[test]
+    fn an_event_loop_is_woken_where_the_gate_cannot_open() {
+        let local = "127.0.0.1:0".parse().expect("an address");
+        let mut node = Node::open(&Bus::peers(local, &[]), "here").expect("a node alone");
+        let Presence::Wire(core) = &mut node.0 else { panic!("a medium of the kernel's") };
+        let file = File::open("/proc/self/exe").expect("this program");
+        Arc::get_mut(core).expect("nobody else has it").descriptors = [Some(file.into()), None];
+        let core = Arc::clone(core);
+        let mut waits = node.bind(1).expect("a port");
+        // Its first arming finds nobody, and that no set takes the medium.
+        assert!(!waits.arm());
+        assert!(waits.try_receive().is_err());
+        let receiving = core.try_receiving().expect("nobody else drives the engine");
+        assert!(waits.arm(), "another one drives the engine");
+        drop(receiving);
+        core.hand_over();
+        assert!(wait_readable(waits.as_fd(), Some(MINUTE)).expect("a descriptor"), "it sleeps on");
     }
 
     /// Goal: a driver does not sleep over a frame that stays behind for want of room, at whichever instant that is. Method: it stays
