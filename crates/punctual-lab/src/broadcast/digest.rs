@@ -19,7 +19,7 @@ pub(super) struct Digest {
     /// Of each sender, the highest number that was delivered.
     last: Vec<Option<u64>>,
     /// Messages that came behind a later one of their sender.
-    pub(super) late: u64,
+    pub(super) out_of_turn: u64,
 }
 
 impl Digest {
@@ -41,14 +41,14 @@ impl Digest {
         hash as u64
     }
 
-    /// Notes the place of a message among those of its sender.
-    pub(super) fn place(&mut self, sender: u64, number: u64) {
+    /// Notes the number that a message has among those of its sender.
+    pub(super) fn note_number(&mut self, sender: u64, number: u64) {
         let stream = sender as usize;
         if self.last.len() <= stream {
             self.last.resize(stream + 1, None);
         }
         let last = &mut self.last[stream];
-        self.late += u64::from(*last >= Some(number));
+        self.out_of_turn += u64::from(*last >= Some(number));
         *last = (*last).max(Some(number));
     }
 
@@ -67,8 +67,8 @@ mod tests {
     fn a_senders_messages_keep_their_order() {
         let late = |told: &[(u64, u64)]| {
             let mut digest = Digest::of(BroadcastKind::Beb);
-            told.iter().for_each(|&(sender, number)| digest.place(sender, number));
-            digest.late
+            told.iter().for_each(|&(sender, number)| digest.note_number(sender, number));
+            digest.out_of_turn
         };
         assert_eq!(late(&[(0, 0), (1, 0), (0, 1), (1, 1), (0, 5)]), 0);
         assert_eq!(late(&[(0, 0), (0, 2), (0, 1), (0, 3)]), 1);

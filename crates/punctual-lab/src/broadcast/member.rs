@@ -411,7 +411,7 @@ impl Progress {
         MemberEnd {
             content: words(self.digest.content),
             order: words(self.digest.order()),
-            out_of_turn: self.digest.late,
+            out_of_turn: self.digest.out_of_turn,
             sent: words(self.own.content),
             rows: self.rows.len(),
             hashes: self.hashes.len(),
@@ -444,7 +444,7 @@ impl Progress {
     fn add(&mut self, sender: u64, payload: &[u8], at_ns: u64) {
         let hash = self.digest.add(sender, payload);
         let [number, sent_ns] = prefix(payload);
-        self.digest.place(sender, number);
+        self.digest.note_number(sender, number);
         if self.rows.len() < ROWS_MAX {
             self.rows.push(Row { sender, number, hash, sent_ns, at_ns });
         }

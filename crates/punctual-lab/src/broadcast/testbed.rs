@@ -202,7 +202,10 @@ impl BroadcastTestbed {
         let ends = self.crew.hear_together(members, |worker| Ok(end_of(worker)));
         let clocks = [before, ClockPair::now()];
         told?;
-        let ends = ends.into_iter().map(|end| end.unwrap_or_else(|silent| Err(halt_of_silence(silent))));
+        let ends = ends
+            .into_iter()
+            .enumerate()
+            .map(|(place, end)| end.unwrap_or_else(|silent| Err(halt_of_silence(silent).of_member(place))));
         let members = all_ended(ends.collect(), plans[0].kind)?;
         Ok(Travelled { started_ns: at_ns, frame: joined[0].frame, members, recorder, clocks })
     }

@@ -105,7 +105,7 @@ impl Crew {
             let are_done = || self.workers[place + 1..count].iter().all(Worker::has_answer);
             if let Some(why) = patience.is_over(are_done, interrupted()) {
                 self.workers[place].kill();
-                return Err(format!("the responder said nothing {why}, and was ended"));
+                return Err(format!("it said nothing {why}, and was ended"));
             }
         }
         Ok(())

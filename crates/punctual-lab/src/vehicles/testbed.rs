@@ -207,7 +207,7 @@ impl VehiclesTestbed {
 
 /// Returns true if the reason says that the other process is gone; false if it is an answer of that process.
 fn is_of_the_pipe(reason: &str) -> bool {
-    reason.starts_with("the responder ") && !reason.contains("was ended")
+    reason.starts_with("the responder ")
 }
 
 fn parts(settings: &VehiclesSettings) -> Vec<Part> {
