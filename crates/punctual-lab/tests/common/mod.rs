@@ -298,9 +298,20 @@ impl Started {
         loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
                 let (out, err) = (text(self.out.path()), text(self.err.path()));
-                return Ended { shown: self.shown, code: status.code(), out, err };
+                let shown = std::mem::take(&mut self.shown);
+                return Ended { shown, code: status.code(), out, err };
             }
             self.look_at_the_clock();
+        }
+    }
+}
+
+impl Drop for Started {
+    /// A test that fails leaves nothing running: it would disturb those behind it.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _gone_meanwhile = is_sent("-KILL", &format!("-{}", self.child.id()));
+            let _reaped = self.child.wait();
         }
     }
 }
