@@ -550,8 +550,8 @@ mod tests {
         core.close(&inbox);
     }
 
-    /// Goal: an event loop that was armed while another component drove the engine is woken when that leaves, also where the medium's
-    /// descriptor comes into no epoll set. Method: a file stands for the descriptor, which no set takes.
+    /// Goal: an event loop, armed while another component drove the engine, is woken when that leaves. The descriptor of the medium comes
+    /// into no epoll set here. Method: a file stands for the descriptor, which no set takes.
     #[test]
     fn an_event_loop_is_woken_where_the_gate_cannot_open() {
         let local = "127.0.0.1:0".parse().expect("an address");
