@@ -58,14 +58,16 @@ fn take_part(role: &str, bus: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Compiles the program in C against the library beside this program.
+/// Compiles the program in C against the library that cargo built for this example: it lies with what examples depend on. The one beside
+/// that folder may be of an earlier build.
 fn compiled(place: &Path) -> Outcome<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = std::env::current_exe()?;
-    let folder = folder.ancestors().nth(2).ok_or("no folder of libraries")?;
+    let folder = folder.ancestors().nth(2).ok_or("no folder of libraries")?.join("deps");
     let library = folder.join("libpunctual_c.so");
     if !library.is_file() {
-        return Err(format!("no {}: cargo build --release -p punctual-c", library.display()).into());
+        let library = library.display();
+        return Err(format!("no {library}: cargo run --release -p punctual-c --example c_cost").into());
     }
     let program = place.join("round_trip");
     let mut cc = Command::new("cc");
