@@ -172,8 +172,10 @@ fn kill_descendants(process: u32) {
 }
 
 fn kill(process: u32) {
-    let _ended_before =
-        Command::new("kill").args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
+    let _ended_before = Command::new("sh")
+        .args(["-c", "kill \"$@\"", "kill", "-KILL", &process.to_string()])
+        .stderr(Stdio::null())
+        .status();
 }
 
 fn children(process: u32) -> Vec<u32> {

@@ -150,8 +150,8 @@ fn an_end_from_outside_is_no_broken_promise() {
     started.has("four members", || children(parent).len() == 4);
     // The trial is under way once one of them has come back.
     see_returns(&mut started, 1);
-    let mut kill = std::process::Command::new("kill");
-    kill.arg("-KILL").args(children(parent)).status().expect("a program");
+    let mut kill = std::process::Command::new("sh");
+    kill.args(["-c", "kill \"$@\"", "kill", "-KILL"]).args(children(parent)).status().expect("a shell");
     let ended = started.end();
     assert!(matches!(ended.code, Some(0 | 3)), "{:?}\n{}\n{}", ended.code, ended.out, ended.err);
     // A successor may be ended before it is a member.

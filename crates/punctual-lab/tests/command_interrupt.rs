@@ -229,7 +229,9 @@ fn a_run_of_a_comparison_that_is_told_twice_keeps_what_it_measured() {
     started.signal("-TERM");
     for _ in 0..5 {
         // It may have ended by now.
-        let _told = std::process::Command::new("kill").args(["-TERM", &run.to_string()]).output();
+        let _told = std::process::Command::new("sh")
+            .args(["-c", "kill \"$@\"", "kill", "-TERM", &run.to_string()])
+            .output();
     }
     let ended = started.end().with(3);
     assert!(ended.err.contains("interrupted before the first pair"), "{}", ended.err);

@@ -96,7 +96,9 @@ fn a_far_end_that_goes_leaves_what_was_measured() {
         let started = place.start(punctual(&arguments));
         std::thread::sleep(std::time::Duration::from_secs(seconds));
         // It leaves the bus, as a node does that ends.
-        let told = std::process::Command::new("kill").args(["-INT", &node.id().to_string()]).status();
+        let told = std::process::Command::new("sh")
+            .args(["-c", "kill \"$@\"", "kill", "-INT", &node.id().to_string()])
+            .status();
         assert!(told.is_ok_and(|status| status.success()));
         node.wait().expect("it ended");
         let ended = started.end();

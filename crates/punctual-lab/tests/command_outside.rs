@@ -86,8 +86,9 @@ impl Target {
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
-        assert!(sent.expect("kill is a program").success());
+        let sent =
+            Command::new("sh").args(["-c", "kill \"$@\"", "kill", name, &self.0.id().to_string()]).status();
+        assert!(sent.expect("a shell").success());
     }
 }
 

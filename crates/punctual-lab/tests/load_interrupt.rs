@@ -31,7 +31,8 @@ impl Client for Sent {
         if self.0.len() >= INTERRUPTED_AFTER && !interrupted() {
             self.1 = self.0.len();
             let me = std::process::id().to_string();
-            let told = std::process::Command::new("kill").args(["-INT", &me]).status();
+            let told =
+                std::process::Command::new("sh").args(["-c", "kill \"$@\"", "kill", "-INT", &me]).status();
             assert!(told.is_ok_and(|status| status.success()));
             while !interrupted() {
                 std::thread::yield_now();

@@ -18,7 +18,12 @@ fn interrupt_this_process() {
     ONCE.call_once(|| {
         catch_all_interrupts().expect("a handler");
         let me = std::process::id().to_string();
-        assert!(Command::new("kill").args(["-INT", &me]).status().is_ok_and(|status| status.success()));
+        assert!(
+            Command::new("sh")
+                .args(["-c", "kill \"$@\"", "kill", "-INT", &me])
+                .status()
+                .is_ok_and(|status| status.success())
+        );
         while !interrupted() {
             std::thread::yield_now();
         }

@@ -174,7 +174,7 @@ impl Beside {
     /// Ends it; its output, if it ends by one of these codes.
     fn end(mut self, codes: &[i32]) -> Outcome<String> {
         self.check()?;
-        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
+        Command::new("sh").args(["-c", "kill \"$@\"", "kill", "-INT", &self.0.id().to_string()]).status()?;
         let mut said = String::new();
         if let Some(output) = &mut self.0.stdout {
             output.read_to_string(&mut said)?;

@@ -357,7 +357,12 @@ mod tests {
             Running::begin(command.args(["-c", script, "sh"]).args([&notes, &ready])).expect("a shell");
         assert!(running.waits_until(|_| ready.exists().then_some(())).is_some());
         let own = std::process::id().to_string();
-        assert!(Command::new("kill").args(["-INT", &own]).status().is_ok_and(|status| status.success()));
+        assert!(
+            Command::new("sh")
+                .args(["-c", "kill \"$@\"", "kill", "-INT", &own])
+                .status()
+                .is_ok_and(|status| status.success())
+        );
         while !interrupted() {
             std::thread::yield_now();
         }

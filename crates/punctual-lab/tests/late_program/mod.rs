@@ -104,8 +104,10 @@ impl Receiver {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(sent.expect("kill is a program").success());
+        let sent = Command::new("sh")
+            .args(["-c", "kill \"$@\"", "kill", name, &self.child.id().to_string()])
+            .status();
+        assert!(sent.expect("a shell").success());
     }
 
     /// Sends messages of these kinds, each `gap` after the one before, regardless of that one's fate. Returns the time that their

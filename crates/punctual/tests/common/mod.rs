@@ -306,7 +306,9 @@ impl Role {
 
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        assert!(
+            Command::new("sh").args(["-c", "kill \"$@\"", "kill", name, &pid]).status().unwrap().success()
+        );
     }
 
     pub(crate) fn kill(mut self) {
