@@ -54,6 +54,8 @@ fn installed(options: &Options) -> Result<Vec<PathBuf>, String> {
         .status()?;
     let inside = options.prefix.strip_prefix("/").unwrap_or(&options.prefix);
     let destdir = options.destdir.clone().or_else(|| std::env::var_os("DESTDIR").map(PathBuf::from));
+    // An empty one is none, as for all who follow the convention.
+    let destdir = destdir.filter(|folder| !folder.as_os_str().is_empty());
     let root = destdir.map_or_else(|| options.prefix.clone(), |root| root.join(inside));
     let (built, package) = (workspace::target("release"), workspace::root().join(PACKAGE));
     let (library, real) = (root.join("lib"), format!("libpunctual.so.{VERSION}"));
@@ -90,7 +92,7 @@ fn cleared(to: &Path) -> Result<(), String> {
 
 fn copied(from: &Path, to: &Path) -> Result<PathBuf, String> {
     cleared(to)?;
-    fs::copy(from, to).map_err(failed(from))?;
+    fs::copy(from, to).map_err(|error| format!("{} to {}: {error}", from.display(), to.display()))?;
     Ok(to.to_owned())
 }
 
@@ -109,16 +111,22 @@ fn written(text: &str, to: &Path) -> Result<PathBuf, String> {
 /// Installs into a folder of its own, builds the examples against that, and lets them talk.
 pub(crate) fn run() -> Outcome {
     let folder = workspace::target("c");
-    for (tool, package) in [("cc", "build-essential"), ("pkg-config", "pkg-config")] {
-        let log = folder.join("tools.txt");
-        if !matches!(Run::new(tool).arg("--version").all_output_to(&log), Ok((Some(0), _))) {
-            return Outcome::Skipped(format!("no {tool} here: `apt-get install {package}`"));
-        }
-    }
-    Outcome::of(built_as_users_do(&folder))
+    lacking(&folder)
+        .map_or_else(|| Outcome::of(build_examples(&folder).and_then(|()| talk(&folder))), Outcome::Skipped)
 }
 
-fn built_as_users_do(folder: &Path) -> Result<(), String> {
+/// The tool that the examples need and that is not here.
+pub(crate) fn lacking(folder: &Path) -> Option<String> {
+    let log = folder.join("tools.txt");
+    let is_here =
+        |tool: &str| matches!(Run::new(tool).arg("--version").all_output_to(&log), Ok((Some(0), _)));
+    let tools = [("cc", "build-essential"), ("pkg-config", "pkg-config")];
+    let (tool, package) = tools.into_iter().find(|(tool, _)| !is_here(tool))?;
+    Some(format!("no {tool} here: `apt-get install {package}`"))
+}
+
+/// Builds the examples as users do, against what is installed into a folder below this one.
+pub(crate) fn build_examples(folder: &Path) -> Result<(), String> {
     let prefix = folder.join("prefix");
     installed(&Options { prefix: prefix.clone(), destdir: Some("/".into()) })?;
     let settings = prefix.join("lib/pkgconfig");
@@ -136,10 +144,14 @@ fn built_as_users_do(folder: &Path) -> Result<(), String> {
         cc = cc.arg(folder.join(example)).arg(source);
         flags.iter().fold(cc, Run::arg).status()?;
     }
+    Ok(())
+}
+
+fn talk(folder: &Path) -> Result<(), String> {
     let bus = format!("c-step-{}", std::process::id());
     let started = |name: &str| {
         let program = Run::new(folder.join(name)).args(&[&bus, "100"]).within(DEADLINE);
-        program.env("LD_LIBRARY_PATH", prefix.join("lib"))
+        program.env("LD_LIBRARY_PATH", folder.join("prefix/lib"))
     };
     let (ping, pong) = std::thread::scope(|scope| {
         let pong = scope.spawn(|| started("pong").status());
@@ -164,6 +176,17 @@ mod tests {
     fn a_prefix_is_absolute() {
         let wrong = installed(&Options { prefix: "here".into(), destdir: None });
         assert!(wrong.unwrap_err().contains("--prefix here"));
+    }
+
+    /// Goal: an error names the place that cannot be written, not the source alone.
+    #[test]
+    fn a_failed_copy_names_its_target() {
+        let folder = workspace::target("xtask").join("no-copy");
+        fs::create_dir_all(folder.join("taken/by")).unwrap();
+        let source = folder.join("source");
+        fs::write(&source, "text").unwrap();
+        assert!(copied(&source, &folder.join("taken")).unwrap_err().contains("no-copy/taken"));
+        assert!(copied(&folder.join("none"), &folder.join("target")).unwrap_err().contains("none to "));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(crate) fn quick() -> Outcome {
 
 fn bench(options: &Options, judge: fn(&Turns) -> Outcome) -> Outcome {
     match std::thread::available_parallelism() {
-        Ok(cpus) if cpus.get() < 2 => {
+        Ok(cpus) if cpus.get() < 2 && !options.again => {
             Outcome::Skipped("two processes that spin need two processors, and here is one".into())
         }
         _ => measure(options).map_or_else(Outcome::Failed, |turns| judge(&turns)),
