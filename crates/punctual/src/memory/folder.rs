@@ -217,7 +217,7 @@ fn remove_abandoned(paths: &Paths) {
     }
 }
 
-/// Does that in all other buses of this user: a node that was killed as the last on its bus has nobody else to tidy up. Folders that
+/// Does that in all other buses of this user, and of the group of a bus that is shared: a node that was killed as the last on its bus has nobody else to tidy up. Folders that
 /// are empty go too: their maker died before it entered, or after it left, or will make another.
 fn sweep_others(options: &SharedOptions) {
     let user = punctual_machine::process::user();
@@ -227,16 +227,15 @@ fn sweep_others(options: &SharedOptions) {
         Sharing::Group(group) => Some(format!("punctual.g{group}.")),
     };
     let entered = options.folder_name();
-    let is_other_bus = |name: &str| {
-        name != entered
-            && (name.starts_with(&own) || shared.as_ref().is_some_and(|shared| name.starts_with(shared)))
+    let is_ours = |name: &str, found: &fs::Metadata| {
+        let is_shared = shared.as_ref().is_some_and(|shared| name.starts_with(shared));
+        let is_own = name.starts_with(&own) && found.uid() == user;
+        name != entered && found.is_dir() && (is_own || is_shared && is_trusted(found, options, user))
     };
     let Ok(entries) = fs::read_dir(&options.directory) else { return };
     for bus in entries.filter_map(Result::ok) {
-        if !bus.file_name().to_str().is_some_and(is_other_bus) {
-            continue;
-        }
-        if bus.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user) {
+        let name = bus.file_name();
+        if bus.metadata().is_ok_and(|found| name.to_str().is_some_and(|name| is_ours(name, &found))) {
             sweep(&bus.path());
             punctual_machine::label!("sweep.folder");
             let _others_there = fs::remove_dir(bus.path());
@@ -288,13 +287,17 @@ fn publish_folder(folder: &Path, options: &SharedOptions, user: u32) -> std::io:
     }
 }
 
-fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
-    let found = fs::symlink_metadata(folder)?;
-    let trusted = match options.sharing {
+/// Returns true if nobody but this user, or the group of the bus, may put files into a folder.
+fn is_trusted(found: &fs::Metadata, options: &SharedOptions, user: u32) -> bool {
+    match options.sharing {
         Sharing::Private => found.uid() == user && found.mode() & 0o077 == 0,
         Sharing::Group(group) => found.gid() == group && found.mode() & 0o007 == 0,
-    };
-    if found.is_dir() && trusted {
+    }
+}
+
+fn refuse_strangers(folder: &Path, options: &SharedOptions, user: u32) -> std::io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    if found.is_dir() && is_trusted(&found, options, user) {
         return Ok(());
     }
     Err(std::io::Error::new(
@@ -494,6 +497,35 @@ mod tests {
         sweep(&folder);
         assert!(!dead.ring.exists() && !dead.post.exists());
         assert!(living.own.ring.exists() && living.own.post.exists());
+    }
+
+    /// Goal: a node on a shared bus removes the files of killed processes from all buses of its group, whoever made the folder. Private
+    /// folders of others stay as they are.
+    #[test]
+    fn a_group_tidies_up_in_all_of_its_buses() {
+        let (outside, group) = (tempfile::tempdir().unwrap(), 65_534);
+        let folder = |name: &str, mode| {
+            let folder = outside.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            let dead = Paths::new(&folder, NodeId::named("dead"), 1);
+            drop(PostBox::open_whole(&dead.post, &dead.unfinished_post(), None).unwrap());
+            fs::write(&dead.ring, [0; 64]).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&folder, Some(65_533), Some(group)).map(|()| folder)
+        };
+        let Ok(shared) = folder(&format!("punctual.g{group}.other"), 0o2770) else {
+            return punctual_machine::skipped!("only root gives a folder away");
+        };
+        let strange = folder(&format!("punctual.g{group}.open"), 0o2777).unwrap();
+        let private = folder("punctual.65533.other", 0o700).unwrap();
+        let options = SharedOptions {
+            directory: outside.path().to_owned(),
+            sharing: Sharing::Group(group),
+            ..SharedOptions::new("mine")
+        };
+        sweep_others(&options);
+        assert!(!shared.exists(), "nobody else tidies up there");
+        assert!([strange, private].iter().all(|folder| fs::read_dir(folder).unwrap().count() > 0));
     }
 
     /// Goal: a node that leaves before it is looked at leaves no descriptor behind, in whichever order its notes come. A node that
