@@ -394,7 +394,10 @@ impl Node {
     pub fn ledger(&self) -> Ledger {
         match &self.0 {
             Presence::Memory(streams) => streams.count_nodes(),
-            Presence::Wire(core) => core.settle(),
+            Presence::Wire(core) => {
+                core.settle();
+                core.sending().count_refused(core);
+            }
         }
         self.about().page.ledger()
     }

@@ -396,6 +396,11 @@ impl Sending {
         self.flush();
         self.transmit.housekeep(now);
         self.flush();
+        self.count_refused(core);
+    }
+
+    /// Shows how many frames the medium has refused by now.
+    pub(crate) fn count_refused(&self, core: &Core) {
         core.about.page.count(Count::Refused).set(self.transmit.refused());
     }
 
