@@ -36,8 +36,12 @@ impl SystemError {
 
     /// Returns true if this process, or the machine, has no descriptor or no memory left.
     pub fn is_exhaustion(&self) -> bool {
-        matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
-            || self.is_locked_memory()
+        self.is_no_descriptor() || self.source.raw_os_error() == Some(libc::ENOMEM) || self.is_locked_memory()
+    }
+
+    /// Returns true if this process, or the machine, has no descriptor left.
+    pub fn is_no_descriptor(&self) -> bool {
+        matches!(self.source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
     }
 
     /// Returns true if no interface or device of this host has that name.

@@ -182,7 +182,7 @@ const RECORDING_OF: &str = "punctual record of ";
 /// Why a node did not open, by its name: that of a node that is there already says nothing to a reader as a number.
 pub fn why_not_open(error: &OpenError, name: &str, advice: &str) -> String {
     let place = match error {
-        OpenError::NodeTaken { pid: 0, .. } => "in another container".to_owned(),
+        OpenError::NodeTaken { pid: 0, .. } => "a process that cannot be seen from here".to_owned(),
         OpenError::NodeTaken { pid, .. } => format!("process {pid}"),
         other => return other.to_string(),
     };
@@ -201,7 +201,10 @@ mod tests {
         let taken = |pid| OpenError::NodeTaken { node: NodeId::named("vehicle-0"), pid };
         let said = |pid| why_not_open(&taken(pid), "vehicle-0", "end it");
         assert_eq!(said(7), "node vehicle-0 is already on the bus (process 7): end it");
-        assert_eq!(said(0), "node vehicle-0 is already on the bus (in another container): end it");
+        assert_eq!(
+            said(0),
+            "node vehicle-0 is already on the bus (a process that cannot be seen from here): end it"
+        );
         assert_eq!(why_not_open(&OpenError::Invalid("a name".to_owned()), "x", "end it"), "a name");
     }
 }

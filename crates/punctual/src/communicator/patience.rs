@@ -78,7 +78,8 @@ impl Communicator {
     /// takes. True if it has all; otherwise the rest goes later, while somebody sends or waits here. Returns at once when nothing is
     /// behind, as always in memory.
     ///
-    /// [`Self::send`] does so itself. After [`Self::try_send`] up to 32 frames may stay in the node while a socket's buffer is full.
+    /// [`Self::send`] does so itself. After [`Self::try_send`] frames may stay in the node while a socket's buffer is full: over UDP up to 32
+    /// datagrams, or one for each peer if there are more; over Ethernet up to 64 frames.
     pub fn see_off(&mut self, timeout: Duration) -> bool {
         self.see_off_within(&mut TimeLimit::new(timeout))
     }

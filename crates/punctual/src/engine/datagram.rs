@@ -101,7 +101,8 @@ pub struct DatagramOptions {
     /// counts its own overhead in, which is less for runs than for datagrams that come alone. `punctual host` says whether it gives
     /// what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
-    /// Largest payload, bytes. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
+    /// Largest payload, bytes: that this node sends, and that it takes. A larger one is refused, and counted as a bad frame; so all nodes
+    /// of a bus need one limit. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
     /// Ask the kernel when it received each datagram. Costs control data with each, and runs of datagrams come one by one.
     pub timestamps: bool,
@@ -206,11 +207,16 @@ fn check(options: &DatagramOptions) -> Result<(), OpenError> {
     }
 }
 
+/// The operation that fails for a low port.
+const BIND: &str = "bind udp";
+
 fn system(error: SystemError) -> OpenError {
     let advice = match error.kind() {
         ErrorKind::AddrInUse => "another program has the port: take another, or end it",
         ErrorKind::AddrNotAvailable => "no interface of this host has that address: see `ip addr`",
-        ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        ErrorKind::PermissionDenied if error.operation == BIND => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE"
+        }
         _ => NO_ADVICE,
     };
     OpenError::System { error, advice }

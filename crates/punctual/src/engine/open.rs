@@ -42,7 +42,10 @@ impl fmt::Display for OpenError {
         match self {
             Self::Invalid(text) | Self::Medium(text) => f.write_str(text),
             Self::NodeTaken { node, pid: 0 } => {
-                write!(f, "node {node} is already on the bus (in another container): take another name")
+                write!(
+                    f,
+                    "node {node} is already on the bus (a process that cannot be seen from here): take another name"
+                )
             }
             Self::NodeTaken { node, pid } => {
                 write!(f, "node {node} is already on the bus (process {pid}): take another name")

@@ -110,7 +110,9 @@ fn payload_size_max(ring_size: usize) -> usize {
 
 fn system(error: SystemError) -> OpenError {
     let advice = match error.kind() {
-        std::io::ErrorKind::NotFound => "shared memory needs a memory file system: mount tmpfs on /dev/shm",
+        std::io::ErrorKind::NotFound => {
+            "shared memory needs a memory file system: mount tmpfs on /dev/shm, or take a folder that is there"
+        }
         std::io::ErrorKind::StorageFull => {
             "the memory file system is full: remove files or choose a smaller ring"
         }
@@ -120,8 +122,9 @@ fn system(error: SystemError) -> OpenError {
         std::io::ErrorKind::FileTooLarge => {
             "this process may make no file so large: raise the limit (ulimit -f) or choose a smaller ring"
         }
-        _ if error.is_exhaustion() && !error.is_locked_memory() => {
-            "nodes that cannot be seen would not be heard: see `ulimit -n`"
+        _ if error.is_no_descriptor() => "nodes that cannot be seen would not be heard: see `ulimit -n`",
+        std::io::ErrorKind::OutOfMemory => {
+            "nodes that cannot be seen would not be heard: see `ulimit -v` and vm.max_map_count"
         }
         _ => NO_ADVICE,
     };

@@ -124,7 +124,8 @@ impl NodeEvent {
 /// Nodes that were there already come first, as joined. Of one life of a node *joined* comes first and once, then *left* or
 /// *died* once. The node itself is not among them. In memory a node that joins and goes between two looks gives no event.
 ///
-/// On an adapter's medium that reports which nodes can be reached, *died* means that a node is out of reach. It joins again, in the
+/// On UDP and Ethernet a late frame of a life that is over makes the living one *died*, until it is heard again: then it has joined in
+/// the same life once more. On an adapter's medium that reports which nodes can be reached, *died* means that a node is out of reach. It joins again, in the
 /// same life, when it can be reached.
 ///
 /// A change is seen by the thread that drives the node: a component that receives, or a thread that waits here. Messages for components
@@ -308,6 +309,10 @@ impl AsFd for NodeEvents {
 
 impl Drop for WireWatcher {
     fn drop(&mut self) {
+        // A thread that held the lock when this process was forked is not here to let go of it.
+        if !self.core.about.maker.is_this_process() {
+            return;
+        }
         self.core.watch.lock().inboxes.retain(|other| !Arc::ptr_eq(other, &self.inbox));
     }
 }

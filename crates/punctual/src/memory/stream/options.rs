@@ -54,7 +54,8 @@ impl fmt::Display for OfferError {
             Self::Full => f.write_str("no room now"),
             Self::NotConnected => f.write_str("nobody reads this publication"),
             Self::TooLong { size, size_max } => {
-                let advice = "open one of four times the message's size, or send by a communicator";
+                let advice =
+                    "a ring takes a fourth of its size: open a larger one, or send by a communicator";
                 write!(f, "message of {size} bytes where {size_max} is the most of this ring: {advice}")
             }
             Self::NoKey => f.write_str("no key to seal with: insert one, or wait until its time has come"),
