@@ -11,7 +11,7 @@ use crate::counter::Counter;
 /// Taken for measured where no second thread can be had.
 const TYPICAL: SleepCost = SleepCost { cpu_ns: 5_000, delay_ns: 5_000 };
 /// More is not the sleep's doing.
-const LIMIT_NS: u64 = 50_000;
+const LIMIT_NS: u32 = 50_000;
 
 /// Messages there and back, and how long they may take together on a machine that has other things to do.
 const ROUNDS: usize = 48;
@@ -33,6 +33,9 @@ pub struct SleepCost {
 impl SleepCost {
     /// Where nobody may spin.
     pub const NOTHING: Self = Self { cpu_ns: 0, delay_ns: 0 };
+
+    /// No sleep is taken to cost more.
+    pub const LARGEST: Self = Self { cpu_ns: LIMIT_NS, delay_ns: LIMIT_NS };
 
     /// Of this process on this machine: measured at the first call, in some milliseconds at most. Nothing where there is one
     /// processor, on which spinning keeps the sender from running.
@@ -117,7 +120,7 @@ fn measure() -> Option<SleepCost> {
     // A quarter of them went undisturbed on any machine.
     rounds.sort_unstable();
     let delay_ns = clock.nanos(rounds[count as usize / 4]) / 2;
-    let limited = |ns: u64| ns.min(LIMIT_NS) as u32;
+    let limited = |ns: u64| ns.min(LIMIT_NS.into()) as u32;
     Some(SleepCost { cpu_ns: limited(cpu_ns), delay_ns: limited(delay_ns) })
 }
 

@@ -11,8 +11,10 @@ use std::time::Duration;
 use punctual_machine::clock::{Clock, Ticks};
 use punctual_proto::Stamps;
 
+use crate::wake::SPIN_NS_MAX;
+
 /// Longest time that a waiting thread may spin before sleeping: that time is not known to be idle.
-const SPIN_MAX: Duration = Duration::from_micros(100);
+const SPIN_MAX: Duration = Duration::from_nanos(SPIN_NS_MAX as u64);
 
 /// A stage; most are named by the instant at which they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -231,6 +231,12 @@ const KERNEL_SPIN_NS: u32 = 250_000;
 /// sleep through the other's waking pay for it twice.
 const MEMORY_SPIN_NS: u32 = 50_000;
 
+/// Longest time that a thread spins before it sleeps, whatever its way of waiting, nanoseconds: [`Wake::Adaptive`] spins for twice the
+/// cost of a sleep at most.
+pub(crate) const SPIN_NS_MAX: u32 = KERNEL_SPIN_NS;
+
+const _: () = assert!(SPIN_NS_MAX >= MEMORY_SPIN_NS && SPIN_NS_MAX >= 2 * SleepCost::LARGEST.total_ns());
+
 /// Smallest cost of a sleep over the kernel's media, nanoseconds of processor time. The price that was measured is a futex's. At that
 /// price two that answer each other at once over UDP may both sleep for good, at twice the latency: each takes the other's wake-up, and
 /// the way through the network stack, for a wait that is too long to spin for.
