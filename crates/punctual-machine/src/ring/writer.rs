@@ -229,9 +229,10 @@ impl RingWriter {
         let words = self.memory.words_behind(self.position);
         assert!(self.claimed <= words.len() * 8);
         // SAFETY: the bytes lie in the ring (asserted) and between `position` and `limit`. Only this writer stores there (rule 1), and
-        // `&mut self` makes it the only borrow. Readers of this process do not look at them: they stop at the commit word, which is not
-        // part of them, and are held back or find `limit` raised (rule 4); readers of other processes are outside of this program.
-        // Atomics may be written through while not shared.
+        // `&mut self` makes it the only borrow. Readers stop at the commit word, which is not part of them; those that hold the writer back
+        // do not look at these bytes. One that it laps may still be copying the record that was here. It loads words as atomics, and drops
+        // what it has when it finds `limit` raised (rule 4). Plain stores beside such loads are a race that the memory model leaves
+        // undefined inside one process, as between two; no more comes of it than words that nobody uses.
         unsafe { core::slice::from_raw_parts_mut(words.as_ptr().cast::<u8>().cast_mut(), self.claimed) }
     }
 
