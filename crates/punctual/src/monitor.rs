@@ -19,7 +19,8 @@ const POLLS_PER_LOOK: u32 = 64;
 /// In memory that is every message of every publication, also between two other nodes. No writer waits for a monitor, rings it, or
 /// takes it for a reader: senders spend nothing on it. So it looks by itself, now and then, and what was written over before it looked
 /// is counted ([`Observed::lost_before`], and [`crate::Ledger::lost_overrun`] of its node). A publication that closes is kept for it
-/// until it has found that, as for its readers.
+/// until it has found that, as for its readers. The exception is a node that has no place left for another: then such rings go, and what
+/// they had is neither seen nor counted by a monitor that stood still.
 ///
 /// On UDP and Ethernet it is what arrives at its node: messages for everybody, and for this node. Messages that other nodes send to
 /// each other alone never come here, nor do those that its own node sends.

@@ -71,6 +71,33 @@ fn check(payload: &[u8]) -> u64 {
     number
 }
 
+/// Goal: a run that stands open for long beside a sleeping reader is no missed wake-up: readers are rung at its end.
+#[test]
+fn an_open_run_misses_no_wake_up() {
+    let _alive = watchdog(60);
+    for bus in [Bus::loopback(&unique("open-run")), Bus::shared(&unique("open-run"))] {
+        let (here, there) = (Node::open(&bus, "here").unwrap(), Node::open(&bus, "there").unwrap());
+        let options = SubscriptionOptions { wake: Wake::Futex };
+        let mut subscription = there.subscription(7, &options).unwrap();
+        let publication = here.publication(Target::port("there", 7), &PublicationOptions::default());
+        let mut publication = publication.unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut buffer = vec![0; 4_096];
+                (0..8).for_each(|_| _ = subscription.receive_timeout(PATIENCE, &mut buffer).unwrap());
+            });
+            // It sleeps by then.
+            std::thread::sleep(Duration::from_millis(20));
+            let mut run = publication.run();
+            (0..8).for_each(|_| run.offer(&[1; 4_096]).unwrap());
+            std::thread::sleep(Duration::from_millis(250));
+            drop(run);
+            reader.join().unwrap();
+        });
+        assert_eq!(there.ledger().missed_wakeups, 0, "{bus}: {}", there.ledger());
+    }
+}
+
 /// Goal: a message that is on its way wakes the subscription that has its predecessor's bell by now.
 /// Method: the first ends, and the next sleeps on its own descriptor, between a claim and its commit.
 #[test]

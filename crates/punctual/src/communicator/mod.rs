@@ -61,7 +61,7 @@ pub struct Message<'a> {
     /// The target: this port, all ports, everybody.
     pub target: Target,
     /// Its place in the stream from its node to this one, or from its node to everybody; in memory, from its sender to its target.
-    /// 0 inside a node on the kernel's media. Of the number the lower 32 bits: 0 comes again after 4,294,967,295.
+    /// 0 inside a node on the kernel's media, unless it is sealed there too. Of the number the lower 32 bits: 0 comes again after 4,294,967,295.
     pub sequence: u32,
     /// Messages of the same stream that were found lost by this one's arrival.
     pub lost_before: u64,

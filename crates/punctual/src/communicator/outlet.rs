@@ -236,8 +236,8 @@ impl Outlet {
         }
     }
 
-    /// Closes what was not used for longest, of those whose ring gives its place back at once. Returns true if there is one. All of it
-    /// was read: the next message to its target, in another ring, might overtake what was not.
+    /// Closes what was not used for longest, of those whose ring gives its place back when that is needed. Returns true if there is one.
+    /// All of it was read: the next message to its target, in another ring, might overtake what was not.
     fn close_oldest(&mut self) -> bool {
         let mut oldest: Vec<usize> = (0..self.routes.len()).collect();
         oldest.sort_unstable_by_key(|&index| self.routes[index].used);

@@ -65,6 +65,6 @@ impl Condition for News<'_> {
     }
 
     fn is_overslept(&self) -> bool {
-        !self.is_deadline && self.images.has_news()
+        !self.is_deadline && self.images.has_told_news()
     }
 }

@@ -340,6 +340,11 @@ impl Image {
         !self.corrupt && self.reader.has_news()
     }
 
+    /// True if there is a message, and its writer has told of it.
+    pub(super) fn has_told_news(&self) -> bool {
+        self.has_news() && self.reader.lag() > 0
+    }
+
     /// True if nothing more will come.
     pub(super) fn has_ended(&self) -> bool {
         self.file.is_closed() || self.peer.has_left()

@@ -254,6 +254,12 @@ impl Images {
         self.followed.images.iter().any(Image::has_news)
     }
 
+    /// True if there is a message for which its sender rings. Observers are rung for none, and what is seen of an open run is told of at
+    /// its end.
+    pub(crate) fn has_told_news(&self) -> bool {
+        self.reads != Reads::Everything && self.followed.images.iter().any(Image::has_told_news)
+    }
+
     /// True if rings or nodes have come or gone since we looked.
     #[inline]
     fn has_changed(&self) -> bool {

@@ -332,8 +332,14 @@ impl Streams {
 
     /// Puts a ring into the table of those that others find.
     fn enter(&self, id: u64, target: Target) -> Result<(), StreamError> {
-        if self.own.segment.streams().filter(|entry| entry[0].get() != 0).count() == STREAMS_MAX {
+        let is_full =
+            || self.own.segment.streams().filter(|entry| entry[0].get() != 0).count() == STREAMS_MAX;
+        if is_full() {
             self.housekeep();
+        }
+        if is_full() {
+            // An observer that stands still holds nobody up.
+            self.end_lingering(|about| self.is_found_by_readers(about));
         }
         let _alone = self.places();
         let entry = self.own.segment.free_stream();
@@ -365,7 +371,11 @@ impl Streams {
 
     /// True if all readers that the ring is for, and all observers of the bus, have found it.
     fn is_found(&self, about: &RingIdentity) -> bool {
-        followers_of(self, about).iter().all(Follower::has_begun) && self.is_observed(about)
+        self.is_found_by_readers(about) && self.is_observed(about)
+    }
+
+    fn is_found_by_readers(&self, about: &RingIdentity) -> bool {
+        followers_of(self, about).iter().all(Follower::has_begun)
     }
 
     fn lingering(&self) -> MutexGuard<'_, Vec<RingIdentity>> {

@@ -83,11 +83,11 @@ impl Streams {
         position: u64,
     ) -> Result<OwnRow, StreamError> {
         let mut places = self.places();
+        let observes = self.own.segment.subscription(bell)[0].get() & OBSERVER != 0;
         let row = match self.place_row(&mut places) {
             Ok((index, words)) => OwnRow { words, index: Some(index), is_missed: false, shortage: None },
             Err(shortage) => {
-                let words = private_row().map_err(StreamError::System)?;
-                let is_missed = self.own.segment.subscription(bell)[0].get() & OBSERVER == 0;
+                let (words, is_missed) = (private_row().map_err(StreamError::System)?, !observes);
                 self.note_unseen(&mut places, i64::from(is_missed));
                 OwnRow { words, index: None, is_missed, shortage: Some(shortage) }
             }
@@ -96,7 +96,10 @@ impl Streams {
         words.iter().for_each(|word| word.set(0));
         let owner = &peer.segment.owner;
         let is_present = |life| self.roster.any(|peer| peer.segment.owner.life == life);
-        self.books().read(words.clone(), ring, (owner.node, owner.life), is_present);
+        // An observer's messages were sent to others, and count in no account of this node.
+        if !observes {
+            self.books().read(words.clone(), ring, (owner.node, owner.life), is_present);
+        }
         words[row::BELL].set(bell as u64);
         words[row::POSITION].set(position);
         punctual_machine::label!("row.ring");

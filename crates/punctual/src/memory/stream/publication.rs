@@ -195,16 +195,12 @@ impl Publication {
         taken
     }
 
-    /// True if its ring goes as soon as it closes: no reader has yet to find it.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.streams.is_settled(&self.file.about, self.writer.sequence())
-    }
-
     /// True if each of its readers has found it and read it to its end, as far as this is known.
     pub(crate) fn is_read(&mut self) -> bool {
         self.look_at_readers();
         let (id, position) = (self.file.about.id, self.writer.position());
-        self.is_settled() && self.followers.iter().all(|follower| follower.position(id) >= position)
+        let is_found = self.writer.sequence() == 0 || self.streams.is_found_by_readers(&self.file.about);
+        is_found && self.followers.iter().all(|follower| follower.position(id) >= position)
     }
 
     /// Tells of all that was taken.
