@@ -59,6 +59,18 @@ fn bind_when_free(socket: &OwnedFd, interface: u32) -> io::Result<()> {
     rings::bind(socket, interface, 0)
 }
 
+/// Packets come by any of an interface's queues, and this takes those of one.
+fn check_queues(interface: &str) -> io::Result<()> {
+    let entries = std::fs::read_dir(format!("/sys/class/net/{interface}/queues")).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let count = names.filter(|name| name.starts_with("rx-")).count();
+    if count <= 1 {
+        return Ok(());
+    }
+    let text = format!("it has {count} receive queues: `ethtool -L {interface} combined 1`");
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
+}
+
 /// A socket that receives and sends whole frames, and the program that feeds it.
 #[derive(Debug)]
 pub struct XdpSocket {
@@ -85,6 +97,7 @@ impl XdpSocket {
         let named = |operation| named(operation, interface);
         let socket = rings::open().map_err(named("open AF_XDP socket for"))?;
         let found = find(interface)?;
+        check_queues(interface).map_err(named("take the one queue of"))?;
         let index = found.index.cast_unsigned();
         let map = named("map AF_XDP rings of");
         let memory = Memory::register(socket.as_fd()).map_err(&map)?;
