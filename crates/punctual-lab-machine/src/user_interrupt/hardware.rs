@@ -55,9 +55,10 @@ impl Park for ParkUserInterrupt {
             // SAFETY: the kernel was identified; the sixth call takes a time and flags. Every outcome asks to look again.
             unsafe { libc::syscall(self.calls.number(5), microseconds, 0) };
         }
-        // This call does not say why it returned.
+        // This call does not say why it returned. A longer limit is not reached by one sleep.
         let delivered = instruction::delivered();
-        let slept = Slept::to_the_limit(delivered == self.seen && bell.is_armed());
+        let is_whole = timeout <= WAIT_MAX;
+        let slept = Slept::to_the_limit(is_whole && delivered == self.seen && bell.is_armed());
         self.seen = delivered;
         slept
     }
