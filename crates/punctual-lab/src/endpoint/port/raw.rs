@@ -3,6 +3,7 @@
 //! The kernel's own stack still owns the addresses: it answers for them on the segment. A plain UDP socket holds each flow's port, so
 //! that nobody else takes it and nobody is told that it is closed. That socket hears nothing.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 
 use punctual::{Clock, Ticks};
@@ -20,6 +21,9 @@ enum Frames {
     Packet(PacketSocket),
     Xdp(XdpSocket),
 }
+
+/// Attempts to hold ports that lie one behind another, beginning anywhere.
+const HOLDS: u32 = 100;
 
 /// One end on frames.
 #[derive(Debug)]
@@ -122,9 +126,30 @@ impl RawPort {
 
 /// Sockets that hold the ports of all flows, and the address that they are bound to.
 fn guards(plan: &PortPlan) -> Result<(Vec<UdpSocket>, IpAddr), SystemError> {
-    let mut guards = Vec::new();
-    for flow in 0..plan.flows {
-        let guard = UdpSocket::bind(plan.local_of(flow), &UdpOptions::default())?;
+    let mut held = hold(plan, plan.local.port());
+    for _ in 1..HOLDS {
+        match held {
+            // The kernel chose the first one, and somebody has one of those behind it.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && plan.local.port() == 0 => {
+                held = hold(plan, 0);
+            }
+            held => return held,
+        }
+    }
+    held
+}
+
+/// Holds the ports from this one on, or from one that the kernel chooses. Nothing lies between them: all of that is redirected to us.
+fn hold(plan: &PortPlan, mut port: u16) -> Result<(Vec<UdpSocket>, IpAddr), SystemError> {
+    let mut guards: Vec<UdpSocket> = Vec::new();
+    for _ in 0..plan.flows {
+        let local = SocketAddr::new(plan.local.ip(), port);
+        if port == 0 && !guards.is_empty() {
+            return Err(SystemError::new("bind udp", local.to_string(), ErrorKind::AddrInUse));
+        }
+        let guard = UdpSocket::bind(local, &UdpOptions::default())?;
+        // Behind the last one comes 0.
+        port = guard.local_address()?.port().wrapping_add(1);
         guard
             .discard_all()
             .map_err(|error| SystemError::new("silence udp", plan.local.to_string(), error))?;
@@ -193,5 +218,36 @@ impl Port for RawPort {
             Frames::Xdp(socket) => socket.mac(),
         };
         Peer { address: SocketAddr::new(self.address, self.ports[0]), mac }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Goal: the ports of several flows lie one behind another, also where the kernel chooses them: all between is redirected.
+    #[test]
+    fn flows_have_ports_without_gaps() {
+        let plan = PortPlan {
+            way: Way::Packet,
+            local: "127.0.0.1:0".parse().expect("an address"),
+            remote: None,
+            flows: 6,
+            size: 100,
+            stamps: Stamps::Off,
+            interface: None,
+            dscp: 0,
+            priority: 0,
+            busy_poll_us: 0,
+            wakes_for_time: false,
+            receive_buffer: 1 << 16,
+            sleep_max: Duration::from_millis(1),
+        };
+        let (guards, _) = guards(&plan).expect("free ports");
+        let ports: Vec<u16> =
+            guards.iter().map(|guard| guard.local_address().expect("bound").port()).collect();
+        assert!(ports.len() == 6 && ports.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ports:?}");
     }
 }
