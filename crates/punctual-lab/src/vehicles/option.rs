@@ -286,14 +286,14 @@ fn combination(arguments: &VehiclesArguments) -> Result<(), Failure> {
         format!("--interfaces each: there is no choice with --engine {bus}; leave it out")
     } else if *mode == Mode::Engine && wake != Wake::Spin {
         format!("--wake {wake}: --mode engine has one receiver that polls; leave it out")
+    } else if *mode == Mode::Async
+        && *medium == Medium::Packet
+        && !matches!(wake, Wake::Signal | Wake::Epoll | Wake::Spin)
+    {
+        format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin")
     } else if !wake.can_wait_for(*medium == Medium::Shared) {
         let others = if *medium == Medium::Shared { "futex, eventfd" } else { "epoll, signal" };
         format!("--wake {wake}: it cannot wait for --engine {bus}; take {others}, backoff or spin")
-    } else if *mode == Mode::Async
-        && *medium == Medium::Packet
-        && matches!(wake, Wake::Backoff | Wake::Adaptive)
-    {
-        format!("--wake {wake}: plain sockets are waited for by signal, epoll or spin")
     } else if let Urgency::Deadline { .. } = sched {
         format!("--sched {sched}: its threads cannot start others; take fifo:1")
     } else if sched.is_real_time() && spins {
