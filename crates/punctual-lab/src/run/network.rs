@@ -21,7 +21,7 @@ pub fn find(address: IpAddr) -> Result<[u8; 6], String> {
         UdpSocket::bind(any).and_then(|socket| socket.send_to(&[], SocketAddr::new(address, DISCARD_PORT)));
     asked.map_err(|error| format!("cannot reach {address}: {error}"))?;
     for _ in 0..LOOKS {
-        if let Some(mac) = ip(&["neighbour", "show", &address.to_string()]).as_deref().and_then(station) {
+        if let Some(mac) = station(&ip(&["neighbour", "show", &address.to_string()])?) {
             return Ok(mac);
         }
         std::thread::sleep(LOOK);
@@ -33,12 +33,16 @@ pub fn find(address: IpAddr) -> Result<[u8; 6], String> {
 
 /// The interface by which an address is reached.
 pub fn interface_to(address: IpAddr) -> Option<String> {
-    word_after(&ip(&["-o", "route", "get", &address.to_string()])?, "dev").map(str::to_owned)
+    word_after(&ip(&["-o", "route", "get", &address.to_string()]).ok()?, "dev").map(str::to_owned)
 }
 
-/// The IPv4 address of an interface; `None` where it has none, or there is no such interface.
-pub fn address_of(interface: &str) -> Option<Ipv4Addr> {
-    address_in(&ip(&["-o", "-4", "address", "show", "dev", interface])?)
+/// The IPv4 address of an interface.
+///
+/// # Errors
+/// In words for people: it has none, or there is no such interface.
+pub fn address_of(interface: &str) -> Result<Ipv4Addr, String> {
+    let none = || "no such interface with an IPv4 address; see `ip -4 address`".to_owned();
+    address_in(&ip(&["-o", "-4", "address", "show", "dev", interface])?).ok_or_else(none)
 }
 
 fn address_in(text: &str) -> Option<Ipv4Addr> {
@@ -53,9 +57,11 @@ pub fn link_speed(interface: &str) -> Option<u64> {
     speed.trim().parse().ok().filter(|&speed: &u64| is_physical && speed > 0)
 }
 
-fn ip(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("ip").args(arguments).output().ok()?;
-    String::from_utf8(output.stdout).ok()
+/// Output of the program that knows the network.
+fn ip(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments).output();
+    let output = output.map_err(|error| format!("the program `ip` is needed, of iproute2: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
@@ -102,7 +108,7 @@ mod tests {
         for wrong in ["", "1: lo    inet", "1: lo    inet x/8", "1: lo    inet6 ::1/128"] {
             assert_eq!(address_in(wrong), None, "{wrong}");
         }
-        assert_eq!(address_of("nowhere0"), None);
+        assert!(address_of("nowhere0").unwrap_err().contains("no such interface"));
     }
 
     #[test]

@@ -54,9 +54,9 @@ impl VehiclesPlace {
             }
             (Medium::Shared, None) => Ok(Self::Memory),
             (Medium::Packet, Some(name)) => lent_bridge(name),
-            (Medium::Datagram, Some(name)) => address_of(name).map(Self::Interface).ok_or_else(|| {
-                format!("--interface {name}: no such interface with an IPv4 address; see `ip -4 address`")
-            }),
+            (Medium::Datagram, Some(name)) => {
+                address_of(name).map(Self::Interface).map_err(|error| format!("--interface {name}: {error}"))
+            }
             (medium, None) => match leave_with_bridge(BRIDGE) {
                 Ok(()) if medium == Medium::Packet && settings.asked.interfaces == Interfaces::One => {
                     make_segment()
