@@ -135,6 +135,12 @@ struct Note {
 }
 
 impl Note {
+    /// From now on values of another group are its own; what was counted stays.
+    fn change(&mut self, group: u32, now: Instant) {
+        let Self { taken, wrong, .. } = *self;
+        *self = Self { group, changed: Some(now), taken, wrong, ..Self::default() };
+    }
+
     fn take(&mut self, group: i64, now: Instant) {
         self.taken += 1;
         if group == i64::from(self.group) {
@@ -205,7 +211,7 @@ impl Vehicle {
             self.end_passage(outcome);
             let group = scenario.group_of(step.cell);
             let now = Instant::now();
-            *lock(&self.note) = Note { group, changed: Some(now), first: None, ..self.noted() };
+            lock(&self.note).change(group, now);
             let joins = self.member.join(NodeId::named(&leader_of(step.cell)), group);
             joins.map_err(|error| format!("{}: {error}", self.name))?;
             self.current = Some((now, Passage::new(&self.name, step, group)));
@@ -229,11 +235,6 @@ impl Vehicle {
         let lasted = (now - before).min(LOOK_MAX);
         self.silent = if own == seen { self.silent + lasted } else { Duration::ZERO };
         self.looked = (now, own);
-    }
-
-    fn noted(&self) -> Note {
-        let note = lock(&self.note);
-        Note { taken: note.taken, wrong: note.wrong, ..Note::default() }
     }
 
     fn end_passage(&mut self, outcome: &mut GroupsOutcome) {
