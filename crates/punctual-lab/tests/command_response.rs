@@ -322,6 +322,22 @@ fn an_echo_elsewhere_is_measured() {
     }
 }
 
+/// Goal: a responder does not answer a packet whose end it cut off: the client is told what may differ, and nothing is called wrong.
+#[test]
+fn an_echo_of_smaller_packets_answers_none_that_are_larger() {
+    let _turn = alone();
+    let place = Place::new();
+    let address = free_address();
+    let mut echo = place.start(punctual(&format!("echo --listen {address} --size 200")));
+    echo.has("it listens", || listens(&address));
+    let arguments = in_one_round(&format!("--to {address} --size 201 --count 20 --timeout 5ms"));
+    let ended = place.punctual(&arguments).with(3);
+    assert!(ended.err.contains("--size"), "{}", ended.err);
+    echo.signal_group("-INT");
+    let said = echo.end().with(0).out;
+    assert!(said.contains(" 0 answered"), "{said}");
+}
+
 /// Returns true if somebody listens: a refusal comes back as an error of a later call. The packet sent is a request of sockperf that
 /// wants no reply: its server is deaf for ever after a packet that is no request.
 fn listens(address: &str) -> bool {

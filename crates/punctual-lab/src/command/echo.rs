@@ -74,7 +74,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<(), Failure> {
     let address = port.local().address;
     print(&format!("answering {} at {address}, {choice}; Ctrl-C ends it\n", arguments.protocol.name()))?;
     let rules = AnswerRules::of(arguments.protocol, arguments.way);
-    let facts = respond(&mut *port, rules, Mishaps::default(), &control, arguments.size + 1, &interrupted);
+    let facts = respond(&mut *port, rules, Mishaps::default(), &control, arguments.size, &interrupted);
     let said = format!(
         "{} packets, {} answered, {} without wish for a reply, {} at an end, {} not understood, {} unsent; {:.3} s of CPU\n",
         facts.arrived,

@@ -238,7 +238,8 @@ impl Client for ClientTrial<'_> {
         let Some(watch) = &mut self.watch else { return };
         let row = usize::try_from(sequence).ok().and_then(|place| self.recording.rows().get(place));
         let span = row.map(|row| (row.start(self.load), row.done));
-        watch.look_back(span, next, self.recording.open());
+        let (recording, lost_after) = (&mut *self.recording, self.clock.ticks(PATIENCE));
+        watch.look_back(span, next, |now| recording.under_way(now, lost_after));
     }
 }
 

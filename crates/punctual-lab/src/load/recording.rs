@@ -92,6 +92,10 @@ pub struct Recording<D> {
     open: usize,
     /// No message before this one is open.
     oldest_open: usize,
+    /// Messages before this one are waited for no longer.
+    awaited_from: usize,
+    /// So many of those are open still.
+    overdue: usize,
     /// The newest that was answered, by flow.
     newest: Vec<Option<u64>>,
     arrivals: Arrivals,
@@ -103,7 +107,18 @@ impl<D: Copy + Default> Recording<D> {
     pub fn new(capacity: usize, flows: usize) -> Self {
         let rows = room_for(capacity, Row::sent_at(Ticks(1), Ticks(1)));
         let newest = vec![None; flows.max(1)];
-        Self { rows, capacity, open: 0, oldest_open: 0, newest, arrivals: Arrivals::default(), reordered: 0 }
+        let arrivals = Arrivals::default();
+        Self {
+            rows,
+            capacity,
+            open: 0,
+            oldest_open: 0,
+            awaited_from: 0,
+            overdue: 0,
+            newest,
+            arrivals,
+            reordered: 0,
+        }
     }
 
     /// Messages noted.
@@ -125,6 +140,24 @@ impl<D: Copy + Default> Recording<D> {
     /// Messages without an answer yet.
     pub fn open(&self) -> usize {
         self.open
+    }
+
+    /// Of those the ones that were sent less than `lost_after` before `now`: the others are lost, or as good as that.
+    pub fn under_way(&mut self, now: Ticks, lost_after: Ticks) -> usize {
+        while let Some(row) = self.rows.get(self.awaited_from)
+            && now.since(row.sent) >= lost_after
+        {
+            self.overdue += usize::from(row.outcome == Outcome::Unfinished);
+            self.awaited_from += 1;
+        }
+        self.open - self.overdue
+    }
+
+    /// The message at this place is open no longer.
+    #[inline]
+    fn note_end(&mut self, place: usize) {
+        self.open -= 1;
+        self.overdue -= usize::from(place < self.awaited_from);
     }
 
     /// All messages.
@@ -153,7 +186,8 @@ impl<D: Copy + Default> Recording<D> {
     #[inline]
     pub fn note_answer(&mut self, sequence: u64, done: Ticks) -> Option<&mut Row<D>> {
         self.arrivals.all += 1;
-        let Some(row) = usize::try_from(sequence).ok().and_then(|place| self.rows.get_mut(place)) else {
+        let place = usize::try_from(sequence).unwrap_or(usize::MAX);
+        let Some(row) = self.rows.get_mut(place) else {
             self.arrivals.strays += 1;
             return None;
         };
@@ -163,12 +197,12 @@ impl<D: Copy + Default> Recording<D> {
         }
         (row.outcome, row.done) = (Outcome::Answered, done);
         self.arrivals.answers += 1;
-        self.open -= 1;
+        self.note_end(place);
         let flow = (sequence % self.newest.len() as u64) as usize;
         let newest = &mut self.newest[flow];
         self.reordered += u64::from(newest.is_some_and(|newest| sequence < newest));
         *newest = (*newest).max(Some(sequence));
-        Some(row)
+        self.rows.get_mut(place)
     }
 
     /// Notes what is of another run.
@@ -186,14 +220,15 @@ impl<D: Copy + Default> Recording<D> {
         while self.oldest_open < self.rows.len() && !is_open(&self.oldest_open) {
             self.oldest_open += 1;
         }
-        let Some(row) = self.rows.get_mut(named.unwrap_or(self.oldest_open)) else {
+        let place = named.unwrap_or(self.oldest_open);
+        let Some(row) = self.rows.get_mut(place) else {
             self.arrivals.damaged_strays += 1;
             return None;
         };
         (row.outcome, row.done) = (Outcome::Mismatched, done);
         self.arrivals.mismatches += 1;
-        self.open -= 1;
-        Some(row)
+        self.note_end(place);
+        self.rows.get_mut(place)
     }
 
     /// The trial is over: messages that were waited for so long are lost, the rest is unfinished at its age.
@@ -204,7 +239,7 @@ impl<D: Copy + Default> Recording<D> {
                 row.outcome = Outcome::Lost;
             }
         }
-        self.open = 0;
+        (self.open, self.overdue, self.awaited_from) = (0, 0, self.rows.len());
     }
 
     /// Number of messages by outcome, counted anew.
@@ -274,7 +309,7 @@ mod tests {
                 recording.note_sent(Ticks(number), Ticks(number));
             }
             let mut open = sent;
-            for (kind, number) in &events {
+            for (now, (kind, number)) in (0..).zip(&events) {
                 let before = recording.arrivals();
                 match kind {
                     0 | 1 => assert!(recording.note_answer(*number, Ticks(*number)).is_none_or(|row| row.sent.0 == *number)),
@@ -288,6 +323,10 @@ mod tests {
                 let after = recording.arrivals();
                 open -= after.answers - before.answers + after.mismatches - before.mismatches;
                 prop_assert_eq!(recording.open() as u64, open);
+                // Those that are waited for, counted one by one.
+                let is_awaited = |row: &&Row<()>| row.outcome == Outcome::Unfinished && Ticks(now).since(row.sent) < Ticks(9);
+                let awaited = recording.rows().iter().filter(is_awaited).count();
+                prop_assert_eq!(recording.under_way(Ticks(now), Ticks(9)), awaited);
             }
             recording.close(Ticks(60), Ticks(50));
             prop_assert!(recording.ends().sums() && recording.arrivals().sums());

@@ -105,13 +105,19 @@ impl ClientWatch {
         self.other_looks = true;
     }
 
-    /// A message was answered, or waited for in vain, in this span. Under open load the next is due at `next`, and so many are
-    /// under way.
+    /// A message was answered, or waited for in vain, in this span. Under open load the next is due at `next`, and `under_way` says how
+    /// many are under way at an instant.
     #[inline]
-    pub fn look_back(&mut self, span: Option<(Ticks, Ticks)>, next: Option<Ticks>, open: usize) {
+    pub fn look_back(
+        &mut self,
+        span: Option<(Ticks, Ticks)>,
+        next: Option<Ticks>,
+        under_way: impl FnOnce(Ticks) -> usize,
+    ) {
         let now = self.clock.now();
         let slow = span.filter(|(begin, end)| end.since(*begin) > self.slow);
         if slow.is_some() || self.other_looks || self.wants_look || self.log.is_due(now) {
+            let open = if next.is_some() { under_way(now) } else { 0 };
             self.look_at(now, slow, next, open);
         }
     }

@@ -234,7 +234,8 @@ impl Client for ResponseClient<'_> {
         let Some(watch) = &mut self.watch else { return };
         let row = trips.rows().get(sequence as usize);
         let span = row.map(|row| (row.start(self.settings.load), row.done));
-        watch.look_back(span, next, trips.open());
+        let lost_after = self.clock.ticks(self.settings.asked.timeout);
+        watch.look_back(span, next, |now| trips.under_way(now, lost_after));
     }
 }
 

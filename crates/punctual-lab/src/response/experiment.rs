@@ -14,7 +14,7 @@ use serde_json::json;
 use super::client::{self, ClientTrace, TrialPlan};
 use super::kept::{by_our_clock, owners, thread};
 use super::option::Variant;
-use super::settings::ResponseSettings;
+use super::settings::{ResponseSettings, share_a_processor};
 use super::testbed::{Assignment, Done, EchoRequest, PORT, PacketPath, ResponseTestbed};
 use super::totals::Totals;
 use super::trips::{Frame, RoundTrips};
@@ -135,7 +135,7 @@ impl ResponseSession<'_> {
     fn make(&mut self, choice: Variant, share: Duration) -> Result<MadeTrips, String> {
         self.trials += 1;
         let settings = self.settings;
-        if choice.way.spins() && self.testbed.is_some() && settings.cpus[0] == settings.cpus[1] {
+        if choice.way.spins() && self.testbed.is_some() && share_a_processor(settings.cpus) {
             return Err("two processors are needed to poll, and both ends share one: see taskset".to_owned());
         }
         let (target, local) = self.responder(choice)?;
@@ -458,7 +458,7 @@ impl Experiment for ResponseSettings {
         let is_silent = heard == 0 && sum(|account| account.ends.lost) > 0;
         is_silent.then(|| {
             format!(
-                "nobody answers at {to}: run punctual echo there, with the same --protocol; check firewalls"
+                "nobody answers at {to}: run punctual echo there, with the same --protocol and --size; check firewalls"
             )
         })
     }
@@ -473,7 +473,7 @@ impl Experiment for ResponseSettings {
             return if has_kept { Ok(()) } else { Err(Self::BROKEN.to_owned()) };
         };
         let sum = |of: fn(&Totals) -> u64| outcome.accounts.iter().map(of).sum::<u64>();
-        let lost = sum(|account| account.ends.lost + account.ends.unfinished);
+        let lost = sum(|account| account.ends.lost);
         let mismatched = sum(|account| account.ends.mismatched);
         let taken = done.lost + done.spoilt + done.changed + done.refused;
         if lost + mismatched > taken {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use punctual_machine::cpu::allowed;
 use punctual_machine::socket::DSCP_MAX;
 
 use super::option::{Ends, Recorded, Variant};
@@ -346,6 +347,14 @@ fn load(arguments: &ResponseArguments) -> Result<(Load, Duration), Failure> {
     }
 }
 
+/// True if both ends run on one processor: they are pinned to it, or there is no other.
+pub(super) fn share_a_processor(cpus: [Option<usize>; 2]) -> bool {
+    match cpus {
+        [Some(one), Some(other)] => one == other,
+        _ => allowed().len() < 2,
+    }
+}
+
 fn cpus(arguments: &ResponseArguments) -> [Option<usize>; 2] {
     if arguments.unpinned {
         return [None, None];
@@ -382,6 +391,15 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    /// Goal: ends that are pinned nowhere have every processor to poll on.
+    #[test]
+    fn ends_share_a_processor_that_both_are_pinned_to() {
+        assert!(share_a_processor([Some(1), Some(1)]) && !share_a_processor([Some(0), Some(1)]));
+        for open in [[None, None], [None, Some(0)]] {
+            assert_eq!(share_a_processor(open), allowed().len() < 2);
+        }
+    }
     use crate::response::experiment::ResponseOutcome;
     use crate::run::Experiment;
     use crate::sample::{Outcome, Samples};

@@ -141,7 +141,7 @@ fn answer(
     let mut opened = open_port(*cpu, choice.urgency, port)?;
     let _waiting = ready.send(Ok(opened.local()));
     let mishaps = Mishaps::of(mishaps, 1);
-    let facts = respond(&mut *opened, *rules, mishaps, &control, port.size + 1, &|| is_over.is_raised());
+    let facts = respond(&mut *opened, *rules, mishaps, &control, port.size, &|| is_over.is_raised());
     Ok(Done { facts, remark: opened.remark(), thread: Some(thread_id()) })
 }
 

@@ -320,7 +320,7 @@ impl LoadClient<'_> {
         let ticks = |ns: u64| self.clock.ticks(Duration::from_nanos(ns));
         let late = self.late.take().map(|(from, to)| (ticks(from), ticks(to)));
         let next = (self.load.arrivals.load() == Load::Open).then(|| ticks(self.next_due()));
-        self.watch.look_back(late, next, 0);
+        self.watch.look_back(late, next, |_| 0);
     }
 
     fn send_due(&mut self, until: u64) {

@@ -151,14 +151,16 @@ pub fn respond(
         previous: None,
         facts: EchoFacts::default(),
     };
-    let mut buffer = vec![1; size_max];
+    // One byte more, so that a packet that is too large is not taken for one that is not.
+    let mut buffer = vec![1; size_max + 1];
     let before = ThreadUsage::now();
     let look = clock.ticks(LOOK);
     while !is_over() {
         let deadline = clock.now().plus(look);
         while let Some(arrival) = run.port.receive(&mut buffer, deadline) {
-            let size = arrival.size.min(buffer.len());
-            if run.take(&mut buffer[..size], &arrival) {
+            if arrival.size > size_max {
+                run.refuse();
+            } else if run.take(&mut buffer[..arrival.size], &arrival) {
                 return run.finish(before);
             }
             if arrival.read >= deadline {
@@ -181,6 +183,12 @@ impl Responder<'_> {
         self.facts.incomplete = self.port.incomplete();
         self.facts.throttled = self.sampler.throttled_times();
         self.facts
+    }
+
+    /// A packet is larger than what is answered: its end was cut off.
+    fn refuse(&mut self) {
+        self.facts.arrived += 1;
+        self.facts.refused += 1;
     }
 
     /// Answers one packet; `true` if it was the last.
