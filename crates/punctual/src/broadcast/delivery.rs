@@ -137,7 +137,9 @@ impl fmt::Display for BroadcastError {
             Self::Full => f.write_str("the slowest member has not taken enough yet: try later"),
             Self::Undelivered => f.write_str("this member has something to take: deliver first"),
             Self::Changing => f.write_str("the view changes: try after the next view"),
-            Self::NoMember => f.write_str("this member is in no view: try after the next view"),
+            Self::NoMember => {
+                f.write_str("this member is in no view, or leaves: unless it leaves, try after the next view")
+            }
             Self::Stopped => {
                 f.write_str("too few members can be heard: try when it resumes, or after the next view")
             }

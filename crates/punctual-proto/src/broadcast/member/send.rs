@@ -30,7 +30,7 @@ impl fmt::Display for BroadcastError {
         f.write_str(match self {
             Self::Full => "the message before it still waits for credit",
             Self::Changing => "the view changes",
-            Self::NoMember => "this life is in no view",
+            Self::NoMember => "this life is in no view, or leaves",
             Self::Stopped => "too few members can be heard",
             Self::Size => "it is empty or too large",
         })

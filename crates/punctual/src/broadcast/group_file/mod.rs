@@ -419,7 +419,13 @@ impl fmt::Display for GroupFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, error } => {
-                write!(f, "{}: {error}: name a file that this user may read", path.display())
+                let remedy = match error.kind() {
+                    io::ErrorKind::FileTooLarge => "shorten it",
+                    io::ErrorKind::InvalidData => "save it as UTF-8",
+                    io::ErrorKind::PermissionDenied => "name a file that this user may read",
+                    _ => "name the group's file",
+                };
+                write!(f, "{}: {error}: {remedy}", path.display())
             }
             Self::Line { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
             Self::Stranger { path, name, members } => write!(
