@@ -180,6 +180,26 @@ fn finished_kills_are_kept() {
     assert!(summary.to_string().contains("cut short"), "{}", ended.err);
 }
 
+/// Goal: a trial that is interrupted before its first kill, or before its clients ask, has no speed. Method: all members are there, and
+/// none has been killed yet.
+#[test]
+fn an_interrupt_before_any_load_leaves_no_speed() {
+    for more in ["--kills 1000 --members 4 --suspect 5s", "--app kv --members 3"] {
+        let place = Place::alone();
+        let mut started = place
+            .start(punctual(&format!("run broadcast --engine shared --json summary.json --out run {more}")));
+        let parent = started.id();
+        started.has("three members", || children(parent).len() >= 3);
+        started.signal("-INT");
+        let ended = started.end();
+        assert_eq!(ended.code, Some(3), "{}\n{}", ended.out, ended.err);
+        assert!(ended.err.contains("interrupted"), "{}", ended.err);
+        if place.path("summary.json").exists() {
+            assert_eq!(place.summary("summary.json")["results"], Value::Array(Vec::new()));
+        }
+    }
+}
+
 #[test]
 fn options_that_do_not_go_together_are_named() {
     let place = Place::new();

@@ -21,6 +21,8 @@ use crate::run::{OwnFolder, memory_folder};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time that a step may go on after an interrupt.
 const INTERRUPTED_MAX: Duration = Duration::from_secs(5);
+/// Why a trial that an interrupt ended has no result.
+pub(super) const BEFORE_LOAD: &str = "interrupted before anything was measured";
 /// Longest time that processes may take to end once they are told to.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 /// Between two looks into the logs.

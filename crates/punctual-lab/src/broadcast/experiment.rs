@@ -8,7 +8,7 @@ use serde_json::json;
 use super::judge::judge;
 use super::kept::PacedTrial;
 use super::kv;
-use super::kv::trial::{KvStep, KvTrial, KvTurn};
+use super::kv::trial::{KvTrial, KvTurn};
 use super::lives::{self, DisruptedTrial};
 use super::messages;
 use super::option::{BroadcastSettings, Datagrams, Disruptions, OtherSystem};
@@ -214,9 +214,9 @@ fn speeds(overall: &BroadcastOverall) -> Vec<CellResult> {
     for trial in &overall.disrupted {
         add(&trial.engine.name(), &trial.wake(), overall.message, (trial.speed(), "B/s"));
     }
-    for trial in &overall.kv {
-        let rate = trial.best().map_or(0.0, KvStep::rate);
-        add(&trial.engine.name(), &trial.wake(), trial.value, (rate, "op/s"));
+    // A trial that broke a promise before its first step has no speed.
+    for (trial, best) in overall.kv.iter().filter_map(|trial| Some((trial, trial.best()?))) {
+        add(&trial.engine.name(), &trial.wake(), trial.value, (best.rate(), "op/s"));
     }
     for floor in &overall.floors {
         let (engine, wake) = floor.datagrams.cell();

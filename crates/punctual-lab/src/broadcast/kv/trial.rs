@@ -10,7 +10,7 @@ use super::history::{self, Asked, Checked, ProcessLog};
 use super::log::Entry;
 use super::member::CLIENTS;
 use super::option::{KvPlan, KvSettings, Reads};
-use crate::broadcast::director::{self, Direction, Director, Lived};
+use crate::broadcast::director::{self, BEFORE_LOAD, Direction, Director, Lived};
 use crate::broadcast::halt::Halt;
 use crate::broadcast::lives::log::Entry as GroupEntry;
 use crate::broadcast::member::SUSPECT_AFTER;
@@ -177,8 +177,8 @@ pub(in crate::broadcast) fn make(
     let checked = check(&lived, &operations);
     let cut_short = lived.cut_short.clone().filter(|_| checked.violation_count == 0);
     let has_finished = if disruptions.is_some() { !lived.events.is_empty() } else { !windows.is_empty() };
-    if let Some(reason) = cut_short.clone().filter(|_| !has_finished) {
-        return Err(reason);
+    if !has_finished && checked.violation_count == 0 {
+        return Err(cut_short.unwrap_or_else(|| BEFORE_LOAD.to_owned()));
     }
     let (trial, cells) = summarise(settings, (trial, turn), kv, (&lived, &windows), (&operations, checked));
     Ok((trial, cells, cut_short))

@@ -3,7 +3,7 @@
 use super::history::{Broken, END, History, ProcessLog, check};
 use super::log::{Delivered, Entry};
 use super::trial::{DisruptedTrial, DisruptionEvent};
-use crate::broadcast::director::{self, Direction, Event, Lived, Process};
+use crate::broadcast::director::{self, BEFORE_LOAD, Direction, Event, Lived, Process};
 use crate::broadcast::option::{BroadcastSettings, Disruption, Disruptions};
 use crate::broadcast::testbed::{BroadcastTestbed, TrialPlan};
 use crate::sample::{Outcome, Phase, Samples};
@@ -27,8 +27,8 @@ pub(in crate::broadcast) fn make(
         history.add(Broken::Progress, sentence.clone());
     }
     let cut_short = lived.cut_short.clone().filter(|_| history.violation_count == 0);
-    if let Some(reason) = cut_short.clone().filter(|_| lived.events.is_empty()) {
-        return Err(reason);
+    if lived.events.is_empty() && history.violation_count == 0 {
+        return Err(cut_short.unwrap_or_else(|| BEFORE_LOAD.to_owned()));
     }
     let samples = samples(&history, lived.started_ns);
     Ok((summarise(settings, trial, disruptions.of, &lived, &history), samples, cut_short))
