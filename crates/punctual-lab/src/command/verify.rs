@@ -97,7 +97,7 @@ pub fn verify(arguments: &VerifyArguments) -> Result<(), Failure> {
 /// The comparison of these runs, and the runs.
 fn compared(made: &MadeRuns, fix: &Fix) -> Result<(RunComparison, [Vec<Run>; 2]), Failure> {
     let [a, mut b] = [open(&made[0])?, open(&made[1])?];
-    call_alike(&a, &mut b);
+    call_alike(&a, &mut b, fix);
     let comparison = compare_runs(&a, &b, &[], Order::Interleaved)?;
     if comparison.cells.is_empty() {
         let text = format!("nothing was measured with the fix: {}", fix.words());
@@ -135,9 +135,10 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
 }
 
 /// A fix may change a cell's name. Its cells are compared in their order, each with the one in its place; of a survey, whose ways have
-/// not all the same cells, each with the one that is alike. Places are those of the runs that measured most, and mean nothing if one
-/// side measured more: names stay then.
-fn call_alike(a: &[Run], b: &mut [Run]) {
+/// not all the same cells, each with the one that is alike, if the fix is another way. Places are those of the runs that measured most,
+/// and mean nothing if one side measured more: names stay then. A name that both sides have stays always, and no
+/// other cell gets it.
+fn call_alike(a: &[Run], b: &mut [Run], fix: &Fix) {
     let (names, own) = (most_cells(a), most_cells(b));
     let is_survey = a.first().is_some_and(|run| run.header.experiment == "survey");
     let in_its_place = |cell: &CellId| {
@@ -145,12 +146,13 @@ fn call_alike(a: &[Run], b: &mut [Run]) {
         place.filter(|_| own.len() == names.len()).map(|place| &names[place])
     };
     for trial in b.iter_mut().flat_map(|run| &mut run.trials) {
-        let found = if is_survey {
-            names.iter().find(|name| are_alike(name, &trial.cell))
-        } else {
-            in_its_place(&trial.cell)
+        let found = match (is_survey, fix) {
+            _ if names.contains(&trial.cell) => None,
+            (true, Fix::Wake(_)) => names.iter().find(|name| are_alike(name, &trial.cell)),
+            (true, _) => None,
+            (false, _) => in_its_place(&trial.cell),
         };
-        if let Some(cell) = found {
+        if let Some(cell) = found.filter(|name| !own.contains(name)) {
             trial.cell.clone_from(cell);
         }
     }
@@ -227,11 +229,21 @@ mod tests {
 
     const ALL: [&str; 3] = ["shared", "datagram", "udp"];
 
+    fn wake() -> Fix {
+        Fix::Wake("epoll".to_owned())
+    }
+
+    /// A survey that measured these ways over one engine.
+    fn survey(ways: &[&str]) -> Run {
+        let trials = ways.iter().flat_map(|way| run(way, &["shared"]).trials).collect();
+        Run { header: Header::new("survey"), trials, ..run("", &[]) }
+    }
+
     /// Goal: a run that lacks a cell has the others under their own names, on either side.
     #[test]
     fn a_missing_cell_moves_no_other() {
         let mut b = [run("epoll", &["shared", "udp"]), run("epoll", &ALL)];
-        call_alike(&[run("futex", &ALL[1..]), run("futex", &ALL)], &mut b);
+        call_alike(&[run("futex", &ALL[1..]), run("futex", &ALL)], &mut b, &wake());
         let expected =
             [vec!["shared/futex", "udp/futex"], vec!["shared/futex", "datagram/futex", "udp/futex"]];
         assert_eq!(called(&b), expected);
@@ -241,7 +253,28 @@ mod tests {
     #[test]
     fn where_the_places_are_not_known_names_stay() {
         let mut b = [run("epoll", &["shared", "udp"]), run("epoll", &["shared", "udp"])];
-        call_alike(&[run("futex", &ALL), run("futex", &ALL)], &mut b);
+        call_alike(&[run("futex", &ALL), run("futex", &ALL)], &mut b, &wake());
         assert_eq!(called(&b), [["shared/epoll", "udp/epoll"]; 2]);
+    }
+    /// Goal: a fix that leaves the ways of a survey as they are compares each way with itself, and one that either side lacks with none.
+    #[test]
+    fn the_ways_of_a_survey_are_not_mixed() {
+        let ways = ["futex", "spin", "epoll"];
+        for (a, b) in [(&ways[..], &ways[..]), (&ways[1..], &ways), (&ways[1..], &ways[..2])] {
+            let mut with = [survey(b)];
+            call_alike(&[survey(a)], &mut with, &Fix::Quota);
+            assert_eq!(with[0].trials, survey(b).trials);
+        }
+        let mut with = [survey(&["epoll"])];
+        call_alike(&[survey(&["futex"])], &mut with, &wake());
+        assert_eq!(called(&with), [["shared/futex"]]);
+    }
+
+    /// Goal: where each side lacks another cell, those that both have are compared with themselves.
+    #[test]
+    fn a_cell_of_both_sides_keeps_its_name() {
+        let mut b = [run("futex", &["shared", "udp"])];
+        call_alike(&[run("futex", &["datagram", "shared"])], &mut b, &Fix::Quota);
+        assert_eq!(called(&b), [["shared/futex", "udp/futex"]]);
     }
 }
