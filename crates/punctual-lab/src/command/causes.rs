@@ -102,7 +102,7 @@ fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments)
     let mut value = json!(matrix);
     if let Value::Object(object) = &mut value {
         object.insert("schema".to_owned(), json!(SCHEMA));
-        object.insert("runs".to_owned(), json!(settings.folder));
+        object.insert("runs".to_owned(), json!(settings.folder.display().to_string()));
     }
     let to_stdout = write_json(arguments.json.as_deref(), &format!("{value:#}\n"))?;
     if arguments.quiet || to_stdout {
@@ -110,4 +110,41 @@ fn show(matrix: &Matrix, settings: &CausesSettings, arguments: &CausesArguments)
     }
     print(&text::page(&matrix.sections(), Screen::stdout()))?;
     print(&format!("runs     {}\n", settings.folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Goal: a matrix whose runs are in a folder of any name is written.
+    #[test]
+    fn a_folder_of_any_bytes_is_written() {
+        let folder = tempfile::tempdir().expect("room");
+        let json = folder.path().join("matrix.json");
+        let arguments = CausesArguments {
+            names: Vec::new(),
+            experiments: Vec::new(),
+            injections: 1,
+            pairs: None,
+            tier: 0,
+            seed: 1,
+            out: None,
+            json: Some(json.clone()),
+            quiet: true,
+        };
+        let settings = CausesSettings {
+            rows: Vec::new(),
+            injections: 1,
+            pairs: 0,
+            seed: 1,
+            trace: false,
+            folder: PathBuf::from(OsStr::from_bytes(b"runs-\xff")),
+        };
+        show(&Matrix::default(), &settings, &arguments).expect("room");
+        let written = std::fs::read_to_string(json).expect("it is there");
+        assert!(written.contains("runs-\u{fffd}"), "{written}");
+    }
 }

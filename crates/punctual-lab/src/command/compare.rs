@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::interleave::{MadeRuns, Turns, play};
-use super::{print, try_json, write_json};
+use super::{as_text, print, try_json, write_json};
 use crate::compare::{Calibration, Order, RunComparison, Tally, compare_runs, history_of, order_of};
 use crate::error::Failure;
 use crate::file::resolved;
@@ -140,8 +140,7 @@ fn show(
     runs: [&[PathBuf]; 2],
     arguments: &CompareArguments,
 ) -> Result<(), Failure> {
-    // A path may be of any bytes, and JSON is not.
-    let [a, b] = runs.map(|side| side.iter().map(|path| path.display().to_string()).collect::<Vec<String>>());
+    let [a, b] = runs.map(as_text);
     let value = json!({ "schema": SCHEMA, "a": a, "b": b, "comparison": comparison });
     if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
         return Ok(());

@@ -109,13 +109,13 @@ fn sockperf(arguments: &SockperfArguments) -> Result<(), Failure> {
     let header = Header {
         // The log says nothing of where it was taken, nor by which clock.
         host: Host { cpu: UNKNOWN.to_owned(), kernel: UNKNOWN.to_owned(), ..Host::default() },
-        plan: json!({ "imported": arguments.file, "by": "sockperf" }),
+        plan: json!({ "imported": file.to_string(), "by": "sockperf" }),
         ..Header::new("sockperf")
     };
     let mut store = Store::import(arguments.out.as_deref(), &header)?;
     store.append(&cell, 0, &samples)?;
     let mut summary = store.summary()?;
-    summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": arguments.file }));
+    summary.more.insert("imported".to_owned(), json!({ "tool": "sockperf", "file": file.to_string() }));
     let run = store.finish_run(&summary)?;
     let page = run.path.join("report.html");
     write_page(&page, &experiment::page(&run)?)?;
@@ -124,4 +124,26 @@ fn sockperf(arguments: &SockperfArguments) -> Result<(), Failure> {
     }
     let text = experiment::text(&summary, Screen::stdout());
     print(&format!("{text}page     {}\n", page.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Goal: a log of any name is imported.
+    #[test]
+    fn a_log_of_any_bytes_is_imported() {
+        let folder = tempfile::tempdir().expect("room");
+        let file = folder.path().join(OsStr::from_bytes(b"log-\xff"));
+        let log = "packet, txTime(sec), rxTime(sec), latency(usec)\n0, 2.412097376, 2.412215576, 59.100\n";
+        std::fs::write(&file, log).expect("room");
+        let [out, json] = ["run", "summary.json"].map(|name| Some(folder.path().join(name)));
+        sockperf(&SockperfArguments { file, out, load: LoadArgument::Closed, json: json.clone() })
+            .expect("a log");
+        let written = std::fs::read_to_string(json.expect("a name")).expect("it is there");
+        assert!(written.contains("log-\u{fffd}"), "{written}");
+    }
 }

@@ -61,7 +61,7 @@ pub use watch::{WatchArguments, watch};
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Failure;
 use crate::file::{advice_to_write, make_folder};
@@ -147,6 +147,11 @@ fn try_json(json: Option<&Path>) -> Result<(), Failure> {
         left_out.map_err(|error| cannot_write(file, &error))
     });
     tried.unwrap_or(Ok(()))
+}
+
+/// Paths as JSON has them: a path may be of any bytes, and JSON is text.
+fn as_text(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// Writes the output that `--json` asks for. Returns true if it goes to standard output, where nothing else is said then.

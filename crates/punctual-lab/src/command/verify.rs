@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::interleave::{MadeRuns, Turns, once, play};
-use super::{print, try_json, write_json};
+use super::{as_text, print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
 use crate::error::Failure;
 use crate::peel::analysis::GROWN_MIN;
@@ -122,7 +122,7 @@ fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> 
         return Err(Failure::Machine(format!("the fix has no verdict. {}", reasons.join("; "))));
     };
     let value = json!({
-        "schema": SCHEMA, "fix": arguments.fix.words(), "run": path, "fixes": all.fixes,
+        "schema": SCHEMA, "fix": arguments.fix.words(), "run": path.display().to_string(), "fixes": all.fixes,
     });
     if !write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
         print(&text::page(&[section], Screen::stdout()))?;
@@ -177,9 +177,10 @@ fn show(
     arguments: &VerifyArguments,
 ) -> Result<(), Failure> {
     let words = arguments.fix.words();
+    let [without, with] = made.each_ref().map(|runs| as_text(runs));
     let new: Vec<&Outlier> = outliers.iter().filter(|one| one.is_new).collect();
     let value = json!({
-        "schema": SCHEMA, "fix": words, "without": made[0], "with": made[1],
+        "schema": SCHEMA, "fix": words, "without": without, "with": with,
         "comparison": comparison, "late": outliers, "new_outliers": new, "notes": notes,
     });
     if write_json(arguments.json.as_deref(), &format!("{value:#}\n"))? {
@@ -201,6 +202,9 @@ fn show(
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
     use crate::store::{Header, StoredTrial};
 
@@ -276,5 +280,27 @@ mod tests {
         let mut b = [run("futex", &["shared", "udp"])];
         call_alike(&[run("futex", &["datagram", "shared"])], &mut b, &Fix::Quota);
         assert_eq!(called(&b), [["shared/futex", "udp/futex"]]);
+    }
+
+    /// Goal: runs in a folder of any name have their verdict in JSON, too.
+    #[test]
+    fn folders_of_any_bytes_are_written() {
+        let folder = tempfile::tempdir().expect("room");
+        let json = folder.path().join("verdict.json");
+        let arguments = VerifyArguments {
+            run: PathBuf::new(),
+            fix: wake(),
+            pairs: None,
+            duration: None,
+            trace: false,
+            out: None,
+            json: Some(json.clone()),
+        };
+        let (order, cells, doubts) = (Order::Interleaved, Vec::new(), Vec::new());
+        let comparison = RunComparison { runs: [1, 1, 0], order, cells, doubts };
+        let made = [b"a-\xff", b"b-\xff"].map(|name| vec![PathBuf::from(OsStr::from_bytes(name))]);
+        show(&comparison, (&[], &[]), &made, &arguments).expect("room");
+        let written = std::fs::read_to_string(json).expect("it is there");
+        assert!(written.contains("a-\u{fffd}") && written.contains("b-\u{fffd}"), "{written}");
     }
 }
