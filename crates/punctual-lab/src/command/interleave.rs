@@ -1,6 +1,7 @@
 //! Two commands in turn: each makes a run, A B B A A B …, so that a drift of the machine meets both alike.
 
 use std::any::Any;
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -205,6 +206,10 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<RunEnd, Failure
         Some(3) if place.join("summary.json").is_file() => Ok(RunEnd::Well),
         Some(0) if place.join("run.json").is_file() => Ok(RunEnd::Well),
         Some(1) if place.join("run.json").is_file() => Ok(RunEnd::Broken),
+        // Its own words stand above: this program measured, and what broke left nothing to compare.
+        Some(1) if is_ours(command) => {
+            Err(Failure::Promise(format!("`{command}` ended with 1, and made no run")))
+        }
         Some(0 | 1) => Err(Failure::Usage(format!(
             "`{command}` made no run in {}: it must be one that takes --out",
             place.display()
@@ -213,6 +218,12 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<RunEnd, Failure
         _ if interrupted() => Ok(RunEnd::Well),
         _ => Err(Failure::Machine(format!("`{command}` failed: {status}"))),
     }
+}
+
+/// Returns true if a word of the command is this program, wherever it lies.
+fn is_ours(command: &str) -> bool {
+    let mut words = command.split_ascii_whitespace();
+    words.any(|word| Path::new(word).file_name() == Some(OsStr::new("punctual")))
 }
 
 /// Interval between checks for a Ctrl-C: a check is work on the machine that is measured.
@@ -304,6 +315,21 @@ mod tests {
             let (_, broken) = made.expect("a shell");
             assert_eq!(broken.end().is_err(), number == 1, "{command}");
         }
+    }
+
+    /// Goal: a run of this program that broke a promise, and stored nothing, is no wrong call; a command that never measures is.
+    #[test]
+    fn a_broken_promise_without_a_run_is_told() {
+        let place = tempfile::tempdir().expect("room");
+        let made = |command: &str| once(command, Some(&place.path().join("run")), "test").map(drop);
+        let broken = made("exit 1; target/punctual survey");
+        assert!(
+            matches!(&broken, Err(Failure::Promise(words)) if words.contains("made no run")),
+            "{broken:?}"
+        );
+        let wrong = made("false");
+        assert!(matches!(&wrong, Err(Failure::Usage(words)) if words.contains("--out")), "{wrong:?}");
+        assert!(!place.path().join("run").exists());
     }
 
     const CHILD: &str = "PUNCTUAL_TEST_INTERLEAVE";

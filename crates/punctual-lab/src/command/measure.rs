@@ -53,7 +53,10 @@ fn make_all(experiment: &impl Experiment, common: &Common, bar: &ProgressBar) ->
 }
 
 /// A promise that broke may be why nothing was measured, so it is told first. Of other reasons the first one stands.
-fn verdict_first(concluded: Result<(), Failure>, verdict: Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn verdict_first(
+    concluded: Result<(), Failure>,
+    verdict: Result<(), Failure>,
+) -> Result<(), Failure> {
     match (concluded, verdict) {
         (Ok(()), verdict) => verdict,
         (Err(failure), Err(Failure::Promise(promise))) => {

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::interleave::{MadeRuns, Turns, once, play};
+use super::measure::verdict_first;
 use super::{as_text, print, try_json, write_json};
 use crate::compare::{Order, PAIRS_MIN, RunComparison, compare_runs};
 use crate::error::Failure;
@@ -119,7 +120,8 @@ fn of_starts(command: &str, arguments: &VerifyArguments) -> Result<(), Failure> 
             reasons.extend(summary.skipped.iter().map(|one| format!("{}: {}", one.what, one.reason)));
             reasons.extend(summary.doubts.iter().map(|doubt| doubt.what.clone()));
         }
-        return Err(Failure::Machine(format!("the fix has no verdict. {}", reasons.join("; "))));
+        let nothing = Failure::Machine(format!("the fix has no verdict. {}", reasons.join("; ")));
+        return verdict_first(Err(nothing), broken.end());
     };
     let value = json!({
         "schema": SCHEMA, "fix": arguments.fix.words(), "run": path.display().to_string(), "fixes": all.fixes,
@@ -206,7 +208,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
-    use crate::store::{Header, StoredTrial};
+    use crate::store::{Header, Store, StoredTrial};
 
     /// A run that measured these engines, one after the other.
     fn run(wake: &str, engines: &[&str]) -> Run {
@@ -302,5 +304,29 @@ mod tests {
         show(&comparison, (&[], &[]), &made, &arguments).expect("room");
         let written = std::fs::read_to_string(json).expect("it is there");
         assert!(written.contains("a-\u{fffd}") && written.contains("b-\u{fffd}"), "{written}");
+    }
+
+    /// Goal: starts that broke a promise, and made no verdict possible, are told as such first. Method: the run was made before.
+    #[test]
+    fn broken_starts_go_before_a_lack_of_verdict() {
+        let folder = tempfile::tempdir().expect("room");
+        let before = folder.path().join("before");
+        Store::import(Some(&before), &Header::new("peel")).expect("room");
+        for code in [0, 1] {
+            let out = Some(folder.path().join(code.to_string()));
+            let arguments = VerifyArguments {
+                run: before.clone(),
+                fix: Fix::Prime,
+                pairs: None,
+                duration: None,
+                trace: false,
+                out,
+                json: None,
+            };
+            let command = format!("cp -r {}/. \"$1\"; exit {code};", before.display());
+            let end = of_starts(&command, &arguments).expect_err("there are no fixes in it");
+            assert_eq!(matches!(end, Failure::Promise(_)), code == 1, "{end:?}");
+            assert!(end.to_string().contains("the fix has no verdict"), "{end:?}");
+        }
     }
 }
