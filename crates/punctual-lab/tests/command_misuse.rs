@@ -50,6 +50,11 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "survey --frequently", &["--frequently"]);
     // An option without effect is refused, not passed over.
     refused(&place, "survey --only=", &["--only ''", "shared/"]);
+    refused(
+        &place,
+        "run causes --in survey,server --cause compute",
+        &["--cause compute", "--in survey,server", "there is response"],
+    );
     refused(&place, "run server --lanes 1 --model tokio", &["--lanes", "classes"]);
     refused(&place, "run response --unpinned --client-cpu 0", &["--unpinned", "--client-cpu"]);
     refused(&place, "stat --every 0", &["--every", "'0'"]);

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use punctual_machine::signal::{catch_interrupts, interrupted};
 use serde_json::{Value, json};
 
@@ -57,6 +57,23 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(names)
 }
 
+/// None of the injections that were named can be made in the experiments that were.
+fn nowhere(arguments: &CausesArguments) -> String {
+    let name = |experiment: &InjectedExperiment| {
+        experiment.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    };
+    let takes_one = |experiment: &&InjectedExperiment| {
+        Row::all(&[**experiment]).iter().any(|row| arguments.names.contains(&row.injection.name.to_owned()))
+    };
+    let takers: Vec<String> = InjectedExperiment::ALL.iter().filter(takes_one).map(name).collect();
+    format!(
+        "--cause {}: not made in --in {}; there is {}",
+        arguments.names.join(","),
+        arguments.experiments.iter().map(name).collect::<Vec<_>>().join(","),
+        takers.join(", ")
+    )
+}
+
 /// Injects, and shows what each was called.
 pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     catch_interrupts()?;
@@ -67,6 +84,9 @@ pub fn causes(arguments: &CausesArguments) -> Result<(), Failure> {
     rows.retain(|row| {
         arguments.names.is_empty() || arguments.names.iter().any(|name| *name == row.injection.name)
     });
+    if rows.is_empty() {
+        return Err(Failure::Usage(nowhere(arguments)));
+    }
     if arguments.tier == 0 && arguments.pairs.is_some_and(|pairs| pairs > 0) {
         let text = "--pairs needs --tier 1: user space alone names one cause of a stall";
         return Err(Failure::Usage(text.to_owned()));
