@@ -137,6 +137,26 @@ fn a_file_that_is_not_there_is_refused_with_advice() {
     }
 }
 
+/// Goal: a file that cannot be written is told before hours of work. Method: the work would outlast the watchdog.
+#[test]
+fn a_file_that_cannot_be_written_is_told_first() {
+    let place = Place::new();
+    let drive = "cell 100\nperiod 10ms\nat 0s ann 10 50\nat END ann 20 50\nend END\n";
+    fs::write(place.path("long"), drive.replace("END", "600s")).expect("room");
+    let mut lines = vec!["run groups --scenario long"];
+    if punctual_machine::cpu::allowed().len() > 1 {
+        lines.push("run wakeup --soak 10000000000");
+    }
+    for line in lines {
+        let ended = place.punctual(&format!("{line} --json no/where")).with(3);
+        assert!(ended.err.contains("cannot write no/where"), "{line}: {}", ended.err);
+    }
+    // A device may be opened, and takes nothing: the table is there all the same.
+    fs::write(place.path("short"), drive.replace("END", "1s")).expect("room");
+    let ended = place.punctual("run groups --scenario short --json /dev/full").with(3);
+    assert!(ended.out.contains("ann") && ended.err.contains("cannot write /dev/full"), "{}", ended.err);
+}
+
 /// Goal: of what a way of waiting needs only the missing part is named.
 #[test]
 fn only_the_missing_part_is_named() {

@@ -6,7 +6,7 @@ use clap::Args;
 use punctual_machine::signal::catch_interrupts;
 
 use super::progress::progress_of_whole;
-use super::{print, write_json};
+use super::{print, try_json, write_json};
 use crate::error::Failure;
 use crate::file::read_text;
 use crate::groups::{GroupsMedium, Scenario, run};
@@ -46,14 +46,17 @@ fn scenario(file: Option<&Path>) -> Result<Scenario, Failure> {
 /// Runs a scenario.
 pub fn groups(arguments: &GroupsArguments) -> Result<(), Failure> {
     let scenario = scenario(arguments.scenario.as_deref())?;
+    let json = arguments.json.as_deref();
     catch_interrupts()?;
+    try_json(json)?;
     let bar = progress_of_whole(arguments.quiet);
     let outcome = run(&scenario, arguments.engine, &bar);
     bar.finish_and_clear();
     let outcome = outcome?;
-    let to_stdout = write_json(arguments.json.as_deref(), &format!("{:#}\n", outcome.json()))?;
-    if !arguments.quiet && !to_stdout {
+    // Before the file, which may fail after all: the disk may be full by now.
+    if !arguments.quiet && json != Some(Path::new("-")) {
         print(&text::page(&outcome.sections(scenario.period), Screen::stdout()))?;
     }
+    write_json(json, &format!("{:#}\n", outcome.json()))?;
     outcome.broken().map_or(Ok(()), |promise| Err(Failure::Promise(promise)))
 }

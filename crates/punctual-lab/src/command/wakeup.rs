@@ -9,7 +9,7 @@ use punctual::Wake;
 use punctual_machine::signal::catch_interrupts;
 
 use super::progress::progress;
-use super::{measure, write_json};
+use super::{measure, try_json, write_json};
 use crate::error::Failure;
 use crate::load::wake::Route;
 use crate::run::{Common, LoadArgument, hidden};
@@ -84,6 +84,7 @@ fn soak_messages(arguments: &WakeupArguments, count: u64) -> Result<(), Failure>
     }
     catch_interrupts()?;
     let common = &arguments.options.common;
+    try_json(common.json.as_deref())?;
     let bar = progress(common.quiet);
     bar.set_length(count);
     bar.set_style(
