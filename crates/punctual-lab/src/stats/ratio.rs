@@ -76,7 +76,7 @@ const RATIOS_MIN: usize = 5;
 /// A ratio over pairs of which single ones may be far off.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MedianRatio {
-    /// The median of the pairs' ratios.
+    /// The median of the pairs' ratios; of an even number the geometric mean of both middle ones.
     #[serde(rename = "ratio")]
     pub median: f64,
     /// Their quartiles: half of them lie between. None of fewer than five.
@@ -94,12 +94,14 @@ impl MedianRatio {
         };
         let mut ratios: Vec<f64> = own.iter().zip(other).filter_map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
-        let quartile = |share: usize| {
-            let ratio = ratios.get(ratios.len() * share / 4).filter(|ratio| ratio.is_finite())?;
-            Some((ratio * 1000.0).round() / 1000.0)
-        };
+        let at = |place: usize| ratios.get(place).copied().filter(|ratio| ratio.is_finite());
+        let rounded = |ratio: f64| (ratio * 1000.0).round() / 1000.0;
+        let quartile = |share: usize| at(ratios.len() * share / 4).map(rounded);
         let outer = quartile(1).zip(quartile(3)).filter(|_| ratios.len() >= RATIOS_MIN);
-        Some(Self { median: quartile(2)?, quartiles: outer.map(|(low, high)| [low, high]) })
+        let (lower, upper) = (at(ratios.len().checked_sub(1)? / 2)?, at(ratios.len() / 2)?);
+        // Seen from the other side it is the inverse.
+        let median = rounded((lower * upper).sqrt());
+        Some(Self { median, quartiles: outer.map(|(low, high)| [low, high]) })
     }
 }
 
@@ -126,14 +128,25 @@ mod tests {
             MedianRatio::of(own, other).map(|ratio| ratio.median)
         };
         let ones = [Ns(100); 3];
-        assert_eq!(of(&[Ns(100), Ns(120), Missing], &ones), Some(1.2));
+        assert_eq!(of(&[Ns(100), Ns(120), Missing], &ones), Some(1.095));
         assert_eq!(of(&[Ns(100), Ns(120), NEVER], &ones), Some(1.2));
         assert_eq!(of(&[Ns(120), NEVER, NEVER], &ones), None);
         assert_eq!(of(&ones, &[Ns(100), NEVER, NEVER]), Some(0.0));
         assert_eq!(of(&[NEVER, Ns(130)], &[NEVER, Ns(100)]), Some(1.3));
+        // One infinite middle ratio makes the median infinite.
+        assert_eq!(of(&[Ns(120), NEVER], &ones), None);
+        assert_eq!(of(&ones[..2], &[Ns(100), NEVER]), Some(0.0));
         let far = [Ns(100), Ns(110), Ns(120), NEVER, NEVER];
         let expected = MedianRatio { median: 1.2, quartiles: None };
         assert_eq!(MedianRatio::of(&far, &[Ns(100); 5]), Some(expected));
+    }
+
+    /// Goal: of an even number of pairs neither side is favoured: the ratio of the one is the inverse of the other's.
+    #[test]
+    fn two_middle_ratios_count_alike() {
+        let (own, other) = ([Ns(100), Ns(400), Ns(50), Ns(900)], [Ns(100); 4]);
+        let of = |own, other| MedianRatio::of(own, other).map(|ratio| ratio.median);
+        assert_eq!((of(&own, &other), of(&other, &own)), (Some(2.0), Some(0.5)));
     }
 
     /// Goal: a stored median comes back as it was, and those of earlier versions are read.
