@@ -1,7 +1,8 @@
 //! Files that are whole or not at all: written beside their place, flushed to the device, then renamed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::{PARTIAL, StoreError};
@@ -68,12 +69,20 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> std::result::Result<()
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut aside = Aside::create(path)?;
     if let Ok(there) = fs::metadata(path) {
+        keep_owner(&aside.file, &there);
+        // After the owner: the kernel takes rights away from a file that gets another.
         aside.file.set_permissions(there.permissions())?;
     }
     aside.file.write_all(bytes)?;
     aside.take(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
+}
+
+/// Owner and group of the file before it, as far as this process may give them: few but root may.
+fn keep_owner(file: &File, before: &Metadata) {
+    let group = Some(before.gid());
+    let _own = fchown(file, Some(before.uid()), group).or_else(|_| fchown(file, None, group));
 }
 
 /// The same for several new files, those of one directory together: all of them, or none. Each directory is flushed once.
@@ -127,6 +136,21 @@ mod tests {
             assert_eq!(fs::metadata(&page).expect("it is there").permissions().mode() & 0o777, mode);
         }
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1);
+    }
+
+    /// Goal: a user's file that root writes anew stays that user's.
+    #[test]
+    fn a_file_that_is_written_anew_keeps_its_owner() {
+        const NOBODY: u32 = 65_534;
+        let folder = tempfile::tempdir().expect("room");
+        let page = folder.path().join("page.html");
+        write_whole(&page, b"one").expect("room");
+        if let Err(error) = std::os::unix::fs::chown(&page, Some(NOBODY), Some(NOBODY)) {
+            return punctual_machine::skipped!("a file is given to another user: {error}; run as root");
+        }
+        write_whole(&page, b"two").expect("room");
+        let there = fs::metadata(&page).expect("it is there");
+        assert_eq!((there.uid(), there.gid()), (NOBODY, NOBODY));
     }
 
     /// Goal: a file that several write at once is always whole one of theirs, each of them succeeds, and nothing is left beside it.
