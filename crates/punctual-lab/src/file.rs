@@ -43,14 +43,17 @@ pub fn advice_to_write(error: &Error) -> &'static str {
 /// # Errors
 /// It is not there, or may not be read.
 pub fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(|error| {
-        let advice = match error.kind() {
-            ErrorKind::NotFound => "; name a file that is there",
-            ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
-            _ => return error,
-        };
-        Error::new(error.kind(), format!("{error}{advice}"))
-    })
+    File::open(path).map_err(advised)
+}
+
+/// The error of a file or folder that cannot be read, with advice in its text.
+pub fn advised(error: Error) -> Error {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => "; name a file that is there",
+        ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
+        _ => return error,
+    };
+    Error::new(error.kind(), format!("{error}{advice}"))
 }
 
 /// All of a file of at most `size_max` bytes.

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::StoreError;
 use super::check::check;
+use crate::file::open;
 use crate::sample::{ABSENT_NS, CellId, Outcome, Samples, StageColumn};
 
 pub(super) const CELL_KEY: &str = "punctual.cell";
@@ -38,7 +39,7 @@ pub(super) struct TrialFile<'p> {
 
 impl<'p> TrialFile<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Self, StoreError> {
-        let file = File::open(path).map_err(|error| StoreError::unread(path, error))?;
+        let file = open(path).map_err(|error| StoreError::unread(path, error))?;
         let file = SerializedFileReader::new(file).map_err(|error| damaged(path, &error))?;
         Ok(Self { path, file })
     }

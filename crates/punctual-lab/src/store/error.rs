@@ -53,6 +53,7 @@ impl StoreError {
         }
     }
 
+    /// The error has its advice, as those of `file` have.
     pub(crate) fn unread(path: &Path, error: io::Error) -> Self {
         Self::Unread { path: path.to_owned(), error }
     }
@@ -107,13 +108,7 @@ impl fmt::Display for StoreError {
                     "{path} is not a run (no run.json): name the directory of one, such as runs/TIME-EXPERIMENT"
                 )
             }
-            Self::Unread { error, .. } => {
-                let advice = match error.kind() {
-                    io::ErrorKind::PermissionDenied => "; ask its owner for the right, or for a copy",
-                    _ => "",
-                };
-                write!(f, "cannot read {path}: {error}{advice}")
-            }
+            Self::Unread { error, .. } => write!(f, "cannot read {path}: {error}"),
             Self::UnknownVersion { found, .. } => {
                 write!(f, "{path} is of version `{found}`, unknown here: read it with a newer punctual")
             }
@@ -141,6 +136,7 @@ impl std::error::Error for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::advised;
 
     /// Goal: a file system that is read-only is no question of rights, and is called what it is.
     #[test]
@@ -148,5 +144,13 @@ mod tests {
         let said = |kind: io::ErrorKind| StoreError::from_io(Path::new("runs"), kind.into()).to_string();
         assert!(said(io::ErrorKind::ReadOnlyFilesystem).contains("of runs is read-only"));
         assert!(said(io::ErrorKind::PermissionDenied).contains("no permission for runs"));
+    }
+
+    /// Goal: a user who may not read a file is told once what to do.
+    #[test]
+    fn advice_is_given_once() {
+        let error = advised(io::ErrorKind::PermissionDenied.into());
+        let said = StoreError::unread(Path::new("run.json"), error).to_string();
+        assert_eq!(said.matches("ask its owner").count(), 1, "{said}");
     }
 }

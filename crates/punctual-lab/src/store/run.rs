@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::decode::TrialFile;
 use super::{HEADER_FILE, Header, PARTIAL, SAMPLES_DIR, SUMMARY_FILE, StoreError};
 use crate::doubt::{Cause, Doubt};
-use crate::file::read_text;
+use crate::file::{advised, read_text};
 use crate::sample::{CellId, Samples};
 use crate::summary::{self, Summary};
 
@@ -294,10 +294,10 @@ fn sample_files(run: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::unread(&directory, error)),
+        Err(error) => return Err(StoreError::unread(&directory, advised(error))),
     };
     let mut files = entries
-        .map(|entry| entry.map(|e| e.path()).map_err(|error| StoreError::unread(&directory, error)))
+        .map(|entry| entry.map(|e| e.path()).map_err(|error| StoreError::unread(&directory, advised(error))))
         .collect::<Result<Vec<_>, _>>()?;
     files.retain(|file| file.extension().is_some_and(|e| e == "parquet" || e == PARTIAL));
     files.sort_by_key(|file| (number(file), file.clone()));
