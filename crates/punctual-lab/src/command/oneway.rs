@@ -74,6 +74,7 @@ pub fn oneway(arguments: &OnewayArguments) -> Result<(), Failure> {
     let (bus, _worker) = ends(arguments)?;
     let settings = OnewaySettings {
         bus,
+        is_alone: arguments.bus.is_none(),
         to: arguments.to.clone(),
         gap: common.gap.unwrap_or(GAP),
         count: usize::try_from(common.count.unwrap_or(COUNT)).unwrap_or(usize::MAX),

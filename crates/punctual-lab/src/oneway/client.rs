@@ -37,6 +37,8 @@ const SURPLUS: Duration = Duration::from_millis(20);
 pub struct OnewaySettings {
     /// Between both.
     pub bus: BusPlan,
+    /// The far end is this run's own, over loopback: its ports are those that are free now.
+    pub is_alone: bool,
     /// The responder's name.
     pub to: String,
     /// Idle time before each request.
@@ -314,8 +316,10 @@ impl Experiment for OnewaySettings {
     const BROKEN: &'static str = "requests or answers were lost or doubled; see the doubts";
 
     fn plan(&self) -> RunPlan {
+        // Ports that the system chose are no part of it: runs of one plan are each other's history.
+        let bus = if self.is_alone { "loopback".to_owned() } else { self.bus.to_string() };
         let described = json!({
-            "bus": self.bus.to_string(),
+            "bus": bus,
             "to": self.to,
             "count": self.count,
             "wake": self.wake.name(),
@@ -455,6 +459,7 @@ mod tests {
         });
         let settings = OnewaySettings {
             bus: bus(own, far),
+            is_alone: false,
             to: "far".to_owned(),
             gap: Duration::ZERO,
             count: 4,
@@ -483,11 +488,26 @@ mod tests {
         assert_eq!((sent(|| Ok(()), true), sent(|| Ok(()), false)), (Some(true), Some(true)));
     }
 
+    /// Goal: runs over their own loopback have one plan, regardless of ports; of a bus that a user names the addresses are a part.
+    #[test]
+    fn the_ports_of_ones_own_loopback_are_in_no_plan() {
+        let plan = |port: u16, is_alone: bool| {
+            let bus = format!("udp:127.0.0.1:{port},127.0.0.1:9").parse().expect("a bus");
+            let (gap, duration) = (Duration::ZERO, Duration::from_secs(1));
+            let to = "far".to_owned();
+            OnewaySettings { bus, is_alone, to, gap, count: 1, duration, wake: Wake::Epoll }.plan().described
+        };
+        assert_eq!(plan(7, true), plan(8, true));
+        assert_ne!(plan(7, false), plan(8, false));
+        assert_ne!(plan(7, true), plan(7, false));
+    }
+
     /// Goal: a trip that was lost is infinitely late in both directions, and has no bound; a way that is not known is in no figure.
     #[test]
     fn a_lost_trip_is_in_both_directions() {
         let settings = OnewaySettings {
             bus: BusPlan::Shared("oneway".to_owned()),
+            is_alone: false,
             to: "far".to_owned(),
             gap: Duration::ZERO,
             count: 2,
