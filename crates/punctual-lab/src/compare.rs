@@ -58,7 +58,7 @@ pub enum Aspect {
     P99,
     /// One in a thousand is later.
     P999,
-    /// The geometric mean of the maxima of the trials; infinite if a message was lost.
+    /// The geometric mean of the maxima of the trials; infinite if a message had no right answer.
     Max,
     /// Standstills per minute.
     StallsPerMinute,
@@ -144,10 +144,22 @@ pub struct Measure {
 pub struct Comparison {
     /// The aspects that both samples support.
     pub measures: Vec<Measure>,
-    /// Messages of A that never came.
+    /// Messages of A that never came, in any phase, as all of these.
     pub lost_a: u64,
     /// Messages of B that never came.
     pub lost_b: u64,
+    /// Messages of A that got a wrong answer.
+    #[serde(default)]
+    pub mismatched_a: u64,
+    /// Messages of B that got a wrong answer.
+    #[serde(default)]
+    pub mismatched_b: u64,
+    /// Messages of A that the other side refused.
+    #[serde(default)]
+    pub refused_a: u64,
+    /// Messages of B that the other side refused.
+    #[serde(default)]
+    pub refused_b: u64,
     /// Messages of A that arrived once more.
     #[serde(default)]
     pub duplicated_a: u64,
@@ -178,6 +190,15 @@ impl Comparison {
     /// Some aspect differs.
     pub fn differs(&self) -> bool {
         self.measures.iter().any(|m| m.difference != Difference::None)
+    }
+
+    /// Messages of A and of B without a right answer, by the way in which they ended.
+    pub fn unanswered(&self) -> [(&'static str, [u64; 2]); 3] {
+        [
+            ("lost", [self.lost_a, self.lost_b]),
+            ("answered wrongly", [self.mismatched_a, self.mismatched_b]),
+            ("refused", [self.refused_a, self.refused_b]),
+        ]
     }
 }
 
@@ -265,13 +286,18 @@ fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
     let count = |of: fn(&RunValue) -> u64| {
         [&sides.a, &sides.b].map(|runs| runs.iter().fold(0, |sum: u64, run| sum.saturating_add(of(run))))
     };
-    let lost @ [lost_a, lost_b] = count(|run| run.infinite);
-    let duplicated @ [duplicated_a, duplicated_b] = count(|run| run.duplicated);
-    let reordered @ [reordered_a, reordered_b] = count(|run| run.reordered);
-    let broken = [("lost", lost), ("doubled", duplicated), ("reordered", reordered)];
-    Comparison {
+    let [lost_a, lost_b] = count(|run| run.lost);
+    let [mismatched_a, mismatched_b] = count(|run| run.mismatched);
+    let [refused_a, refused_b] = count(|run| run.refused);
+    let [duplicated_a, duplicated_b] = count(|run| run.duplicated);
+    let [reordered_a, reordered_b] = count(|run| run.reordered);
+    let mut comparison = Comparison {
         lost_a,
         lost_b,
+        mismatched_a,
+        mismatched_b,
+        refused_a,
+        refused_b,
         duplicated_a,
         duplicated_b,
         reordered_a,
@@ -279,10 +305,12 @@ fn judge(subject: &str, sides: &Sides, options: &Options) -> Comparison {
         basis,
         pairs_needed: sides.pairs_needed(options),
         is_unresolved: sides.is_unresolved(options.resolution_ns),
-        sentence: sentence(&measures, basis, broken, options.resolution_ns),
+        sentence: String::new(),
         measures,
         doubts,
-    }
+    };
+    comparison.sentence = sentence(&comparison, options.resolution_ns);
+    comparison
 }
 
 /// One cell of two runs.
@@ -435,8 +463,8 @@ fn differing_hosts<'a>(a: &Run, others: impl Iterator<Item = &'a Run>) -> Vec<Do
     doubts
 }
 
-/// `broken` says of which kind of message each side has how many.
-fn sentence(measures: &[Measure], basis: Basis, broken: [(&str, [u64; 2]); 3], resolution_ns: u64) -> String {
+fn sentence(comparison: &Comparison, resolution_ns: u64) -> String {
+    let Comparison { measures, basis, .. } = comparison;
     let of = |difference| {
         measures.iter().filter(move |m| m.difference == difference).map(phrase).collect::<Vec<_>>()
     };
@@ -463,7 +491,12 @@ fn sentence(measures: &[Measure], basis: Basis, broken: [(&str, [u64; 2]); 3], r
         (true, false) => format!("B is slower: {}", slower.join(", ")),
         (false, false) => format!("B is faster: {}; but slower: {}", faster.join(", "), slower.join(", ")),
     };
-    for (what, [a, b]) in broken.into_iter().filter(|(_, counts)| *counts != [0, 0]) {
+    let arrived = [
+        ("doubled", [comparison.duplicated_a, comparison.duplicated_b]),
+        ("reordered", [comparison.reordered_a, comparison.reordered_b]),
+    ];
+    let counted = comparison.unanswered().into_iter().chain(arrived);
+    for (what, [a, b]) in counted.filter(|(_, counts)| *counts != [0, 0]) {
         let _ = write!(text, "; A {what} {a}, B {what} {b}");
     }
     text + "."
@@ -477,7 +510,7 @@ fn phrase(measure: &Measure) -> String {
         }
         (_, None) => {
             let side = if measure.a.is_none() { "A" } else { "B" };
-            format!("{name} infinite in {side}: messages are lost")
+            format!("{name} infinite in {side}")
         }
         (_, Some(ratio)) if ratio >= 2.0 => format!("{name} ×{ratio:.1}"),
         (_, Some(ratio)) => format!("{name} {:+.0} %", (ratio - 1.0) * 100.0),

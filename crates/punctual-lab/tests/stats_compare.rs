@@ -173,6 +173,28 @@ fn a_lost_message_is_infinitely_late() {
     assert!(comparison.sentence.ends_with("A lost 0, B lost 2400."), "{}", comparison.sentence);
 }
 
+/// Goal: every message without a right answer is called what it was, in the warm-up, too; none but a lost one is called lost.
+#[test]
+fn messages_without_an_answer_are_called_by_their_end() {
+    let [a, mut b] = pairs(3, 2_500, 1.0, [0.0, 0.0]);
+    let ends = [(5, Outcome::Lost), (6, Outcome::Mismatched), (7, Outcome::Refused)];
+    let compared = |b: &[Trials]| compare("same", &a, b, &[], &Options::new(Load::Closed, 10));
+    for (row, outcome) in ends {
+        b[1][0].outcome[row] = outcome;
+    }
+    let warm_up = compared(&b);
+    let told = "; A lost 0, B lost 1; A answered wrongly 0, B answered wrongly 1; A refused 0, B refused 1.";
+    assert!(warm_up.sentence.ends_with(told), "{}", warm_up.sentence);
+    for trial in b.iter_mut().flatten() {
+        (trial.outcome[5], trial.outcome[6]) = (Outcome::Answered, Outcome::Answered);
+        (100..trial.len()).step_by(5).for_each(|row| trial.outcome[row] = Outcome::Refused);
+    }
+    let refused = compared(&b);
+    assert_eq!(verdict(&refused, Aspect::P90), Difference::Slower);
+    assert_eq!((refused.lost_b, refused.mismatched_b, refused.refused_b), (0, 0, 2_401));
+    assert!(!refused.sentence.contains("lost"), "{}", refused.sentence);
+}
+
 /// Goal: messages of one side that came twice or out of order are told, however fast they were.
 #[test]
 fn doubled_and_reordered_messages_are_told() {

@@ -1,13 +1,13 @@
-//! Values of one run for one cell: a number per aspect, in which differences are ratios. For a lost message, which is infinitely late,
-//! stands what is later than all that came in any of the runs that are compared.
+//! Values of one run for one cell: a number per aspect, in which differences are ratios. For a message without a right answer, which is
+//! infinitely late, stands what is later than all that came in any of the runs that are compared.
 
 use super::{Aspect, Options, Trials};
-use crate::sample::{Facts, Outcome, Phase, Samples};
+use crate::sample::{Outcome, Phase, Samples};
 use crate::stall::{StallRule, steady_ns, steady_stalls};
 use crate::stats::mean;
 
-/// Value of a lost message, in greatest finite latencies of all runs that are compared: far, yet finite.
-const LOST_FACTOR: f64 = 10.0;
+/// Value of a message without a right answer, in greatest finite latencies of all runs that are compared: far, yet finite.
+const INFINITE_FACTOR: f64 = 10.0;
 /// Anscombe: the root of a Poisson count plus this has a deviation of one half.
 const ROOT_SHIFT: f64 = 0.375;
 
@@ -24,8 +24,11 @@ pub(super) struct Value {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RunValue {
     pub(super) messages: u64,
-    pub(super) infinite: u64,
-    /// Messages that arrived once more, and messages that arrived after a younger one, in any phase.
+    /// Messages without a right answer by the way in which they ended, messages that arrived once more, and messages that arrived after
+    /// a younger one, in any phase.
+    pub(super) lost: u64,
+    pub(super) mismatched: u64,
+    pub(super) refused: u64,
     pub(super) duplicated: u64,
     pub(super) reordered: u64,
     /// Logarithm of the slowest answer of all runs that are compared: values beyond it are infinite.
@@ -45,15 +48,17 @@ impl RunValue {
         options: &Options,
     ) -> Self {
         let warmup = options.warmup;
-        let count_of = |of: fn(&Facts) -> u64| {
-            trials.iter().fold(0, |sum: u64, trial| sum.saturating_add(of(&trial.facts)))
+        let count_of = |of: &dyn Fn(&Samples) -> u64| {
+            trials.iter().fold(0, |sum: u64, trial| sum.saturating_add(of(trial)))
         };
-        let [duplicated, reordered] = [count_of(|facts| facts.duplicated), count_of(|facts| facts.reordered)];
+        let [duplicated, reordered] = [count_of(&|t| t.facts.duplicated), count_of(&|t| t.facts.reordered)];
+        let [lost, mismatched, refused] = [Outcome::Lost, Outcome::Mismatched, Outcome::Refused]
+            .map(|outcome| count_of(&|t| t.count_of(outcome)));
         let trials: Vec<&Samples> =
             trials.iter().filter(|t| t.rows(Phase::Steady, warmup).next().is_some()).collect();
         let finite_max = slowest_ns.max(1) as f64;
         let sorted: Vec<Vec<f64>> =
-            trials.iter().map(|t| latencies(t, warmup, finite_max * LOST_FACTOR)).collect();
+            trials.iter().map(|t| latencies(t, warmup, finite_max * INFINITE_FACTOR)).collect();
         let mut pooled: Vec<f64> = sorted.concat();
         pooled.sort_unstable_by(f64::total_cmp);
         let count = pooled.len() as u64;
@@ -71,7 +76,9 @@ impl RunValue {
         };
         Self {
             messages: count,
-            infinite: pooled.iter().filter(|&&ns| ns > finite_max).count() as u64,
+            lost,
+            mismatched,
+            refused,
             duplicated,
             reordered,
             finite_ln: finite_max.ln(),
@@ -98,12 +105,12 @@ impl RunValue {
     }
 }
 
-/// The slowest of each trial. The value of a run that lost a message is infinite, however many of its trials lost none.
+/// The slowest of each trial. The value of a run with a message that had no right answer is infinite, in whichever trial that was.
 fn maxima(sorted: &[Vec<f64>], finite_max: f64) -> Value {
     let slowest = || sorted.iter().filter_map(|trial| trial.last().copied());
     let trials: Vec<f64> = slowest().map(f64::ln).collect();
-    let lost = slowest().find(|&ns| ns > finite_max);
-    let all = lost.map(f64::ln).or_else(|| (!trials.is_empty()).then(|| mean(&trials)));
+    let infinite = slowest().find(|&ns| ns > finite_max);
+    let all = infinite.map(f64::ln).or_else(|| (!trials.is_empty()).then(|| mean(&trials)));
     Value { all, trials }
 }
 
@@ -138,8 +145,9 @@ fn slowest_of(samples: &Samples, warmup: u64) -> Option<u64> {
     finite.map(|row| samples.total_ns[row]).max()
 }
 
-fn latencies(samples: &Samples, warmup: u64, lost: f64) -> Vec<f64> {
-    let value = |row: usize| if is_finite(samples, row) { samples.total_ns[row].max(1) as f64 } else { lost };
+fn latencies(samples: &Samples, warmup: u64, infinite: f64) -> Vec<f64> {
+    let value =
+        |row: usize| if is_finite(samples, row) { samples.total_ns[row].max(1) as f64 } else { infinite };
     let mut values: Vec<f64> = samples.rows(Phase::Steady, warmup).map(value).collect();
     values.sort_unstable_by(f64::total_cmp);
     values

@@ -270,18 +270,21 @@ pub fn run_comparison(runs: &RunComparison) -> Vec<Section> {
     sections
 }
 
-/// Losses in cells that do not differ, and cells of which nothing can be said.
+/// Messages without a right answer in cells that do not differ, and cells of which nothing can be said.
 fn of_alike(runs: &RunComparison) -> Vec<String> {
     let mut lines = Vec::new();
     let cells: Vec<_> = runs.cells.iter().filter(|cell| !cell.comparison.differs()).collect();
     let is_part = |cell: &CellId| runs.cells.iter().any(|other| cell.is_way_of(&other.cell));
     let wholes: Vec<_> = cells.iter().filter(|cell| !is_part(&cell.cell)).collect();
-    let count_of = |of: fn(&Comparison) -> u64| {
-        wholes.iter().fold(0_u64, |all, cell| all.saturating_add(of(&cell.comparison)))
-    };
-    let (a, b) = (count_of(|one| one.lost_a), count_of(|one| one.lost_b));
-    if (a, b) != (0, 0) {
-        lines.push(format!("Cells that do not differ: A lost {}, B lost {}.", count(a), count(b)));
+    let mut all: Vec<(&str, [u64; 2])> = Vec::new();
+    for (what, [a, b]) in wholes.iter().flat_map(|cell| cell.comparison.unanswered()) {
+        match all.iter_mut().find(|(other, _)| *other == what) {
+            Some((_, [of_a, of_b])) => (*of_a, *of_b) = (of_a.saturating_add(a), of_b.saturating_add(b)),
+            None => all.push((what, [a, b])),
+        }
+    }
+    for (what, [a, b]) in all.into_iter().filter(|(_, counts)| *counts != [0, 0]) {
+        lines.push(format!("Cells that do not differ: A {what} {}, B {what} {}.", count(a), count(b)));
     }
     let silent = cells.iter().filter(|cell| matches!(cell.comparison.basis, Basis::Pairs(..2))).count();
     if silent > 0 {
