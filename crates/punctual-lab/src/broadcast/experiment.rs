@@ -1,5 +1,7 @@
 //! All trials in turn: multicast without a group, then engines and faults, for each size of the group.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual::{Clock, Ticks};
@@ -108,7 +110,8 @@ fn keep(
     cell: &CellId,
     (store, round): (&mut Store, u32),
 ) -> Result<(), StoreError> {
-    let cell = CellId { load: Load::Open, gap_us: trial.paced.period_ns / 1_000, ..cell.clone() };
+    let period = Duration::from_nanos(trial.paced.period_ns);
+    let cell = CellId { load: Load::Open, ..cell.clone() }.with_gap(period);
     trial.count_from_due(last);
     let path = store.append(&cell, round, last)?;
     if is_other {
@@ -127,6 +130,7 @@ fn keep(
         let cell = CellId {
             load: cell.load,
             gap_us: cell.gap_us,
+            gap_rest_ns: cell.gap_rest_ns,
             kind: cell.kind,
             size: cell.size,
             ..CellId::new(&cell.engine, &wake)

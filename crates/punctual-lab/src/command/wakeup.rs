@@ -62,9 +62,9 @@ fn nothing_left(wishes: &WakeupOptions) -> String {
         let names: Vec<&str> = Route::all().iter().map(|route| route.name()).collect();
         return format!("--only {only}: no way has that in its name; there are {}", names.join(", "));
     }
-    let gap_us = wishes.common.gap_us().unwrap_or_default();
+    let gap = wishes.common.gap.unwrap_or_default();
     let of = if only.is_empty() { String::new() } else { format!(" of {only}") };
-    format!("--gap {gap_us}us: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
+    format!("--gap {gap:?}: not measured{of}; gaps are 0, 10us, 100us, 1ms and 10ms")
 }
 
 fn soak_messages(arguments: &WakeupArguments, count: u64) -> Result<(), Failure> {

@@ -81,7 +81,7 @@ pub struct OnewayOutcome {
 /// The columns of a run, each a cell.
 struct Columns {
     engine: &'static str,
-    gap_us: u64,
+    gap: Duration,
     round_trip: Samples,
     there: Samples,
     there_bound: Samples,
@@ -94,7 +94,7 @@ impl Columns {
         let room = || Samples::with_capacity(settings.count);
         Self {
             engine: settings.bus.engine(),
-            gap_us: u64::try_from(settings.gap.as_micros()).unwrap_or(u64::MAX),
+            gap: settings.gap,
             round_trip: room(),
             there: room(),
             there_bound: room(),
@@ -107,9 +107,8 @@ impl Columns {
         let cell = |name: &str, kind: Kind| CellId {
             kind,
             load: Load::Closed,
-            gap_us: self.gap_us,
             size: wire::ANSWER_SIZE,
-            ..CellId::new(self.engine, name)
+            ..CellId::new(self.engine, name).with_gap(self.gap)
         };
         [
             (cell("there", Kind::OneWay), self.there),

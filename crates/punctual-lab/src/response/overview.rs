@@ -48,7 +48,7 @@ fn figures(summary: &Summary) -> Option<Section> {
     let cell = &summary.results.first()?.cell;
     let place = summary.more.get("response").and_then(|more| more.get("place")?.as_str()).unwrap_or("");
     let gap = match cell.load {
-        Load::Closed if cell.gap_us == 0 => "no gap".to_owned(),
+        Load::Closed if (cell.gap_us, cell.gap_rest_ns) == (0, 0) => "no gap".to_owned(),
         Load::Closed => format!("gap {}", cell.gap()),
         Load::Open => format!("one every {}", cell.gap()),
     };

@@ -265,8 +265,8 @@ impl ResponseSettings {
 
     /// The cell of what has this name.
     pub fn cell_of(&self, name: &str) -> CellId {
-        let gap_us = u64::try_from(self.gap.as_micros()).unwrap_or(u64::MAX);
-        CellId { load: self.load, gap_us, size: self.asked.size, ..CellId::new(name, "round_trip") }
+        let cell = CellId::new(name, "round_trip").with_gap(self.gap);
+        CellId { load: self.load, size: self.asked.size, ..cell }
     }
 }
 
@@ -507,6 +507,16 @@ mod tests {
             let options = command.strip_prefix("punctual run response ").expect("the experiment");
             assert_eq!(measured(&settings(options)), measured(&before), "{words}: {command}");
         }
+    }
+
+    /// Goal: two rates are two cells, however close their periods are, and a gap below a microsecond is one.
+    #[test]
+    fn no_part_of_a_gap_is_cut() {
+        let cell = |words: &str| settings(words).cell_of("way");
+        assert_ne!(cell("--rate 600000"), cell("--rate 900000"));
+        assert_eq!(cell("--rate 600000").gap(), "1.666 µs");
+        assert_ne!(cell("--gap 500ns"), cell("--gap 0"));
+        assert_eq!(cell("--rate 1000"), cell("--load open --gap 1ms"));
     }
 
     /// Goal: a plan that lacks what decides what is measured is refused, and says what.

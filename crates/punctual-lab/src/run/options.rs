@@ -46,9 +46,9 @@ impl Common {
         self.count.map(|count| usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// The only gap that is wanted, if not all are.
-    pub fn gap_us(&self) -> Option<u64> {
-        self.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX))
+    /// Returns true if cells of this gap are wanted.
+    pub fn wants_gap(&self, gap_us: u64) -> bool {
+        self.gap.is_none_or(|gap| gap == Duration::from_micros(gap_us))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cells that are measured.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,9 @@ pub struct CellId {
     /// Idle time before each message: between the due times under open load. Values that a run finds out for itself are no part of it:
     /// runs of the same plan have the same cells.
     pub gap_us: u64,
+    /// Nanoseconds of it beyond its whole microseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gap_rest_ns: u64,
     /// Payload bytes.
     pub size: usize,
     /// Somebody else computes on each processor of the measurement.
@@ -87,6 +91,12 @@ impl CellId {
         whole.kind == Kind::RoundTrip && *self == Self { name, wake, kind: Kind::OneWay, ..whole.clone() }
     }
 
+    /// With this gap, none of it lost.
+    pub fn with_gap(self, gap: Duration) -> Self {
+        let gap_us = u64::try_from(gap.as_micros()).unwrap_or(u64::MAX);
+        Self { gap_us, gap_rest_ns: u64::from(gap.subsec_nanos() % 1_000), ..self }
+    }
+
     /// A closed-loop round trip without gap of 64 bytes; change what differs.
     pub fn new(engine: &str, wake: &str) -> Self {
         Self {
@@ -96,6 +106,7 @@ impl CellId {
             kind: Kind::RoundTrip,
             load: Load::Closed,
             gap_us: 0,
+            gap_rest_ns: 0,
             size: 64,
             neighbour: false,
         }
@@ -114,8 +125,11 @@ impl CellId {
         format!("{kind} · {} load · {} B{neighbour}", self.load.as_str(), self.size)
     }
 
-    /// "0", "100 µs", "1 ms"; a dash under open load whose period is no part of the plan.
+    /// "0", "1.666 µs", "100 µs", "1 ms"; a dash under open load whose period is no part of the plan.
     pub fn gap(&self) -> String {
+        if self.gap_rest_ns > 0 {
+            return format!("{}.{:03} µs", self.gap_us, self.gap_rest_ns);
+        }
         match self.gap_us {
             0 if self.load == Load::Open => "–".to_owned(),
             0 => "0".to_owned(),
@@ -124,6 +138,11 @@ impl CellId {
             us => format!("{us} µs"),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// All of it, as a person reads it.

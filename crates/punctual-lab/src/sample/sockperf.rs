@@ -1,5 +1,7 @@
 //! sockperf's log as samples: round trips, with what it counts as lost.
 
+use std::time::Duration;
+
 use super::{CellId, Load, Outcome, Samples};
 
 /// The line that comes before its samples.
@@ -122,11 +124,12 @@ pub fn log_parameters(text: &str) -> (Option<usize>, Option<u64>) {
 /// The cell of an imported log.
 pub fn imported_cell(text: &str, load: Load) -> CellId {
     let (size, rate) = log_parameters(text);
-    let gap_us = match (load, rate) {
-        (Load::Open, Some(rate)) if rate > 0 => 1_000_000 / rate,
+    let gap_ns = match (load, rate) {
+        (Load::Open, Some(rate)) if rate > 0 => 1_000_000_000 / rate,
         _ => 0,
     };
-    CellId { load, gap_us, size: size.unwrap_or(0), ..CellId::new("sockperf", "round_trip") }
+    let cell = CellId::new("sockperf", "round_trip").with_gap(Duration::from_nanos(gap_ns));
+    CellId { load, size: size.unwrap_or(0), ..cell }
 }
 
 #[cfg(test)]

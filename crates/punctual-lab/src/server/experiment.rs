@@ -131,13 +131,14 @@ pub(super) fn cell(trial: &ServerTrial, class: Option<usize>) -> CellId {
     };
     let wake = format!("{}{of_arrivals}{of_class}", trial.setup.name());
     let load = trial.arrivals.load();
-    let gap_us = match trial.arrivals {
-        Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => think_ns / 1_000,
+    let gap_ns = match trial.arrivals {
+        Arrivals::Closed { think_ns } | Arrivals::Original { think_ns } => think_ns,
         // The name holds the load. The period comes from what the server could do this time: no two runs have the same.
         Arrivals::Open { .. } | Arrivals::Random { .. } => 0,
     };
     let size = super::work::request(trial.setup.matrix).len();
-    CellId { load, gap_us, size, ..CellId::new(trial.setup.model.name(), &wake) }
+    let cell = CellId::new(trial.setup.model.name(), &wake).with_gap(Duration::from_nanos(gap_ns));
+    CellId { load, size, ..cell }
 }
 
 /// State that all trials of a run have in common.

@@ -231,7 +231,7 @@ impl Experiment for SurveyPlan {
             "quick": self.asked.quick,
             "only": self.asked.only,
             "load": self.asked.load(),
-            "gap_us": self.asked.common.gap_us(),
+            "gap_us": self.asked.common.gap.map(|gap| gap.as_micros() as u64),
             "client_cpu": cpus.first(),
             "responder_cpu": cpus.last(),
         });

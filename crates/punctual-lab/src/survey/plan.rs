@@ -236,7 +236,7 @@ impl SurveyOptions {
 
     fn wants(&self, cell: &SurveyCell) -> bool {
         let (engine, wake) = cell.route.names();
-        self.common.gap_us().is_none_or(|gap_us| gap_us == cell.gap_us)
+        self.common.wants_gap(cell.gap_us)
             && self.load().is_none_or(|load| load == cell.load)
             && self.only.as_ref().is_none_or(|only| format!("{engine}/{wake}").contains(only.as_str()))
     }

@@ -250,9 +250,8 @@ impl VehiclesSettings {
         CellId {
             kind: Kind::OneWay,
             load: Load::Open,
-            gap_us: u64::try_from(self.asked.period.as_micros()).unwrap_or(u64::MAX),
             size: VALUE_SIZE,
-            ..CellId::new(row, &self.asked.mode.name())
+            ..CellId::new(row, &self.asked.mode.name()).with_gap(self.asked.period)
         }
     }
 

@@ -142,8 +142,7 @@ pub struct WakeupOptions {
 impl WakeupOptions {
     fn wants(&self, cell: &WakeupCell) -> bool {
         let is_named = |only: &String| only.split(',').any(|part| cell.engine().contains(part));
-        self.common.gap_us().is_none_or(|gap_us| gap_us == cell.gap_us)
-            && self.only.as_ref().is_none_or(is_named)
+        self.common.wants_gap(cell.gap_us) && self.only.as_ref().is_none_or(is_named)
     }
 }
 
