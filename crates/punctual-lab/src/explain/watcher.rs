@@ -3,6 +3,7 @@
 //! Program and watcher meet in the page of the program's log alone: it tells when a message was late, and nobody answers.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use punctual_machine::clock::monotonic_ns;
 use super::recorder::{BEFORE_NS, trace_here};
 use super::trace::Trace;
 use super::trace_file::{ENDING, LogIdentity, TraceFile, beside};
+use crate::store::write_new;
 use crate::terminal;
 use crate::units::{count, micros};
 
@@ -257,10 +259,11 @@ fn leave(
     let identity = LogIdentity { pid: log.process.pid, made_ns: log.made_ns };
     let trace = trace.within((span.0.saturating_sub(BEFORE_NS), u64::MAX));
     let text = TraceFile { program: watched.program.clone(), log: Some(identity), span, trace }.text();
-    let name = format!("{:020}-{}-{}.{ENDING}", log.made_ns, log.process.pid, watched.number);
-    watched.number += 1;
+    let (made_ns, pid) = (log.made_ns, log.process.pid);
+    let numbered = |number: u64| format!("{made_ns:020}-{pid}-{number}.{ENDING}");
+    let number = &mut watched.number;
     match (out, &log.path) {
-        (Some(out), _) => put(out, &name, &text),
+        (Some(out), _) => put(out, (numbered, number), &text),
         // The path is what the program says: its user's rights decide what may be written there.
         (None, Some(path)) => {
             let put = || {
@@ -269,7 +272,7 @@ fn leave(
                 if !found.is_file() {
                     return Err(format!("{} is no file: choose a folder with --out", path.display()));
                 }
-                put(&beside(path), &name, &text)
+                put(&beside(path), (numbered, number), &text)
             };
             as_user(log.user, log.group, put)
                 .map_err(|error| format!("{error}: choose a folder with --out"))?
@@ -278,8 +281,13 @@ fn leave(
     }
 }
 
-/// Puts a file into a folder that has room for it. Nothing that stands there is touched.
-fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String> {
+/// Puts a file into a folder that has room for it, under the next free number. Nothing that stands there is touched: a watcher of before,
+/// or another one now, may have left it.
+fn put(
+    folder: &Path,
+    (numbered, number): (impl Fn(u64) -> String, &mut u64),
+    text: &str,
+) -> Result<(PathBuf, usize), String> {
     let off = |error: std::io::Error| format!("{}: {error}", folder.display());
     if text.len() as u64 > FOLDER_SIZE_MAX {
         return Err(format!(
@@ -297,9 +305,17 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<(PathBuf, usize), String
             folder.display()
         ));
     }
-    let path = folder.join(name);
-    crate::store::write_text(&path, text).map_err(|error| error.to_string())?;
-    Ok((path, text.len()))
+    loop {
+        let path = folder.join(numbered(*number));
+        *number += 1;
+        match write_new(&path, text.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            done => {
+                let done = done.and_then(|()| fs::File::open(folder)?.sync_all());
+                return done.map(|()| (path, text.len())).map_err(off);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -357,14 +373,18 @@ mod tests {
     fn a_full_folder_keeps_what_it_has() {
         let place = tempfile::tempdir().expect("room");
         let folder = place.path().join("late.jsonl.traces");
-        let (path, size) = put(&folder, "1", "four").expect("room");
+        let put =
+            |folder: &Path, from: u64| put(folder, (|number| number.to_string(), &mut { from }), "four");
+        let (path, size) = put(&folder, 1).expect("room");
         assert_eq!((fs::read(&path).expect("a file"), size), (b"four".to_vec(), 4));
+        // Another watcher begins with the same number.
+        assert_eq!(put(&folder, 1).expect("room").0, folder.join("2"));
         // A file may claim its size without taking the room.
-        fs::File::create(folder.join("2")).expect("room").set_len(FOLDER_SIZE_MAX - 6).expect("a hole");
-        let reason = put(&folder, "3", "four").expect_err("no room");
+        fs::File::create(folder.join("7")).expect("room").set_len(FOLDER_SIZE_MAX - 10).expect("a hole");
+        let reason = put(&folder, 3).expect_err("no room");
         assert!(reason.contains("move some away"), "{reason}");
         assert!(path.exists() && !folder.join("3").exists());
         fs::write(place.path().join("file"), "").expect("room");
-        assert!(put(&place.path().join("file"), "1", "four").is_err());
+        assert!(put(&place.path().join("file"), 1).is_err());
     }
 }

@@ -5,6 +5,8 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use punctual_machine::memory::rename_to_free;
+
 use super::{PARTIAL, StoreError};
 
 /// Writers of one file at once, with those that were killed meanwhile; more are a loop, not users.
@@ -83,6 +85,18 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 fn keep_owner(file: &File, before: &Metadata) {
     let group = Some(before.gid());
     let _own = fchown(file, Some(before.uid()), group).or_else(|_| fchown(file, None, group));
+}
+
+/// The same for a new file.
+///
+/// # Errors
+/// The error of the system; `AlreadyExists` where a file has that name, which stays as it is.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut aside = Aside::hold(path, bytes)?;
+    aside.file.sync_all()?;
+    rename_to_free(&aside.path, path)?;
+    aside.has_place = true;
+    Ok(())
 }
 
 /// The same for several new files, those of one directory together: all of them, or none. Each directory is flushed once.

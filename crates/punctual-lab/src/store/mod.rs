@@ -17,7 +17,7 @@ mod evidence;
 mod run;
 mod write;
 
-pub use aside::write_whole;
+pub use aside::{write_new, write_whole};
 pub use checked::{checked_text, read_checked, write_text};
 pub use error::StoreError;
 pub use evidence::Recorded;
